@@ -1,0 +1,72 @@
+# Everything a person or a robot runs here. Needs only make and Python >= 3.11: each target
+# sets up what it lacks, once, in .venv; the logs of set-up are in .make/.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STEP := sh .ci/step
+# One call with the whole closure pinned, so that no package can drag in another torch.
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input \
+	--progress-bar off -c constraints.txt
+# Done once, and again when what they depend on has changed.
+VENV_READY := $(VENV)/.ready
+RUNTIME_READY := $(VENV)/.runtime-ready
+DEV_READY := $(VENV)/.dev-ready
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check static bench migrate-regenerate docs-regenerate browser clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
+		| awk -F'|' '{printf "%-26s%s\n", $$1, $$2}'
+
+demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
+	@$(BIN)/lowtide demo
+
+test: $(DEV_READY) browser static ## run every check and every test
+	@$(BIN)/python -m pytest tests
+
+check: $(DEV_READY) static ## the quick part: format, lint, types, imports, unit tests
+	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture
+
+static: $(DEV_READY)
+	@$(STEP) "Checking the format" .make/format.log $(BIN)/ruff format --check .
+	@$(STEP) "Linting" .make/lint.log $(BIN)/ruff check .
+	@$(STEP) "Checking types" .make/types.log $(BIN)/mypy
+	@$(STEP) "Checking imports between rooms" .make/imports.log $(BIN)/lint-imports
+
+bench: $(DEV_READY) ## measure against plain baselines; prints a table, writes JSON
+	@$(BIN)/python -m tests.bench
+
+migrate-regenerate: $(DEV_READY) ## rewrite the first migrations from the tables (before a release)
+	@$(BIN)/python -m migrations.regenerate
+
+docs-regenerate: $(DEV_READY) ## rewrite the pages that are generated from code
+	@$(BIN)/python -m app.domain.state_diagrams > .make/page && mv .make/page docs/state-machines.md
+	@$(BIN)/python -m app.settings > .make/page && mv .make/page docs/settings.md
+
+browser:
+	@sh .ci/browser
+
+clean: ## remove the virtual environment, caches and logs (never the state of `lowtide up`)
+	rm -rf $(VENV) .make .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		build dist *.egg-info
+
+$(VENV_READY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Lowtide needs Python 3.11 or newer as '$(PYTHON)';" \
+			"name another one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(STEP) "Creating the virtual environment in $(VENV)" .make/venv.log \
+		$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(RUNTIME_READY): $(VENV_READY) pyproject.toml constraints.txt
+	@$(STEP) "Installing Lowtide and the trainer (once; PyTorch is large)" .make/install.log \
+		$(PIP_INSTALL) -e '.[trainer]'
+	@touch $@
+
+$(DEV_READY): $(VENV_READY) pyproject.toml constraints.txt
+	@$(STEP) "Installing Lowtide, the trainer and the test tools (once; PyTorch is large)" \
+		.make/install-dev.log $(PIP_INSTALL) -e '.[trainer,dev]'
+	@touch $@ $(RUNTIME_READY)

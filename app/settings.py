@@ -1,0 +1,259 @@
+"""Settings: the environment, read once, as one frozen value.
+
+The only reader of environment variables in app/. `python -m app.settings` prints docs/settings.md.
+Not here: what is made from the settings (`app.bootstrap`), and limits that nobody needs to turn.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX: Final = "LOWTIDE_"
+_PROVIDERS: Final = ("local", "aws", "gcp")
+_SECRET_FIELDS: Final = frozenset({"api_key", "database_url", "redis_url"})
+_STORE_SCHEMES: Final = ("file://", "s3://", "gs://")
+
+Provider = Literal["local", "aws", "gcp"]
+
+
+class SettingsError(Exception):
+    """A setting has a value that cannot be used; the message names the variable and what to do."""
+
+
+def _split(value: Any) -> Any:
+    """`"local, aws"` as a set of words."""
+    if not isinstance(value, str):
+        return value
+    return frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+
+
+def _quick(local: float, cloud: float, meaning: str) -> Any:
+    """A positive number of seconds, shorter while the local cloud is the only one."""
+    return Field(
+        default_factory=lambda data: local if data.get("providers") == {"local"} else cloud,
+        gt=0,
+        description=meaning,
+        json_schema_extra={"default": f"{local:g} with only `local`, else {cloud:g}"},
+    )
+
+
+class Settings(BaseSettings):
+    """Every setting of the control plane and the command line. Durations are seconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="ignore",
+        env_ignore_empty=True,
+        allow_inf_nan=False,
+    )
+
+    state_dir: Path = Field(
+        default=Path("~/.lowtide"),
+        description="Folder of `lowtide up`: databases, logs, keys, local machines and their store",
+    )
+    database_url: str | None = Field(
+        default=None,
+        repr=False,
+        description="PostgreSQL to use (`postgresql://user:password@host:5432/name`); "
+        "without it `lowtide up` starts its own",
+    )
+    redis_url: str | None = Field(
+        default=None,
+        repr=False,
+        description="Redis or Valkey to use (`redis://…`, `rediss://…`); "
+        "without it `lowtide up` starts its own",
+    )
+    server_url: str = Field(
+        default="http://127.0.0.1:8400",
+        description="Where the command line finds the api",
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Key with which the command line signs in"
+    )
+    host: str = Field(default="127.0.0.1", description="Address the api listens on")
+    port: int = Field(
+        default=8400, ge=0, le=65535, description="Port of the api; 0 picks a free one"
+    )
+    public_url: str | None = Field(
+        default=None,
+        description="The api's address as rented machines reach it; https, required by aws and gcp",
+    )
+    providers: Annotated[frozenset[Provider], NoDecode, BeforeValidator(_split)] = Field(
+        default=frozenset({"local"}),
+        min_length=1,
+        description="Clouds to rent from, separated by commas: `local`, `aws`, `gcp`",
+        json_schema_extra={"default": "local"},
+    )
+    object_store_uri: str = Field(
+        default_factory=lambda data: f"{_absolute(data).as_uri()}/store",
+        description="Where logs, workdirs and results are kept: `file://`, `s3://` or `gs://`",
+        json_schema_extra={"default": "file://STATE_DIR/store"},
+    )
+    checkpoint_uri: str = Field(
+        default_factory=lambda data: f"{data.get('object_store_uri', '')}/checkpoints",
+        description="Where checkpoints go when a job does not say",
+        json_schema_extra={"default": "OBJECT_STORE_URI/checkpoints"},
+    )
+    report_interval_seconds: float = _quick(0.5, 10, "How often a machine's agent reports")
+    agent_lease_seconds: float = Field(
+        default=1800,
+        ge=300,
+        description="How long a machine may train without an answer from the control plane",
+    )
+    accrual_period_seconds: float = _quick(2, 60, "How often running machines are billed")
+    describe_period_seconds: float = _quick(
+        2, 30, "How often the cloud is asked about each machine that should run"
+    )
+    sweep_period_seconds: float = _quick(
+        5, 60, "How often the cloud's list is compared with ours, to find machines without a row"
+    )
+    price_period_seconds: float = _quick(5, 60, "How often prices are read")
+    local_slots: int = Field(
+        default=4, ge=1, le=64, description="Machines in each pool of the local cloud"
+    )
+    local_mode: Literal["scripted", "replay"] = Field(
+        default="scripted",
+        description="`scripted`: the local cloud takes machines only when told; "
+        "`replay`: as the recorded market did",
+    )
+    local_market_speed: float = Field(
+        default=1.0, gt=0, description="Seconds of the recorded market in one second"
+    )
+    local_billing_speed: int = Field(
+        default=1, ge=1, le=3600, description="Billed seconds of the local cloud in one second"
+    )
+    local_notice_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Warning before the local cloud takes a machine",
+        json_schema_extra={"default": "as the imitated cloud: 120 (EC2), 30 (GCE)"},
+    )
+    local_boot_seconds: float = Field(
+        default=0.0, ge=0, description="How long a machine of the local cloud takes to boot"
+    )
+    worker_quick_threads: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Worker threads for controllers that only use the database",
+    )
+    worker_cloud_threads: int = Field(
+        default=4, ge=1, le=64, description="Worker threads for controllers that call clouds"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="How much the programs write to their logs"
+    )
+
+    @field_validator("state_dir")
+    @classmethod
+    def _absolute_folder(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("database_url")
+    @classmethod
+    def _psycopg_url(cls, value: str | None) -> str | None:
+        if value is None or value.startswith("postgresql+psycopg://"):
+            return value
+        scheme, separator, rest = value.partition("://")
+        if not separator or scheme not in ("postgresql", "postgres"):
+            raise ValueError("must begin with postgresql://")
+        return f"postgresql+psycopg://{rest}"
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, value: str | None) -> str | None:
+        return _begins(value, ("redis://", "rediss://", "unix://"))
+
+    @field_validator("server_url", "public_url")
+    @classmethod
+    def _web_url(cls, value: str | None) -> str | None:
+        checked = _begins(value, ("http://", "https://"))
+        return None if checked is None else checked.rstrip("/")
+
+    @field_validator("object_store_uri", "checkpoint_uri")
+    @classmethod
+    def _store_uri(cls, value: str) -> str:
+        return str(_begins(value, _STORE_SCHEMES)).rstrip("/")
+
+    @property
+    def provider_problems(self) -> dict[str, str]:
+        """Providers that are asked for but off, each with the sentence that says why."""
+        if self.public_url is not None and self.public_url.startswith("https://"):
+            return {}
+        wanted = sorted(self.providers - {"local"})
+        return {
+            name: f"{name} is off: machines there can only report over https, so set "
+            f"{PREFIX}PUBLIC_URL to the https:// address at which they reach this api"
+            for name in wanted
+        }
+
+    @property
+    def active_providers(self) -> tuple[str, ...]:
+        """Providers that are asked for and can be used, in a fixed order."""
+        off = self.provider_problems
+        return tuple(name for name in _PROVIDERS if name in self.providers and name not in off)
+
+
+def load_settings() -> Settings:
+    """Settings from the environment. Raises SettingsError naming every variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        # Defaults that follow from a wrong value are no problems of their own.
+        problems = [p for p in error.errors() if not p["type"].startswith("default_factory")]
+        raise SettingsError("\n".join(map(_sentence, problems))) from None
+
+
+def render_page() -> str:
+    """The text of docs/settings.md."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        extra = field.json_schema_extra
+        told = extra.get("default") if isinstance(extra, dict) else field.default
+        default = "none" if told is None else f"{told:g}" if isinstance(told, float) else str(told)
+        rows.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return (
+        "# Settings\n\n"
+        "<!-- Generated by `python -m app.settings > docs/settings.md`; "
+        "edit app/settings.py instead. -->\n\n"
+        "Environment variables of the control plane and the command line. "
+        "A wrong value stops the program\nwith a sentence that names the variable. "
+        "Durations are in seconds.\n\n"
+        "| Variable | Default | Meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def _absolute(data: dict[str, Any]) -> Path:
+    return Path(data.get("state_dir", Path())).expanduser().absolute()
+
+
+def _begins(value: str | None, schemes: tuple[str, ...]) -> str | None:
+    if value is not None and not value.startswith(schemes):
+        raise ValueError(f"must begin with {' or '.join(schemes)}")
+    return value
+
+
+def _sentence(problem: Any) -> str:
+    """One clear sentence; values that may hold a secret are not repeated."""
+    field = str(problem["loc"][0])
+    variable = f"{PREFIX}{field.upper()}"
+    reason = problem["msg"].removeprefix("Value error, ")
+    value = problem["input"]
+    if field == "providers":
+        return (
+            f"{variable}: use one or more of {', '.join(_PROVIDERS)}, separated by commas; "
+            f"{value!r} is not one of them"
+            if isinstance(value, str)
+            else f"{variable}: name at least one of {', '.join(_PROVIDERS)}"
+        )
+    shown = "" if field in _SECRET_FIELDS else f"={value}"
+    return f"{variable}{shown}: {reason[:1].lower()}{reason[1:]}"
+
+
+if __name__ == "__main__":
+    print(render_page(), end="")

@@ -1,0 +1,84 @@
+"""Every setting, route and command has its line in the docs, and nothing else has one."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from app.settings import PREFIX, Settings, render_page
+from tests.support.source_tree import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def _routes(routes: Any) -> Iterator[tuple[str, str]]:
+    """(method, path) of every route, those of mounted routers included."""
+    for route in routes:
+        path = getattr(route, "path", None)
+        methods = getattr(route, "methods", None)
+        if path is not None and methods:
+            yield from ((method, path) for method in sorted(methods - {"HEAD", "OPTIONS"}))
+        else:
+            yield from _routes(getattr(route, "routes", None) or ())
+
+
+def _commands(command: Any, name: str) -> Iterator[str]:
+    """The full names of every command that can be run, groups left out."""
+    inner = getattr(command, "commands", None)
+    if not inner:
+        yield name
+        return
+    for word, child in inner.items():
+        if not child.hidden:
+            yield from _commands(child, f"{name} {word}")
+
+
+def test_the_page_of_settings_is_generated_from_the_code():
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    assert page == render_page(), "run: make docs-regenerate"
+
+
+def test_the_command_named_on_that_page_writes_it():
+    printed = subprocess.run(
+        [sys.executable, "-m", "app.settings"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert printed.stdout == render_page()
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_every_setting_is_described(name: str):
+    assert Settings.model_fields[name].description
+    assert f"`{PREFIX}{name.upper()}`" in render_page()
+
+
+def test_every_route_is_documented():
+    from app.api.main import app
+
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`", page))
+    generated_by_fastapi = {"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+    real = {(m, p) for m, p in _routes(app.routes) if p not in generated_by_fastapi}
+    assert real, "found no route at all"
+    assert sorted(real - told) == [], "routes missing in docs/api.md, as `METHOD /path`"
+    assert sorted(told - real) == [], "docs/api.md tells of routes that do not exist"
+
+
+def test_every_command_is_documented():
+    from app.cli import main
+
+    [cli] = [value for value in vars(main).values() if isinstance(value, typer.Typer)]
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^#+ `(lowtide(?: [a-z-]+)+)", page, re.MULTILINE))
+    real = set(_commands(typer.main.get_command(cli), "lowtide"))
+    assert real, "found no command at all"
+    assert sorted(real - told) == [], "commands missing in docs/cli.md, as a heading `lowtide …`"
+    assert sorted(told - real) == [], "docs/cli.md tells of commands that do not exist"

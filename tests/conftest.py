@@ -1,0 +1,78 @@
+"""Fixtures for every kind of test: real servers started once, a database of its own for each test.
+
+Not here: fixtures of one part (in that part's tests) and the servers themselves (tests/support).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.postgres.engine import make_engine
+from tests.support.embedded import open_folder
+from tests.support.postgres import PostgresForTests, fast_folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_of_this_shell() -> None:
+    """Tests mean the same whatever the shell that runs them has set."""
+    for name in [name for name in os.environ if name.startswith("LOWTIDE_")]:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresForTests]:
+    """A real PostgreSQL of this run's own, with a migrated template."""
+    with fast_folder() as folder:
+        server = PostgresForTests(folder / "postgres-state")
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def database_url(postgres: PostgresForTests) -> Iterator[str]:
+    """The URL of a migrated database without rows, for this test alone."""
+    url = postgres.clone()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def empty_database_url(postgres: PostgresForTests) -> Iterator[str]:
+    """The URL of a database without any table, for this test alone."""
+    url = postgres.create_empty()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine on `database_url` with the limits that the programs use."""
+    made = make_engine(database_url)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[EmbeddedValkey]:
+    """A real Valkey of this run's own."""
+    with open_folder() as folder:
+        server = EmbeddedValkey(folder / "valkey-state")
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey_url(valkey_server: EmbeddedValkey) -> str:
+    """The redis:// URL of the run's Valkey; tests share it, so use keys of your own."""
+    return valkey_server.url

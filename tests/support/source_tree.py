@@ -1,0 +1,55 @@
+"""The project's own source files, parsed, for tests of its shape.
+
+Not here: the rules (tests/architecture).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("app", "workers", "trainer", "migrations", "tests")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A Python file: its path below the root, text and syntax tree."""
+
+    name: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The top-level folder."""
+        return self.name.partition("/")[0]
+
+    @property
+    def line_count(self) -> int:
+        """Lines, the last one included."""
+        return len(self.text.splitlines())
+
+
+@functools.cache
+def source_files() -> tuple[SourceFile, ...]:
+    """Every Python file of the project, by name."""
+    paths = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    return tuple(
+        SourceFile(path.relative_to(ROOT).as_posix(), text, ast.parse(text))
+        for path in paths
+        if (text := path.read_text(encoding="utf-8")) is not None
+    )
+
+
+def imported_modules(file: SourceFile) -> set[str]:
+    """Full names of the modules that a file imports, wherever in it the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found

@@ -1,0 +1,124 @@
+"""Settings come from the environment; a wrong one is told in a sentence that names the variable."""
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, SettingsError, load_settings
+
+
+@pytest.fixture
+def problem(monkeypatch: pytest.MonkeyPatch):
+    """The message for one wrong variable."""
+
+    def told(name: str, value: str) -> str:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(SettingsError) as raised:
+            load_settings()
+        monkeypatch.delenv(name)
+        return str(raised.value)
+
+    return told
+
+
+def test_nothing_has_to_be_set():
+    settings = load_settings()
+    assert settings.providers == {"local"}
+    assert settings.active_providers == ("local",)
+    assert settings.port == 8400
+    assert settings.host == "127.0.0.1"
+    assert settings.database_url is None
+    assert settings.report_interval_seconds == 0.5
+    assert settings.state_dir == Path.home() / ".lowtide"
+
+
+def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOWTIDE_PORT", "")
+    assert load_settings().port == 8400
+
+
+def test_the_store_lies_in_the_state_folder_unless_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOWTIDE_STATE_DIR", "/data/low tide")
+    settings = load_settings()
+    assert settings.object_store_uri == "file:///data/low%20tide/store"
+    assert settings.checkpoint_uri == "file:///data/low%20tide/store/checkpoints"
+    monkeypatch.setenv("LOWTIDE_OBJECT_STORE_URI", "s3://acme/lowtide/")
+    assert load_settings().checkpoint_uri == "s3://acme/lowtide/checkpoints"
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_the_database_is_always_reached_through_psycopg(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+):
+    monkeypatch.setenv("LOWTIDE_DATABASE_URL", f"{scheme}://u:p@h:5432/d")
+    assert load_settings().database_url == "postgresql+psycopg://u:p@h:5432/d"
+
+
+def test_clouds_need_an_https_address(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOWTIDE_PROVIDERS", "gcp, local,AWS")
+    for address in (None, "http://lowtide.example"):
+        if address is not None:
+            monkeypatch.setenv("LOWTIDE_PUBLIC_URL", address)
+        settings = load_settings()
+        assert settings.active_providers == ("local",)
+        assert set(settings.provider_problems) == {"aws", "gcp"}
+        assert "LOWTIDE_PUBLIC_URL" in settings.provider_problems["gcp"]
+    monkeypatch.setenv("LOWTIDE_PUBLIC_URL", "https://lowtide.example/")
+    settings = load_settings()
+    assert settings.public_url == "https://lowtide.example"
+    assert settings.active_providers == ("local", "aws", "gcp")
+    assert settings.provider_problems == {}
+    assert settings.report_interval_seconds == 10
+
+
+def test_a_word_is_told_which_words_there_are(problem):
+    assert problem("LOWTIDE_PROVIDERS", "local,azure") == (
+        "LOWTIDE_PROVIDERS: use one or more of local, aws, gcp, separated by commas; "
+        "'azure' is not one of them"
+    )
+    assert "name at least one of" in problem("LOWTIDE_PROVIDERS", ",")
+    assert "'scripted' or 'replay'" in problem("LOWTIDE_LOCAL_MODE", "wild")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LOWTIDE_PORT", "eighty"),
+        ("LOWTIDE_PORT", "70000"),
+        ("LOWTIDE_LOCAL_SLOTS", "0"),
+        ("LOWTIDE_ACCRUAL_PERIOD_SECONDS", "-1"),
+        ("LOWTIDE_ACCRUAL_PERIOD_SECONDS", "nan"),
+        ("LOWTIDE_LOCAL_MARKET_SPEED", "inf"),
+        ("LOWTIDE_REDIS_URL", "http://h"),
+        ("LOWTIDE_PUBLIC_URL", "lowtide.example"),
+        ("LOWTIDE_OBJECT_STORE_URI", "/data/store"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line_that_names_the_variable(problem, name, value):
+    message = problem(name, value)
+    assert message.startswith(name)
+    assert len(message.splitlines()) == 1
+
+
+def test_every_wrong_variable_is_told_at_once(monkeypatch: pytest.MonkeyPatch, problem):
+    monkeypatch.setenv("LOWTIDE_LOG_LEVEL", "loud")
+    monkeypatch.setenv("LOWTIDE_PROVIDERS", "moon")
+    message = problem("LOWTIDE_PORT", "x")
+    assert [line.split(":")[0].split("=")[0] for line in message.splitlines()] == [
+        "LOWTIDE_PORT",
+        "LOWTIDE_PROVIDERS",
+        "LOWTIDE_LOG_LEVEL",
+    ]
+
+
+def test_secrets_are_neither_told_nor_shown(monkeypatch: pytest.MonkeyPatch, problem):
+    assert "hunter2" not in problem("LOWTIDE_DATABASE_URL", "mysql://u:hunter2@h/d")
+    monkeypatch.setenv("LOWTIDE_DATABASE_URL", "postgresql://u:hunter2@h/d")
+    monkeypatch.setenv("LOWTIDE_REDIS_URL", "redis://:hunter2@h/0")
+    monkeypatch.setenv("LOWTIDE_API_KEY", "hunter2")
+    assert "hunter2" not in repr(load_settings())
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().port = 1
