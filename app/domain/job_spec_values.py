@@ -1,0 +1,256 @@
+"""The kinds of value that a job spec has of its own: nodes, deadline, budget, env, places.
+
+Each is an annotated type; its reader says what is accepted and in which words it is refused. Which
+field has which kind, and the rules between fields, live in job_spec_fields and job_spec.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+
+from app.domain.durations import duration_text, parse_duration
+from app.domain.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
+from app.domain.infra_choice import InfraChoice, parse_infra_choices
+from app.domain.money import parse_usd, usd_text
+from app.domain.spec_value import (
+    Written,
+    checked_text,
+    kind_of,
+    matching,
+    not_available,
+    refusal,
+    unknown_word,
+)
+
+KNOWN_DATA = ("digits", "synthetic")
+MAX_NODES = 64
+MIN_BUDGET_MICROUSD = 10_000
+RESERVED_ENV_PREFIX = "LOWTIDE_"
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_BUCKET_URI = re.compile(r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s?#]*)?", re.ASCII)
+_FILE_URI = re.compile(r"file://(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._@+=,-]+)+/?", re.ASCII)
+_ELASTIC = re.compile(r"([0-9]{1,4})\.\.([0-9]{1,4})", re.ASCII)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_MAX_ENV, _MAX_ENV_VALUE, _MAX_ENV_TOTAL = 64, 8_192, 32_768
+_MAX_LABELS, _MAX_LABEL_VALUE = 32, 128
+_MAX_EXIT_CODES = 32
+
+
+def _read_nodes(value: object) -> int:
+    if isinstance(value, str):
+        span = _ELASTIC.fullmatch(value.strip())
+        if span is None:
+            raise refusal(f"{value[:40]!r} is not a number of machines; write 2 without quotes")
+        low, high = int(span[1]), int(span[2])
+        if not 1 <= low < high <= MAX_NODES:
+            raise refusal(f"must be a rising range within 1..{MAX_NODES}, like 2..4")
+        raise not_available(f"a range of machines; write one number, like {low}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refusal(f"must be a whole number of machines, not {kind_of(value)}")
+    if not 1 <= value <= MAX_NODES:
+        raise refusal(f"must be between 1 and {MAX_NODES}, not {kind_of(value)}")
+    return value
+
+
+def _read_deadline(value: object) -> timedelta | datetime:
+    if isinstance(value, str) and "-" in value.strip()[1:]:
+        return _read_time(value.strip())
+    return timedelta(seconds=parse_duration(value, at_least_seconds=1))
+
+
+def _read_time(written: str) -> datetime:
+    how = "write 36h, or a time with its zone like 2031-05-01T18:00:00Z"
+    try:
+        time = datetime.fromisoformat(written)
+    except ValueError as error:
+        raise refusal(f"{written[:60]!r} is not a time; {how}") from error
+    if time.tzinfo is None:
+        raise refusal(f"{written[:60]!r} has no time zone; add Z for UTC, or +02:00")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError as error:
+        raise refusal(f"{written[:60]!r} is outside the calendar; {how}") from error
+
+
+def _store_deadline(value: timedelta | datetime) -> str:
+    if isinstance(value, timedelta):
+        return duration_text(int(value.total_seconds()))
+    return value.isoformat().replace("+00:00", "Z")
+
+
+def _read_budget(value: object) -> int:
+    return parse_usd(value, at_least_microusd=MIN_BUDGET_MICROUSD)
+
+
+def _read_workdir(value: object) -> str:
+    digest = checked_text(value, 4_096)
+    if _DIGEST.fullmatch(digest) is None:
+        raise refusal(
+            f"{digest[:60]!r} is a path on your machine; `lowtide submit` packs it, or give the "
+            "packed folder as sha256:<64 hex digits>"
+        )
+    return digest
+
+
+def _read_data(value: object) -> str:
+    if isinstance(value, str) and value in KNOWN_DATA:
+        return value
+    if isinstance(value, str) and _BUCKET_URI.fullmatch(value):
+        raise not_available(f"data from a bucket; known: {', '.join(KNOWN_DATA)}")
+    raise unknown_word("data", value, KNOWN_DATA)
+
+
+def _read_checkpoint_uri(value: object) -> str:
+    uri = checked_text(value, 1_024)
+    if _BUCKET_URI.fullmatch(uri):
+        raise not_available("checkpoints in a bucket; leave it out for the deployment's own store")
+    if _FILE_URI.fullmatch(uri) is None:
+        raise refusal(f"{uri[:60]!r} is not accepted; write file:///a/folder, or leave it out")
+    return uri.rstrip("/")
+
+
+def _read_interval(value: object) -> int | None:
+    """None is "auto"."""
+    return None if value == "auto" else parse_duration(value, at_least_seconds=1)
+
+
+def _read_market(value: object) -> str:
+    known = ("auto", "spot", "on_demand")
+    if value == "on-demand":
+        return "on_demand"
+    if isinstance(value, str) and value in known:
+        return value
+    raise unknown_word("market", value, known)
+
+
+def _read_kept(value: object) -> int:
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    return parse_duration(value)
+
+
+def _read_exit_codes(value: object) -> tuple[int, ...]:
+    codes = value if isinstance(value, list | tuple) else [value]
+    if len(codes) > _MAX_EXIT_CODES:
+        raise refusal(f"must list at most {_MAX_EXIT_CODES} exit codes")
+    for code in codes:
+        if isinstance(code, bool) or not isinstance(code, int) or not 1 <= code <= 255:
+            raise refusal(f"must list whole numbers from 1 to 255, not {kind_of(code)}")
+    return tuple(sorted(set(codes)))
+
+
+def _read_env(value: object) -> dict[str, str]:
+    env = _read_texts(value, "variables", _MAX_ENV)
+    for name, content in env.items():
+        if _ENV_NAME.fullmatch(name) is None:
+            raise refusal(f"{name[:40]!r} is not a variable name; use letters, digits and _")
+        if name.upper().startswith(RESERVED_ENV_PREFIX):
+            raise refusal(
+                f"names starting with {RESERVED_ENV_PREFIX} are set by Lowtide; rename it", name
+            )
+        # The value is never shown: people put tokens here.
+        if content.strip():
+            _checked_entry(name, content, _MAX_ENV_VALUE, lines=True)
+    if sum(len(name) + len(content) for name, content in env.items()) > _MAX_ENV_TOTAL:
+        raise refusal(f"must be at most {_MAX_ENV_TOTAL:,} characters in all")
+    return env
+
+
+def _read_labels(value: object) -> dict[str, str]:
+    labels = _read_texts(value, "labels", _MAX_LABELS)
+    for name, content in labels.items():
+        if _LABEL_NAME.fullmatch(name) is None:
+            raise refusal(f"{name[:40]!r} is not a label name; use letters, digits and . _ - /")
+        _checked_entry(name, content, _MAX_LABEL_VALUE, lines=False)
+    return labels
+
+
+def _checked_entry(name: str, content: str, max_length: int, *, lines: bool) -> None:
+    try:
+        checked_text(content, max_length, lines=lines)
+    except ValueError as error:
+        raise refusal(str(error), name) from error
+
+
+def _read_texts(value: object, noun: str, max_entries: int) -> dict[str, str]:
+    """A mapping of texts; whole numbers are taken as their digits."""
+    if not isinstance(value, dict):
+        raise refusal(f"must be a mapping of {noun}, not {kind_of(value)}")
+    if len(value) > max_entries:
+        raise refusal(f"must have at most {max_entries} {noun}, not {len(value)}")
+    texts: dict[str, str] = {}
+    for name, content in value.items():
+        if not isinstance(name, str):
+            raise refusal(f"names must be text, not {kind_of(name)}")
+        whole = isinstance(content, int) and not isinstance(content, bool)
+        if not isinstance(content, str) and not (whole and abs(content) < 10**18):
+            raise refusal(f"{name[:40]!r} must be text, not {kind_of(content)}; quote it")
+        texts[name] = str(content)
+    return texts
+
+
+def _store_list(values: tuple[object, ...]) -> list[str]:
+    return [str(value) for value in values]
+
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_TEXT_MAP = {"type": "object", "additionalProperties": _TEXT}
+_GPU_FORMS = {
+    "anyOf": [_TEXT, _TEXTS, {"type": "object", "additionalProperties": {"type": "integer"}}],
+    "examples": ["V100", "A100:80GB:8", "40GB..", ["A10G:1", "L4:1"]],
+}
+_NODES_FORM = {"type": "integer", "minimum": 1, "maximum": MAX_NODES}
+_DEADLINE_FORM = {"type": "string", "examples": ["36h", "2031-05-01T18:00:00Z"]}
+_BUDGET_FORM = {"anyOf": [{"type": "number"}, _TEXT], "examples": [25, "25.50", "$25"]}
+_MARKET_FORM = {"type": "string", "enum": ["auto", "spot", "on_demand"]}
+_DATA_FORM = {"type": "string", "examples": list(KNOWN_DATA)}
+_PLACES_FORM = {"anyOf": [_TEXT, _TEXTS], "examples": [["aws", "gcp/us-central1"]]}
+_CODES_FORM = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 255}}
+
+JobName = Annotated[
+    str,
+    matching(
+        r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?",
+        "use 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end",
+    ),
+]
+Nodes = Annotated[int, Written(_read_nodes, _NODES_FORM)]
+Deadline = Annotated[timedelta | datetime, Written(_read_deadline, _DEADLINE_FORM, _store_deadline)]
+Budget = Annotated[int, Written(_read_budget, _BUDGET_FORM, usd_text)]
+Workdir = Annotated[str, Written(_read_workdir, {**_TEXT, "pattern": f"^{_DIGEST.pattern}$"})]
+TrainingData = Annotated[str, Written(_read_data, _DATA_FORM)]
+CheckpointUri = Annotated[str, Written(_read_checkpoint_uri, _TEXT)]
+CheckpointInterval = Annotated[
+    int | None,
+    Written(
+        _read_interval,
+        {**_TEXT, "examples": ["auto", "15m"]},
+        lambda seconds: "auto" if seconds is None else duration_text(seconds),
+    ),
+]
+Market = Annotated[Literal["auto", "spot", "on_demand"], Written(_read_market, _MARKET_FORM)]
+ExitCodes = Annotated[tuple[int, ...], Written(_read_exit_codes, _CODES_FORM)]
+Environment = Annotated[dict[str, str], Written(_read_env, _TEXT_MAP)]
+KeptSeconds = Annotated[int, Written(_read_kept, {**_TEXT, "examples": ["30m"]}, duration_text)]
+Labels = Annotated[dict[str, str], Written(_read_labels, _TEXT_MAP)]
+GpuChoices = Annotated[tuple[GpuChoice, ...], Written(parse_gpu_choices, _GPU_FORMS, _store_list)]
+OneGpuChoice = Annotated[GpuChoice, Written(parse_gpu_choice, _TEXT, str)]
+Places = Annotated[tuple[InfraChoice, ...], Written(parse_infra_choices, _PLACES_FORM, _store_list)]
+
+EnvName = Annotated[str, matching(_ENV_NAME.pattern, "use letters, digits and _")]
+BucketUri = Annotated[
+    str, matching(_BUCKET_URI.pattern, "write s3://bucket/path or gs://bucket/path")
+]
+Folder = Annotated[str, matching(r"/[A-Za-z0-9._/@+-]{0,255}", "write an absolute path like /data")]
+WebHook = Annotated[
+    str, matching(r"https://[^\s/?#@]+(?:[/?][^\s]*)?", "write an https:// address")
+]
+Image = Annotated[
+    str, matching(r"[a-z0-9][A-Za-z0-9._/:@-]{0,511}", "write an image like registry/name:tag")
+]
+InstanceType = Annotated[
+    str, matching(r"[a-z0-9][a-z0-9.-]{0,63}", "write a type like p3.2xlarge or a3-highgpu-1g")
+]

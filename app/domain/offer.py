@@ -1,0 +1,79 @@
+"""Pools and offers: what can be rented, where, at what price now.
+
+Lives here: the values and the fit of an offer to a need. Not here: the choice between offers
+(`placement`) or the price's past (`price_book`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Market(StrEnum):
+    """How a machine is rented."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, order=True)
+class Pool:
+    """provider × region × zone × type × market: machines that are interchangeable."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+
+    @property
+    def key(self) -> str:
+        """Stable text form, e.g. `aws/us-west-2/us-west-2a/p3.2xlarge/spot`."""
+        return "/".join((self.provider, self.region, self.zone, self.instance_type, self.market))
+
+    @staticmethod
+    def parse(key: str) -> Pool:
+        """The pool of a key; ValueError when it has another form."""
+        parts = key.split("/")
+        if len(parts) != 5:
+            raise ValueError(f"not a pool key: {key!r}")
+        return Pool(parts[0], parts[1], parts[2], parts[3], Market(parts[4]))
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What one machine of a type carries."""
+
+    gpu_name: str
+    gpu_count: int
+    gpu_memory_gb: int
+    vcpus: int
+    memory_gb: int
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A pool's price now.
+
+    cloud: whose billing rules hold (`ec2` or `gce`); for the local provider, those it imitates.
+    available: machines said to be had now, None when the cloud does not say.
+    billing_speed: billed seconds per wall second; 1 but on the local provider, for demonstrations.
+    quoted_at: when the price was captured.
+    """
+
+    pool: Pool
+    hardware: Hardware
+    price_microusd_per_hour: int
+    on_demand_microusd_per_hour: int
+    cloud: str
+    quoted_at: datetime
+    price_source: str
+    available: int | None = None
+    billing_speed: int = 1
+
+    @property
+    def on_demand_ratio(self) -> float:
+        """Price as a share of the on-demand price of the same type."""
+        return self.price_microusd_per_hour / self.on_demand_microusd_per_hour

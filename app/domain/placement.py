@@ -1,0 +1,182 @@
+"""Which pools a gang may be rented in, cheapest first, and why the others are not taken.
+
+Lives here: the fit of an offer to a need, and the order of those that fit. Not here: when to wait
+or to leave spot (`deadline_policy`), or the call that rents (`app.orchestration`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.domain.gpu_choice import GpuChoice
+from app.domain.infra_choice import InfraChoice
+from app.domain.job_spec import JobSpec
+from app.domain.offer import Market, Offer, Pool
+
+QUOTE_AGE_MAX = timedelta(hours=6)
+"""An older price is not acted on."""
+
+RUN_GPU_MEMORY_GB_MIN = 16
+"""A `run` that names no GPU gets one with at least this much memory."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where a gang's machines must be together: one zone, one type of machine."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+
+    @staticmethod
+    def of(pool: Pool) -> Domain:
+        """The domain of a pool, whatever its market."""
+        return Domain(pool.provider, pool.region, pool.zone, pool.instance_type)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one launch asks for.
+
+    count: machines, all in one zone. domain: where survivors wait, None when free to choose.
+    last_choice: pools that serve only when no other fits (they have just interrupted us).
+    """
+
+    gpu_choices: tuple[GpuChoice, ...]
+    gpu_memory_gb_min: int
+    count: int
+    market: Market
+    infra: tuple[InfraChoice, ...]
+    max_price_ratio: float
+    domain: Domain | None = None
+    last_choice: frozenset[Pool] = frozenset()
+
+
+@dataclass(frozen=True)
+class Considered:
+    """One offer with the verdict, and the sentence for people."""
+
+    offer: Offer
+    fits: bool
+    why: str
+
+
+def need_of(spec: JobSpec, market: Market, count: int) -> Need:
+    """The need of a job's next launch, before survivors and history narrow it."""
+    return Need(
+        gpu_choices=spec.gpu_choices,
+        gpu_memory_gb_min=0 if spec.command_kind == "trainer" else RUN_GPU_MEMORY_GB_MIN,
+        count=count,
+        market=market,
+        infra=spec.infra or (),
+        max_price_ratio=spec.max_price_ratio,
+    )
+
+
+def capacity_key(spec: JobSpec) -> str:
+    """Equal for jobs that any "no offer" verdict concerns alike."""
+    parts = [
+        sorted(str(choice) for choice in spec.gpu_choices),
+        spec.command_kind,
+        spec.node_count,
+        sorted(str(place) for place in spec.infra or ()),
+        spec.effective_market(),
+        spec.max_price_ratio,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def consider(
+    offers: Iterable[tuple[Offer, datetime | None]], need: Need, now: datetime
+) -> tuple[Considered, ...]:
+    """Every offer with its verdict: those that fit first, cheapest first, ties by pool.
+
+    `offers` come with the end of their cool-down. Raising one offer's price can only move it
+    back, never forward.
+    """
+    judged = [_judge(offer, cool_until, need, now) for offer, cool_until in offers]
+
+    def order(item: Considered) -> tuple[bool, bool, int, Pool]:
+        pool = item.offer.pool
+        return (not item.fits, pool in need.last_choice, item.offer.price_microusd_per_hour, pool)
+
+    return tuple(sorted(judged, key=order))
+
+
+def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
+    """The offers one launch may bid on: those that fit, of the first one's provider and region.
+
+    One call goes to one cloud endpoint; other regions get their own call when this one fails.
+    """
+    fitting = [item.offer for item in considered if item.fits]
+    if not fitting:
+        return ()
+    first = fitting[0].pool
+    return tuple(
+        offer
+        for offer in fitting
+        if (offer.pool.provider, offer.pool.region) == (first.provider, first.region)
+    )
+
+
+def _judge(offer: Offer, cool_until: datetime | None, need: Need, now: datetime) -> Considered:
+    reason = _mismatch(offer, need) or _unusable(offer, cool_until, need, now)
+    if reason is not None:
+        return Considered(offer, False, reason)
+    if offer.pool in need.last_choice:
+        return Considered(offer, True, "fits, but has just interrupted this job")
+    return Considered(offer, True, f"fits, has capacity for {need.count}")
+
+
+def _mismatch(offer: Offer, need: Need) -> str | None:
+    """Why this pool could never serve the need, or None."""
+    pool, hardware = offer.pool, offer.hardware
+    if pool.market is not need.market:
+        return "another market than asked for"
+    if need.domain is not None and Domain.of(pool) != need.domain:
+        return "not where the rest of the gang is"
+    if need.infra and not any(_inside(pool, place) for place in need.infra):
+        return "outside the places asked for"
+    if need.gpu_choices:
+        if not any(_carries(offer, choice) for choice in need.gpu_choices):
+            return f"carries {hardware.gpu_count} x {hardware.gpu_name}, which was not asked for"
+    elif hardware.gpu_memory_gb < need.gpu_memory_gb_min:
+        return f"its GPU has {hardware.gpu_memory_gb} GB, {need.gpu_memory_gb_min} are needed"
+    return None
+
+
+def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: datetime) -> str | None:
+    """Why this pool cannot serve now, or None."""
+    if now - offer.quoted_at > QUOTE_AGE_MAX:
+        return f"its price is from {offer.quoted_at:%Y-%m-%d %H:%M} UTC, too old to act on"
+    if need.market is Market.SPOT and offer.on_demand_ratio > need.max_price_ratio:
+        return f"costs {offer.on_demand_ratio:.0%} of on-demand, over the limit"
+    if offer.available is not None and offer.available < need.count:
+        return f"has capacity for {offer.available} of {need.count}"
+    if cool_until is not None and cool_until > now:
+        return f"cooling down until {cool_until:%H:%M:%S} UTC"
+    return None
+
+
+def _inside(pool: Pool, place: InfraChoice) -> bool:
+    return (
+        pool.provider == place.provider
+        and place.region in (None, pool.region)
+        and place.zone in (None, pool.zone)
+    )
+
+
+def _carries(offer: Offer, choice: GpuChoice) -> bool:
+    hardware = offer.hardware
+    if hardware.gpu_count != choice.count:
+        return False
+    if choice.name is None:
+        return hardware.gpu_memory_gb >= (choice.memory_gb or 0)
+    if hardware.gpu_name.upper() != choice.name:
+        return False
+    return choice.memory_gb in (None, hardware.gpu_memory_gb)

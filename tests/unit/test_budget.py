@@ -1,0 +1,72 @@
+"""Budgets: what is reserved, when a claim is refused, when running work must stop."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from uuid import UUID
+
+from app.domain.budget import (
+    LiveInstance,
+    ReserveWindow,
+    claim_allowed,
+    first_stretch_microusd,
+    reserve_microusd,
+    stop_ordered,
+)
+
+WINDOW = ReserveWindow(
+    accrual_period_seconds=60, drain_reserve_seconds=120, observation_gap_seconds=20
+)
+PRICE = 3_600_000  # 1,000 micro-dollars a second
+
+
+def test_the_reserve_is_the_window_and_what_minimum_charges_still_miss() -> None:
+    old = LiveInstance(UUID(int=1), PRICE, billed_seconds=900)
+    young = LiveInstance(UUID(int=2), PRICE, billed_seconds=45)
+    assert reserve_microusd([], WINDOW) == 0
+    assert reserve_microusd([old], WINDOW) == 200_000
+    assert reserve_microusd([young], WINDOW) == 215_000
+    assert reserve_microusd([old, young], WINDOW) == 415_000
+
+
+def test_the_reserve_is_rounded_up_and_runs_at_the_bills_speed() -> None:
+    odd = LiveInstance(UUID(int=1), 1, billed_seconds=900)
+    assert reserve_microusd([odd], WINDOW) == 1
+    fast = ReserveWindow(60, 120, 20, billing_speed=Fraction(60))
+    assert reserve_microusd([LiveInstance(UUID(int=1), PRICE, 900)], fast) == 12_000_000
+
+
+def test_the_first_quarter_of_an_hour_counts_every_machine() -> None:
+    assert first_stretch_microusd([PRICE, 2 * PRICE]) == 900_000 + 1_800_000
+    assert first_stretch_microusd([1]) == 1
+    assert first_stretch_microusd([PRICE], Fraction(2)) == 1_800_000
+
+
+def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:
+    amounts = {"spent_microusd": 500_000, "reserve_microusd": 300_000, "first_microusd": 200_000}
+    assert claim_allowed(**amounts, cap_microusd=1_000_000).yes
+    refused = claim_allowed(**amounts, cap_microusd=999_999)
+    assert not refused.yes
+    assert "Over the budget of $1.00 by $0.000001" in refused.sentence
+    assert "$0.50 is spent, $0.30 is reserved" in refused.sentence
+    assert claim_allowed(**amounts, cap_microusd=None).yes
+
+
+def test_work_stops_when_spent_and_reserve_reach_the_cap() -> None:
+    assert not stop_ordered(
+        spent_microusd=699_999, reserve_microusd=300_000, cap_microusd=1_000_000
+    ).yes
+    stop = stop_ordered(spent_microusd=700_000, reserve_microusd=300_000, cap_microusd=1_000_000)
+    assert stop.yes
+    assert stop.sentence.startswith("The budget of $1.00 is used up: $0.70 is spent")
+    assert not stop_ordered(spent_microusd=10**12, reserve_microusd=1, cap_microusd=None).yes
+
+
+def test_stopping_when_ordered_keeps_the_overshoot_within_the_window() -> None:
+    machine = LiveInstance(UUID(int=1), PRICE, billed_seconds=900)
+    spent, cap = 0, 5_000_000
+    reserve = reserve_microusd([machine], WINDOW)
+    while not stop_ordered(spent_microusd=spent, reserve_microusd=reserve, cap_microusd=cap).yes:
+        spent += WINDOW.accrual_period_seconds * 1_000
+    drained = spent + (WINDOW.drain_reserve_seconds + WINDOW.observation_gap_seconds) * 1_000
+    assert drained <= cap
