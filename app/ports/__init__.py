@@ -1,0 +1,1 @@
+"""Protocols the rules act through; no implementation lives here."""

@@ -1,0 +1,22 @@
+"""The entropy port: ids, tokens and jitter, so that a seed can replay a run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+
+class Entropy(Protocol):
+    """Source of everything that is not decided."""
+
+    def new_id(self) -> UUID:
+        """A UUIDv7: sorts by creation time."""
+        ...
+
+    def new_token(self) -> str:
+        """At least 256 bits, URL-safe: lease tokens, client tokens, credentials."""
+        ...
+
+    def uniform(self) -> float:
+        """A float in [0, 1): jitter."""
+        ...

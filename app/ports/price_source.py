@@ -1,0 +1,31 @@
+"""The price source port: offers now, and price history for the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.domain.offer import Offer, Pool
+
+
+@dataclass(frozen=True)
+class PriceChange:
+    """From `at` on, one machine-hour in the pool costs this; a step function over time."""
+
+    pool: Pool
+    at: datetime
+    microusd_per_hour: int
+    source: str
+
+
+class PriceSource(Protocol):
+    """Prices of one provider; raises ProviderError when it cannot be asked."""
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Current offers of every pool, sorted by pool."""
+        ...
+
+    def changes_since(self, since: datetime) -> tuple[PriceChange, ...]:
+        """Every change after `since`, with the one in effect at `since`, by pool and time."""
+        ...

@@ -1,0 +1,62 @@
+"""The unit of work port: the only door to a transaction, with one repository per noun.
+
+Lives here: what the rules may ask of the store. Records handed out are live: changing a field and
+leaving the block commits it. Lock order: budget, then job, then everything the job owns (which its
+lock covers). Not here: reports for people (`read_models`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from app.ports.instance_repositories import Hearing, Instances, Operations
+from app.ports.job_repositories import Attempts, EventRecord, Jobs, Launches, PhaseRecord
+from app.ports.money_store import Billing, Money, Offers, Payer
+
+
+class UnitOfWork(Protocol):
+    """One transaction. `now` is read once, at first use: take locks before."""
+
+    jobs: Jobs
+    attempts: Attempts
+    launches: Launches
+    instances: Instances
+    offers: Offers
+    money: Money
+    operations: Operations
+
+    @property
+    def now(self) -> datetime:
+        """The instant of this transaction, aware UTC."""
+        ...
+
+    def flush(self) -> None:
+        """Send pending changes to the store, so that its constraints speak now."""
+        ...
+
+    def ring_after_commit(self, *controllers: str) -> None:
+        """Ring controllers once the transaction is durable."""
+        ...
+
+
+UnitOfWorkFactory = Callable[[], AbstractContextManager[UnitOfWork]]
+"""Opens a transaction that commits at the end of the block, or rolls back on an exception."""
+__all__ = [
+    "Attempts",
+    "Billing",
+    "EventRecord",
+    "Hearing",
+    "Instances",
+    "Jobs",
+    "Launches",
+    "Money",
+    "Offers",
+    "Operations",
+    "Payer",
+    "PhaseRecord",
+    "UnitOfWork",
+    "UnitOfWorkFactory",
+]

@@ -1,0 +1,147 @@
+"""What an agent tells the control plane: registration, facts, and the periodic report.
+
+Lives here: the shapes and the closed list of fact kinds. Not here: how they are sent
+(`trainer.agent.control_plane_client`) or applied (`app.orchestration.receive_agent_report`).
+
+Only durations cross the wire: a fact carries the machine's uptime when it happened, the report
+the uptime when it was sent, and the control plane subtracts the difference from its own clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+PROTOCOL_VERSION = 1
+"""Version N; the control plane accepts N and N-1 and answers 426 to anything else."""
+
+FACTS_PER_REPORT_MAX = 200
+FACTS_KEPT_MAX = 10_000
+
+
+class FactKind(StrEnum):
+    """What can happen on a rented machine. `data` of each kind is listed beside it."""
+
+    PHASE = "phase"  # phase, step|None: begins now, lasts until the next one
+    NOTICE = "notice"  # action, seconds_left, source, notice_id
+    REBALANCE = "rebalance"  # source
+    PREPARED = "prepared"  # parent {fence, step, digest}|None, master_port|None
+    PREPARATION_FAILED = "preparation_failed"  # stage, message, store_unavailable: bool
+    TRAINER_STARTED = "trainer_started"  # (none)
+    CHECKPOINT = "checkpoint"  # step, digest, size_bytes, parent|None, final, metrics
+    COMPLETION = "completion"  # step, digest: the final manifest is in the lineage
+    TRAINER_ENDED = "trainer_ended"  # outcome, exit_code, step|None, error|None (see TrainerEnd)
+    STALLED = "stalled"  # step, seconds
+    FENCED_OFF = "fenced_off"  # by_fence
+    GPU_FAULT = "gpu_fault"  # message
+    METRICS = "metrics"  # points: [{step, ...numeric}]
+    LEAVING = "leaving"  # reason
+
+
+NEVER_DROPPED = frozenset(
+    {
+        FactKind.NOTICE,
+        FactKind.PREPARED,
+        FactKind.PREPARATION_FAILED,
+        FactKind.TRAINER_STARTED,
+        FactKind.CHECKPOINT,
+        FactKind.COMPLETION,
+        FactKind.TRAINER_ENDED,
+        FactKind.STALLED,
+        FactKind.FENCED_OFF,
+        FactKind.LEAVING,
+    }
+)
+"""Kinds that stay queued whatever the backlog; the others are dropped oldest first."""
+
+
+class MachinePhase(StrEnum):
+    """What a machine is doing, second by second; the phase timeline of the cost statement."""
+
+    BOOT = "boot"
+    SETUP = "setup"
+    IDLE = "idle"
+    RESTORE = "restore"
+    GANG_WAIT = "gang_wait"
+    TRAIN = "train"
+    CHECKPOINT = "checkpoint"
+    EVAL = "eval"
+    DRAIN = "drain"
+
+
+class TrainerOutcome(StrEnum):
+    """How one machine's part of an attempt ended."""
+
+    FINISHED = "finished"
+    DRAINED = "drained"
+    FAILED = "failed"
+    KILLED = "killed"  # by the agent: lease over, fenced off, or drain time used up
+
+
+@dataclass(frozen=True)
+class TrainerError:
+    """The earliest failing rank of a machine, as its end file or torchrun's error file says."""
+
+    message: str
+    rank: int | None = None
+    type: str | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    peer_communication: bool = False
+    failed_uptime_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that happened, numbered per session; resent until acknowledged."""
+
+    fact_no: int
+    kind: FactKind
+    uptime_ms: int
+    fence: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The newest progress line of the trainer; any further numeric key is in `metrics`."""
+
+    step: int
+    total_steps: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """One report. `seq` grows per session; `fence` is the attempt the agent works for."""
+
+    protocol: int
+    instance_id: str
+    boot_id: str
+    session_id: str
+    seq: int
+    uptime_ms: int
+    phase: MachinePhase
+    fence: int | None = None
+    progress: Progress | None = None
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True)
+class Registration:
+    """First call of an agent. `nonce` is the agent's own; the same one gets the same answer."""
+
+    protocol: int
+    launch_token: str
+    nonce: str
+    provider_instance_id: str
+    boot_id: str
+    session_id: str
+    uptime_ms: int
+    private_address: str
+    port_from: int
+    port_to: int
+    gpu_count: int = 0
+    interface: str = ""
+    agent_version: str = ""

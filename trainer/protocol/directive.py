@@ -1,0 +1,84 @@
+"""What the control plane wants of one machine: a desired state, computed from rows.
+
+Lives here: the directive, the answers to a registration and to a report. Not here: the decision
+(`app.orchestration.compute_directive`) or the obedience (`trainer.agent.supervisor`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainer.protocol.run_config import RunConfig
+
+
+class DirectiveKind(StrEnum):
+    """The six things a machine can be asked to be."""
+
+    HOLD = "hold"  # stay rented, train nothing, wait
+    PREPARE = "prepare"  # restore and probe peers for this fence
+    TRAIN = "train"  # run the trainer for this fence
+    DRAIN = "drain"  # save and end the trainer of this fence
+    STOP = "stop"  # end the trainer of this fence at once
+    LEAVE = "leave"  # the machine is being given back
+
+
+class DrainCause(StrEnum):
+    """Why a drain is asked for; the strongest wins (stop > interruption > yield)."""
+
+    YIELD = "yield"
+    INTERRUPTION = "interruption"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One member of the gang, by node rank."""
+
+    node_rank: int
+    address: str
+    port_from: int
+    port_to: int
+
+
+@dataclass(frozen=True)
+class Directive:
+    """The desired state. An agent ignores a lower fence, and a lower version.
+
+    fence: None only for `hold` and `leave`.
+    drain_seconds: seconds left, from receipt, to save and end (`drain` only).
+    """
+
+    kind: DirectiveKind
+    version: int
+    fence: int | None = None
+    attempt_id: str | None = None
+    node_rank: int | None = None
+    peers: tuple[Peer, ...] = ()
+    master_addr: str | None = None
+    master_port: int | None = None
+    drain_seconds: float | None = None
+    drain_cause: DrainCause | None = None
+    checkpoint_interval_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class RegistrationReply:
+    """The instance's own credential, its lease, and what its job runs."""
+
+    instance_id: str
+    credential: str
+    lease_seconds: float
+    next_report_seconds: float
+    run_config: RunConfig
+    directive: Directive
+
+
+@dataclass(frozen=True)
+class ReportReply:
+    """Answer to a report: the highest fact number now safe, the lease, and the directive."""
+
+    ack_fact_no: int
+    lease_seconds: float
+    next_report_seconds: float
+    directive: Directive
