@@ -1,0 +1,256 @@
+"""A small foreground supervisor: starts processes in stages, keeps them alive, stops them all.
+
+Not here: which processes `lowtide up` runs, and the restart arithmetic (see `restart_policy`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TextIO
+
+from app.adapters.embedded import log_files, run_record, state_folder
+from app.adapters.embedded.errors import ChildFailedError, EmbeddedServerError
+from app.adapters.embedded.process_launch import launch
+from app.adapters.embedded.process_output import ProcessOutput
+from app.adapters.embedded.process_spec import ProcessSpec
+from app.adapters.embedded.process_stopping import StopTarget, kill_group_of, stop_processes
+from app.adapters.embedded.restart_policy import CrashHistory, RestartLimits
+from app.adapters.embedded.run_record import SUPERVISOR_NAME, RecordedProcess
+
+_START_POLL_SECONDS = 0.02
+_RUN_POLL_SECONDS = 0.1
+_READER_WAIT_SECONDS = 1.0
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class _Child:
+    spec: ProcessSpec
+    stage: int
+    crashes: CrashHistory
+    process: subprocess.Popen[bytes] | None = None
+    record: RecordedProcess | None = None
+    reader: threading.Thread | None = None
+    ready: bool = False
+    was_ready: bool = False
+    finished: bool = False
+    started_at_seconds: float = 0.0
+    restart_due_seconds: float = 0.0
+
+
+class ProcessSupervisor:
+    """Use as a context manager from the main thread: entering locks the state folder, stops what a
+    killed supervisor left running and takes the stop signals; leaving stops every process.
+
+    Raises StateFolderBusyError on entering a folder that another supervisor holds.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        colour: bool = False,
+        stream: TextIO | None = None,
+        limits: RestartLimits | None = None,
+    ) -> None:
+        self.state_dir = state_folder.open_state_folder(state_dir)
+        self._output = ProcessOutput(self.state_dir, stream or sys.stdout, colour=colour)
+        self._limits = limits or RestartLimits()
+        self._children: list[_Child] = []
+        self._stages = 0
+        self._stop_requests = 0
+        self._self_record = run_record.record_supervisor()
+        self._resources = contextlib.ExitStack()
+
+    def __enter__(self) -> ProcessSupervisor:
+        with contextlib.ExitStack() as entering:
+            entering.enter_context(state_folder.up_lock(self.state_dir))
+            for number in _STOP_SIGNALS:
+                # `nohup lowtide up` asks us not to mind the terminal closing.
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
+                previous = signal.signal(number, self._on_stop_signal)
+                entering.callback(signal.signal, number, previous)
+            left = run_record.stop_left_overs(self.state_dir)
+            if left:
+                self.say(f"stopped what an earlier run left behind: {', '.join(left)}")
+            self._write_record()
+            self._resources = entering.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._resources:
+            self._stop_all()
+            run_record.remove_record(self.state_dir)
+
+    @property
+    def stopping(self) -> bool:
+        """True once a stop was asked for, by a signal or `request_stop`."""
+        return self._stop_requests > 0
+
+    def say(self, text: str) -> None:
+        """Print a line of the supervisor's own."""
+        self._output.say(SUPERVISOR_NAME, text)
+
+    def request_stop(self) -> None:
+        """Ask `start` and `run` to return soon; asked twice, processes are killed, not asked."""
+        self._stop_requests += 1
+
+    def start(self, specs: Sequence[ProcessSpec]) -> bool:
+        """Start one stage: all of `specs` side by side, in order, and wait until all are ready.
+
+        Stages stop in reverse order. False when a stop was asked for meanwhile. Raises
+        ChildFailedError, with the end of its log, for one that keeps failing or is never ready.
+        """
+        self._stages += 1
+        stage = [_Child(spec, self._stages, CrashHistory(self._limits)) for spec in specs]
+        for child in stage:
+            self._children.append(child)
+            self._launch(child)
+        while not all(child.was_ready or child.finished for child in stage):
+            if self.stopping:
+                return False
+            self.look_after_all()
+            time.sleep(_START_POLL_SECONDS)
+        return not self.stopping
+
+    def run(self) -> None:
+        """Look after the processes until a stop is asked for, or nothing is left to look after.
+
+        Raises ChildFailedError when a process crashed too often.
+        """
+        while not self.stopping and any(not child.finished for child in self._children):
+            self.look_after_all()
+            time.sleep(_RUN_POLL_SECONDS)
+
+    def look_after_all(self) -> None:
+        """One round: notice ends, restart what is due, ask the started whether they are ready."""
+        for child in self._children:
+            if child.finished:
+                continue
+            if child.process is None:
+                if time.monotonic() >= child.restart_due_seconds:
+                    self._launch(child)
+            elif child.process.poll() is not None:
+                self._on_exit(child, child.process)
+            elif not child.ready:
+                self._check_ready(child)
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
+        self.request_stop()
+
+    def _launch(self, child: _Child) -> None:
+        spec = child.spec
+        child.ready = False
+        child.started_at_seconds = time.monotonic()
+        try:
+            child.process = launch(spec, subprocess.PIPE)
+        except (OSError, EmbeddedServerError) as error:
+            self._on_crash(child, f"could not be started: {error}")
+            return
+        child.record = run_record.record_now(
+            spec.name,
+            child.process.pid,
+            stop_signal=spec.stop_signal,
+            stop_timeout_seconds=spec.stop_timeout_seconds,
+            stage=child.stage,
+        )
+        self._write_record()
+        assert child.process.stdout is not None  # asked for a pipe
+        child.reader = self._output.follow(spec.name, child.process.stdout, echo=spec.echo)
+
+    def _check_ready(self, child: _Child) -> None:
+        spec = child.spec
+        waited = time.monotonic() - child.started_at_seconds
+        if spec.ready is None or spec.ready():
+            child.ready = child.was_ready = True
+            self.say(f"{spec.name} is ready after {waited:.1f} s (pid {self._pid(child)})")
+        elif waited > spec.ready_timeout_seconds:
+            if not child.was_ready:
+                raise self._failed(child, f"was not ready within {waited:.0f} s")
+            self.say(f"{spec.name} is not ready {waited:.0f} s after its restart; starting again")
+            self._stop([child])
+
+    def _on_exit(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
+        kill_group_of(process.pid)
+        self._forget(child)
+        code = process.returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        if child.spec.restart:
+            self._on_crash(child, how)
+        else:
+            child.finished = True
+            self.say(f"{child.spec.name} {how}")
+            if not child.was_ready and child.spec.ready is not None:
+                raise self._failed(child, f"{how} before it was ready")
+
+    def _on_crash(self, child: _Child, how: str) -> None:
+        now = time.monotonic()
+        delay = child.crashes.delay_after_crash(now, was_ready=child.was_ready)
+        if delay is None:
+            raise self._failed(child, f"{how}; it has failed {child.crashes.count} times now")
+        child.restart_due_seconds = now + delay
+        self.say(f"{child.spec.name} {how}; starting it again in {delay:g} s")
+
+    def _failed(self, child: _Child, why: str) -> ChildFailedError:
+        path = log_files.log_path(self.state_dir, child.spec.name)
+        return ChildFailedError(
+            f"{child.spec.name} {why}; the end of {path}:\n{log_files.last_lines(path)}"
+        )
+
+    def _stop_all(self) -> None:
+        for number in range(self._stages, 0, -1):
+            stage = [child for child in reversed(self._children) if child.stage == number]
+            self._stop(stage)
+            for child in stage:
+                self._reap(child)
+
+    def _stop(self, children: Sequence[_Child]) -> None:
+        targets = [
+            StopTarget(
+                child.spec.name,
+                child.record.identity,
+                child.spec.stop_signal,
+                child.spec.stop_timeout_seconds,
+            )
+            for child in children
+            if child.record is not None
+        ]
+        killed = stop_processes(targets, hurry=lambda: self._stop_requests > 1)
+        if killed:
+            self.say(f"had to kill {', '.join(killed)}")
+
+    def _reap(self, child: _Child) -> None:
+        if child.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(timeout=_READER_WAIT_SECONDS)
+            self._forget(child)
+
+    def _forget(self, child: _Child) -> None:
+        if child.reader is not None:
+            child.reader.join(timeout=_READER_WAIT_SECONDS)
+        child.process = child.record = child.reader = None
+        self._write_record()
+
+    def _pid(self, child: _Child) -> int:
+        return 0 if child.process is None else child.process.pid
+
+    def _write_record(self) -> None:
+        records = [child.record for child in self._children if child.record is not None]
+        run_record.write_record(self.state_dir, [self._self_record, *records])
