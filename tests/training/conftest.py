@@ -1,0 +1,58 @@
+"""Gangs shared by the training tests: each costs seconds, so each is run once a session."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.training.torchrun_gang import GangStarter, Machine
+
+DIGITS = {"model": "cnn", "data": "digits", "steps": 1000, "batch_size": 64, "seed": 7}
+
+
+@pytest.fixture(scope="session")
+def gangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangStarter]:
+    starter = GangStarter(tmp_path_factory.mktemp("gangs"))
+    yield starter
+    starter.stop_all()
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(gangs: GangStarter) -> Machine:
+    """Two ranks on one machine from start to finish."""
+    (machine,) = gangs.start("uninterrupted", DIGITS)
+    assert machine.wait() == 0, machine.log()
+    return machine
+
+
+@pytest.fixture(scope="session")
+def drained(gangs: GangStarter) -> list[Machine]:
+    """The same run on two machines; only the second one's torchrun is told to stop.
+
+    Before that its rank is asked for its stacks.
+    """
+    config = {**DIGITS, "checkpoint_interval_steps": 25, "step_delay_seconds": 0.01}
+    machines = gangs.start("drained", config, machines=2, ranks_each=1)
+    machines[0].wait_for_step(40)
+    os.kill(machines[1].rank_pid(1), signal.SIGUSR1)
+    machines[0].wait_for_step(60)
+    machines[1].process.send_signal(signal.SIGTERM)
+    for machine in machines:
+        machine.wait()
+    return machines
+
+
+@pytest.fixture(scope="session")
+def drained_again(gangs: GangStarter, drained: list[Machine]) -> Machine:
+    """Resumed from the drained run; then torchrun and each rank are told to stop, at once."""
+    step = drained[0].ending(0)["step"]
+    (machine,) = gangs.start("resumed", DIGITS, resume=drained[0].checkpoint(step), fence=2)
+    machine.wait_for_step(step + 150)
+    ranks = [machine.rank_pid(0), machine.rank_pid(1)]
+    for pid in [machine.process.pid, *ranks]:
+        os.kill(pid, signal.SIGTERM)
+    machine.wait()
+    return machine

@@ -1,0 +1,128 @@
+"""How a rank's run ends in cases that need exact timing, driven in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.training import distributed, ending
+from trainer.training.checkpoint import read_manifest
+from trainer.training.config import parse_config
+from trainer.training.drain import StopRequest
+from trainer.training.ending import Ending
+from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.place import Place
+from trainer.training.progress import Progress
+from trainer.training.rank_environment import read_rank_environment
+from trainer.training.run import Run
+from trainer.training.train import train
+
+DIGITS = {"model": "mlp", "data": "digits", "steps": 20}  # 20 steps are just over one epoch
+
+
+class StopsAtPhase(Progress):
+    """Progress that asks for a stop as soon as the run enters one phase."""
+
+    def __init__(self, path: Path, stop: StopRequest, phase: str) -> None:
+        super().__init__(path)
+        self._stop = stop
+        self._phase = phase
+
+    def phase(self, phase: str, step: int) -> None:
+        super().phase(phase, step)
+        self._stop.requested = self._stop.requested or phase == self._phase
+
+
+def run_here(
+    folder: Path, config: dict[str, Any], *, stop_at: str = "never", resume: Path | None = None
+) -> Ending:
+    environment = read_rank_environment(
+        {
+            "LOWTIDE_PROGRESS_FILE": str(folder / "progress.jsonl"),
+            "LOWTIDE_CHECKPOINT_DIR": str(folder / "checkpoints"),
+        }
+    )
+    stop = StopRequest()
+    progress = StopsAtPhase(environment.progress_file, stop, stop_at)
+    threads = torch.get_num_threads()
+    try:
+        run = Run(parse_config(config), environment, progress, Place())
+        if resume is not None:
+            run.restore(resume)
+        return train(run, stop)
+    finally:
+        distributed.leave()
+        torch.set_num_threads(threads)
+
+
+def evaluated_steps(folder: Path) -> list[int]:
+    lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if line["type"] == "eval"]
+
+
+def test_a_drain_during_evaluation_saves_and_the_evaluation_is_done_after_resume(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run_here(first, DIGITS, stop_at="eval") == Ending("drained", 20, 75)
+    saved = first / "checkpoints" / "step-000000000020"
+    assert read_manifest(saved)["final"] is False
+    assert evaluated_steps(first) == []
+
+    assert run_here(second, DIGITS, resume=saved) == Ending("finished", 20, 0)
+    assert evaluated_steps(second) == [20]
+    assert read_manifest(second / "checkpoints" / saved.name)["final"] is True
+
+
+def test_a_drain_during_a_periodic_save_ends_after_the_next_step(tmp_path: Path) -> None:
+    config = {**DIGITS, "checkpoint_interval_steps": 5}
+    assert run_here(tmp_path, config, stop_at="checkpoint") == Ending("drained", 6, 75)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["step-000000000005", "step-000000000006"]
+
+
+def test_a_resumed_run_that_is_drained_at_once_writes_nothing(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run_here(first, {**DIGITS, "checkpoint_interval_steps": 5}, stop_at="checkpoint")
+    saved = first / "checkpoints" / "step-000000000006"
+    assert run_here(second, DIGITS, stop_at="train", resume=saved) == Ending("drained", 6, 75)
+    assert list((second / "checkpoints").iterdir()) == []
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    run_here(tmp_path / "first", {**DIGITS, "steps": 2})
+    saved = tmp_path / "first" / "checkpoints" / "step-000000000002"
+    with pytest.raises(ConfigError, match="seed: 5 cannot continue a checkpoint made with 0"):
+        run_here(tmp_path / "second", {**DIGITS, "seed": 5}, resume=saved)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
+    config = {**DIGITS, "optimizer": "sgd", "learning_rate": 1000, "warmup_steps": 0, "steps": 200}
+    with pytest.raises(FloatingPointError, match="lower learning_rate"):
+        run_here(tmp_path, config)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out_of_memory", 1),
+        (MemoryError(), "out_of_memory", 1),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory", 1),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed"), "peer_communication", 1),
+        (torch.distributed.DistNetworkError("no route"), "peer_communication", 1),
+        (ConfigError("x"), "configuration", 2),
+        (CheckpointCorruptError("x"), "checkpoint_corrupt", 65),
+        (ValueError("Broken pipe"), "exception", 1),
+    ],
+)
+def test_errors_are_sorted_by_what_they_mean(error: BaseException, kind: str, code: int) -> None:
+    result = ending.failure(error, step=4)
+    assert result.error is not None
+    assert (result.outcome, result.step, result.exit_code) == ("failed", 4, code)
+    assert result.error.kind == kind
+    assert result.error.out_of_memory == (kind == "out_of_memory")
+    assert result.error.peer_communication == (kind == "peer_communication")

@@ -1,0 +1,117 @@
+"""How a rank ended: the marker files next to the progress file.
+
+``started-rank<R>.json`` says which process the rank is. ``ended-rank<R>.json`` is written last and
+at once (temporary file, then rename). torchrun turns every non-zero exit into 1, so these markers,
+not the launcher's exit code, tell what happened. A rank without a marker was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.progress import boot_seconds
+from trainer.training.rank_environment import RankEnvironment
+
+EXIT_FINISHED = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+EXIT_CHECKPOINT_CORRUPT = 65
+EXIT_DRAINED = 75
+
+Outcome = Literal["finished", "drained", "failed"]
+_PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
+_PEER_PHRASES = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
+_MEMORY_TYPES = ("OutOfMemoryError", "MemoryError")
+_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclass(frozen=True)
+class EndError:
+    """Why a rank failed. ``kind`` is one of configuration, checkpoint_corrupt, out_of_memory,
+    peer_communication, exception; ``message`` is one line."""
+
+    kind: str
+    type: str
+    message: str
+    out_of_memory: bool
+    peer_communication: bool
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of one rank. ``step`` is the last finished step (0 if it never trained)."""
+
+    outcome: Outcome
+    step: int
+    exit_code: int
+    error: EndError | None = None
+
+
+def failure(error: BaseException, step: int) -> Ending:
+    """The ending that an exception makes: its kind and exit code."""
+    text = " ".join(str(error).split())[:1000]
+    kind = _kind(error, text)
+    codes = {"configuration": EXIT_CONFIG, "checkpoint_corrupt": EXIT_CHECKPOINT_CORRUPT}
+    described = EndError(
+        kind=kind,
+        type=type(error).__name__,
+        message=text,
+        out_of_memory=kind == "out_of_memory",
+        peer_communication=kind == "peer_communication",
+    )
+    return Ending("failed", step, codes.get(kind, EXIT_FAILED), described)
+
+
+def _kind(error: BaseException, text: str) -> str:
+    name = type(error).__name__
+    # torch raises plain RuntimeErrors for most of these, so the text has to be read.
+    plain = isinstance(error, RuntimeError)
+    if isinstance(error, ConfigError):
+        return "configuration"
+    if isinstance(error, CheckpointCorruptError):
+        return "checkpoint_corrupt"
+    if name in _MEMORY_TYPES or (plain and any(each in text for each in _MEMORY_PHRASES)):
+        return "out_of_memory"
+    if name in _PEER_TYPES or (plain and any(each in text for each in _PEER_PHRASES)):
+        return "peer_communication"
+    return "exception"
+
+
+def write_started(environment: RankEnvironment) -> None:
+    """Says which process this rank is, so that its stacks can be asked for."""
+    marker = {
+        "rank": environment.rank,
+        "local_rank": environment.local_rank,
+        "world_size": environment.world_size,
+        "fence": environment.fence,
+        "pid": os.getpid(),
+        "at_seconds": boot_seconds(),
+    }
+    # A marker of an earlier attempt in the same folder must not be taken for ours.
+    _ended_path(environment).unlink(missing_ok=True)
+    _write_at_once(environment.end_dir / f"started-rank{environment.rank}.json", marker)
+
+
+def write_ending(environment: RankEnvironment, ending: Ending) -> None:
+    """Writes the marker that counts; durable when this returns."""
+    marker = {"rank": environment.rank, "fence": environment.fence, **asdict(ending)}
+    _write_at_once(_ended_path(environment), {**marker, "at_seconds": boot_seconds()})
+
+
+def _ended_path(environment: RankEnvironment) -> Path:
+    return environment.end_dir / f"ended-rank{environment.rank}.json"
+
+
+def _write_at_once(path: Path, document: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    with temporary.open("w") as file:
+        json.dump(document, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
