@@ -1,0 +1,1 @@
+"""Clouds behind the provider port; each folder is imported only when configured."""

@@ -1,0 +1,82 @@
+"""Ending a local cloud for good, whatever state its daemon is in.
+
+Stop whoever may call the cloud first: a call would start it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from app.adapters.providers.local.cloud_client import NotConnected, call_once
+from app.adapters.providers.local.cloud_folder import (
+    DAEMON,
+    DAEMON_LOCK,
+    forget_address,
+    try_lock,
+)
+from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings, read_terms
+from app.adapters.providers.local.local_cloud import LocalCloud
+from app.ports.cloud_provider import ProviderError
+
+_PAUSE_SECONDS: Final = 0.02
+_LEAVE_SECONDS: Final = 5.0
+
+
+def stop_cloud(folder: Path, timeout_seconds: float) -> int:
+    """End every machine of the folder's cloud as given back by us, then its daemon.
+
+    Returns how many machines could not be cleared within the time: 0 unless a process survived
+    SIGKILL. Nothing happens where no cloud ever was. A daemon that does not answer is killed, and
+    its work done here. Raises TimeoutError when even that daemon does not go.
+    """
+    folder = folder.absolute()
+    terms = read_terms(folder)
+    if terms is None:
+        return 0
+    try:
+        left = int(call_once(folder, "stop", {}, timeout_seconds)["still_there"])
+    except (NotConnected, ProviderError):
+        return _stop_without_daemon(folder, terms, timeout_seconds)
+    os.close(_lock_of_gone_daemon(folder))
+    return left
+
+
+def _stop_without_daemon(folder: Path, terms: CloudTerms, timeout_seconds: float) -> int:
+    _kill_daemon(folder)
+    lock = _lock_of_gone_daemon(folder)
+    try:
+        left = asyncio.run(_end_all(folder, terms, timeout_seconds))
+        forget_address(folder)
+    finally:
+        os.close(lock)
+    return left
+
+
+async def _end_all(folder: Path, terms: CloudTerms, timeout_seconds: float) -> int:
+    return await LocalCloud(folder, LocalSettings(), terms).stop(timeout_seconds)
+
+
+def _kill_daemon(folder: Path) -> None:
+    """SIGKILL the process that the lock file names, if it is a daemon of ours."""
+    try:
+        pid = int((folder / DAEMON_LOCK).read_text("ascii"))
+        words = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace").split("\0")
+    except (OSError, ValueError):
+        return
+    if DAEMON in words:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _lock_of_gone_daemon(folder: Path) -> int:
+    """The daemon's lock, once it has left it: nobody can start another while we hold it."""
+    ends = time.monotonic() + _LEAVE_SECONDS
+    while (lock := try_lock(folder / DAEMON_LOCK)) is None:
+        if time.monotonic() >= ends:
+            raise TimeoutError(f"the local cloud in {folder} does not end")
+        time.sleep(_PAUSE_SECONDS)
+    return lock
