@@ -1,0 +1,1 @@
+"""PostgreSQL behind the ports: engine, tables, repositories, unit of work, hot statements."""

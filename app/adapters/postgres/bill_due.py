@@ -1,0 +1,70 @@
+"""SQL conditions: which machines' bills can be made, and when each is due.
+
+Lives here: the conditions alone, so that the pick, the next due instant and the reports agree. Not
+here: the statements that use them (`instance_repository`, `cost_read_models`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, text
+
+from app.adapters.postgres import tables
+from app.adapters.postgres.money_tables import pools, prices
+from app.domain.instance import TERMINAL_INSTANCE_STATES
+from app.ports.unit_of_work import Billing
+
+_instances = tables.instances.c
+_NEVER_RAN = and_(
+    _instances.launched_at.is_(None),
+    text(f"instances.{tables.one_of('state', TERMINAL_INSTANCE_STATES)}"),
+)
+
+
+def _priced() -> ColumnElement[bool]:
+    """Whether a price covers the machine's start; the last known one holds on from there."""
+    known = select(prices.c.at).where(
+        prices.c.pool == _instances.pool, prices.c.at <= _instances.launched_at
+    )
+    return and_(_instances.cloud.is_not(None), known.exists())
+
+
+def can_be_billed() -> ColumnElement[bool]:
+    """A bill that is not final and can be made, or the end of a row that never ran."""
+    return and_(
+        _instances.cost_final_at.is_(None),
+        or_(_NEVER_RAN, and_(_instances.launched_at.is_not(None), _priced())),
+    )
+
+
+def is_unpriced() -> ColumnElement[bool]:
+    """A bill that cannot be made: no price, or no billing rule, for the machine's start."""
+    return and_(_instances.cost_final_at.is_(None), _instances.launched_at.is_not(None), ~_priced())
+
+
+def bill_due_at(billing: Billing) -> ColumnElement[datetime | None]:
+    """When a bill is due; NULL while a machine that ended waits for prices quoted after its end."""
+    accrual = timedelta(seconds=billing.accrual_seconds)
+    settle = timedelta(seconds=billing.settle_seconds)
+    quoted = (
+        select(func.max(pools.c.quoted_at))
+        .where(pools.c.provider == _instances.provider)
+        .scalar_subquery()
+    )
+    return case(
+        (_instances.launched_at.is_(None), _instances.updated_at),
+        (
+            _instances.ended_at.is_(None),
+            func.coalesce(_instances.billed_until_at, _instances.launched_at) + accrual,
+        ),
+        (
+            or_(
+                _instances.billed_until_at.is_(None),
+                _instances.billed_until_at < _instances.ended_at,
+            ),
+            _instances.ended_at,
+        ),
+        (quoted >= _instances.ended_at, _instances.ended_at + settle),
+        else_=None,
+    )

@@ -1,0 +1,257 @@
+"""Tables of projects, jobs, attempts and what is told of their training."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from app.adapters.postgres.column_types import Word
+from app.adapters.postgres.schema import instant, metadata, one_of
+from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.end_reason import EndReason
+from app.domain.job import (
+    ATTEMPT_JOB_STATES,
+    CLAIMABLE_JOB_STATES,
+    TERMINAL_JOB_STATES,
+    JobState,
+    StopCause,
+)
+from app.domain.offer import Market
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    instant("created_at", nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("key_hash", Text, nullable=False, unique=True),
+    instant("created_at", nullable=False),
+    instant("revoked_at"),
+    UniqueConstraint("project_id", "name"),
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("job_id", Uuid),
+    Column("cap_microusd", BigInteger),
+    Column("spent_microusd", BigInteger, nullable=False),
+    Column("reserved_microusd", BigInteger, nullable=False),
+    CheckConstraint("reserved_microusd >= 0", name="reserved_positive"),
+    Index("ix_budgets_project_id", "project_id"),
+    Index(
+        "uq_budgets_project_own", "project_id", unique=True, postgresql_where=text("job_id IS NULL")
+    ),
+)
+
+PROMISED_JOB = (
+    "deadline_at IS NOT NULL AND deadline_missed_at IS NULL AND "
+    f"{one_of('state', (CLAIMABLE_JOB_STATES | ATTEMPT_JOB_STATES) - {JobState.STOPPING})}"
+)
+"""Condition of a live job whose deadline is still ahead."""
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("budget_id", Uuid, ForeignKey("budgets.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("spec_digest", Text, nullable=False),
+    Column("state", Word(JobState), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("node_count", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("event_seq", Integer, nullable=False),
+    Column("next_fence", Integer, nullable=False),
+    Column("capacity_key", Text, nullable=False),
+    Column("market_mode", Word(Market), nullable=False),
+    instant("submitted_at", nullable=False),
+    instant("updated_at", nullable=False),
+    instant("queue_rank_at", nullable=False),
+    instant("claimable_at"),
+    Column("wait_reason", Text),
+    Column("stop_cause", Word(StopCause)),
+    instant("stop_ordered_at"),
+    instant("deadline_at"),
+    instant("max_wait_at"),
+    Column("max_duration_seconds", Integer),
+    instant("run_limit_at"),
+    instant("last_safe_at"),
+    instant("unsafe_since_at"),
+    instant("deadline_missed_at"),
+    instant("slack_look_at"),
+    instant("hold_until_at"),
+    # The earliest instant at which a rule of time applies to this job or anything it owns.
+    instant("timer_at"),
+    instant("started_at"),
+    instant("ended_at"),
+    instant("cost_final_at"),
+    Column("end_reason", Word(EndReason)),
+    Column("end_message", Text),
+    Column("committed_step", BigInteger, nullable=False),
+    Column("total_steps", BigInteger),
+    Column("retries_used", Integer, nullable=False),
+    Column("consecutive_failures", Integer, nullable=False),
+    Column("attempts_without_progress", Integer, nullable=False),
+    Column("idempotency_key", Text),
+    Column("idempotency_digest", Text),
+    UniqueConstraint("project_id", "name"),
+    UniqueConstraint("project_id", "idempotency_key"),
+    CheckConstraint(one_of("state", JobState), name="state_known"),
+    CheckConstraint(
+        f"({one_of('state', TERMINAL_JOB_STATES)}) = (ended_at IS NOT NULL)",
+        name="ended_iff_terminal",
+    ),
+    Index(
+        "ix_jobs_ready",
+        "queue_rank_at",
+        "id",
+        postgresql_where=text(f"{one_of('state', CLAIMABLE_JOB_STATES)} AND claimable_at IS NULL"),
+    ),
+    Index(
+        "ix_jobs_waiting",
+        "claimable_at",
+        postgresql_where=text(
+            f"{one_of('state', CLAIMABLE_JOB_STATES)} AND claimable_at IS NOT NULL"
+        ),
+    ),
+    Index("ix_jobs_timer", "timer_at", postgresql_where=text("timer_at IS NOT NULL")),
+    Index("ix_jobs_promised", "slack_look_at", postgresql_where=text(PROMISED_JOB)),
+    Index("ix_jobs_listing", "project_id", "submitted_at", "id"),
+    Index(
+        "ix_jobs_live",
+        "id",
+        postgresql_where=text(f"NOT ({one_of('state', TERMINAL_JOB_STATES)})"),
+    ),
+    Index(
+        "ix_jobs_cost_open",
+        "id",
+        postgresql_where=text("ended_at IS NOT NULL AND cost_final_at IS NULL"),
+    ),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("jobs.id"), primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    instant("at", nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("noun", Text, nullable=False),
+    Column("noun_id", Uuid),
+    Column("from_state", Text),
+    Column("to_state", Text),
+    Column("message", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("job_id", Uuid, ForeignKey("jobs.id"), nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("state", Word(AttemptState), nullable=False),
+    Column("node_count", Integer, nullable=False),
+    instant("created_at", nullable=False),
+    instant("updated_at", nullable=False),
+    instant("form_until_at", nullable=False),
+    Column("launches_made", Integer, nullable=False),
+    Column("parent_fence", Integer),
+    Column("parent_step", BigInteger),
+    Column("parent_digest", Text),
+    Column("master_addr", Text),
+    Column("master_port", Integer),
+    instant("preparing_at"),
+    instant("trained_at"),
+    Column("drain_cause", Word(DrainCause)),
+    instant("drain_until_at"),
+    instant("settle_until_at"),
+    instant("stalled_at"),
+    Column("best_step", BigInteger, nullable=False),
+    Column("end_reason", Word(EndReason)),
+    Column("end_message", Text),
+    instant("ended_at"),
+    UniqueConstraint("job_id", "fence"),
+    CheckConstraint(one_of("state", AttemptState), name="state_known"),
+    Index(
+        "uq_attempts_live",
+        "job_id",
+        unique=True,
+        postgresql_where=text(one_of("state", LIVE_ATTEMPT_STATES)),
+    ),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("jobs.id"), primary_key=True),
+    Column("fence", Integer, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("final", Boolean, nullable=False),
+    Column("parent_fence", Integer),
+    Column("parent_step", BigInteger),
+    Column("parent_digest", Text),
+    instant("committed_at", nullable=False),
+    Column("instance_id", Uuid, nullable=False),
+    Column("metrics", JSONB, nullable=False),
+    instant("pruned_at"),
+)
+
+metric_points = Table(
+    "metric_points",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("jobs.id"), primary_key=True),
+    Column("fence", Integer, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    instant("at", nullable=False),
+    Column("metrics", JSONB, nullable=False),
+)
+
+log_streams = Table(
+    "log_streams",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("jobs.id"), primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("instance_id", Uuid, ForeignKey("instances.id"), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    instant("updated_at", nullable=False),
+)
+
+log_chunks = Table(
+    "log_chunks",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("byte_offset", BigInteger, primary_key=True),
+    Column("size_bytes", Integer, nullable=False),
+    Column("object_key", Text, nullable=False),
+)

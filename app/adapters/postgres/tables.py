@@ -1,0 +1,61 @@
+"""All tables of jobs, instances and operations under one name; tables of money stand apart.
+
+Not here: columns (`job_tables`, `instance_tables`, `operations_tables`), statements
+(repositories, `hot_statements`).
+"""
+
+from __future__ import annotations
+
+from app.adapters.postgres.instance_tables import (
+    attempt_members,
+    contacts,
+    instances,
+    launches,
+    phases,
+)
+from app.adapters.postgres.job_tables import (
+    PROMISED_JOB,
+    api_keys,
+    attempts,
+    budgets,
+    checkpoints,
+    events,
+    jobs,
+    log_chunks,
+    log_streams,
+    metric_points,
+    projects,
+)
+from app.adapters.postgres.operations_tables import (
+    controller_runs,
+    deployment,
+    stale_results,
+    sweeps,
+)
+from app.adapters.postgres.schema import instant, metadata, one_of
+
+__all__ = [
+    "PROMISED_JOB",
+    "api_keys",
+    "attempt_members",
+    "attempts",
+    "budgets",
+    "checkpoints",
+    "contacts",
+    "controller_runs",
+    "deployment",
+    "events",
+    "instances",
+    "instant",
+    "jobs",
+    "launches",
+    "log_chunks",
+    "log_streams",
+    "metadata",
+    "metric_points",
+    "one_of",
+    "phases",
+    "projects",
+    "stale_results",
+    "sweeps",
+]

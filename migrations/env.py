@@ -1,0 +1,47 @@
+"""Alembic's entry point: runs migrations one migrator at a time, with a limit on every wait.
+
+Not here: which database and which revision (`app.adapters.postgres.migrate` says so), and the
+tables themselves (`app.adapters.postgres.tables`, `money_tables`).
+"""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy import Connection, text
+
+from app.adapters.postgres import money_tables as _money_tables  # fills metadata  # noqa: F401
+from app.adapters.postgres.tables import metadata
+
+# Any fixed number: all migrators of this project agree on it, nobody else uses it.
+MIGRATION_LOCK_ID = 0x10_71DE
+# How long one migrator waits for another to finish.
+TURN_TIMEOUT = "120s"
+# A migration that cannot get its table lock gives up, rather than make every writer queue
+# behind it.
+LOCK_TIMEOUT = "4s"
+STATEMENT_TIMEOUT = "60s"
+
+
+def run_migrations(connection: Connection) -> None:
+    """Take the turn and run what was asked; the turn ends with the session.
+
+    The session holds it, not the transaction, so that a migration may also commit in its middle.
+    """
+    _set_limits(connection, lock=TURN_TIMEOUT, statement=TURN_TIMEOUT)
+    connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": MIGRATION_LOCK_ID})
+    _set_limits(connection, lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT)
+    connection.commit()
+    context.configure(connection=connection, target_metadata=metadata, compare_type=True)
+    with context.begin_transaction():
+        context.run_migrations()
+    connection.commit()
+
+
+def _set_limits(connection: Connection, *, lock: str, statement: str) -> None:
+    for name, value in (("lock_timeout", lock), ("statement_timeout", statement)):
+        connection.execute(
+            text("SELECT set_config(:name, :value, false)"), {"name": name, "value": value}
+        )
+
+
+run_migrations(context.config.attributes["connection"])

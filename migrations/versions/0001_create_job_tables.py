@@ -1,0 +1,368 @@
+"""Create job tables.
+
+Written by `make migrate-regenerate` from the tables in code; do not edit.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.execute("CREATE EXTENSION IF NOT EXISTS btree_gist")
+    _create_projects()
+    _create_api_keys()
+    _create_budgets()
+    _index_budgets()
+    _create_jobs()
+    _index_jobs()
+    _create_attempts()
+    _index_attempts()
+    _create_checkpoints()
+    _create_events()
+    _create_launches()
+    _index_launches()
+    _create_metric_points()
+
+
+def downgrade() -> None:
+    """Drop the tables."""
+    op.drop_table("metric_points")
+    op.drop_table("launches")
+    op.drop_table("events")
+    op.drop_table("checkpoints")
+    op.drop_table("attempts")
+    op.drop_table("jobs")
+    op.drop_table("budgets")
+    op.drop_table("api_keys")
+    op.drop_table("projects")
+    op.execute("DROP EXTENSION IF EXISTS btree_gist")
+
+
+def _create_projects() -> None:
+    op.create_table(
+        "projects",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
+        sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
+    )
+
+
+def _create_api_keys() -> None:
+    op.create_table(
+        "api_keys",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("project_id", sa.Uuid(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("key_hash", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["project_id"], ["projects.id"], name=op.f("fk_api_keys_project_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
+        sa.UniqueConstraint("key_hash", name=op.f("uq_api_keys_key_hash")),
+        sa.UniqueConstraint("project_id", "name", name=op.f("uq_api_keys_project_id_name")),
+    )
+
+
+def _create_budgets() -> None:
+    op.create_table(
+        "budgets",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("project_id", sa.Uuid(), nullable=False),
+        sa.Column("job_id", sa.Uuid(), nullable=True),
+        sa.Column("cap_microusd", sa.BigInteger(), nullable=True),
+        sa.Column("spent_microusd", sa.BigInteger(), nullable=False),
+        sa.Column("reserved_microusd", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("reserved_microusd >= 0", name=op.f("ck_budgets_reserved_positive")),
+        sa.ForeignKeyConstraint(
+            ["project_id"], ["projects.id"], name=op.f("fk_budgets_project_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_budgets")),
+    )
+
+
+def _index_budgets() -> None:
+    op.create_index("ix_budgets_project_id", "budgets", ["project_id"], unique=False)
+    op.create_index(
+        "uq_budgets_project_own",
+        "budgets",
+        ["project_id"],
+        unique=True,
+        postgresql_where=sa.text("job_id IS NULL"),
+    )
+
+
+def _create_jobs() -> None:
+    op.create_table(
+        "jobs",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("project_id", sa.Uuid(), nullable=False),
+        sa.Column("budget_id", sa.Uuid(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("spec", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("spec_digest", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("node_count", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("event_seq", sa.Integer(), nullable=False),
+        sa.Column("next_fence", sa.Integer(), nullable=False),
+        sa.Column("capacity_key", sa.Text(), nullable=False),
+        sa.Column("market_mode", sa.Text(), nullable=False),
+        sa.Column("submitted_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("queue_rank_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("claimable_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("wait_reason", sa.Text(), nullable=True),
+        sa.Column("stop_cause", sa.Text(), nullable=True),
+        sa.Column("stop_ordered_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("deadline_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("max_wait_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("max_duration_seconds", sa.Integer(), nullable=True),
+        sa.Column("run_limit_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_safe_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("unsafe_since_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("deadline_missed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("slack_look_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("hold_until_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("timer_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("cost_final_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("end_reason", sa.Text(), nullable=True),
+        sa.Column("end_message", sa.Text(), nullable=True),
+        sa.Column("committed_step", sa.BigInteger(), nullable=False),
+        sa.Column("total_steps", sa.BigInteger(), nullable=True),
+        sa.Column("retries_used", sa.Integer(), nullable=False),
+        sa.Column("consecutive_failures", sa.Integer(), nullable=False),
+        sa.Column("attempts_without_progress", sa.Integer(), nullable=False),
+        sa.Column("idempotency_key", sa.Text(), nullable=True),
+        sa.Column("idempotency_digest", sa.Text(), nullable=True),
+        sa.CheckConstraint(
+            "(state IN ('cancelled', 'failed', 'succeeded')) = (ended_at IS NOT NULL)",
+            name=op.f("ck_jobs_ended_iff_terminal"),
+        ),
+        sa.CheckConstraint(
+            "state IN ('cancelled', 'failed', 'paused', 'queued', 'recovering', 'running', 'starting', 'stopping', 'succeeded')",
+            name=op.f("ck_jobs_state_known"),
+        ),
+        sa.ForeignKeyConstraint(["budget_id"], ["budgets.id"], name=op.f("fk_jobs_budget_id")),
+        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_jobs_project_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
+        sa.UniqueConstraint(
+            "project_id", "idempotency_key", name=op.f("uq_jobs_project_id_idempotency_key")
+        ),
+        sa.UniqueConstraint("project_id", "name", name=op.f("uq_jobs_project_id_name")),
+    )
+
+
+def _index_jobs() -> None:
+    op.create_index(
+        "ix_jobs_cost_open",
+        "jobs",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("ended_at IS NOT NULL AND cost_final_at IS NULL"),
+    )
+    op.create_index("ix_jobs_listing", "jobs", ["project_id", "submitted_at", "id"], unique=False)
+    op.create_index(
+        "ix_jobs_live",
+        "jobs",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("NOT (state IN ('cancelled', 'failed', 'succeeded'))"),
+    )
+    op.create_index(
+        "ix_jobs_promised",
+        "jobs",
+        ["slack_look_at"],
+        unique=False,
+        postgresql_where=sa.text(
+            "deadline_at IS NOT NULL AND deadline_missed_at IS NULL AND state IN ('queued', 'recovering', 'running', 'starting')"
+        ),
+    )
+    op.create_index(
+        "ix_jobs_ready",
+        "jobs",
+        ["queue_rank_at", "id"],
+        unique=False,
+        postgresql_where=sa.text("state IN ('queued', 'recovering') AND claimable_at IS NULL"),
+    )
+    op.create_index(
+        "ix_jobs_timer",
+        "jobs",
+        ["timer_at"],
+        unique=False,
+        postgresql_where=sa.text("timer_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_jobs_waiting",
+        "jobs",
+        ["claimable_at"],
+        unique=False,
+        postgresql_where=sa.text("state IN ('queued', 'recovering') AND claimable_at IS NOT NULL"),
+    )
+
+
+def _create_attempts() -> None:
+    op.create_table(
+        "attempts",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("fence", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("node_count", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("form_until_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("launches_made", sa.Integer(), nullable=False),
+        sa.Column("parent_fence", sa.Integer(), nullable=True),
+        sa.Column("parent_step", sa.BigInteger(), nullable=True),
+        sa.Column("parent_digest", sa.Text(), nullable=True),
+        sa.Column("master_addr", sa.Text(), nullable=True),
+        sa.Column("master_port", sa.Integer(), nullable=True),
+        sa.Column("preparing_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("trained_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("drain_cause", sa.Text(), nullable=True),
+        sa.Column("drain_until_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("settle_until_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("best_step", sa.BigInteger(), nullable=False),
+        sa.Column("end_reason", sa.Text(), nullable=True),
+        sa.Column("end_message", sa.Text(), nullable=True),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.CheckConstraint(
+            "state IN ('draining', 'failed', 'interrupted', 'lost', 'preparing', 'provisioning', 'running', 'settling', 'stopped', 'succeeded', 'yielded')",
+            name=op.f("ck_attempts_state_known"),
+        ),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_attempts_job_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_attempts")),
+        sa.UniqueConstraint("job_id", "fence", name=op.f("uq_attempts_job_id_fence")),
+    )
+
+
+def _index_attempts() -> None:
+    op.create_index(
+        "uq_attempts_live",
+        "attempts",
+        ["job_id"],
+        unique=True,
+        postgresql_where=sa.text(
+            "state IN ('draining', 'preparing', 'provisioning', 'running', 'settling')"
+        ),
+    )
+
+
+def _create_checkpoints() -> None:
+    op.create_table(
+        "checkpoints",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("fence", sa.Integer(), nullable=False),
+        sa.Column("step", sa.BigInteger(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("final", sa.Boolean(), nullable=False),
+        sa.Column("parent_fence", sa.Integer(), nullable=True),
+        sa.Column("parent_step", sa.BigInteger(), nullable=True),
+        sa.Column("parent_digest", sa.Text(), nullable=True),
+        sa.Column("committed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("instance_id", sa.Uuid(), nullable=False),
+        sa.Column("metrics", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("pruned_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_checkpoints_job_id")),
+        sa.PrimaryKeyConstraint("job_id", "fence", "step", name=op.f("pk_checkpoints")),
+    )
+
+
+def _create_events() -> None:
+    op.create_table(
+        "events",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("seq", sa.Integer(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("noun", sa.Text(), nullable=False),
+        sa.Column("noun_id", sa.Uuid(), nullable=True),
+        sa.Column("from_state", sa.Text(), nullable=True),
+        sa.Column("to_state", sa.Text(), nullable=True),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("data", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_events_job_id")),
+        sa.PrimaryKeyConstraint("job_id", "seq", name=op.f("pk_events")),
+    )
+
+
+def _create_launches() -> None:
+    op.create_table(
+        "launches",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("client_token", sa.Text(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("min_count", sa.Integer(), nullable=False),
+        sa.Column("market", sa.Text(), nullable=False),
+        sa.Column("bids", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("params_digest", sa.Text(), nullable=False),
+        sa.Column("purpose", sa.Text(), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("token_hash", sa.Text(), nullable=False),
+        sa.Column("token_expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("next_call_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("submitted_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("operation_name", sa.Text(), nullable=True),
+        sa.Column("calls_made", sa.Integer(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("lease_token", sa.Text(), nullable=True),
+        sa.Column("lease_until_at", sa.DateTime(timezone=True), nullable=True),
+        sa.CheckConstraint(
+            "outcome IN ('accepted', 'partial', 'pending', 'refused', 'unknown')",
+            name=op.f("ck_launches_outcome_known"),
+        ),
+        sa.CheckConstraint(
+            "count >= 1 AND min_count BETWEEN 1 AND count", name=op.f("ck_launches_counts")
+        ),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_launches_job_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_launches")),
+        sa.UniqueConstraint("client_token", name=op.f("uq_launches_client_token")),
+        sa.UniqueConstraint("token_hash", name=op.f("uq_launches_token_hash")),
+    )
+
+
+def _index_launches() -> None:
+    op.create_index(
+        "ix_launches_due",
+        "launches",
+        ["next_call_at"],
+        unique=False,
+        postgresql_where=sa.text("next_call_at IS NOT NULL"),
+    )
+    op.create_index("ix_launches_job_id", "launches", ["job_id"], unique=False)
+
+
+def _create_metric_points() -> None:
+    op.create_table(
+        "metric_points",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("fence", sa.Integer(), nullable=False),
+        sa.Column("step", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("metrics", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_metric_points_job_id")),
+        sa.PrimaryKeyConstraint("job_id", "fence", "step", name=op.f("pk_metric_points")),
+    )
