@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     )
 
     state_dir: Path = Field(
-        default=Path("~/.lowtide"),
+        default=Path(".lowtide"),
         description="Folder of `lowtide up`: databases, logs, keys, local machines and their store",
     )
     database_url: str | None = Field(
@@ -105,14 +105,35 @@ class Settings(BaseSettings):
         ge=300,
         description="How long a machine may train without an answer from the control plane",
     )
-    accrual_period_seconds: float = _quick(2, 60, "How often running machines are billed")
+    accrual_period_seconds: float = _quick(5, 60, "How often running machines are billed")
     describe_period_seconds: float = _quick(
-        2, 30, "How often the cloud is asked about each machine that should run"
+        5, 30, "How often the cloud is asked about each machine that should run"
+    )
+    describe_soon_seconds: float = _quick(
+        1, 3, "The same for a machine that is starting, ending or silent"
+    )
+    absence_age_seconds: float = _quick(
+        10, 120, "How old a machine must be before its absence from the cloud's answers counts"
+    )
+    absence_gap_seconds: float = _quick(
+        2, 10, "Time between the two answers that show a machine to be gone"
     )
     sweep_period_seconds: float = _quick(
-        5, 60, "How often the cloud's list is compared with ours, to find machines without a row"
+        15, 60, "How often the cloud's list is compared with ours, to find machines without a row"
     )
-    price_period_seconds: float = _quick(5, 60, "How often prices are read")
+    price_period_seconds: float = _quick(15, 60, "How often prices are read")
+    next_look_seconds: float = _quick(
+        5, 30, "How soon a job that found no capacity is looked at again"
+    )
+    registration_timeout_seconds: float = _quick(
+        60, 600, "How long a started machine may take until its agent registers"
+    )
+    survivor_hold_seconds: float = Field(
+        default=600, gt=0, description="How long idle machines of a gang wait for a replacement"
+    )
+    drain_seconds: float = _quick(
+        30, 90, "How long a machine may take to save when we ask for it, not the cloud"
+    )
     local_slots: int = Field(
         default=4, ge=1, le=64, description="Machines in each pool of the local cloud"
     )
@@ -143,7 +164,7 @@ class Settings(BaseSettings):
         description="Worker threads for controllers that only use the database",
     )
     worker_cloud_threads: int = Field(
-        default=4, ge=1, le=64, description="Worker threads for controllers that call clouds"
+        default=8, ge=1, le=64, description="Calls to clouds that a worker makes at a time"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the programs write to their logs"

@@ -18,7 +18,7 @@ from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.domain.ledger import ClosedBooks, LedgerKey, close_books
 from app.domain.machine_facts import AssignmentSpan, MachineFacts
 from app.domain.price_book import PriceBook, PricePoint, PriceSegment
-from app.domain.rating_basis import RatingBasis
+from app.domain.rating_basis import RatingBasis, rating_basis
 
 PointRow = tuple[datetime, int, str, datetime]
 """(at, micro-USD per hour, source, captured_at), as the store hands it out."""
@@ -42,20 +42,27 @@ def machine_facts(instance: Instance, assignments: Iterable[Assignment]) -> Mach
         ended_at=instance.ended_at,
         ended_source=instance.ended_source,
         ended_by=instance.ended_by,
-        assignments=tuple(_span(instance, span) for span in assignments),
+        assignments=_spans(instance, assignments),
     )
 
 
-def _span(instance: Instance, span: Assignment) -> AssignmentSpan:
-    """The assignment; open where it reaches the machine's end.
+def _spans(instance: Instance, assignments: Iterable[Assignment]) -> tuple[AssignmentSpan, ...]:
+    """The assignments, by start; the last one is open where it reaches the machine's end.
 
     The run ends there anyway, and the payer of a machine that ran for no time at all still owes
     its minimum charge.
     """
-    to_at, started, ended = span.to_at, instance.launched_at, instance.ended_at
-    if to_at is not None and started is not None and ended is not None:
-        to_at = None if to_at >= max(started, ended) else to_at
-    return AssignmentSpan(span.id, span.job_id, span.attempt_id, span.from_at, to_at)
+    ordered = sorted(assignments, key=lambda span: (span.from_at, span.id))
+    spans = [
+        AssignmentSpan(span.id, span.job_id, span.attempt_id, span.from_at, span.to_at)
+        for span in ordered
+    ]
+    started, ended = instance.launched_at, instance.ended_at
+    if spans and started is not None and ended is not None:
+        last = spans[-1]
+        if last.to_at is not None and last.to_at >= max(started, ended):
+            spans[-1] = replace(last, to_at=None)
+    return tuple(spans)
 
 
 def machine_rules(instance: Instance) -> BillingRules:
@@ -123,3 +130,11 @@ class RatedMachine:
         if not waived:
             rules = replace(rules, free_if_interrupted_within_seconds=0)
         return rate(self.facts, self.segments(until), rules, until)
+
+    def is_revised(self) -> bool:
+        """Whether facts, prices or rules changed for time that is booked: an entry is due."""
+        if self.previous is None:
+            return False
+        until = self.previous.until_at
+        now = rating_basis(self.facts, self.segments(until), self.rules, until)
+        return now != self.previous

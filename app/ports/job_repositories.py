@@ -129,6 +129,10 @@ class Jobs(Protocol):
         """Record a committed checkpoint; False when it was known."""
         ...
 
+    def with_spare_checkpoints(self, limit: int) -> list[UUID]:
+        """Jobs with more checkpoints than they keep, parents and final ones apart, by id."""
+        ...
+
     def checkpoints(self, job_id: UUID) -> list[Checkpoint]:
         """Known checkpoints, by fence then step."""
         ...

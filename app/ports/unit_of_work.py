@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+from app.ports.contact_store import Contacts
 from app.ports.instance_repositories import Hearing, Instances, Operations
 from app.ports.job_repositories import Attempts, EventRecord, Jobs, Launches, PhaseRecord
+from app.ports.log_index import LogIndex
 from app.ports.money_store import Billing, Money, Offers, Payer
 
 
@@ -24,6 +26,8 @@ class UnitOfWork(Protocol):
     attempts: Attempts
     launches: Launches
     instances: Instances
+    contacts: Contacts
+    logs: LogIndex
     offers: Offers
     money: Money
     operations: Operations

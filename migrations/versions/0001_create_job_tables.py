@@ -27,6 +27,7 @@ def upgrade() -> None:
     _create_attempts()
     _index_attempts()
     _create_checkpoints()
+    _index_checkpoints()
     _create_events()
     _create_launches()
     _index_launches()
@@ -283,6 +284,16 @@ def _create_checkpoints() -> None:
         sa.Column("pruned_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_checkpoints_job_id")),
         sa.PrimaryKeyConstraint("job_id", "fence", "step", name=op.f("pk_checkpoints")),
+    )
+
+
+def _index_checkpoints() -> None:
+    op.create_index(
+        "ix_checkpoints_standing",
+        "checkpoints",
+        ["job_id"],
+        unique=False,
+        postgresql_where=sa.text("pruned_at IS NULL AND NOT final"),
     )
 
 

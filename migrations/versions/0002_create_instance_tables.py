@@ -101,7 +101,7 @@ def _index_instances() -> None:
         "instances",
         ["id"],
         unique=False,
-        postgresql_where=sa.text("launched_at IS NOT NULL AND cost_final_at IS NULL"),
+        postgresql_where=sa.text("cost_final_at IS NULL"),
     )
     op.create_index(
         "ix_instances_describe",

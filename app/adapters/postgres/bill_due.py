@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, and_, case, func, or_, select, text
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import pools, prices
+from app.domain.billing_rules import RULES
 from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.ports.unit_of_work import Billing
 
@@ -23,11 +24,11 @@ _NEVER_RAN = and_(
 
 
 def _priced() -> ColumnElement[bool]:
-    """Whether a price covers the machine's start; the last known one holds on from there."""
+    """Whether its cloud's rules are known, and a price covers its start and so all that follows."""
     known = select(prices.c.at).where(
         prices.c.pool == _instances.pool, prices.c.at <= _instances.launched_at
     )
-    return and_(_instances.cloud.is_not(None), known.exists())
+    return and_(func.coalesce(_instances.cloud, "").in_(sorted(RULES)), known.exists())
 
 
 def can_be_billed() -> ColumnElement[bool]:

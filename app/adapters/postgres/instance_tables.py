@@ -122,7 +122,7 @@ instances = Table(
     Index(
         "ix_instances_cost_open",
         "id",
-        postgresql_where=text("launched_at IS NOT NULL AND cost_final_at IS NULL"),
+        postgresql_where=text("cost_final_at IS NULL"),
     ),
 )
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, insert, or_, select, text, update
+from sqlalchemy import Integer, cast, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -224,6 +224,30 @@ class JobRepository:
             return False
         self._session.add(checkpoint)
         return True
+
+    def with_spare_checkpoints(self, limit: int) -> list[UUID]:
+        """Jobs with more checkpoints than they keep, parents and final ones apart, by id."""
+        point, attempt = tables.checkpoints, tables.attempts
+        is_parent = (
+            select(attempt.c.id)
+            .where(
+                attempt.c.job_id == point.c.job_id,
+                attempt.c.parent_fence == point.c.fence,
+                attempt.c.parent_step == point.c.step,
+            )
+            .exists()
+        )
+        keep = cast(_jobs.c.spec["checkpoint"]["keep"].astext, Integer)
+        statement = (
+            select(_jobs.c.id)
+            .join(point, point.c.job_id == _jobs.c.id)
+            .where(point.c.pruned_at.is_(None), ~point.c.final, ~is_parent)
+            .group_by(_jobs.c.id)
+            .having(func.count() > keep)
+            .order_by(_jobs.c.id)
+            .limit(limit)
+        )
+        return list(self._session.scalars(statement))
 
     def checkpoints(self, job_id: UUID) -> list[Checkpoint]:
         """Known checkpoints, by fence then step."""

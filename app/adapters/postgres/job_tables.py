@@ -224,6 +224,11 @@ checkpoints = Table(
     Column("instance_id", Uuid, nullable=False),
     Column("metrics", JSONB, nullable=False),
     instant("pruned_at"),
+    Index(
+        "ix_checkpoints_standing",
+        "job_id",
+        postgresql_where=text("pruned_at IS NULL AND NOT final"),
+    ),
 )
 
 metric_points = Table(

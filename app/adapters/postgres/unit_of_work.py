@@ -11,9 +11,11 @@ from sqlalchemy.orm import Session
 
 from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
 from app.adapters.postgres.attempt_repository import AttemptRepository
+from app.adapters.postgres.contact_statements import ContactStatements
 from app.adapters.postgres.instance_repository import InstanceRepository
 from app.adapters.postgres.job_repository import JobRepository
 from app.adapters.postgres.launch_repository import LaunchRepository
+from app.adapters.postgres.log_repository import LogRepository
 from app.adapters.postgres.money_repository import MoneyRepository
 from app.adapters.postgres.offer_repository import OfferRepository
 from app.adapters.postgres.operations_repository import OperationsRepository
@@ -31,6 +33,8 @@ class PostgresUnitOfWork:
         self.attempts = AttemptRepository(session)
         self.launches = LaunchRepository(session)
         self.instances = InstanceRepository(session)
+        self.contacts = ContactStatements(session)
+        self.logs = LogRepository(session)
         self.offers = OfferRepository(session)
         self.money = MoneyRepository(session)
         self.operations = OperationsRepository(session)

@@ -1,0 +1,181 @@
+"""What was heard of agents, in PostgreSQL: hand-written statements over many contacts at once.
+
+Lives here: the flush of contacts, the check for changed jobs, and the questions of silence. Not
+here: one contact under its job's lock (`instance_repository`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import orjson
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres import tables
+from app.domain.attempt import LIVE_ATTEMPT_STATES
+from app.domain.instance import InstanceState
+from app.ports.contact_store import AnsweredReport, Neighbours, UnheardInstance
+
+_instances = tables.instances
+_contacts = tables.contacts
+_HEARD = (InstanceState.REGISTERED, InstanceState.INTERRUPTING)
+# Second half of the advisory lock's key: flushes of several api processes take turns, for two
+# statements that update the same rows in different orders could otherwise wait for each other.
+_FLUSH = (0x10DE, 0x0F10)
+
+# No indexed column is written and the table keeps room on each page, so every new version of a
+# row stays on its page and no index is touched.
+_STORE = text(
+    """
+    WITH moved AS (UPDATE contacts SET
+        seq = heard.seq,
+        answered_at = GREATEST(contacts.answered_at, heard.answered_at),
+        phase = heard.phase,
+        step = COALESCE(heard.step, contacts.step),
+        total_steps = COALESCE(heard.total_steps, contacts.total_steps),
+        metrics = CASE WHEN heard.step IS NULL THEN contacts.metrics
+                       ELSE CAST(heard.metrics AS jsonb) END,
+        step_at = CASE WHEN heard.step IS NOT NULL AND heard.step IS DISTINCT FROM contacts.step
+                       THEN heard.answered_at ELSE contacts.step_at END
+    FROM unnest(
+        CAST(:instance_ids AS uuid[]), CAST(:session_ids AS text[]), CAST(:seqs AS int[]),
+        CAST(:answered_ats AS timestamptz[]), CAST(:phases AS text[]), CAST(:steps AS bigint[]),
+        CAST(:total_steps AS bigint[]), CAST(:metrics AS text[])
+    ) AS heard(instance_id, session_id, seq, answered_at, phase, step, total_steps, metrics)
+    WHERE contacts.instance_id = heard.instance_id
+      AND contacts.session_id = heard.session_id
+      AND contacts.seq <= heard.seq
+    RETURNING 1)
+    SELECT count(*) FROM moved
+    """
+)
+_CHANGED = text(
+    """
+    SELECT known.job_id
+    FROM unnest(CAST(:job_ids AS uuid[]), CAST(:versions AS int[])) AS known(job_id, version)
+    LEFT JOIN jobs ON jobs.id = known.job_id
+    WHERE jobs.version IS DISTINCT FROM known.version
+    ORDER BY known.job_id
+    """
+)
+_LISTENING = text(
+    """
+    UPDATE deployment SET
+        hearing_since_at = CASE
+            WHEN hearing_since_at IS NULL OR listening_at IS NULL OR listening_at < :gap_began_at
+            THEN :now ELSE hearing_since_at END,
+        listening_at = GREATEST(listening_at, :now)
+    WHERE id = 1
+    """
+)
+# One row for each proof of life: members' newer steps, and checkpoints of the attempt's fence.
+_SIGN_OF_LIFE = text(
+    f"""
+    WITH live AS (
+        SELECT attempts.id, attempts.job_id, attempts.fence
+        FROM attempt_members JOIN attempts ON attempts.id = attempt_members.attempt_id
+        WHERE attempt_members.instance_id = :instance_id
+          AND {tables.one_of("attempts.state", LIVE_ATTEMPT_STATES)}
+    )
+    SELECT max(at) FROM (
+        SELECT contacts.step_at AS at
+        FROM live JOIN attempt_members ON attempt_members.attempt_id = live.id
+        JOIN contacts ON contacts.instance_id = attempt_members.instance_id
+        WHERE contacts.fence = live.fence AND contacts.instance_id <> :instance_id
+        UNION ALL
+        SELECT checkpoints.committed_at
+        FROM live JOIN checkpoints
+            ON checkpoints.job_id = live.job_id AND checkpoints.fence = live.fence
+    ) AS proofs WHERE at > :after
+    """
+)
+
+
+class ContactStatements:
+    """Implements `app.ports.contact_store.Contacts`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def store(self, reports: Sequence[AnsweredReport], now: datetime) -> int:
+        """Move contacts on, in one statement; never back, and never another session's."""
+        if not reports:
+            return 0
+        self._session.execute(select(func.pg_advisory_xact_lock(*_FLUSH)))
+        moved: int = self._session.execute(
+            _STORE,
+            {
+                "instance_ids": [report.instance_id for report in reports],
+                "session_ids": [report.session_id for report in reports],
+                "seqs": [report.seq for report in reports],
+                "answered_ats": [
+                    now - timedelta(seconds=max(0.0, report.answered_seconds_ago))
+                    for report in reports
+                ],
+                "phases": [report.phase for report in reports],
+                "steps": [report.step for report in reports],
+                "total_steps": [report.total_steps for report in reports],
+                "metrics": [orjson.dumps(report.metrics).decode() for report in reports],
+            },
+        ).scalar_one()
+        return moved
+
+    def changed_jobs(self, versions: Mapping[UUID, int]) -> list[UUID]:
+        """Those jobs whose version is not the given one, or which are gone; by id."""
+        if not versions:
+            return []
+        given = {"job_ids": list(versions), "versions": list(versions.values())}
+        return list(self._session.scalars(_CHANGED, given))
+
+    def read_one_instant(self) -> None:
+        """Make this transaction read one instant and write nothing; call it before anything."""
+        self._session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+
+    def note_listening(self, now: datetime, gap_seconds: float) -> None:
+        """An api process hears agents now; hearing starts anew after a longer gap."""
+        gap_began_at = now - timedelta(seconds=gap_seconds)
+        self._session.execute(_LISTENING, {"now": now, "gap_began_at": gap_began_at})
+
+    def first_silent_at(self) -> datetime | None:
+        """The oldest answer among registered instances that are not marked unreachable."""
+        first: datetime | None = self._session.scalar(
+            select(func.min(_contacts.c.answered_at))
+            .join(_instances, _instances.c.id == _contacts.c.instance_id)
+            .where(_instances.c.state.in_(_HEARD), _instances.c.unreachable_at.is_(None))
+        )
+        return first
+
+    def unreachable(self, limit: int) -> list[UnheardInstance]:
+        """Registered instances marked unreachable, longest unheard first."""
+        statement = (
+            select(_instances.c.id, _instances.c.job_id, _contacts.c.answered_at)
+            .join(_contacts, _contacts.c.instance_id == _instances.c.id)
+            .where(
+                _instances.c.state == InstanceState.REGISTERED,
+                _instances.c.unreachable_at.is_not(None),
+                _instances.c.job_id.is_not(None),
+            )
+            .order_by(_contacts.c.answered_at, _instances.c.id)
+            .limit(limit)
+        )
+        return [UnheardInstance(*row) for row in self._session.execute(statement)]
+
+    def last_sign_of_life(self, instance_id: UUID, after: datetime) -> datetime | None:
+        """The newest proof later than `after` that the instance's live attempt goes on."""
+        given = {"instance_id": instance_id, "after": after}
+        found: datetime | None = self._session.scalar(_SIGN_OF_LIFE, given)
+        return found
+
+    def neighbours(self, instance_id: UUID, answered_after: datetime) -> Neighbours:
+        """What is heard of all other registered instances of the deployment."""
+        heard = func.count().filter(_contacts.c.answered_at > answered_after)
+        statement = (
+            select(func.count(), heard)
+            .select_from(_instances)
+            .join(_contacts, _contacts.c.instance_id == _instances.c.id)
+            .where(_instances.c.state.in_(_HEARD), _instances.c.id != instance_id)
+        )
+        return Neighbours(*self._session.execute(statement).one())

@@ -1,0 +1,95 @@
+"""Rows that cost reports are made of, read in few statements for many machines at once.
+
+Lives here: loading alone. Not here: what the reports say (`job_cost_report`,
+`period_cost_report`, `cost_verification`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres import money_tables
+from app.adapters.postgres.money_tables import ledger_entries
+from app.adapters.postgres.offer_repository import OfferRepository
+from app.domain.billing import Component
+from app.domain.entities import Assignment, Instance
+from app.domain.ledger import LedgerKey
+from app.domain.machine_rating import PointRow, RatedMachine
+from app.domain.offer import Pool
+from app.domain.price_book import UnknownPrice
+
+
+def load_assignments(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Assignment]]:
+    """Assignments by instance, each by start."""
+    table = money_tables.assignments
+    statement = (
+        select(Assignment)
+        .where(table.c.instance_id.in_(ids))
+        .order_by(table.c.instance_id, table.c.from_at, table.c.id)
+    )
+    found: dict[UUID, list[Assignment]] = defaultdict(list)
+    for span in session.scalars(statement):
+        found[span.instance_id].append(span)
+    return found
+
+
+def load_booked(session: Session, which: ColumnElement[bool]) -> dict[UUID, dict[LedgerKey, int]]:
+    """What the ledger holds per cell, by instance, of the entries that meet a condition."""
+    entry = ledger_entries.c
+    cell = (entry.instance_id, entry.component, entry.assignment_id, entry.usage_hour_at)
+    statement = (
+        select(*cell, func.sum(entry.amount_microusd).label("amount"))
+        .where(which)
+        .group_by(*cell)
+        .order_by(*cell)
+    )
+    found: dict[UUID, dict[LedgerKey, int]] = defaultdict(dict)
+    for row in session.execute(statement):
+        key = LedgerKey(
+            row.instance_id, Component(row.component), row.assignment_id, row.usage_hour_at
+        )
+        found[row.instance_id][key] = int(row.amount)
+    return found
+
+
+def rate_machines(
+    session: Session, instances: Iterable[Instance]
+) -> tuple[dict[UUID, RatedMachine], list[UUID]]:
+    """The inputs of each bill, and the machines that have none yet: no price, or no rule."""
+    launched = [one for one in instances if one.launched_at is not None]
+    spans = load_assignments(session, [one.id for one in launched])
+    since: dict[Pool, datetime] = {}
+    for one in launched:
+        if one.pool is not None and one.launched_at is not None:
+            since[one.pool] = min(since.get(one.pool, one.launched_at), one.launched_at)
+    offers = OfferRepository(session)
+    points: Mapping[Pool, list[PointRow]] = {
+        pool: offers.price_points(pool, at) for pool, at in sorted(since.items())
+    }
+    rated: dict[UUID, RatedMachine] = {}
+    unbilled: list[UUID] = []
+    for one in launched:
+        try:
+            machine = RatedMachine.of(
+                one, spans.get(one.id, []), [] if one.pool is None else points[one.pool]
+            )
+            machine.segments(machine.booked_until_at or machine.facts.started_at or one.updated_at)
+        except (UnknownPrice, LookupError):
+            unbilled.append(one.id)
+            continue
+        rated[one.id] = machine
+    return rated, unbilled
+
+
+def by_component(cells: Mapping[LedgerKey, int]) -> dict[str, int]:
+    """Sums by component's name; components that come to nothing are left out."""
+    sums: dict[str, int] = defaultdict(int)
+    for key, amount in cells.items():
+        sums[key.component.value] += amount
+    return {name: amount for name, amount in sums.items() if amount}

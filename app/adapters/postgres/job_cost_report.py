@@ -1,0 +1,271 @@
+"""One job's cost: booked cells split over what its machines did, with budget and comparison.
+
+Lives here: from rows to `JobCost`. Not here: the split (`app.domain.cost_statement`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import or_, select
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres import money_tables, tables
+from app.adapters.postgres.cost_rows import by_component, load_booked, rate_machines
+from app.adapters.postgres.money_tables import ledger_entries
+from app.domain.billing import Component
+from app.domain.cost_statement import (
+    Activity,
+    CostSpan,
+    InstanceCosts,
+    OnDemandYardstick,
+    job_cost_statement,
+    split,
+)
+from app.domain.entities import Attempt, Budget, Instance, Job
+from app.domain.job import TERMINAL_JOB_STATES, JobState
+from app.domain.ledger import LedgerKey
+from app.domain.machine_rating import RatedMachine
+from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
+from app.domain.phase_timeline import AttemptSteps
+from app.domain.usage_stretches import HOUR
+from app.ports.read_models import BudgetFigures, CostStatus, InstanceCost, Invoices, JobCost
+from trainer.protocol.agent_report import MachinePhase
+
+METERED = frozenset({Component.COMPUTE})
+"""Components that a price is recorded for."""
+
+
+def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCost | None:
+    """The report of one job; None when there is no such job."""
+    job = session.get(Job, job_id)
+    if job is None:
+        return None
+    instances = _instances(session, job_id)
+    rated, unbilled = rate_machines(session, instances)
+    booked = load_booked(session, ledger_entries.c.job_id == job_id)
+    attempts = list(
+        session.scalars(
+            select(Attempt)
+            .where(tables.attempts.c.job_id == job_id)
+            .order_by(tables.attempts.c.fence)
+        )
+    )
+    phases = _phases(session, [one.id for one in instances])
+    costs = {
+        one.id: _instance_costs(
+            job_id, one, rated[one.id], booked.get(one.id, {}), phases[one.id], attempts
+        )
+        for one in instances
+        if one.id in rated
+    }
+    steps = _attempt_steps(attempts)
+    ran = [one for one in instances if one.launched_at is not None]
+    rows = tuple(
+        _row(f"m{number}", one, rated.get(one.id), costs.get(one.id), steps)
+        for number, one in enumerate(ran, 1)
+    )
+    own, project = _budgets(session, job)
+    status = _status(job, ran)
+    if status is CostStatus.FINAL and invoices and _equals_invoices(session, ran, invoices):
+        status = CostStatus.RECONCILED
+    untils = [machine.booked_until_at for machine in rated.values()]
+    return JobCost(
+        job_id=job_id,
+        project_id=job.project_id,
+        name=job.name,
+        status=status,
+        statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran)),
+        instances=rows,
+        budget=own,
+        project_budget=project,
+        booked_until_at=max((at for at in untils if at is not None), default=None),
+        unbilled=tuple(unbilled),
+        not_metered=tuple(name.value for name in Component if name not in METERED),
+    )
+
+
+def instance_status(instance: Instance) -> CostStatus:
+    """How firm a machine's figures are."""
+    if instance.cost_final_at is not None:
+        return CostStatus.FINAL
+    return CostStatus.ACCRUING if instance.ended_at is None else CostStatus.PROVISIONAL
+
+
+def _instances(session: Session, job_id: UUID) -> list[Instance]:
+    """The job's machines, and those that worked for it, in the order they were asked for."""
+    table, spans = tables.instances, money_tables.assignments
+    worked = select(spans.c.instance_id).where(spans.c.job_id == job_id)
+    statement = (
+        select(Instance)
+        .where(or_(table.c.job_id == job_id, table.c.id.in_(worked)))
+        .order_by(table.c.requested_at, table.c.id)
+    )
+    return list(session.scalars(statement))
+
+
+def _phases(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Row[Any]]]:
+    table = tables.phases
+    statement = (
+        select(table)
+        .where(table.c.instance_id.in_(ids))
+        .order_by(table.c.instance_id, table.c.from_at, table.c.session_id, table.c.fact_no)
+    )
+    found: dict[UUID, list[Row[Any]]] = defaultdict(list)
+    for row in session.execute(statement):
+        found[row.instance_id].append(row)
+    return found
+
+
+def _instance_costs(
+    job_id: UUID,
+    instance: Instance,
+    machine: RatedMachine,
+    booked: Mapping[LedgerKey, int],
+    phases: Iterable[Row[Any]],
+    attempts: Sequence[Attempt],
+) -> InstanceCosts:
+    """The job's booked cells of one machine, over the usage that the bill gives them."""
+    until = machine.booked_until_at
+    if until is None or instance.launched_at is None:
+        return InstanceCosts(instance.id, ())
+    working = {
+        span.assignment_id: span.attempt_id is not None
+        for span in machine.facts.assignments
+        if span.job_id == job_id
+    }
+    standing = dict(booked)
+    spans: list[CostSpan] = []
+    unwaived = 0
+    for line in machine.lines(until, waived=False):
+        if line.key.assignment_id not in working:
+            continue
+        if line.key.component is Component.COMPUTE:
+            unwaived += line.amount_microusd
+        gap = Activity.GANG_WAIT if working[line.key.assignment_id] else Activity.IDLE
+        amount = standing.pop(line.key, 0)
+        span = CostSpan(line.key.component, line.usage_from_at, line.usage_to_at, amount, gap)
+        spans.append(span)
+    for key, amount in standing.items():  # booked, and no longer in the bill: about to be corrected
+        if amount:
+            hour = key.usage_hour_at
+            spans.append(CostSpan(key.component, hour, hour + HOUR, amount))
+    paid = sum(span.booked_microusd for span in spans if span.component is Component.COMPUTE)
+    waived = machine.previous is not None and machine.previous.waived
+    reach = {one.fence: AttemptReach(one.parent_step or 0, one.best_step) for one in attempts}
+    ended = until if instance.ended_at is None else min(until, instance.ended_at)
+    return InstanceCosts(
+        instance.id,
+        tuple(spans),
+        machine_timeline(
+            [_phase_start(row, job_id) for row in phases], instance.launched_at, ended, reach
+        ),
+        machine.segments(until),
+        max(0, unwaived - paid) if waived else 0,
+    )
+
+
+def _phase_start(row: Row[Any], job_id: UUID) -> PhaseStart:
+    """Steps and fences of another job on the same machine say nothing here."""
+    phase = MachinePhase(row.phase)
+    if row.job_id != job_id:
+        return PhaseStart(phase, row.from_at)
+    return PhaseStart(phase, row.from_at, row.fence, row.step)
+
+
+def _attempt_steps(attempts: Iterable[Attempt]) -> list[AttemptSteps]:
+    return [AttemptSteps(one.fence, one.parent_step or 0, one.best_step) for one in attempts]
+
+
+def _row(
+    label: str,
+    instance: Instance,
+    machine: RatedMachine | None,
+    costs: InstanceCosts | None,
+    steps: Sequence[AttemptSteps],
+) -> InstanceCost:
+    launched: datetime = instance.launched_at or instance.requested_at
+    booked_until = machine.booked_until_at if machine is not None else None
+    activities = {} if costs is None else split(costs, steps)
+    return InstanceCost(
+        instance_id=instance.id,
+        label=label,
+        provider=instance.provider,
+        provider_instance_id=instance.provider_instance_id,
+        pool=None if instance.pool is None else instance.pool.key,
+        market=instance.market.value,
+        from_at=launched,
+        to_at=max(launched, instance.ended_at or booked_until or launched),
+        booked_microusd=sum(activities.values()),
+        waived_microusd=0 if costs is None else costs.waived_microusd,
+        by_activity=activities,
+        ended_by=None if instance.ended_by is None else instance.ended_by.value,
+        status=instance_status(instance),
+    )
+
+
+def _yardstick(job: Job, ran: Sequence[Instance]) -> OnDemandYardstick | None:
+    """The lowest on-demand price recorded when the job's machines were rented, and one boot.
+
+    Recorded prices, and not those of today, so that a final figure stays what it is. A boot is
+    the mean time from the cloud's start to the agent's registration.
+    """
+    prices = [
+        one.on_demand_microusd_per_hour
+        for one in ran
+        if one.on_demand_microusd_per_hour is not None
+    ]
+    if not prices:
+        return None
+    boots = [
+        max(0.0, (one.registered_at - one.launched_at).total_seconds())
+        for one in ran
+        if one.registered_at is not None and one.launched_at is not None
+    ]
+    return OnDemandYardstick(
+        microusd_per_hour=min(prices),
+        boot_seconds=round(sum(boots) / len(boots)) if boots else 0,
+        node_count=job.node_count,
+        billing_speed=Fraction(ran[0].billing_speed),
+    )
+
+
+def _budgets(session: Session, job: Job) -> tuple[BudgetFigures, BudgetFigures | None]:
+    table = tables.budgets
+    own_of_project = (table.c.project_id == job.project_id) & table.c.job_id.is_(None)
+    statement = select(Budget).where(or_(table.c.id == job.budget_id, own_of_project))
+    figures = {
+        budget.job_id is None: BudgetFigures(
+            budget.cap_microusd, budget.spent_microusd, budget.reserved_microusd
+        )
+        for budget in session.scalars(statement.order_by(table.c.id))
+    }
+    return figures[False], figures.get(True)
+
+
+def _status(job: Job, ran: Sequence[Instance]) -> CostStatus:
+    if any(instance_status(one) is CostStatus.ACCRUING for one in ran):
+        return CostStatus.ACCRUING
+    if job.cost_final_at is not None:
+        return CostStatus.FINAL
+    resting = job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED
+    return CostStatus.PROVISIONAL if resting else CostStatus.ACCRUING
+
+
+def _equals_invoices(session: Session, ran: Sequence[Instance], invoices: Invoices) -> bool:
+    """Whether each machine's whole bill is what its cloud says."""
+    ids = [one.id for one in ran]
+    booked = load_booked(session, ledger_entries.c.instance_id.in_(ids))
+    for one in ran:
+        said = invoices.get(one.provider, {}).get(one.provider_instance_id or "")
+        if said is None or by_component(booked.get(one.id, {})) != {
+            name: amount for name, amount in said.items() if amount
+        }:
+            return False
+    return True

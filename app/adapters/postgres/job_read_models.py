@@ -1,0 +1,201 @@
+"""Reports on one job for people: its page, its attempts, history, checkpoints, metrics and logs.
+
+Short READ COMMITTED reads, each on a connection of its own. Not here: the list of jobs
+(`job_list_statement`), machines, offers and gauges (`deployment_read_models`), reports of money.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, Select, and_, func, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
+from app.adapters.postgres import money_tables, tables
+from app.adapters.postgres.deployment_read_models import DeploymentReports
+from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
+from app.domain.entities import Attempt, Budget, Contact, Instance, Job
+from app.domain.errors import NotFound
+from app.domain.instance import LIVE_INSTANCE_STATES
+from app.ports.job_reports import AttemptCounts, JobFacts, MachineFacts
+
+_jobs = tables.jobs
+_attempts = tables.attempts
+
+
+class PostgresJobReports(DeploymentReports):
+    """Implements `app.ports.job_reports.JobReports`."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._engine = engine
+
+    def job_id(self, project_id: UUID, id_or_name: str) -> UUID:
+        """The job of that id or name; raises NotFound."""
+        named = and_(_jobs.c.project_id == project_id, _jobs.c.name == id_or_name)
+        try:
+            wanted_id = UUID(id_or_name)
+        except ValueError:
+            statement = select(_jobs.c.id).where(named)
+        else:
+            by_id = and_(_jobs.c.project_id == project_id, _jobs.c.id == wanted_id)
+            # A name may look like an id; then the id means its job.
+            statement = (
+                select(_jobs.c.id).where(or_(by_id, named)).order_by(_jobs.c.id != wanted_id)
+            )
+        with self._engine.connect() as connection:
+            found: UUID | None = connection.scalar(statement.limit(1))
+        if found is None:
+            raise NotFound(f"There is no job {id_or_name[:80]!r} in this project.")
+        return found
+
+    def job(self, job_id: UUID) -> JobFacts:
+        """One job with everything it owns; raises NotFound."""
+        with Session(self._engine) as session:
+            head = session.execute(
+                select(Job, Budget, tables.projects.c.name)
+                .join(Budget, tables.budgets.c.id == _jobs.c.budget_id)
+                .join(tables.projects, tables.projects.c.id == _jobs.c.project_id)
+                .where(_jobs.c.id == job_id)
+            ).one_or_none()
+            if head is None:
+                raise NotFound("This job does not exist.")
+            job, budget, project_name = head
+            attempt = session.scalars(
+                select(Attempt).where(
+                    _attempts.c.job_id == job_id, _attempts.c.state.in_(LIVE_ATTEMPT_STATES)
+                )
+            ).one_or_none()
+            return JobFacts(
+                job=job,
+                project_name=project_name,
+                budget=budget,
+                counts=self._counts(session, job_id),
+                attempt=attempt,
+                machines=self._machines(session, job_id),
+                last_checkpoint_at=session.scalar(
+                    select(func.max(tables.checkpoints.c.committed_at)).where(
+                        tables.checkpoints.c.job_id == job_id
+                    )
+                ),
+            )
+
+    def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Attempts by fence, each with its `members` by rank."""
+        members, instances = tables.attempt_members, tables.instances
+        with self._engine.connect() as connection:
+            found = _rows(
+                connection.execute(
+                    select(_attempts).where(_attempts.c.job_id == job_id).order_by("fence")
+                )
+            )
+            joined = _rows(
+                connection.execute(
+                    select(members, instances.c.pool, instances.c.market)
+                    .join(instances, instances.c.id == members.c.instance_id)
+                    .where(members.c.attempt_id.in_([row["id"] for row in found]))
+                    .order_by(members.c.attempt_id, members.c.node_rank)
+                )
+            )
+        for row in found:
+            row["members"] = [m for m in joined if m["attempt_id"] == row["id"]]
+        return found
+
+    def events(self, job_id: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+        """History after a number, in order."""
+        table = tables.events
+        return self._read(
+            select(*(column for column in table.c if column.name != "job_id"))
+            .where(table.c.job_id == job_id, table.c.seq > after)
+            .order_by(table.c.seq)
+            .limit(limit)
+        )
+
+    def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+        """Committed checkpoints, newest first."""
+        table = tables.checkpoints
+        return self._read(
+            select(*(column for column in table.c if column.name != "job_id"))
+            .where(table.c.job_id == job_id)
+            .order_by(table.c.fence.desc(), table.c.step.desc())
+            .limit(limit)
+        )
+
+    def metrics(self, job_id: UUID, after: tuple[int, int], limit: int) -> list[dict[str, Any]]:
+        """Points after (fence, step), in that order."""
+        table = tables.metric_points
+        place = tuple_(table.c.fence, table.c.step)
+        return self._read(
+            select(table.c.fence, table.c.step, table.c.at, table.c.metrics)
+            .where(table.c.job_id == job_id, place > tuple_(*after))
+            .order_by(table.c.fence, table.c.step)
+            .limit(limit)
+        )
+
+    def log_streams(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Streams of logs with their sizes, by name."""
+        table = tables.log_streams
+        return self._read(
+            select(table.c.stream, table.c.instance_id, table.c.size_bytes, table.c.updated_at)
+            .where(table.c.job_id == job_id)
+            .order_by(table.c.stream)
+        )
+
+    def log_chunks(
+        self, job_id: UUID, stream: str, start: int, end: int, limit: int
+    ) -> Sequence[tuple[int, int, str]]:
+        """(byte offset, bytes, object key) of the pieces that meet [start, end), in order."""
+        table = tables.log_chunks
+        # The piece that holds `start` is the last one that begins at or before it.
+        first = (
+            select(func.max(table.c.byte_offset))
+            .where(table.c.job_id == job_id, table.c.stream == stream, table.c.byte_offset <= start)
+            .scalar_subquery()
+        )
+        found = self._read(
+            select(table.c.byte_offset, table.c.size_bytes, table.c.object_key)
+            .where(
+                table.c.job_id == job_id,
+                table.c.stream == stream,
+                table.c.byte_offset >= func.coalesce(first, start),
+                table.c.byte_offset < end,
+            )
+            .order_by(table.c.byte_offset)
+            .limit(limit)
+        )
+        return [(row["byte_offset"], row["size_bytes"], row["object_key"]) for row in found]
+
+    def _counts(self, session: Session, job_id: UUID) -> AttemptCounts:
+        interrupted = func.count().filter(_attempts.c.state == AttemptState.INTERRUPTED)
+        counted = session.execute(
+            select(func.count(), interrupted).where(_attempts.c.job_id == job_id)
+        ).one()
+        last = session.execute(
+            select(_attempts.c.end_reason, _attempts.c.end_message)
+            .where(_attempts.c.job_id == job_id, _attempts.c.end_reason.is_not(None))
+            .order_by(_attempts.c.fence.desc())
+            .limit(1)
+        ).one_or_none()
+        return AttemptCounts(counted[0], counted[1], None if last is None else (last[0], last[1]))
+
+    def _machines(self, session: Session, job_id: UUID) -> tuple[MachineFacts, ...]:
+        instances, pools = tables.instances, money_tables.pools
+        rows = session.execute(
+            select(Instance, Contact, pools.c.price_microusd_per_hour)
+            .outerjoin(Contact, tables.contacts.c.instance_id == instances.c.id)
+            .outerjoin(pools, pools.c.pool == instances.c.pool)
+            .where(instances.c.job_id == job_id, instances.c.state.in_(LIVE_INSTANCE_STATES))
+            .order_by(instances.c.requested_at, instances.c.id)
+        )
+        return tuple(MachineFacts(*row) for row in rows)
+
+    def _read(self, statement: Select[Any]) -> list[dict[str, Any]]:
+        with self._engine.connect() as connection:
+            return _rows(connection.execute(statement))
+
+
+def _rows(result: Any) -> list[dict[str, Any]]:
+    return [dict(row) for row in result.mappings()]

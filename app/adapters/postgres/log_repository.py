@@ -1,0 +1,95 @@
+"""Where logs lie in the object store, in PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres import tables
+from app.ports.log_index import LogChunk, LogStream
+
+_streams = tables.log_streams
+_chunks = tables.log_chunks
+_COLUMNS = (
+    _streams.c.job_id,
+    _streams.c.stream,
+    _streams.c.instance_id,
+    _streams.c.size_bytes,
+    _streams.c.updated_at,
+)
+
+
+class LogRepository:
+    """Implements `app.ports.log_index.LogIndex`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def lock_stream(self, job_id: UUID, stream: str, instance_id: UUID, now: datetime) -> LogStream:
+        """The stream under its row lock; made, empty and owned by the instance, when it is new."""
+        self._session.execute(
+            upsert(_streams)
+            .values(
+                job_id=job_id,
+                stream=stream,
+                instance_id=instance_id,
+                size_bytes=0,
+                updated_at=now,
+            )
+            .on_conflict_do_nothing()
+        )
+        statement = (
+            select(*_COLUMNS)
+            .where(_streams.c.job_id == job_id, _streams.c.stream == stream)
+            .with_for_update()
+        )
+        return LogStream(*self._session.execute(statement).one())
+
+    def add_chunk(self, job_id: UUID, stream: str, chunk: LogChunk, now: datetime) -> None:
+        """Index a chunk and grow its stream, which is locked, by its size."""
+        self._session.execute(insert(_chunks).values(job_id=job_id, stream=stream, **vars(chunk)))
+        self._session.execute(
+            update(_streams)
+            .where(_streams.c.job_id == job_id, _streams.c.stream == stream)
+            .values(size_bytes=_streams.c.size_bytes + chunk.size_bytes, updated_at=now)
+        )
+
+    def streams(self, job_id: UUID) -> list[LogStream]:
+        """All streams of a job, by name."""
+        statement = select(*_COLUMNS).where(_streams.c.job_id == job_id).order_by(_streams.c.stream)
+        return [LogStream(*row) for row in self._session.execute(statement)]
+
+    def stream_size(self, job_id: UUID, stream: str) -> int | None:
+        """Bytes of a stream; None when there is no such stream."""
+        return self._session.scalar(
+            select(_streams.c.size_bytes).where(
+                _streams.c.job_id == job_id, _streams.c.stream == stream
+            )
+        )
+
+    def job_bytes(self, job_id: UUID) -> int:
+        """Bytes of all streams of a job."""
+        total = func.coalesce(func.sum(_streams.c.size_bytes), 0)
+        return int(
+            self._session.execute(select(total).where(_streams.c.job_id == job_id)).scalar_one()
+        )
+
+    def chunks(self, job_id: UUID, stream: str, start: int, end: int) -> list[LogChunk]:
+        """Chunks that hold bytes of [start, end), in order; at most as many as lie there."""
+        here = (_chunks.c.job_id == job_id, _chunks.c.stream == stream)
+        # The chunk that holds `start` is the last one that begins at or before it: found by key.
+        first = (
+            select(func.max(_chunks.c.byte_offset))
+            .where(*here, _chunks.c.byte_offset <= start)
+            .scalar_subquery()
+        )
+        statement = (
+            select(_chunks.c.byte_offset, _chunks.c.size_bytes, _chunks.c.object_key)
+            .where(*here, _chunks.c.byte_offset >= first, _chunks.c.byte_offset < end)
+            .order_by(_chunks.c.byte_offset)
+        )
+        return [LogChunk(*row) for row in self._session.execute(statement)]

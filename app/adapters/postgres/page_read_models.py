@@ -1,0 +1,200 @@
+"""What the web pages read: sessions, the list of jobs, and what machines did over time.
+
+Not here: one job's facts (`job_read_models`), its money (`job_cost_report`), or how any of it is
+drawn (`app.web`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
+from app.adapters.postgres import tables
+from app.adapters.postgres.cost_rows import rate_machines
+from app.adapters.postgres.job_list_statement import list_statement
+from app.domain.entities import Attempt, Instance
+from app.domain.errors import NotFound
+from app.domain.machine_rating import RatedMachine
+from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
+from app.domain.phase_timeline import PhaseSpan, disjoint
+from app.domain.price_book import PriceSegment, UnknownPrice
+from app.ports.job_reports import JobFilter, KeyOwner
+from app.ports.page_reports import LANES_MAX, JobTimeline, MachineLane
+from trainer.protocol.agent_report import MachinePhase
+
+_COUNTED_MAX: Final = 1_000
+_PHASES_MAX: Final = 20_000
+
+
+class PostgresPageReports:
+    """Implements `app.ports.page_reports.PageReports`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def key_owner(self, key_hash: str) -> KeyOwner | None:
+        """Whose key has this hash; None when it is unknown or revoked."""
+        return self._owner(tables.api_keys.c.key_hash == key_hash)
+
+    def key_owner_by_id(self, key_id: UUID) -> KeyOwner | None:
+        """Whose key this is; None when it is unknown or revoked."""
+        return self._owner(tables.api_keys.c.id == key_id)
+
+    def deployment_secret(self) -> str:
+        """The secret that sessions are signed with; raises NotFound before the first use."""
+        with self._engine.connect() as connection:
+            secret: str | None = connection.scalar(select(tables.deployment.c.secret))
+        if secret is None:
+            raise NotFound("This deployment has no secret yet; run `lowtide migrate`.")
+        return secret
+
+    def list_jobs(self, wanted: JobFilter) -> Mapping[str, Any]:
+        """A page of jobs, newest first, as the API lists them: `items` and `next`."""
+        statement, parameters = list_statement(wanted)
+        with self._engine.connect() as connection:
+            text = connection.exec_driver_sql(statement, parameters).scalar_one()
+        page: Mapping[str, Any] = orjson.loads(text)
+        return page
+
+    def states(self, project_id: UUID) -> dict[str, int]:
+        """How many of the project's jobs are in each state; no count goes above a thousand."""
+        jobs = tables.jobs
+        newest = (
+            select(jobs.c.state)
+            .where(jobs.c.project_id == project_id)
+            .order_by(jobs.c.submitted_at.desc(), jobs.c.id.desc())
+            .limit(_COUNTED_MAX)
+            .subquery()
+        )
+        counted = select(newest.c.state, func.count()).group_by(newest.c.state)
+        with self._engine.connect() as connection:
+            rows = connection.execute(counted.order_by(newest.c.state))
+            return {str(state): count for state, count in rows}
+
+    def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:
+        """What the job's machines have done until now."""
+        with Session(self._engine) as session:
+            instances = _instances(session, job_id)
+            shown = instances[-LANES_MAX:]
+            attempts = list(
+                session.scalars(
+                    select(Attempt)
+                    .where(tables.attempts.c.job_id == job_id)
+                    .order_by(tables.attempts.c.fence)
+                )
+            )
+            rated, _ = rate_machines(session, shown)
+            phases = _phases(session, job_id, [one.id for one in shown])
+            labels = _labels(instances)
+            reach = {
+                one.fence: AttemptReach(one.parent_step or 0, one.best_step) for one in attempts
+            }
+            lanes = [
+                MachineLane(
+                    one,
+                    labels.get(one.id, ""),
+                    _spans(one, phases[one.id], now, reach),
+                    _prices(rated.get(one.id), one.ended_at or now),
+                )
+                for one in shown
+            ]
+            return JobTimeline(tuple(attempts), tuple(lanes), len(instances) - len(shown))
+
+    def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+        """The end of the history, newest first."""
+        table = tables.events
+        statement = (
+            select(table).where(table.c.job_id == job_id).order_by(table.c.seq.desc()).limit(limit)
+        )
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(statement).mappings()]
+
+    def recent_metrics(self, job_id: UUID, points_max: int) -> list[dict[str, Any]]:
+        """Points in order of (fence, step), thinned evenly where there are more."""
+        table = tables.metric_points
+        place = func.row_number().over(order_by=(table.c.fence, table.c.step))
+        total = func.count().over()
+        points = (
+            select(table, place.label("place"), total.label("total"))
+            .where(table.c.job_id == job_id)
+            .subquery()
+        )
+        every = func.greatest(1, func.ceil(points.c.total / float(points_max)))
+        kept = (points.c.place - 1) % every == 0
+        statement = (
+            select(points.c.fence, points.c.step, points.c.at, points.c.metrics)
+            .where(kept | (points.c.place == points.c.total))
+            .order_by(points.c.place)
+            .limit(points_max + 1)
+        )
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(statement).mappings()]
+
+    def _owner(self, which: ColumnElement[bool]) -> KeyOwner | None:
+        keys, projects = tables.api_keys, tables.projects
+        statement = (
+            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name)
+            .join(projects, projects.c.id == keys.c.project_id)
+            .where(which, keys.c.revoked_at.is_(None))
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else KeyOwner(*row)
+
+
+def _instances(session: Session, job_id: UUID) -> list[Instance]:
+    table = tables.instances
+    statement = (
+        select(Instance).where(table.c.job_id == job_id).order_by(table.c.requested_at, table.c.id)
+    )
+    return list(session.scalars(statement))
+
+
+def _labels(instances: Sequence[Instance]) -> dict[UUID, str]:
+    ran = [one for one in instances if one.launched_at is not None]
+    return {one.id: f"m{number}" for number, one in enumerate(ran, 1)}
+
+
+def _phases(
+    session: Session, job_id: UUID, instance_ids: Sequence[UUID]
+) -> dict[UUID, list[PhaseStart]]:
+    """Starts of phases by machine, in order; the newest of them where there are very many."""
+    table = tables.phases
+    statement = (
+        select(table)
+        .where(table.c.instance_id.in_(instance_ids), table.c.job_id == job_id)
+        .order_by(table.c.from_at.desc(), table.c.session_id.desc(), table.c.fact_no.desc())
+        .limit(_PHASES_MAX)
+    )
+    found: dict[UUID, list[PhaseStart]] = defaultdict(list)
+    for row in reversed(session.execute(statement).all()):
+        start = PhaseStart(MachinePhase(row.phase), row.from_at, row.fence, row.step)
+        found[row.instance_id].append(start)
+    return found
+
+
+def _spans(
+    instance: Instance,
+    starts: Sequence[PhaseStart],
+    now: datetime,
+    reach: Mapping[int, AttemptReach],
+) -> tuple[PhaseSpan, ...]:
+    if instance.launched_at is None:
+        return ()
+    until = max(instance.launched_at, instance.ended_at or now)
+    return disjoint(machine_timeline(starts, instance.launched_at, until, reach))
+
+
+def _prices(machine: RatedMachine | None, until: datetime) -> tuple[PriceSegment, ...]:
+    try:
+        return () if machine is None else machine.segments(until)
+    except UnknownPrice:
+        return ()

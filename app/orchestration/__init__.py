@@ -1,0 +1,1 @@
+"""One verb a file: decides with the domain, acts through the ports."""

@@ -1,0 +1,249 @@
+"""Move an attempt on as far as its members' facts allow.
+
+Lives here: forming (all registered), meeting (all prepared), ending (all finished, all drained)
+and the way into settling. Not here: how facts arrive (`receive_agent_report`, reconciling), or
+what an end means (`end_attempt`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from app.domain.attempt import (
+    DRAINED_STATE,
+    LIVE_ATTEMPT_STATES,
+    AttemptEvent,
+    AttemptState,
+    DrainCause,
+    DrainOrder,
+    all_drained,
+    drain_ordered,
+    merge_drain,
+    verdict_event,
+)
+from app.domain.end_reason import EndReason
+from app.domain.entities import Attempt, AttemptMember
+from app.domain.events import JobEventKind
+from app.domain.instance import EndedBy, InstanceState
+from app.domain.job import JobEvent, JobState, stop_end_reason
+from app.domain.verdict import MemberEnd, MemberOutcome, settle
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.end_attempt import end_attempt
+from app.orchestration.runtime import Limits
+
+_LEFT = (MemberOutcome.FINISHED, MemberOutcome.DRAINED, MemberOutcome.STOPPED)
+
+
+def advance_attempt(aggregate: JobAggregate, limits: Limits) -> None:
+    """Apply every move that the rows now allow; bounded by the number of attempt states."""
+    for _ in LIVE_ATTEMPT_STATES:
+        attempt = aggregate.attempt
+        if attempt is None:
+            return
+        before = attempt.state
+        _STEPS[before](aggregate, attempt, limits)
+        if aggregate.attempt is None or attempt.state is before:
+            return
+
+
+def order_drain(
+    aggregate: JobAggregate, cause: DrainCause, until: datetime, message: str, limits: Limits
+) -> None:
+    """Ask the live attempt to save and leave; the earlier end and the stronger cause hold."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    was_forming = attempt.state is AttemptState.PROVISIONING
+    aggregate.move_attempt(attempt, drain_ordered(cause), message, cause=cause.value)
+    if was_forming:
+        if attempt.state not in LIVE_ATTEMPT_STATES:
+            end_attempt(aggregate, _order_reason(aggregate, cause), message, limits)
+        return
+    known = None
+    if attempt.drain_cause is not None and attempt.drain_until_at is not None:
+        known = DrainOrder(attempt.drain_cause, attempt.drain_until_at)
+    merged = merge_drain(known, DrainOrder(cause, until))
+    attempt.drain_cause, attempt.drain_until_at = merged.cause, merged.until_at
+    advance_attempt(aggregate, limits)
+
+
+def enter_settling(
+    aggregate: JobAggregate, event: AttemptEvent, message: str, limits: Limits
+) -> None:
+    """A member's end is not explained by the rest: wait, boundedly, until every end is."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    aggregate.move_attempt(attempt, event, message)
+    if attempt.state is AttemptState.SETTLING and attempt.settle_until_at is None:
+        attempt.settle_until_at = aggregate.now + timedelta(seconds=limits.settle_seconds)
+    advance_attempt(aggregate, limits)
+
+
+def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    states = [aggregate.instances[m.instance_id].state for m in aggregate.members]
+    if len(states) == attempt.node_count and all(s is InstanceState.REGISTERED for s in states):
+        attempt.preparing_at = aggregate.now
+        attempt.form_until_at = aggregate.now + timedelta(seconds=limits.preparing_seconds)
+        aggregate.move_attempt(
+            attempt,
+            AttemptEvent.MEMBERS_REGISTERED,
+            f"All {attempt.node_count} machines have registered.",
+        )
+
+
+def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    members = aggregate.members
+    if attempt.master_port is None and all(member.prepared_at for member in members):
+        first = members[0]
+        attempt.master_addr = aggregate.instances[first.instance_id].private_address
+        attempt.master_port = first.master_port
+        aggregate.record(
+            JobEventKind.MEMBER_PREPARED,
+            f"The gang of {len(members)} has met; training starts.",
+            noun="attempt",
+            noun_id=attempt.id,
+            fence=attempt.fence,
+        )
+    _end_if_members_ended(aggregate, attempt, limits)
+
+
+def _running(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    if not _succeed_if_finished(aggregate, attempt, limits):
+        _end_if_members_ended(aggregate, attempt, limits)
+
+
+def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    if _succeed_if_finished(aggregate, attempt, limits):
+        return
+    outcomes = [member.outcome for member in aggregate.members]
+    cause = attempt.drain_cause
+    if cause is not None and all(outcome in _LEFT for outcome in outcomes):
+        reason = _order_reason(aggregate, cause)
+        message = f"Every machine has saved and left: {reason.value.replace('_', ' ')}."
+        aggregate.move_attempt(attempt, all_drained(cause), message, cause=cause.value)
+        if attempt.state is DRAINED_STATE[cause]:
+            end_attempt(aggregate, reason, message, limits)
+        return
+    if MemberOutcome.FAILED in outcomes:
+        _settle_for_ended_member(aggregate, limits)
+
+
+def _settling(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    until = attempt.settle_until_at
+    order = attempt.drain_cause
+    verdict = settle(
+        [_member_end(aggregate, member) for member in aggregate.members],
+        final_manifest=has_final_checkpoint(aggregate),
+        deadline_passed=until is not None and aggregate.now >= until,
+        our_order=order,
+        order_reason=None if order is None else _order_reason(aggregate, order),
+        stalled=attempt.stalled_at is not None,
+    )
+    if verdict is None:
+        return
+    aggregate.move_attempt(
+        attempt,
+        verdict_event(verdict.state),
+        verdict.message,
+        reason=verdict.end_reason.value,
+        node_rank=verdict.node_rank,
+        exit_code=verdict.exit_code,
+    )
+    end_attempt(aggregate, verdict.end_reason, verdict.message, limits, exit_code=verdict.exit_code)
+
+
+_STEPS = {
+    AttemptState.PROVISIONING: _provisioning,
+    AttemptState.PREPARING: _preparing,
+    AttemptState.RUNNING: _running,
+    AttemptState.DRAINING: _draining,
+    AttemptState.SETTLING: _settling,
+}
+
+
+def has_final_checkpoint(aggregate: JobAggregate) -> bool:
+    """Whether the lineage holds a final manifest, as far as we were told."""
+    return any(point.final for point in aggregate.uow.jobs.checkpoints(aggregate.job.id))
+
+
+def note_trainer_started(aggregate: JobAggregate) -> None:
+    """The first rank trains: the attempt runs, and the job with it."""
+    attempt, job, now = aggregate.attempt, aggregate.job, aggregate.now
+    if attempt is None or attempt.state is not AttemptState.PREPARING:
+        return
+    attempt.trained_at = now
+    aggregate.move_attempt(attempt, AttemptEvent.TRAINER_STARTED, "Training has started.")
+    if job.state is JobState.STARTING:
+        start = attempt.parent_step
+        text = "Training has started." if start is None else f"Training resumes at step {start}."
+        aggregate.move_job(JobEvent.ATTEMPT_STARTED, text, step=start, fence=attempt.fence)
+    if job.started_at is None:
+        job.started_at = now
+        if job.max_duration_seconds is not None:
+            job.run_limit_at = now + timedelta(seconds=job.max_duration_seconds)
+
+
+def _succeed_if_finished(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> bool:
+    finished = all(m.outcome == MemberOutcome.FINISHED for m in aggregate.members)
+    if not finished or not has_final_checkpoint(aggregate):
+        return False
+    message = "Every rank finished and the final checkpoint is committed."
+    aggregate.move_attempt(attempt, AttemptEvent.ALL_MEMBERS_FINISHED, message)
+    end_attempt(aggregate, EndReason.FINISHED, message, limits)
+    return True
+
+
+def _end_if_members_ended(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    """Any end other than finishing needs an explanation; finishing waits for the others."""
+    outcomes = [member.outcome for member in aggregate.members]
+    if all(outcome is None for outcome in outcomes):
+        return
+    if any(outcome not in (None, MemberOutcome.FINISHED) for outcome in outcomes):
+        _settle_for_ended_member(aggregate, limits)
+    elif all(outcome is not None for outcome in outcomes):
+        # All finished and no final checkpoint known: the verdict says what that means.
+        _settle_for_ended_member(aggregate, limits)
+
+
+def _settle_for_ended_member(aggregate: JobAggregate, limits: Limits) -> None:
+    ended = next(m for m in aggregate.members if m.outcome is not None)
+    text = f"The trainer on node {ended.node_rank} ended: {ended.outcome}."
+    enter_settling(aggregate, AttemptEvent.MEMBER_ENDED, text, limits)
+
+
+def _order_reason(aggregate: JobAggregate, cause: DrainCause) -> EndReason:
+    if cause is DrainCause.INTERRUPTION:
+        return EndReason.SPOT_INTERRUPTED
+    if cause is DrainCause.YIELD:
+        return EndReason.MIGRATED
+    stop_cause = aggregate.job.stop_cause
+    return EndReason.USER_CANCELLED if stop_cause is None else stop_end_reason(stop_cause)
+
+
+def _member_end(aggregate: JobAggregate, member: AttemptMember) -> MemberEnd:
+    instance = aggregate.instances[member.instance_id]
+    end = member.end or {}
+    error = end.get("error") or {}
+    failed_at = end.get("failed_at")
+    reason = end.get("reason")
+    return MemberEnd(
+        node_rank=member.node_rank,
+        outcome=None if member.outcome is None else MemberOutcome(member.outcome),
+        exit_code=member.exit_code,
+        error_type=error.get("type"),
+        message=error.get("message"),
+        reason=None if reason is None else EndReason(reason),
+        out_of_memory=bool(error.get("out_of_memory")),
+        peer_communication=bool(error.get("peer_communication")),
+        failed_at=None if failed_at is None else datetime.fromisoformat(failed_at),
+        noticed=instance.noticed_at is not None,
+        ended_by=_ended_by(instance.state, instance.ended_by),
+        gone_with_two_witnesses=instance.state
+        in (InstanceState.TERMINATING, InstanceState.TERMINATED)
+        and member.outcome is None,
+    )
+
+
+def _ended_by(state: InstanceState, ended_by: EndedBy | None) -> EndedBy | None:
+    return ended_by if state is InstanceState.TERMINATED else None

@@ -1,0 +1,187 @@
+"""The job under its lock, with its live attempt, members and instances: the unit that changes.
+
+Lives here: loading it, moving its states through their tables, and writing its history. Not here:
+why anything moves (the verbs beside this file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from app.domain.attempt import ATTEMPT_TRANSITIONS, TERMINAL_ATTEMPT_STATES, AttemptEvent
+from app.domain.entities import Attempt, AttemptMember, Instance, Job
+from app.domain.events import Actor, JobEventKind
+from app.domain.instance import (
+    INSTANCE_TRANSITIONS,
+    TERMINAL_INSTANCE_STATES,
+    InstanceEvent,
+    InstanceState,
+    events_for,
+)
+from app.domain.job import JOB_TRANSITIONS, TERMINAL_JOB_STATES, JobEvent
+from app.domain.job_spec import JobSpec, parse_spec
+from app.orchestration.timers import next_timer
+from app.ports.entropy import Entropy
+from app.ports.unit_of_work import EventRecord, UnitOfWork
+
+
+class JobAggregate:
+    """One job, locked, and everything it owns that is alive.
+
+    now: the transaction's instant, never before the last change of this job.
+    """
+
+    def __init__(self, uow: UnitOfWork, entropy: Entropy, job: Job, actor: Actor) -> None:
+        self.uow = uow
+        self.entropy = entropy
+        self.job = job
+        self.actor = actor
+        self.now: datetime = max(uow.now, job.updated_at)
+        self.attempt: Attempt | None = uow.attempts.live(job.id)
+        self.members: list[AttemptMember] = (
+            [] if self.attempt is None else uow.attempts.members(self.attempt.id)
+        )
+        self.instances: dict[UUID, Instance] = {
+            instance.id: instance for instance in uow.instances.of_job(job.id)
+        }
+        for member in self.members:
+            if member.instance_id not in self.instances:
+                self.adopt(uow.instances.get(member.instance_id))
+        self._spec: JobSpec | None = None
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job's spec."""
+        if self._spec is None:
+            self._spec = parse_spec(self.job.spec)
+        return self._spec
+
+    def adopt(self, instance: Instance | None) -> None:
+        """Take an instance of this job into the aggregate."""
+        if instance is not None:
+            self.instances[instance.id] = instance
+
+    def living(self) -> list[Instance]:
+        """Instances that are not in a terminal state, by request time then id."""
+        return [i for i in self.instances.values() if i.state not in TERMINAL_INSTANCE_STATES]
+
+    def usable(self) -> list[Instance]:
+        """Instances the next attempt may count on: wanted, coming or here."""
+        leaving = {InstanceState.INTERRUPTING, InstanceState.TERMINATING}
+        return [i for i in self.living() if i.state not in leaving]
+
+    def member_of(self, instance_id: UUID) -> AttemptMember | None:
+        """The instance's part in the live attempt."""
+        return next((m for m in self.members if m.instance_id == instance_id), None)
+
+    def move_job(self, event: JobEvent, message: str, **data: Any) -> None:
+        """Apply an event to the job; IllegalTransition when it is a command that does not fit."""
+        before = self.job.state
+        self.job.state = JOB_TRANSITIONS.next_state(before, event)
+        if self.job.state in TERMINAL_JOB_STATES and self.job.ended_at is None:
+            self.job.ended_at = self.now
+        self.record(
+            JobEventKind(event.value),
+            message,
+            noun="job",
+            noun_id=self.job.id,
+            from_state=before,
+            to_state=self.job.state,
+            **data,
+        )
+
+    def move_attempt(
+        self, attempt: Attempt, event: AttemptEvent, message: str, **data: Any
+    ) -> None:
+        """Apply an event to the attempt."""
+        before = attempt.state
+        attempt.state = ATTEMPT_TRANSITIONS.next_state(before, event)
+        attempt.updated_at = self.now
+        if attempt.state in TERMINAL_ATTEMPT_STATES and attempt.ended_at is None:
+            attempt.ended_at = self.now
+        self.record(
+            JobEventKind(event.value),
+            message,
+            noun="attempt",
+            noun_id=attempt.id,
+            from_state=before,
+            to_state=attempt.state,
+            fence=attempt.fence,
+            **data,
+        )
+
+    def move_instance(
+        self, instance: Instance, event: InstanceEvent, message: str, **data: Any
+    ) -> None:
+        """Apply an event, and what it proves, to the instance."""
+        for step in events_for(instance.state, event):
+            before = instance.state
+            instance.state = INSTANCE_TRANSITIONS.next_state(before, step)
+            instance.updated_at = self.now
+            self.record(
+                JobEventKind(step.value),
+                message if step is event else "Proven by what follows.",
+                noun="instance",
+                noun_id=instance.id,
+                from_state=before,
+                to_state=instance.state,
+                **data,
+            )
+
+    def record(
+        self,
+        kind: JobEventKind,
+        message: str,
+        *,
+        noun: str = "job",
+        noun_id: UUID | None = None,
+        from_state: str | None = None,
+        to_state: str | None = None,
+        **data: Any,
+    ) -> None:
+        """Write one line of history, numbered under the job's lock."""
+        self.job.event_seq += 1
+        self.uow.jobs.add_event(
+            EventRecord(
+                job_id=self.job.id,
+                seq=self.job.event_seq,
+                at=self.now,
+                actor=str(self.actor),
+                kind=kind.value,
+                noun=noun,
+                noun_id=noun_id if noun_id is not None else self.job.id,
+                from_state=from_state,
+                to_state=to_state,
+                message=message,
+                data=data,
+            )
+        )
+
+    def close(self) -> None:
+        """Stamp the change: its time, its version (which directives carry), its next timer."""
+        self.job.updated_at = self.now
+        self.job.version += 1
+        self.job.timer_at = next_timer(self.job, self.attempt, self.living())
+
+
+@contextmanager
+def open_job(
+    uow: UnitOfWork,
+    entropy: Entropy,
+    job_id: UUID,
+    actor: Actor,
+    *,
+    skip_locked: bool = False,
+) -> Iterator[JobAggregate | None]:
+    """The aggregate under the job's lock; None when it is absent, or locked and skipped."""
+    job = uow.jobs.lock(job_id, skip_locked=skip_locked)
+    if job is None:
+        yield None
+        return
+    aggregate = JobAggregate(uow, entropy, job, actor)
+    yield aggregate
+    aggregate.close()

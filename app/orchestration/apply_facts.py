@@ -1,0 +1,347 @@
+"""What each fact of an agent does to the rows: one function per kind, one table.
+
+Lives here: the meaning of facts. A fact of an ended attempt is recorded and changes nothing, but
+for a completion. Not here: which facts are new (`receive_agent_report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.domain.attempt import AttemptEvent, AttemptState
+from app.domain.end_reason import EndReason
+from app.domain.entities import AttemptMember, Checkpoint, Instance
+from app.domain.events import JobEventKind
+from app.domain.instance import InstanceState
+from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
+from app.domain.verdict import MemberOutcome
+from app.orchestration.advance_attempt import (
+    advance_attempt,
+    enter_settling,
+    note_trainer_started,
+)
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.end_attempt import put_at_rest
+from app.orchestration.lose_instances import note_interruption, note_stopping
+from app.orchestration.runtime import Limits
+from app.ports.unit_of_work import PhaseRecord
+from trainer.protocol.agent_report import Fact, FactKind, TrainerOutcome
+
+_OUTCOMES = {
+    TrainerOutcome.FINISHED: MemberOutcome.FINISHED,
+    TrainerOutcome.DRAINED: MemberOutcome.DRAINED,
+    TrainerOutcome.FAILED: MemberOutcome.FAILED,
+    TrainerOutcome.KILLED: MemberOutcome.STOPPED,
+}
+
+
+@dataclass(frozen=True)
+class FactContext:
+    """One fact, whose machine, and when it happened by our clock."""
+
+    aggregate: JobAggregate
+    instance: Instance
+    fact: Fact
+    session_id: str
+    at: datetime
+    limits: Limits
+
+    @property
+    def current(self) -> bool:
+        """Whether the fact belongs to the live attempt."""
+        attempt = self.aggregate.attempt
+        return attempt is not None and attempt.fence == self.fact.fence
+
+    @property
+    def member(self) -> AttemptMember | None:
+        """The machine's part in the live attempt, when the fact is about that one."""
+        return self.aggregate.member_of(self.instance.id) if self.current else None
+
+
+def apply_fact(
+    aggregate: JobAggregate,
+    instance: Instance,
+    fact: Fact,
+    session_id: str,
+    happened_at: datetime,
+    limits: Limits,
+) -> None:
+    """Apply one fact that was not applied before."""
+    _KINDS[fact.kind](FactContext(aggregate, instance, fact, session_id, happened_at, limits))
+
+
+def _phase(context: FactContext) -> None:
+    data = context.fact.data
+    context.aggregate.uow.jobs.add_phase(
+        PhaseRecord(
+            instance_id=context.instance.id,
+            session_id=context.session_id,
+            fact_no=context.fact.fact_no,
+            job_id=context.aggregate.job.id,
+            phase=str(data.get("phase", "idle"))[:20],
+            from_at=context.at,
+            fence=context.fact.fence,
+            step=_int(data.get("step")),
+        )
+    )
+
+
+def _notice(context: FactContext) -> None:
+    seconds = _float(context.fact.data.get("seconds_left"))
+    deadline = context.at + timedelta(seconds=max(0.0, 0.0 if seconds is None else seconds))
+    source = str(context.fact.data.get("source", "agent"))[:50]
+    note_interruption(context.aggregate, context.instance, deadline, source, context.limits)
+
+
+def _prepared(context: FactContext) -> None:
+    member, attempt = context.member, context.aggregate.attempt
+    if member is None or attempt is None or attempt.state is not AttemptState.PREPARING:
+        return
+    member.prepared_at = context.aggregate.now
+    port = _int(context.fact.data.get("master_port"))
+    if port is not None:
+        member.master_port = port
+        if attempt.master_port is not None and member.node_rank == 0:
+            attempt.master_port = port
+    parent = context.fact.data.get("parent")
+    if member.node_rank == 0 and isinstance(parent, dict):
+        attempt.parent_fence = _int(parent.get("fence"))
+        attempt.parent_step = _int(parent.get("step"))
+        attempt.parent_digest = str(parent.get("digest", ""))[:64]
+        attempt.best_step = max(attempt.best_step, attempt.parent_step or 0)
+    advance_attempt(context.aggregate, context.limits)
+
+
+def _preparation_failed(context: FactContext) -> None:
+    member = context.member
+    if member is None or member.outcome is not None:
+        return
+    store = bool(context.fact.data.get("store_unavailable"))
+    reason = EndReason.STORE_UNAVAILABLE if store else EndReason.PREPARATION_FAILED
+    _end_member(
+        context,
+        member,
+        MemberOutcome.FAILED,
+        {
+            "reason": reason.value,
+            "error": {
+                "type": str(context.fact.data.get("stage", ""))[:100],
+                "message": str(context.fact.data.get("message", ""))[:2000],
+            },
+        },
+    )
+
+
+def _trainer_started(context: FactContext) -> None:
+    member = context.member
+    if member is None:
+        return
+    member.started_at = member.started_at or context.at
+    note_trainer_started(context.aggregate)
+
+
+def _checkpoint(context: FactContext) -> None:
+    data, aggregate = context.fact.data, context.aggregate
+    step, fence = _int(data.get("step")), context.fact.fence
+    if step is None or fence is None:
+        return
+    parent = data.get("parent")
+    parent = parent if isinstance(parent, dict) else {}
+    final = bool(data.get("final"))
+    metrics = data.get("metrics")
+    new = aggregate.uow.jobs.add_checkpoint(
+        Checkpoint(
+            job_id=aggregate.job.id,
+            fence=fence,
+            step=step,
+            digest=str(data.get("digest", ""))[:64],
+            size_bytes=_int(data.get("size_bytes")) or 0,
+            final=final,
+            committed_at=context.at,
+            instance_id=context.instance.id,
+            parent_fence=_int(parent.get("fence")),
+            parent_step=_int(parent.get("step")),
+            parent_digest=str(parent["digest"])[:64] if "digest" in parent else None,
+            metrics=_numbers(metrics),
+        )
+    )
+    if not new:
+        return
+    aggregate.uow.flush()
+    aggregate.job.committed_step = max(aggregate.job.committed_step, step)
+    if context.current and aggregate.attempt is not None:
+        aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
+    kind = "Final checkpoint" if final else "Checkpoint"
+    aggregate.record(
+        JobEventKind.CHECKPOINT_COMMITTED,
+        f"{kind} {step} is saved and verified.",
+        noun="instance",
+        noun_id=context.instance.id,
+        step=step,
+        fence=fence,
+        final=final,
+    )
+    advance_attempt(aggregate, context.limits)
+
+
+def _completion(context: FactContext) -> None:
+    """The final manifest is in the lineage, whichever attempt wrote it: the work is done."""
+    aggregate = context.aggregate
+    if context.current:
+        advance_attempt(aggregate, context.limits)
+        return
+    waiting = aggregate.job.state in CLAIMABLE_JOB_STATES
+    if waiting or aggregate.job.state is JobState.PAUSED:
+        message = "A final checkpoint arrived from an earlier attempt: the work is done."
+        aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
+        put_at_rest(aggregate, EndReason.FINISHED, message)
+
+
+def _trainer_ended(context: FactContext) -> None:
+    member = context.member
+    if member is None or member.outcome is not None:
+        return
+    data = context.fact.data
+    error = data.get("error")
+    end: dict[str, Any] = {"step": _int(data.get("step"))}
+    if isinstance(error, dict):
+        end["error"] = {
+            "type": None if error.get("type") is None else str(error["type"])[:200],
+            "message": str(error.get("message", ""))[:2000],
+            "rank": _int(error.get("rank")),
+            "out_of_memory": bool(error.get("out_of_memory")),
+            "peer_communication": bool(error.get("peer_communication")),
+        }
+        end["failed_at"] = context.at.isoformat()
+    outcome = _OUTCOMES[TrainerOutcome(str(data.get("outcome", "failed")))]
+    _end_member(context, member, outcome, end)
+
+
+def _end_member(
+    context: FactContext, member: AttemptMember, outcome: MemberOutcome, end: dict[str, Any]
+) -> None:
+    aggregate = context.aggregate
+    member.outcome, member.end, member.ended_at = outcome.value, end, context.at
+    member.exit_code = _int(context.fact.data.get("exit_code"))
+    kinds = {
+        MemberOutcome.DRAINED: JobEventKind.MEMBER_DRAINED,
+        MemberOutcome.FINISHED: JobEventKind.MEMBER_FINISHED,
+    }
+    if outcome in kinds:
+        aggregate.record(
+            kinds[outcome],
+            f"Node {member.node_rank} has {outcome.value}.",
+            noun="instance",
+            noun_id=context.instance.id,
+            node_rank=member.node_rank,
+            step=end.get("step"),
+        )
+    advance_attempt(aggregate, context.limits)
+
+
+def _stalled(context: FactContext) -> None:
+    attempt = context.aggregate.attempt
+    if context.member is None or attempt is None or attempt.stalled_at is not None:
+        return
+    attempt.stalled_at = context.at
+    step = _int(context.fact.data.get("step"))
+    text = f"No rank made a step after {step}: the stacks of every rank are in the logs."
+    enter_settling(context.aggregate, AttemptEvent.STALL_DETECTED, text, context.limits)
+
+
+def _fenced_off(context: FactContext) -> None:
+    by_fence = _int(context.fact.data.get("by_fence"))
+    context.aggregate.record(
+        JobEventKind.ATTEMPT_FENCED,
+        f"Attempt {context.fact.fence} met attempt {by_fence} in the store and stopped itself.",
+        noun="instance",
+        noun_id=context.instance.id,
+        fence=context.fact.fence,
+        by_fence=by_fence,
+    )
+
+
+def _gpu_fault(context: FactContext) -> None:
+    context.instance.suspect = True
+    member = context.member
+    if member is None or member.outcome is not None:
+        return
+    message = str(context.fact.data.get("message", ""))[:2000]
+    end = {"reason": EndReason.GPU_FAULT.value, "error": {"type": None, "message": message}}
+    _end_member(context, member, MemberOutcome.FAILED, end)
+
+
+def _metrics(context: FactContext) -> None:
+    points = context.fact.data.get("points")
+    fence = context.fact.fence
+    if not isinstance(points, list) or fence is None:
+        return
+    rows = []
+    for point in points[:200]:
+        step = _int(point.get("step")) if isinstance(point, dict) else None
+        if step is not None:
+            numbers = {k: v for k, v in _numbers(point).items() if k not in ("step", "at")}
+            rows.append((step, context.at, numbers))
+    unique = {step: (step, at, numbers) for step, at, numbers in rows}
+    context.aggregate.uow.jobs.add_metric_points(
+        context.aggregate.job.id, fence, [unique[step] for step in sorted(unique)]
+    )
+
+
+def _rebalance(context: FactContext) -> None:
+    context.aggregate.record(
+        JobEventKind.REBALANCE_RECOMMENDED,
+        "The cloud sees a raised risk that it takes this machine.",
+        noun="instance",
+        noun_id=context.instance.id,
+    )
+
+
+def _leaving(context: FactContext) -> None:
+    """The agent powers the machine off: look at once, the cloud will say when it is gone."""
+    context.instance.describe_at = context.aggregate.now
+    if context.instance.state is InstanceState.REGISTERED:
+        context.instance.suspect = True
+        note_stopping(context.aggregate, context.instance, context.limits)
+
+
+_KINDS: dict[FactKind, Callable[[FactContext], None]] = {
+    FactKind.PHASE: _phase,
+    FactKind.NOTICE: _notice,
+    FactKind.REBALANCE: _rebalance,
+    FactKind.PREPARED: _prepared,
+    FactKind.PREPARATION_FAILED: _preparation_failed,
+    FactKind.TRAINER_STARTED: _trainer_started,
+    FactKind.CHECKPOINT: _checkpoint,
+    FactKind.COMPLETION: _completion,
+    FactKind.TRAINER_ENDED: _trainer_ended,
+    FactKind.STALLED: _stalled,
+    FactKind.FENCED_OFF: _fenced_off,
+    FactKind.GPU_FAULT: _gpu_fault,
+    FactKind.METRICS: _metrics,
+    FactKind.LEAVING: _leaving,
+}
+
+
+def _int(value: object) -> int | None:
+    """A whole number from the wire, bounded to what the columns hold; else None."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(2**62) < value < 2**62 else None
+
+
+def _float(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 1e9 else None
+
+
+def _numbers(value: object) -> dict[str, float]:
+    """Numeric entries of a dictionary from the wire, at most fifty."""
+    if not isinstance(value, dict):
+        return {}
+    found = {str(key)[:60]: _float(entry) for key, entry in sorted(value.items())[:50]}
+    return {key: entry for key, entry in found.items() if entry is not None}

@@ -1,0 +1,115 @@
+"""Lease, effect, apply: the only code that opens the phases of a controller.
+
+A controller is a bounded function that moves rows along. Its lease phase picks work in one
+transaction; its effect phase talks to the world with no transaction open; its apply phase writes
+what was learnt in another. Any two phases may be separated by the death of the process: leases
+end, and the work is picked again. Not here: which controllers there are (`controllers`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from app.orchestration.runtime import Runtime
+from app.ports.unit_of_work import UnitOfWork
+
+log = logging.getLogger(__name__)
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+class Controller(Protocol[W, R]):
+    """What the frame, beat and the simulator need of a controller.
+
+    queue: `quick` (only the database) or `cloud` (calls a provider or a store).
+    period_seconds: beat rings at least this often, so that a lost ring costs latency, not work.
+    limit: the most rows one run takes.
+    """
+
+    name: str
+    queue: str
+    period_seconds: float
+    limit: int
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[W]:
+        """Pick due work, at most `limit`."""
+        ...
+
+    def effect(self, work: W) -> R:
+        """Act on the world; no transaction is open."""
+        ...
+
+    def apply(self, uow: UnitOfWork, work: W, result: R) -> None:
+        """Write what was learnt, having read the present state under its lock."""
+        ...
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When there will be work, as far as rows tell; None when nothing waits."""
+        ...
+
+
+class RowController(Generic[W]):
+    """Part of a controller whose whole effect is its transaction."""
+
+    queue = "quick"
+
+    def effect(self, work: W) -> None:
+        """Nothing happens outside the database."""
+
+
+AnyController = Controller[Any, Any]
+
+
+def lease_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
+    """Pick work, unless another run of this controller is picking just now."""
+    with runtime.begin() as uow:
+        if not uow.operations.try_single_flight(controller.name):
+            return []
+        return controller.lease(uow, controller.limit)
+
+
+def effect_phase(controller: AnyController, work: Any) -> Any:
+    """Act on the world for one piece of work."""
+    return controller.effect(work)
+
+
+def apply_phase(runtime: Runtime, controller: AnyController, work: Any, result: Any) -> None:
+    """Write what one piece of work taught us."""
+    with runtime.begin() as uow:
+        controller.apply(uow, work, result)
+
+
+def run_controller(runtime: Runtime, controller: AnyController) -> int:
+    """One bounded run; returns how many pieces of work it took.
+
+    One piece's failure is logged and leaves the others alone: its lease ends and it is due again.
+    """
+    work = lease_phase(runtime, controller)
+
+    def one(piece: Any) -> None:
+        try:
+            apply_phase(runtime, controller, piece, effect_phase(controller, piece))
+        except Exception:
+            log.exception("controller %s failed on %r", controller.name, piece)
+
+    runtime.effects.run_all(one, work)
+    if len(work) >= controller.limit:
+        runtime.wakeups.ring([controller.name])
+    return len(work)
+
+
+def run_until_idle(
+    runtime: Runtime, controllers: Sequence[AnyController], rounds_max: int = 100
+) -> int:
+    """Run controllers in turn until a whole round finds no work; for tests and the demo."""
+    done = 0
+    for _ in range(rounds_max):
+        worked = sum(run_controller(runtime, controller) for controller in controllers)
+        done += worked
+        if worked == 0:
+            break
+    return done

@@ -1,0 +1,47 @@
+"""The registry of controllers: read by the worker, by beat and by the simulator.
+
+Lives here: which controllers there are, by name. Not here: what they do, or how they are run
+(`controller_frame`).
+"""
+
+from __future__ import annotations
+
+from app.orchestration.accrue_costs import AccrueCosts
+from app.orchestration.claim_jobs import ClaimJobs
+from app.orchestration.close_job_costs import CloseJobCosts
+from app.orchestration.controller_frame import AnyController
+from app.orchestration.enforce_budgets import EnforceBudgets
+from app.orchestration.expire_deadlines import ExpireDeadlines
+from app.orchestration.launch_instances import LaunchInstances
+from app.orchestration.prune_checkpoints import PruneCheckpoints
+from app.orchestration.reconcile_instances import ReconcileInstances
+from app.orchestration.refresh_prices import RefreshPrices
+from app.orchestration.release_instances import ReleaseInstances
+from app.orchestration.runtime import Runtime
+from app.orchestration.sweep_deployment import SweepDeployment
+from app.orchestration.watch_contacts import WatchContacts
+from app.orchestration.watch_deadlines import WatchDeadlines
+
+
+def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
+    """Every controller, in the order in which a simulator breaks ties."""
+    return (
+        RefreshPrices(runtime),
+        ClaimJobs(runtime),
+        LaunchInstances(runtime),
+        ReconcileInstances(runtime),
+        ReleaseInstances(runtime),
+        ExpireDeadlines(runtime),
+        WatchContacts(runtime),
+        WatchDeadlines(runtime),
+        AccrueCosts(runtime),
+        EnforceBudgets(runtime),
+        CloseJobCosts(runtime),
+        SweepDeployment(runtime),
+        PruneCheckpoints(runtime),
+    )
+
+
+def controllers_by_name(runtime: Runtime) -> dict[str, AnyController]:
+    """The controllers under their names."""
+    return {controller.name: controller for controller in all_controllers(runtime)}

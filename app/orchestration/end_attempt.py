@@ -1,0 +1,153 @@
+"""What an attempt's end means: for its job, for its machines, for the next attempt.
+
+Lives here: the consequences of a terminal attempt and of a terminal or paused job. Not here: the
+verdict (`settle_attempts`) or ordering a stop (`stop_job`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.domain.attempt import AttemptState
+from app.domain.end_reason import CoolDownScope, EndClass, EndReason, facts_of
+from app.domain.entities import Attempt
+from app.domain.job import (
+    CLAIMABLE_JOB_STATES,
+    TERMINAL_JOB_STATES,
+    AttemptEnding,
+    JobEvent,
+    JobState,
+    event_when_attempt_ended,
+    stop_end_reason,
+)
+from app.domain.retry_policy import (
+    backoff_seconds,
+    ending_of,
+    pool_cool_down_seconds,
+    progress_exhausted,
+)
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.assign_instances import assign
+from app.orchestration.release_order import order_release
+from app.orchestration.runtime import Limits
+
+CLAIM_CONTROLLER = "claim_jobs"
+RECOVERING_LEAD = timedelta(days=1)
+PRIORITY_STEP = timedelta(minutes=10)
+
+
+def end_attempt(
+    aggregate: JobAggregate,
+    reason: EndReason,
+    message: str,
+    limits: Limits,
+    *,
+    exit_code: int | None = None,
+) -> None:
+    """Carry out the end of the aggregate's attempt, which is in a terminal state already."""
+    attempt, job = aggregate.attempt, aggregate.job
+    if attempt is None:
+        raise ValueError(f"job {job.id} has no attempt to end")
+    attempt.end_reason, attempt.end_message = reason, message
+    for member in aggregate.members:
+        assign(aggregate, aggregate.instances[member.instance_id], None)
+    _count(aggregate, attempt, reason)
+    ending = ending_of(
+        reason,
+        retries=aggregate.spec.retries,
+        retries_used=job.retries_used,
+        exit_code=exit_code,
+        retry_on_exit_codes=aggregate.spec.retry_on_exit_codes,
+    )
+    if facts_of(reason).counts_against_retries and ending is AttemptEnding.RETRYABLE:
+        job.retries_used += 1
+    _cool_down(aggregate, reason)
+    event = event_when_attempt_ended(
+        ending, ever_trained=job.started_at is not None, stop_cause=job.stop_cause
+    )
+    final_reason = reason
+    if job.stop_cause is not None and event not in (
+        JobEvent.ATTEMPT_SUCCEEDED,
+        JobEvent.ATTEMPT_ENDED_FATAL,
+    ):
+        final_reason = stop_end_reason(job.stop_cause)
+    aggregate.attempt, aggregate.members = None, []
+    aggregate.uow.flush()
+    aggregate.move_job(event, message, reason=final_reason.value, fence=attempt.fence)
+    if job.state in CLAIMABLE_JOB_STATES and progress_exhausted(job.attempts_without_progress):
+        final_reason = EndReason.NO_PROGRESS
+        message = (
+            f"{job.attempts_without_progress} attempts in a row were paid for without a newer "
+            "checkpoint; the job is given up."
+        )
+        aggregate.move_job(JobEvent.GIVEN_UP, message, reason=final_reason.value)
+    after_attempt(aggregate, final_reason, message, limits)
+
+
+def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str, limits: Limits) -> None:
+    """Put the job where its new state says: back in the queue, at rest, or at its end."""
+    job = aggregate.job
+    if job.state in CLAIMABLE_JOB_STATES:
+        _queue_again(aggregate, reason, limits)
+    elif job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
+        put_at_rest(aggregate, reason, message)
+
+
+def put_at_rest(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
+    """The job has ended or is paused: nothing stays rented, nothing stays asked for."""
+    job = aggregate.job
+    job.end_reason, job.end_message = reason, message
+    job.claimable_at = job.wait_reason = job.hold_until_at = None
+    if job.state is JobState.PAUSED:
+        job.stop_cause = job.stop_ordered_at = None
+    order_release(aggregate, aggregate.living(), f"the job is {job.state}")
+
+
+def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None:
+    """Progress and failures in a row, which bound what can be spent for nothing."""
+    job = aggregate.job
+    billed = attempt.state is not AttemptState.SUCCEEDED and any(
+        instance.launched_at is not None for instance in aggregate.instances.values()
+    )
+    if attempt.best_step > (attempt.parent_step or 0):
+        job.attempts_without_progress = 0
+    elif billed:
+        job.attempts_without_progress += 1
+    waits = facts_of(reason).end_class is EndClass.RETRY_AFTER_BACKOFF
+    job.consecutive_failures = job.consecutive_failures + 1 if waits else 0
+
+
+def _cool_down(aggregate: JobAggregate, reason: EndReason) -> None:
+    facts = facts_of(reason)
+    pools = {i.pool for i in aggregate.instances.values() if i.pool is not None}
+    seconds = pool_cool_down_seconds(reason)
+    if facts.cool_down is CoolDownScope.POOL and seconds:
+        until = aggregate.now + timedelta(seconds=seconds)
+        for pool in sorted(pools):
+            aggregate.uow.offers.cool_down(pool, until, reason.value)
+
+
+def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> None:
+    """Rank the job, keep its healthy machines for a while, and set its next look."""
+    job, now = aggregate.job, aggregate.now
+    job.queue_rank_at = job.submitted_at - job.priority * PRIORITY_STEP
+    if job.state is JobState.RECOVERING:
+        job.queue_rank_at -= RECOVERING_LEAD
+    wait = 0.0
+    if facts_of(reason).retryable:
+        failures = max(1, job.consecutive_failures)
+        wait = backoff_seconds(reason, failures, aggregate.entropy.uniform())
+    job.claimable_at = now + timedelta(seconds=wait) if wait else None
+    job.wait_reason = (
+        f"The last attempt ended: {reason.value.replace('_', ' ')}. Next try in {wait:.0f} s."
+        if wait
+        else None
+    )
+    job.hold_until_at = now + timedelta(seconds=limits.survivor_hold_seconds)
+    unhealthy = [
+        instance
+        for instance in aggregate.living()
+        if instance.suspect or instance.unreachable_at is not None
+    ]
+    order_release(aggregate, unhealthy, "it cannot be relied on")
+    aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)

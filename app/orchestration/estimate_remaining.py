@@ -1,0 +1,66 @@
+"""How much work is left, in seconds on the machines the job runs on now.
+
+Lives here: the measured rate, else the spec's own estimate. Not here: what follows from it
+(`watch_deadlines`, the job page).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from app.domain.entities import Attempt, Contact, Job
+from app.domain.job_spec import JobSpec
+
+
+@dataclass(frozen=True)
+class WorkLeft:
+    """Progress and what is left. `seconds` is None while neither rate nor estimate exists."""
+
+    step: int
+    total_steps: int | None
+    steps_per_second: float | None
+    seconds: int | None
+
+
+def work_left(
+    job: Job, spec: JobSpec, attempt: Attempt | None, contacts: list[Contact]
+) -> WorkLeft:
+    """What is left of a job, from its newest reports.
+
+    contacts: those of the live attempt's machines.
+    """
+    newest = max(
+        (c for c in contacts if c.step is not None and _current(c, attempt)),
+        key=lambda contact: contact.step or 0,
+        default=None,
+    )
+    step = job.committed_step
+    if newest is not None and newest.step is not None:
+        step = max(step, newest.step)
+    total = job.total_steps
+    rate = _rate(attempt, newest)
+    if total is None:
+        return WorkLeft(step, None, rate, None if spec.estimate is None else spec.estimate.seconds)
+    left = max(0, total - step)
+    if rate is not None:
+        return WorkLeft(step, total, rate, ceil(left / rate))
+    if spec.estimate is not None:
+        share = left / total if total else 0.0
+        return WorkLeft(step, total, None, ceil(spec.estimate.seconds * share))
+    return WorkLeft(step, total, None, None)
+
+
+def _current(contact: Contact, attempt: Attempt | None) -> bool:
+    return attempt is not None and contact.fence == attempt.fence
+
+
+def _rate(attempt: Attempt | None, newest: Contact | None) -> float | None:
+    """Steps per second over the whole attempt: slow to change, and so is what rests on it."""
+    if attempt is None or attempt.trained_at is None or newest is None:
+        return None
+    if newest.step is None or newest.step_at is None:
+        return None
+    seconds = (newest.step_at - attempt.trained_at).total_seconds()
+    steps = newest.step - (attempt.parent_step or 0)
+    return steps / seconds if steps > 0 and seconds > 0 else None

@@ -1,0 +1,171 @@
+"""Give every place of a forming gang an instance, and ask early for what the next one will lack.
+
+Lives here: which instances count, where more may come from, and who gets which rank. Not here:
+the order's rows (`order_instances`) or why a place became free (`lose_instances`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from app.domain.attempt import AttemptEvent, AttemptState
+from app.domain.end_reason import EndReason
+from app.domain.entities import AttemptMember, Instance
+from app.domain.events import JobEventKind
+from app.domain.instance import EndedBy
+from app.domain.job import JobState
+from app.domain.offer import Pool
+from app.domain.placement import Considered, Domain, consider, need_of, together
+from app.orchestration.advance_attempt import advance_attempt
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.assign_instances import assign
+from app.orchestration.end_attempt import end_attempt
+from app.orchestration.order_instances import LaunchPurpose, order_instances
+from app.orchestration.runtime import Limits
+
+RECENT_INTERRUPTION = timedelta(minutes=30)
+
+
+def fill_gang(aggregate: JobAggregate, limits: Limits) -> None:
+    """Give every open place of a forming gang an instance: one at hand, or one more launch."""
+    attempt = aggregate.attempt
+    if attempt is None or attempt.state is not AttemptState.PROVISIONING:
+        return
+    taken = {member.instance_id for member in aggregate.members}
+    idle = [instance for instance in candidates(aggregate) if instance.id not in taken]
+    place_members(aggregate, idle[: attempt.node_count - len(taken)])
+    missing = attempt.node_count - len(aggregate.members)
+    if missing == 0 or _zone_undecided(aggregate):
+        advance_attempt(aggregate, limits)
+        return
+    if attempt.launches_made >= limits.launches_per_attempt_max:
+        _give_up_forming(aggregate, "too many launches came to nothing", limits)
+        return
+    considered = offers_for(aggregate, missing)
+    offers = together(considered)
+    if not offers:
+        _give_up_forming(aggregate, no_offer_reason(considered), limits)
+        return
+    _, instances = order_instances(
+        aggregate,
+        offers,
+        count=missing,
+        market=aggregate.job.market_mode,
+        purpose=LaunchPurpose.GANG,
+        limits=limits,
+    )
+    attempt.launches_made += 1
+    place_members(aggregate, instances)
+
+
+def candidates(aggregate: JobAggregate) -> list[Instance]:
+    """Instances an attempt may form over, in the market the job is in now."""
+    mode = aggregate.job.market_mode
+    return [i for i in aggregate.usable() if not i.suspect and i.market is mode]
+
+
+def place_members(aggregate: JobAggregate, instances: Sequence[Instance]) -> None:
+    """Give instances the free ranks of the live attempt, lowest first."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    used = {member.node_rank for member in aggregate.members}
+    free = [rank for rank in range(attempt.node_count) if rank not in used]
+    for rank, instance in zip(free, instances, strict=False):
+        member = AttemptMember(attempt.id, instance.id, rank)
+        aggregate.uow.attempts.add_member(member)
+        aggregate.members.append(member)
+        assign(aggregate, instance, attempt.id)
+    aggregate.members.sort(key=lambda member: member.node_rank)
+
+
+def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
+    """Ask for what the next attempt will lack, before the present one has ended.
+
+    Only where the survivors are: a gang lives in one zone. When nothing fits there now, the claim
+    of the next attempt decides.
+    """
+    job = aggregate.job
+    if job.state is JobState.STOPPING or job.stop_cause is not None:
+        return
+    missing = job.node_count - len(candidates(aggregate))
+    if missing <= 0 or _zone_undecided(aggregate):
+        return
+    offers = together(offers_for(aggregate, missing))
+    if not offers:
+        return
+    launch, _ = order_instances(
+        aggregate,
+        offers,
+        count=missing,
+        market=job.market_mode,
+        purpose=LaunchPurpose.REPLACEMENT,
+        limits=limits,
+    )
+    aggregate.record(
+        JobEventKind.REPLACEMENT_REQUESTED,
+        f"{missing} replacement requested in {offers[0].pool.zone}.",
+        noun="launch",
+        noun_id=launch.id,
+        count=missing,
+        zone=offers[0].pool.zone,
+    )
+
+
+def offers_for(
+    aggregate: JobAggregate, count: int, *, anywhere: bool = False
+) -> tuple[Considered, ...]:
+    """Offers for `count` more machines: beside those the job has, or (`anywhere`) without them."""
+    need = need_of(aggregate.spec, aggregate.job.market_mode, count)
+    domain = None if anywhere else gang_domain(aggregate)
+    need = replace(need, domain=domain, last_choice=_interrupted_pools(aggregate))
+    return consider(aggregate.uow.offers.all(), need, aggregate.now)
+
+
+def gang_domain(aggregate: JobAggregate) -> Domain | None:
+    """Where the job's machines are; None when it has none whose place is known."""
+    pools = sorted(i.pool for i in candidates(aggregate) if i.pool is not None)
+    return Domain.of(pools[0]) if pools else None
+
+
+def _zone_undecided(aggregate: JobAggregate) -> bool:
+    """Machines are on their way and no zone is known yet: asking for more could split the gang."""
+    return bool(candidates(aggregate)) and gang_domain(aggregate) is None
+
+
+def _interrupted_pools(aggregate: JobAggregate) -> frozenset[Pool]:
+    """Pools whose cloud took a machine of this job lately: they serve when no other fits."""
+    since = aggregate.now - RECENT_INTERRUPTION
+    everything = aggregate.uow.instances.of_job(aggregate.job.id, live_only=False)
+    return frozenset(
+        instance.pool
+        for instance in everything
+        if instance.pool is not None
+        and instance.ended_by is EndedBy.CLOUD_INTERRUPTION
+        and instance.ended_at is not None
+        and instance.ended_at >= since
+    )
+
+
+def no_offer_reason(considered: tuple[Considered, ...]) -> str:
+    """One sentence on why nothing can be rented now: the reason of the nearest miss."""
+    if not considered:
+        return "no prices are known yet for any pool"
+    by_reason: dict[str, int] = {}
+    for item in considered:
+        by_reason[item.why] = by_reason.get(item.why, 0) + 1
+    mismatches = ("another market", "not where", "outside the places", "carries", "its GPU has")
+    near = [why for why in by_reason if not why.startswith(mismatches)]
+    why = min(near or by_reason, key=lambda text: (-by_reason[text], text))
+    return f"no pool fits now: {by_reason[why]} of {len(considered)} pools {why}"
+
+
+def _give_up_forming(aggregate: JobAggregate, why: str, limits: Limits) -> None:
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    text = f"The gang could not form: {why}."
+    aggregate.move_attempt(attempt, AttemptEvent.OFFERS_EXHAUSTED, text)
+    end_attempt(aggregate, EndReason.NO_CAPACITY, text, limits)

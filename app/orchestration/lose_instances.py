@@ -1,0 +1,163 @@
+"""What the loss of a machine means: for the attempt it is in, and for the place it leaves.
+
+Lives here: a notice, an end seen by the cloud, an instance that never came. Not here: who may
+declare a machine lost (`reconcile_instances`, `watch_contacts`), or who takes its place
+(`fill_gang`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from app.domain.attempt import AttemptEvent, AttemptState, DrainCause
+from app.domain.end_reason import EndReason
+from app.domain.entities import AttemptMember, Instance
+from app.domain.instance import EndedBy, InstanceEvent, InstanceState
+from app.domain.retry_policy import pool_cool_down_seconds
+from app.orchestration.advance_attempt import advance_attempt, enter_settling, order_drain
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.assign_instances import end_assignments
+from app.orchestration.fill_gang import fill_gang, request_replacements
+from app.orchestration.release_order import mark_for_termination, order_release
+from app.orchestration.runtime import Limits
+
+ACCRUE_CONTROLLER = "accrue_costs"
+# The last moments before the cloud's deadline are not promised to anyone.
+DEADLINE_MARGIN_SECONDS = 1.0
+
+
+def note_interruption(
+    aggregate: JobAggregate, instance: Instance, deadline: datetime, source: str, limits: Limits
+) -> None:
+    """The cloud announced that it takes this machine at `deadline`."""
+    earlier = instance.notice_deadline_at
+    if earlier is not None and earlier <= deadline:
+        return
+    seconds = max(0.0, (deadline - aggregate.now).total_seconds())
+    aggregate.move_instance(
+        instance,
+        InstanceEvent.INTERRUPTION_NOTICED,
+        f"The cloud takes this machine in {seconds:.1f} s.",
+        seconds_left=seconds,
+        source=source,
+    )
+    instance.noticed_at = instance.noticed_at or aggregate.now
+    instance.notice_deadline_at = deadline
+    instance.describe_at = min(instance.describe_at or deadline, deadline)
+    member = aggregate.member_of(instance.id)
+    if member is None or aggregate.attempt is None:
+        return
+    if aggregate.attempt.state is AttemptState.PROVISIONING:
+        _member_missing(aggregate, member, "its cloud takes it before it could start", limits)
+        return
+    until = deadline - timedelta(seconds=DEADLINE_MARGIN_SECONDS)
+    text = f"Node {member.node_rank} is being taken: every rank saves after its present step."
+    order_drain(aggregate, DrainCause.INTERRUPTION, max(until, aggregate.now), text, limits)
+    request_replacements(aggregate, limits)
+
+
+def note_end(
+    aggregate: JobAggregate,
+    instance: Instance,
+    *,
+    ended_at: datetime,
+    ended_source: str,
+    ended_by: EndedBy,
+    limits: Limits,
+) -> None:
+    """The cloud's word, or two witnesses, say that the machine is gone."""
+    if instance.state is InstanceState.TERMINATED:
+        return
+    was_terminating = instance.state is InstanceState.TERMINATING
+    instance.ended_at, instance.ended_source, instance.ended_by = ended_at, ended_source, ended_by
+    instance.terminate_at = instance.describe_at = None
+    instance.credential_hash = None
+    aggregate.move_instance(
+        instance,
+        InstanceEvent.ABSENCE_CONFIRMED,
+        f"The machine is gone, ended by {ended_by.value.replace('_', ' ')}.",
+        ended_by=ended_by.value,
+        source=ended_source,
+    )
+    if instance.launched_at is not None:
+        end_assignments(aggregate, instance, max(ended_at, instance.launched_at))
+        aggregate.uow.ring_after_commit(ACCRUE_CONTROLLER)
+    _leave_attempt(aggregate, instance, was_terminating, limits)
+
+
+def note_stopping(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+    """The cloud shows the machine shutting down: it is lost, though not yet gone."""
+    if instance.state is InstanceState.TERMINATING:
+        return
+    aggregate.move_instance(
+        instance, InstanceEvent.STOP_OBSERVED, "The cloud shows the machine shutting down."
+    )
+    instance.terminate_at = aggregate.now
+    instance.describe_at = aggregate.now + timedelta(seconds=limits.describe_soon_seconds)
+    _leave_attempt(aggregate, instance, False, limits)
+
+
+def note_never_came(
+    aggregate: JobAggregate, instance: Instance, message: str, limits: Limits
+) -> None:
+    """The launch of this instance was refused: its row has ended, its place is open again."""
+    member = aggregate.member_of(instance.id)
+    if member is not None and aggregate.attempt is not None:
+        _member_missing(aggregate, member, message, limits)
+
+
+def note_overdue(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+    """The cloud announced the end of this machine and it runs long after: we end it."""
+    text = "The cloud's deadline is long past and the machine still runs: it is given back."
+    aggregate.move_instance(instance, InstanceEvent.OVERDUE, text)
+    mark_for_termination(aggregate, instance, "it outlived the cloud's deadline")
+    _leave_attempt(aggregate, instance, False, limits)
+
+
+def note_unregistered(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+    """No agent came up in time: the machine is given back and its pool rests for a while."""
+    instance.register_until_at = None
+    if instance.pool is not None:
+        reason = EndReason.REGISTRATION_TIMEOUT
+        until = aggregate.now + timedelta(seconds=pool_cool_down_seconds(reason))
+        aggregate.uow.offers.cool_down(instance.pool, until, reason.value)
+    order_release(aggregate, [instance], "its agent did not register in time")
+    _leave_attempt(aggregate, instance, False, limits)
+
+
+def note_lease_over(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+    """Its lease ended unanswered, so its trainer has stopped itself: the machine is given back."""
+    order_release(aggregate, [instance], "its lease ended unanswered")
+    _leave_attempt(aggregate, instance, False, limits)
+
+
+def _leave_attempt(
+    aggregate: JobAggregate, instance: Instance, expected: bool, limits: Limits
+) -> None:
+    attempt, member = aggregate.attempt, aggregate.member_of(instance.id)
+    if attempt is None or member is None:
+        return
+    if attempt.state is AttemptState.PROVISIONING:
+        _member_missing(aggregate, member, "it ended before it could start", limits)
+        return
+    if member.outcome is None:
+        text = f"The machine of node {member.node_rank} is gone."
+        enter_settling(aggregate, AttemptEvent.MEMBER_GONE, text, limits)
+        if not expected:
+            request_replacements(aggregate, limits)
+    else:
+        advance_attempt(aggregate, limits)
+
+
+def _member_missing(
+    aggregate: JobAggregate, member: AttemptMember, why: str, limits: Limits
+) -> None:
+    """A forming gang has an open place: ask again, while the bound allows."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    aggregate.uow.attempts.remove_member(member)
+    aggregate.members = [other for other in aggregate.members if other is not member]
+    text = f"The machine for node {member.node_rank} is missing: {why}."
+    aggregate.move_attempt(attempt, AttemptEvent.MEMBER_MISSING, text)
+    fill_gang(aggregate, limits)

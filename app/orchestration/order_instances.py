@@ -1,0 +1,102 @@
+"""Write the intent to rent: one launch with its instances, before any cloud is called.
+
+Lives here: the rows of an order. Not here: the choice of pools (`app.domain.placement`), when to
+order (`claim_jobs`, `lose_instances`, `watch_deadlines`), or the call (`launch_instances`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import StrEnum
+
+from app.domain.credentials import digest, launch_token
+from app.domain.entities import Instance, Launch
+from app.domain.instance import InstanceState
+from app.domain.launch import LaunchOutcome
+from app.domain.offer import Market, Offer
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.runtime import Limits
+
+LAUNCH_CONTROLLER = "launch_instances"
+
+
+class LaunchPurpose(StrEnum):
+    """Why machines are asked for; shown to people."""
+
+    GANG = "gang"
+    REPLACEMENT = "replacement"
+    BEFORE_DEADLINE = "before_deadline"
+
+
+def order_instances(
+    aggregate: JobAggregate,
+    offers: Sequence[Offer],
+    *,
+    count: int,
+    market: Market,
+    purpose: LaunchPurpose,
+    limits: Limits,
+) -> tuple[Launch, list[Instance]]:
+    """Add a launch for `count` machines on any of `offers` (not empty, one provider and region).
+
+    The launch and its instances commit with the caller's transaction; the controller that calls
+    the cloud is rung after it.
+    """
+    uow, entropy, job, now = aggregate.uow, aggregate.entropy, aggregate.job, aggregate.now
+    bids = [_bid(offer, market, aggregate.spec.max_price_ratio) for offer in offers]
+    provider = offers[0].pool.provider
+    launch_id = entropy.new_id()
+    token = launch_token(uow.operations.deployment_secret(), str(launch_id))
+    parameters = json.dumps([provider, count, market, bids], sort_keys=True)
+    launch = Launch(
+        id=launch_id,
+        job_id=job.id,
+        provider=provider,
+        client_token=f"lowtide-{launch_id}",
+        count=count,
+        min_count=count,
+        market=market,
+        bids=bids,
+        params_digest=hashlib.sha256(parameters.encode()).hexdigest(),
+        purpose=purpose.value,
+        outcome=LaunchOutcome.PENDING,
+        created_at=now,
+        token_hash=digest(token),
+        token_expires_at=now + timedelta(seconds=limits.launch_token_seconds),
+        next_call_at=now,
+    )
+    uow.launches.add(launch)
+    instances = [_instance(aggregate, launch) for _ in range(count)]
+    for instance in instances:
+        uow.instances.add(instance)
+        aggregate.adopt(instance)
+    uow.ring_after_commit(LAUNCH_CONTROLLER)
+    return launch, instances
+
+
+def _bid(offer: Offer, market: Market, max_price_ratio: float) -> dict[str, object]:
+    limit = None
+    if market is Market.SPOT:
+        limit = int(offer.on_demand_microusd_per_hour * max_price_ratio)
+    return {
+        "pool": offer.pool.key,
+        "price_microusd_per_hour": offer.price_microusd_per_hour,
+        "max_price_microusd_per_hour": limit,
+    }
+
+
+def _instance(aggregate: JobAggregate, launch: Launch) -> Instance:
+    return Instance(
+        id=aggregate.entropy.new_id(),
+        job_id=aggregate.job.id,
+        launch_id=launch.id,
+        provider=launch.provider,
+        market=launch.market,
+        state=InstanceState.REQUESTED,
+        origin="launch",
+        requested_at=aggregate.now,
+        updated_at=aggregate.now,
+    )

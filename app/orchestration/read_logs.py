@@ -1,0 +1,57 @@
+"""Read a job's logs back: which streams there are, and their bytes.
+
+Not here: how they came (`append_logs`), or how they are shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.domain.errors import NotFound
+from app.orchestration.runtime import Runtime
+from app.ports.log_index import LogStream
+
+READ_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Bytes of a stream from `byte_offset` on; `size_bytes` is what the stream has by now."""
+
+    byte_offset: int
+    content: bytes
+    size_bytes: int
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on; what was asked for, when there was nothing."""
+        return self.byte_offset + len(self.content)
+
+
+def list_logs(runtime: Runtime, job_id: UUID) -> list[LogStream]:
+    """The job's streams, by name."""
+    with runtime.begin() as uow:
+        return uow.logs.streams(job_id)
+
+
+def read_log(
+    runtime: Runtime, job_id: UUID, stream: str, byte_offset: int, limit: int = READ_BYTES_MAX
+) -> LogPart:
+    """At most `limit` bytes from `byte_offset` on; a negative offset counts from the end.
+
+    Raises NotFound for an unknown stream, ObjectStoreError when the store does not answer.
+    """
+    with runtime.begin() as uow:
+        size = uow.logs.stream_size(job_id, stream)
+        if size is None:
+            raise NotFound(f"The job has no log named {stream[:200]}.", "stream")
+        start = max(0, size + byte_offset) if byte_offset < 0 else byte_offset
+        end = min(size, start + max(0, min(limit, READ_BYTES_MAX)))
+        chunks = uow.logs.chunks(job_id, stream, start, end) if start < end else []
+    parts = []
+    for chunk in chunks:
+        skip = max(0, start - chunk.byte_offset)
+        length = min(chunk.size_bytes, end - chunk.byte_offset) - skip
+        parts.append(runtime.object_store.get_range(chunk.object_key, skip, length))
+    return LogPart(start, b"".join(parts), size)

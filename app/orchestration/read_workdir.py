@@ -1,0 +1,45 @@
+"""Hand a machine the packed working folder of its own job, and no other.
+
+Not here: packing and storing it (the command line and the api), or unpacking (the agent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.domain.errors import NotFound
+from app.orchestration.receive_agent_report import instance_of_credential
+from app.orchestration.runtime import Runtime
+
+PIECE_BYTES = 1 << 20
+
+
+def workdir_key(digest: str) -> str:
+    """Key of a packed folder in the object store; `digest` reads sha256:<64 hex digits>."""
+    return f"workdirs/{digest.removeprefix('sha256:')}.tar.gz"
+
+
+def read_workdir(runtime: Runtime, credential_hash: str, digest: str) -> Iterator[bytes]:
+    """The packed folder in pieces; the first one is read before this returns.
+
+    Raises CredentialRefused, NotFound when it is not the folder of the machine's job, and
+    ObjectStoreError when the store does not have it.
+    """
+    with runtime.begin() as uow:
+        _, job_id = instance_of_credential(uow, credential_hash)
+        job = uow.jobs.get(job_id)
+        if job is None or job.spec.get("workdir") != digest:
+            raise NotFound("This is not the working folder of this machine's job.", "digest")
+    key = workdir_key(digest)
+    first = runtime.object_store.get_range(key, 0, PIECE_BYTES)
+    return _pieces(runtime, key, first)
+
+
+def _pieces(runtime: Runtime, key: str, first: bytes) -> Iterator[bytes]:
+    piece, offset = first, 0
+    while piece:
+        yield piece
+        offset += len(piece)
+        if len(piece) < PIECE_BYTES:
+            return
+        piece = runtime.object_store.get_range(key, offset, PIECE_BYTES)

@@ -1,0 +1,129 @@
+"""Apply what an agent reports: each fact once, in order, under the job's lock.
+
+Lives here: the report's way into the rows. A report without new facts changes no state and is
+answered from memory by the api (`app.api.agents`), which flushes contacts in batches. Not here:
+the meaning of each fact (`apply_facts`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from app.domain.entities import Contact, Instance
+from app.domain.errors import DomainError
+from app.domain.events import Actor, ActorKind
+from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.apply_facts import apply_fact
+from app.orchestration.compute_directive import compute_directive
+from app.orchestration.runtime import Runtime
+from app.ports.unit_of_work import UnitOfWork
+from trainer.protocol.agent_report import AgentReport
+from trainer.protocol.directive import ReportReply
+
+
+class CredentialRefused(DomainError):
+    """The credential is unknown or revoked (HTTP 401)."""
+
+
+class FenceRefused(DomainError):
+    """The machine reports for an attempt it is no member of (HTTP 403)."""
+
+
+def receive_agent_report(
+    uow: UnitOfWork, runtime: Runtime, credential_hash: str, report: AgentReport
+) -> ReportReply:
+    """Apply a report and answer it. A replayed report has no effect and gets the same answer.
+
+    Raises CredentialRefused, or FenceRefused when the report names a fence of another machine.
+    """
+    found = uow.instances.by_credential(credential_hash)
+    if found is None or found.job_id is None or str(found.id) != report.instance_id:
+        raise CredentialRefused("This credential is unknown or has been revoked.")
+    actor = Actor(ActorKind.AGENT, str(found.id))
+    with open_job(uow, runtime.entropy, found.job_id, actor) as aggregate:
+        instance = uow.instances.get(found.id)
+        if aggregate is None or instance is None or instance.credential_hash != credential_hash:
+            raise CredentialRefused("This credential has been revoked.")
+        aggregate.adopt(instance)
+        _check_fence(aggregate, instance, report)
+        contact = _touch(aggregate, instance, report)
+        _apply_new_facts(aggregate, instance, contact, report, runtime)
+        directive = compute_directive(
+            aggregate.job,
+            aggregate.attempt,
+            aggregate.members,
+            aggregate.instances,
+            instance,
+            aggregate.now,
+        )
+        return ReportReply(
+            ack_fact_no=contact.fact_no,
+            lease_seconds=runtime.limits.agent_lease_seconds,
+            next_report_seconds=runtime.limits.report_interval_seconds,
+            directive=directive,
+        )
+
+
+def _check_fence(aggregate: JobAggregate, instance: Instance, report: AgentReport) -> None:
+    fences = {report.fence, *(fact.fence for fact in report.facts)} - {None}
+    for fence in sorted(fence for fence in fences if fence is not None):
+        attempt = aggregate.uow.attempts.by_fence(aggregate.job.id, fence)
+        members = [] if attempt is None else aggregate.uow.attempts.members(attempt.id)
+        if instance.id not in {member.instance_id for member in members}:
+            raise FenceRefused(f"This machine is no member of attempt {fence}.")
+
+
+def _touch(aggregate: JobAggregate, instance: Instance, report: AgentReport) -> Contact:
+    """The contact row, moved to this report; a new session starts its facts from zero."""
+    contact = aggregate.uow.instances.contact(instance.id)
+    if contact is None:
+        contact = Contact(
+            instance_id=instance.id,
+            session_id=report.session_id,
+            seq=report.seq,
+            answered_at=aggregate.now,
+            phase=report.phase.value,
+        )
+        aggregate.uow.instances.add_contact(contact)
+    if contact.session_id != report.session_id:
+        contact.session_id, contact.seq, contact.fact_no = report.session_id, 0, 0
+    if report.seq < contact.seq:
+        return contact
+    contact.seq = report.seq
+    contact.answered_at = max(contact.answered_at, aggregate.now)
+    contact.phase, contact.fence = report.phase.value, report.fence
+    progress = report.progress
+    if progress is not None:
+        if contact.step is None or progress.step > contact.step:
+            contact.step_at = aggregate.now
+        contact.step, contact.total_steps = progress.step, progress.total_steps
+        contact.metrics = dict(progress.metrics)
+        if progress.total_steps is not None:
+            aggregate.job.total_steps = progress.total_steps
+    return contact
+
+
+def _apply_new_facts(
+    aggregate: JobAggregate,
+    instance: Instance,
+    contact: Contact,
+    report: AgentReport,
+    runtime: Runtime,
+) -> None:
+    """Facts above the last known number, in their order; each dated by the machine's uptime."""
+    for fact in sorted(report.facts, key=lambda fact: fact.fact_no):
+        if fact.fact_no <= contact.fact_no:
+            continue
+        age = max(0, report.uptime_ms - fact.uptime_ms)
+        happened_at = aggregate.now - timedelta(milliseconds=age)
+        apply_fact(aggregate, instance, fact, report.session_id, happened_at, runtime.limits)
+        contact.fact_no = fact.fact_no
+
+
+def instance_of_credential(uow: UnitOfWork, credential_hash: str) -> tuple[UUID, UUID]:
+    """(instance, job) of a credential; CredentialRefused when it is unknown or revoked."""
+    found = uow.instances.by_credential(credential_hash)
+    if found is None or found.job_id is None:
+        raise CredentialRefused("This credential is unknown or has been revoked.")
+    return found.id, found.job_id

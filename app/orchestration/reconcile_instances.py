@@ -1,0 +1,208 @@
+"""Look at machines the cloud way: what it says of each is a fact, and moves the row.
+
+Lives here: the controller of looks at single machines, and what a look means; the second witness
+of a silent machine comes from here. Not here: the sweep over whole regions (`sweep_deployment`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.domain.entities import Instance
+from app.domain.events import Actor, ActorKind
+from app.domain.instance import (
+    INSTANCE_TRANSITIONS,
+    TERMINAL_INSTANCE_STATES,
+    EndedBy,
+    InstanceEvent,
+    InstanceState,
+)
+from app.orchestration.accept_machines import set_launch_time
+from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.lose_instances import note_end, note_stopping
+from app.orchestration.runtime import Limits, Runtime
+from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
+from app.ports.unit_of_work import UnitOfWork
+
+RECONCILE_CONTROLLER = "reconcile_instances"
+_ACTOR = Actor(ActorKind.CLOUD, RECONCILE_CONTROLLER)
+_GONE = (MachineState.TERMINATED, MachineState.STOPPED)
+
+
+@dataclass(frozen=True)
+class Look:
+    """One machine to look at."""
+
+    instance_id: UUID
+    job_id: UUID | None
+    provider: str
+    provider_instance_id: str
+
+
+@dataclass(frozen=True)
+class LookBatch:
+    """Machines of one provider, asked about in one call."""
+
+    provider: str
+    looks: tuple[Look, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the cloud showed; `asked_at` is before the call. None when it could not be asked."""
+
+    asked_at: datetime
+    machines: dict[str, CloudMachine] | None
+
+
+class ReconcileInstances:
+    """The controller that compares rows with what the cloud shows of them."""
+
+    name = RECONCILE_CONTROLLER
+    queue = "cloud"
+    limit = 100
+    period_seconds = 5.0
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[LookBatch]:
+        """Group due looks by provider. A look changes nothing, so it takes no lease."""
+        by_provider: dict[str, list[Look]] = {}
+        for instance_id, job_id, provider, machine in uow.instances.due_descriptions(
+            uow.now, limit
+        ):
+            look = Look(instance_id, job_id, provider, machine)
+            by_provider.setdefault(provider, []).append(look)
+        return [LookBatch(name, tuple(by_provider[name])) for name in sorted(by_provider)]
+
+    def effect(self, work: LookBatch) -> Seen:
+        """Ask the cloud about all of them."""
+        asked_at = self._runtime.clock.now()
+        provider = self._runtime.providers.get(work.provider)
+        if provider is None:
+            return Seen(asked_at, None)
+        try:
+            machines = provider.describe(tuple(look.provider_instance_id for look in work.looks))
+        except ProviderError:
+            return Seen(asked_at, None)
+        return Seen(asked_at, {machine.provider_instance_id: machine for machine in machines})
+
+    def apply(self, uow: UnitOfWork, work: LookBatch, result: Seen) -> None:
+        """Apply what was seen, each machine under its job's lock, jobs in id order."""
+        jobs = sorted({look.job_id for look in work.looks if look.job_id is not None})
+        for job_id in jobs:
+            looks = [look for look in work.looks if look.job_id == job_id]
+            with open_job(uow, self._runtime.entropy, job_id, _ACTOR) as aggregate:
+                for look in looks:
+                    if aggregate is not None:
+                        self._apply_one(aggregate, look, result)
+        for look in work.looks:
+            if look.job_id is None:
+                self._apply_orphan(uow, look, result)
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When the first look is due."""
+        return uow.instances.next_description_at()
+
+    def _apply_one(self, aggregate: JobAggregate, look: Look, seen: Seen) -> None:
+        limits = self._runtime.limits
+        instance = aggregate.uow.instances.get(look.instance_id)
+        if instance is None or instance.state in TERMINAL_INSTANCE_STATES:
+            if instance is not None:
+                instance.describe_at = None
+            return
+        aggregate.adopt(instance)
+        instance.describe_at = aggregate.now + timedelta(seconds=_period(instance, limits))
+        stale = instance.observed_at is not None and seen.asked_at <= instance.observed_at
+        if seen.machines is None or stale:
+            return
+        instance.observed_at = seen.asked_at
+        machine = seen.machines.get(look.provider_instance_id)
+        if machine is None:
+            _note_absence(aggregate, instance, seen.asked_at, limits)
+        else:
+            instance.absent_since_at = None
+            observe_machine(aggregate, instance, machine, seen.asked_at, limits)
+
+    def _apply_orphan(self, uow: UnitOfWork, look: Look, seen: Seen) -> None:
+        """A machine without a job: it is only ever on its way out."""
+        instance = uow.instances.get(look.instance_id)
+        if instance is None or seen.machines is None:
+            return
+        machine = seen.machines.get(look.provider_instance_id)
+        if machine is not None and machine.state not in _GONE:
+            soon = timedelta(seconds=self._runtime.limits.describe_soon_seconds)
+            instance.describe_at = uow.now + soon
+            return
+        event = InstanceEvent.ABSENCE_CONFIRMED
+        instance.state = INSTANCE_TRANSITIONS.next_state(instance.state, event)
+        instance.ended_by = EndedBy.US if machine is None else machine.ended_by
+        instance.ended_at = (machine.ended_at if machine else None) or seen.asked_at
+        instance.ended_source = machine.ended_source if machine else "first_seen_gone"
+        instance.terminate_at = instance.describe_at = None
+
+
+def observe_machine(
+    aggregate: JobAggregate,
+    instance: Instance,
+    machine: CloudMachine,
+    asked_at: datetime,
+    limits: Limits,
+) -> None:
+    """Apply the cloud's word on one machine."""
+    set_launch_time(aggregate, instance, machine.launched_at, machine.launched_source)
+    if machine.state in _GONE:
+        ended_by = machine.ended_by or _guess(instance)
+        note_end(
+            aggregate,
+            instance,
+            ended_at=machine.ended_at or asked_at,
+            ended_source=machine.ended_source if machine.ended_at else "first_seen_gone",
+            ended_by=ended_by,
+            limits=limits,
+        )
+    elif machine.state is MachineState.SHUTTING_DOWN:
+        note_stopping(aggregate, instance, limits)
+
+
+def _note_absence(
+    aggregate: JobAggregate, instance: Instance, asked_at: datetime, limits: Limits
+) -> None:
+    """The cloud does not know the id: twice, apart, and not for a newborn, it is gone."""
+    born = instance.launched_at or instance.requested_at
+    young = aggregate.now - born < timedelta(seconds=limits.absence_age_seconds)
+    if young:
+        return
+    if instance.absent_since_at is None:
+        instance.absent_since_at = asked_at
+        gap = timedelta(seconds=limits.absence_gap_seconds)
+        instance.describe_at = aggregate.now + gap
+        return
+    if asked_at - instance.absent_since_at >= timedelta(seconds=limits.absence_gap_seconds):
+        note_end(
+            aggregate,
+            instance,
+            ended_at=instance.absent_since_at,
+            ended_source="first_seen_gone",
+            ended_by=_guess(instance),
+            limits=limits,
+        )
+
+
+def _guess(instance: Instance) -> EndedBy:
+    """Who ended a machine when its cloud does not say: from what we know we did or were told."""
+    if instance.release_ordered_at is not None:
+        return EndedBy.US
+    if instance.noticed_at is not None:
+        return EndedBy.CLOUD_INTERRUPTION
+    return EndedBy.UNKNOWN
+
+
+def _period(instance: Instance, limits: Limits) -> float:
+    """How soon to look again: soon where something is under way."""
+    if instance.unreachable_at is not None or instance.state is not InstanceState.REGISTERED:
+        return limits.describe_soon_seconds
+    return limits.describe_seconds

@@ -1,0 +1,125 @@
+"""Give machines back: call the cloud, again and again until it says that they are gone.
+
+Lives here: the controller of terminations. Not here: who decides that a machine goes
+(`release_order`), or the word that it is gone (`reconcile_instances`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.domain.entities import Instance
+from app.domain.events import Actor, ActorKind
+from app.domain.instance import InstanceState
+from app.orchestration.aggregate import open_job
+from app.orchestration.release_order import RELEASE_CONTROLLER
+from app.orchestration.runtime import Runtime
+from app.ports.cloud_provider import ProviderError, RefusalKind
+from app.ports.unit_of_work import UnitOfWork
+
+_ACTOR = Actor(ActorKind.CONTROLLER, RELEASE_CONTROLLER)
+_RETRY_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True)
+class TerminationWork:
+    """One leased instance to be given back."""
+
+    instance_id: UUID
+    job_id: UUID | None
+    provider: str
+    provider_instance_id: str
+    lease_token: str
+
+
+class ReleaseInstances:
+    """The controller that talks to clouds to end machines."""
+
+    name = RELEASE_CONTROLLER
+    queue = "cloud"
+    limit = 16
+    period_seconds = 5.0
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[TerminationWork]:
+        """Take due terminations under a lease."""
+        now = uow.now
+        timeouts = [p.call_timeout_seconds for p in self._runtime.providers.values()]
+        until = now + timedelta(seconds=3 * max(timeouts, default=60.0))
+        token = self._runtime.entropy.new_token()
+        work = []
+        for instance_id, job_id in uow.instances.due_terminations(now, limit):
+            with self._instance(uow, instance_id, job_id, skip_locked=True) as instance:
+                if instance is None or instance.provider_instance_id is None:
+                    continue
+                if instance.state is not InstanceState.TERMINATING:
+                    instance.terminate_at = None
+                    continue
+                instance.lease_token, instance.lease_until_at = token, until
+                instance.terminate_calls += 1
+                work.append(
+                    TerminationWork(
+                        instance_id,
+                        job_id,
+                        instance.provider,
+                        instance.provider_instance_id,
+                        token,
+                    )
+                )
+        return work
+
+    def effect(self, work: TerminationWork) -> ProviderError | None:
+        """Ask the cloud; an id that is gone is no error."""
+        provider = self._runtime.providers.get(work.provider)
+        if provider is None:
+            text = f"provider {work.provider} is not configured in this process"
+            return ProviderError(RefusalKind.UNAVAILABLE, text)
+        try:
+            provider.terminate((work.provider_instance_id,))
+        except ProviderError as error:
+            return error
+        return None
+
+    def apply(self, uow: UnitOfWork, work: TerminationWork, result: ProviderError | None) -> None:
+        """Set the next look, or the next try with growing waits; it is never given up."""
+        with self._instance(uow, work.instance_id, work.job_id) as instance:
+            if instance is None or instance.lease_token != work.lease_token:
+                return
+            instance.lease_token = instance.lease_until_at = None
+            if instance.state is not InstanceState.TERMINATING:
+                return
+            now, limits = uow.now, self._runtime.limits
+            wait = min(_RETRY_SECONDS_MAX, 2.0 ** min(instance.terminate_calls, 10))
+            if result is None:
+                soon = now + timedelta(seconds=min(limits.describe_soon_seconds, wait))
+                instance.describe_at = soon
+                wait = max(wait, 4 * limits.describe_soon_seconds)
+            instance.terminate_at = now + timedelta(seconds=wait)
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When the first termination is due."""
+        return uow.instances.next_termination_at()
+
+    @contextmanager
+    def _instance(
+        self,
+        uow: UnitOfWork,
+        instance_id: UUID,
+        job_id: UUID | None,
+        *,
+        skip_locked: bool = False,
+    ) -> Iterator[Instance | None]:
+        """The instance under its job's lock; an orphan without a job has only this controller."""
+        if job_id is None:
+            yield uow.instances.get(instance_id)
+            return
+        with open_job(
+            uow, self._runtime.entropy, job_id, _ACTOR, skip_locked=skip_locked
+        ) as aggregate:
+            yield None if aggregate is None else uow.instances.get(instance_id)

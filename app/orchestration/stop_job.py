@@ -1,0 +1,84 @@
+"""Stop, pause and resume a job: commands of people, and the order every limit gives.
+
+Lives here: the order and its first consequence. Not here: what follows when the attempt has left
+(`end_attempt`), or when limits apply (`enforce_budgets`, `expire_deadlines`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.domain.attempt import AttemptState, DrainCause
+from app.domain.errors import CommandRefused
+from app.domain.events import JobEventKind
+from app.domain.job import (
+    JobEvent,
+    JobState,
+    StopCause,
+    event_for_stop,
+    raise_stop_cause,
+    stop_end_reason,
+)
+from app.domain.money import format_usd
+from app.orchestration.advance_attempt import order_drain
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
+from app.orchestration.runtime import Limits
+
+
+def order_stop(
+    aggregate: JobAggregate,
+    cause: StopCause,
+    message: str,
+    limits: Limits,
+    *,
+    at_once: bool = False,
+) -> None:
+    """Stop the job for `cause`: save first where something runs, unless `at_once`.
+
+    Raises IllegalTransition (a CommandRefused) where the job's state does not allow it.
+    """
+    job = aggregate.job
+    event = event_for_stop(job.state, cause)
+    aggregate.move_job(event, message, cause=cause.value)
+    if event is not JobEvent.STOP_ORDERED:
+        put_at_rest(aggregate, stop_end_reason(cause), message)
+        return
+    job.stop_cause = raise_stop_cause(job.stop_cause, cause)
+    job.stop_ordered_at = job.stop_ordered_at or aggregate.now
+    if aggregate.attempt is None or aggregate.attempt.state is AttemptState.SETTLING:
+        return
+    seconds = limits.stop_now_seconds if at_once else limits.drain_seconds
+    until = aggregate.now + timedelta(seconds=seconds)
+    order_drain(aggregate, DrainCause.STOP, until, message, limits)
+
+
+def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
+    """Put a paused job back into the queue, with a higher cap when one is given.
+
+    The caller has locked the budget rows before the job. Raises CommandRefused when the job is
+    not paused.
+    """
+    job, uow = aggregate.job, aggregate.uow
+    if job.state is not JobState.PAUSED:
+        raise CommandRefused(f"The job is {job.state}; only a paused job can be resumed.")
+    if add_budget_microusd is not None:
+        own = [
+            budget
+            for budget in uow.money.lock_budgets(job.project_id, job.budget_id)
+            if budget.id == job.budget_id
+        ]
+        for budget in own:
+            if budget.cap_microusd is None:
+                raise CommandRefused("The job has no budget, so there is nothing to add to.")
+            budget.cap_microusd += add_budget_microusd
+            aggregate.record(
+                JobEventKind.BUDGET_CHANGED,
+                f"The budget is now {format_usd(budget.cap_microusd)}.",
+                cap_microusd=budget.cap_microusd,
+            )
+    job.end_reason = job.end_message = None
+    job.stop_cause = job.stop_ordered_at = None
+    job.claimable_at = job.wait_reason = None
+    aggregate.move_job(JobEvent.RESUMED, "Resumed: the job is in the queue again.")
+    uow.ring_after_commit(CLAIM_CONTROLLER)

@@ -1,0 +1,218 @@
+"""Silence of agents: when it is shown, and when a machine may be given up because of it.
+
+Lives here: unreachable and heard again, the lease that ended, the forced end. Not here: looks at
+the cloud, whose word is the usual second witness (`reconcile_instances`).
+
+Nothing is recovered on silence alone. An unreachable machine is shown as such and looked at once;
+its work goes elsewhere when its cloud says that it is gone, or when its lease is over, for then
+its agent has ended the training by its own clock. A machine that is silent for long while others
+are heard is terminated, and still it is the cloud's word that counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.domain.entities import Instance
+from app.domain.events import Actor, ActorKind, JobEventKind
+from app.domain.instance import InstanceState
+from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.controller_frame import RowController
+from app.orchestration.lose_instances import note_lease_over
+from app.orchestration.reconcile_instances import RECONCILE_CONTROLLER
+from app.orchestration.release_order import order_release
+from app.orchestration.runtime import Limits, Runtime
+from app.ports.contact_store import UnheardInstance
+from app.ports.unit_of_work import UnitOfWork
+
+WATCH_CONTROLLER = "watch_contacts"
+_ACTOR = Actor(ActorKind.CONTROLLER, WATCH_CONTROLLER)
+_HEARD_STATES = (InstanceState.REGISTERED, InstanceState.INTERRUPTING)
+
+# Beyond two missed reports: one flush of contacts, a busy scheduler, a slow network.
+SILENCE_MARGIN_SECONDS = 2.0
+# The agent counts its lease from the sending of the last answered report; we from its answer, by
+# another clock: one part in a hundred, and a minute, cover the difference many times over.
+LEASE_STRETCH = 1.01
+LEASE_MARGIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class ContactWork:
+    """An instance whose silence begins, ends, or has gone on long enough."""
+
+    instance_id: UUID
+    job_id: UUID
+
+
+class WatchContacts(RowController[ContactWork]):
+    """The controller of silence."""
+
+    name = WATCH_CONTROLLER
+    limit = 100
+    period_seconds = 2.0
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[ContactWork]:
+        """Instances heard again, then newly silent ones, then those to be given up."""
+        now, limits = uow.now, self._runtime.limits
+        silence = timedelta(seconds=silence_seconds(limits))
+        ids = uow.instances.heard_again_ids(now - silence, limit)
+        since = _hearing_since(uow, now, limits)
+        if since is not None and since + silence <= now:
+            ids += uow.instances.silent_ids(now - silence, limit)
+        work = []
+        for instance_id in ids[:limit]:
+            instance = uow.instances.get(instance_id)
+            if instance is not None and instance.job_id is not None:
+                work.append(ContactWork(instance_id, instance.job_id))
+        for unheard in uow.contacts.unreachable(limit):
+            due = _given_up_at(uow, unheard, since, now, limits)
+            if due is not None and due.first <= now:
+                work.append(ContactWork(unheard.instance_id, unheard.job_id))
+        return work[:limit]
+
+    def apply(self, uow: UnitOfWork, work: ContactWork, result: None) -> None:
+        """Judge again under the job's lock, by what is known now."""
+        with open_job(
+            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
+        ) as aggregate:
+            instance = uow.instances.get(work.instance_id)
+            contact = uow.instances.contact(work.instance_id)
+            if aggregate is None or instance is None or contact is None:
+                return
+            if instance.state in _HEARD_STATES:
+                aggregate.adopt(instance)
+                self._judge(aggregate, instance, contact.answered_at)
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """The first instant at which `lease` finds work, if nothing more is heard."""
+        now, limits = uow.now, self._runtime.limits
+        silence = timedelta(seconds=silence_seconds(limits))
+        if uow.instances.heard_again_ids(now - silence, 1):
+            return now
+        since = _hearing_since(uow, now, limits)
+        if since is None:
+            return None
+        instants = []
+        oldest = uow.contacts.first_silent_at()
+        if oldest is not None:
+            instants.append(max(oldest, since) + silence)
+        for unheard in uow.contacts.unreachable(self.limit):
+            due = _given_up_at(uow, unheard, since, now, limits)
+            if due is not None:
+                instants.append(due.first)
+        return min(instants, default=None)
+
+    def _judge(self, aggregate: JobAggregate, instance: Instance, answered_at: datetime) -> None:
+        uow, now, limits = aggregate.uow, aggregate.now, self._runtime.limits
+        silence = timedelta(seconds=silence_seconds(limits))
+        if answered_at > now - silence:
+            if instance.unreachable_at is not None:
+                _heard_again(aggregate, instance)
+            return
+        since = _hearing_since(uow, now, limits)
+        if since is None or since + silence > now:
+            return
+        if instance.unreachable_at is None:
+            _unreachable(aggregate, instance, answered_at)
+            return
+        unheard = UnheardInstance(instance.id, aggregate.job.id, answered_at)
+        due = _given_up_at(uow, unheard, since, now, limits)
+        if due is None or instance.state is not InstanceState.REGISTERED:
+            return
+        if due.lease_over_at <= now:
+            note_lease_over(aggregate, instance, limits)
+        elif due.forced_at is not None and due.forced_at <= now:
+            # Only asked to go: its attempt waits for the cloud's word that it has gone.
+            seconds = (now - answered_at).total_seconds()
+            order_release(aggregate, [instance], f"not heard of for {seconds:.0f} s")
+
+
+def silence_seconds(limits: Limits) -> float:
+    """How long an agent is unheard before that is called silence: two missed reports."""
+    return 2 * limits.report_interval_seconds + SILENCE_MARGIN_SECONDS
+
+
+def lease_over_at(answered_at: datetime, limits: Limits) -> datetime:
+    """From then on the agent has ended its training, whatever became of it."""
+    seconds = LEASE_STRETCH * limits.agent_lease_seconds + LEASE_MARGIN_SECONDS
+    return answered_at + timedelta(seconds=seconds)
+
+
+def _hearing_since(uow: UnitOfWork, now: datetime, limits: Limits) -> datetime | None:
+    """Since when agents could have been heard without a gap; None when they cannot be now."""
+    hearing = uow.operations.hearing()
+    if hearing.listening_at is None or hearing.hearing_since_at is None:
+        return None
+    gap = timedelta(seconds=limits.listening_gap_seconds)
+    return None if now - hearing.listening_at > gap else hearing.hearing_since_at
+
+
+@dataclass(frozen=True)
+class _GivenUpAt:
+    """When a silent machine may be given up: by its lease, or by force (None: not as yet)."""
+
+    lease_over_at: datetime
+    forced_at: datetime | None
+
+    @property
+    def first(self) -> datetime:
+        """The earlier of the two."""
+        return min(self.lease_over_at, self.forced_at or self.lease_over_at)
+
+
+def _given_up_at(
+    uow: UnitOfWork,
+    unheard: UnheardInstance,
+    since: datetime | None,
+    now: datetime,
+    limits: Limits,
+) -> _GivenUpAt | None:
+    """Both instants, by what is known now; None while agents cannot be heard.
+
+    Both also need that agents could be heard for two missed reports: after an outage of ours a
+    machine gets the time to say that it is there.
+    """
+    if since is None:
+        return None
+    silence = timedelta(seconds=silence_seconds(limits))
+    over = max(lease_over_at(unheard.answered_at, limits), since + silence)
+    near = uow.contacts.neighbours(unheard.instance_id, now - silence)
+    if near.others and not near.heard:
+        # Nobody is heard: the fault is more likely ours, or the network's, than the machine's.
+        return _GivenUpAt(over, None)
+    # What others report shortly after the last answer may still rest on this machine's work
+    # before it died, so only later proofs count. A proof starts the wait anew.
+    alive_at = uow.contacts.last_sign_of_life(unheard.instance_id, unheard.answered_at + silence)
+    quiet_since = max(unheard.answered_at, since, alive_at or since)
+    return _GivenUpAt(over, quiet_since + timedelta(seconds=limits.force_silence_seconds))
+
+
+def _unreachable(aggregate: JobAggregate, instance: Instance, answered_at: datetime) -> None:
+    """Show it, and ask the cloud at once: its word is the second witness."""
+    instance.unreachable_at = aggregate.now
+    instance.describe_at = aggregate.now
+    seconds = (aggregate.now - answered_at).total_seconds()
+    aggregate.record(
+        JobEventKind.INSTANCE_UNREACHABLE,
+        f"The machine has not been heard of for {seconds:.0f} s; its cloud is asked about it.",
+        noun="instance",
+        noun_id=instance.id,
+        silent_seconds=round(seconds, 3),
+    )
+    aggregate.uow.ring_after_commit(RECONCILE_CONTROLLER)
+
+
+def _heard_again(aggregate: JobAggregate, instance: Instance) -> None:
+    instance.unreachable_at = None
+    aggregate.record(
+        JobEventKind.INSTANCE_HEARD_AGAIN,
+        "The machine is heard again.",
+        noun="instance",
+        noun_id=instance.id,
+    )

@@ -1,0 +1,143 @@
+"""Keep the promise of a deadline: leave spot at the last safe moment, acquire before release.
+
+Lives here: looking at jobs with a deadline and acting on what the policy says. Not here: the
+policy (`app.domain.deadline_policy`), or the deadline's own passing (`expire_deadlines`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView, decide
+from app.domain.events import Actor, ActorKind, JobEventKind
+from app.domain.instance import InstanceState
+from app.domain.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
+from app.domain.offer import Market
+from app.orchestration.advance_attempt import order_drain
+from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.controller_frame import RowController
+from app.orchestration.end_attempt import CLAIM_CONTROLLER
+from app.orchestration.estimate_remaining import work_left
+from app.orchestration.fill_gang import request_replacements
+from app.orchestration.runtime import Runtime
+from app.ports.unit_of_work import UnitOfWork
+
+DEADLINE_CONTROLLER = "watch_deadlines"
+_ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
+
+
+@dataclass(frozen=True)
+class PromisedJob:
+    """A job with a deadline whose slack is to be looked at."""
+
+    job_id: UUID
+
+
+class WatchDeadlines(RowController[PromisedJob]):
+    """The controller of last safe moments."""
+
+    name = DEADLINE_CONTROLLER
+    limit = 200
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.period_seconds = min(15.0, 2 * runtime.limits.report_interval_seconds)
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
+        """Live jobs with a deadline whose slack has not been looked at for a period."""
+        return [PromisedJob(job_id) for job_id in uow.jobs.promised_ids(uow.now, limit)]
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When the slack of the first such job is to be looked at again."""
+        return uow.jobs.next_promise_at()
+
+    def apply(self, uow: UnitOfWork, work: PromisedJob, result: None) -> None:
+        """Look at one job and act."""
+        with open_job(
+            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
+        ) as aggregate:
+            if aggregate is None:
+                return
+            job = aggregate.job
+            job.slack_look_at = None
+            if job.deadline_at is None or not _promised(job.state):
+                return
+            job.slack_look_at = aggregate.now + timedelta(seconds=self.period_seconds)
+            decision = decide(self._view(aggregate), aggregate.now)
+            job.last_safe_at = decision.last_safe_at
+            self._note_safety(aggregate, decision)
+            self._act(aggregate, decision)
+
+    def _view(self, aggregate: JobAggregate) -> DeadlineView:
+        limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
+        contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
+        left = work_left(job, spec, aggregate.attempt, [c for c in contacts if c is not None])
+        registered = [
+            instance
+            for instance in aggregate.living()
+            if instance.state is InstanceState.REGISTERED and instance.market is Market.ON_DEMAND
+        ]
+        return DeadlineView(
+            deadline_at=job.deadline_at,
+            remaining_seconds=left.seconds,
+            restore_seconds=round(limits.restore_seconds),
+            boot_p95_seconds=round(limits.boot_p95_seconds),
+            on_demand_acquire_reserve_seconds=round(limits.on_demand_acquire_seconds),
+            running_on=_running_on(aggregate),
+            moving_to_on_demand=job.market_mode is Market.ON_DEMAND,
+            on_demand_registered=len(registered) >= job.node_count,
+            on_demand_allowed=spec.effective_market() != "spot",
+            look_again_seconds=round(self.period_seconds),
+        )
+
+    def _note_safety(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:
+        job = aggregate.job
+        if decision.unsafe_since_at is not None and job.unsafe_since_at is None:
+            aggregate.record(JobEventKind.DEADLINE_UNSAFE, decision.sentence)
+        job.unsafe_since_at = decision.unsafe_since_at
+
+    def _act(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:
+        job, limits, attempt = aggregate.job, self._runtime.limits, aggregate.attempt
+        acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
+        if acquire and job.market_mode is Market.SPOT:
+            job.market_mode = Market.ON_DEMAND
+            aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, decision.sentence)
+            if job.state in CLAIMABLE_JOB_STATES:
+                job.claimable_at = job.wait_reason = None
+                aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+            elif attempt is not None and attempt.state is AttemptState.PROVISIONING:
+                text = "The forming spot attempt makes way for on-demand machines."
+                order_drain(aggregate, DrainCause.YIELD, aggregate.now, text, limits)
+        if acquire and aggregate.attempt is not None:
+            # Asked again at every look until they are on their way: a refusal is not the end.
+            request_replacements(aggregate, limits)
+        if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
+            until = aggregate.now + timedelta(seconds=limits.drain_seconds)
+            order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+
+
+def _promised(state: JobState) -> bool:
+    return state in CLAIMABLE_JOB_STATES or (
+        state in ATTEMPT_JOB_STATES and state is not JobState.STOPPING
+    )
+
+
+def _may_yield(aggregate: JobAggregate) -> bool:
+    attempt = aggregate.attempt
+    return attempt is not None and attempt.state in (
+        AttemptState.PREPARING,
+        AttemptState.RUNNING,
+    )
+
+
+def _running_on(aggregate: JobAggregate) -> Market | None:
+    attempt = aggregate.attempt
+    if attempt is None or attempt.state not in LIVE_ATTEMPT_STATES:
+        return None
+    markets = {aggregate.instances[m.instance_id].market for m in aggregate.members}
+    if not markets:
+        return None
+    return Market.SPOT if Market.SPOT in markets else Market.ON_DEMAND

@@ -1,0 +1,147 @@
+"""What people may read about jobs, machines and offers: reports, never the base of a decision.
+
+Lives here: the questions and the shapes of the answers. Not here: reports of money
+(`read_models`), the transaction in which rules work (`unit_of_work`), or what is shown of it
+(`app.api`). Rows are mappings of JSON-ready values, under the names of their columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from app.domain.entities import Attempt, Budget, Contact, Instance, Job
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class KeyOwner:
+    """Whose API key it is, and the project that it opens."""
+
+    key_id: UUID
+    key_name: str
+    project_id: UUID
+    project_name: str
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs to list, newest first. `before`: the (submitted_at, id) the last page ended on.
+
+    states: empty means all. name: a part of the name. labels: each must be there, with its value.
+    """
+
+    project_id: UUID
+    limit: int
+    states: tuple[str, ...] = ()
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    since: datetime | None = None
+    before: tuple[datetime, UUID] | None = None
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """A machine with its newest report and what an hour in its pool costs now."""
+
+    instance: Instance
+    contact: Contact | None
+    price_microusd_per_hour: int | None
+
+
+@dataclass(frozen=True)
+class AttemptCounts:
+    """How often it was tried. `last_end`: reason and message of the newest that has ended."""
+
+    attempts: int
+    interruptions: int
+    last_end: tuple[str, str | None] | None
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """Everything the page of a job is made of. `machines`: those that are not ended."""
+
+    job: Job
+    project_name: str
+    budget: Budget
+    counts: AttemptCounts
+    attempt: Attempt | None
+    machines: tuple[MachineFacts, ...]
+    last_checkpoint_at: datetime | None
+
+
+@dataclass(frozen=True)
+class DeploymentFacts:
+    """Gauges for monitoring. Counts stop at a bound; ages are in seconds."""
+
+    jobs_by_state: Mapping[str, int]
+    queue_depth: int
+    oldest_wait_seconds: float
+    instances_by_state: Mapping[str, int]
+    open_launches: int
+    controller_age_seconds: Mapping[str, float]
+
+
+class JobReports(Protocol):
+    """Reports on one project's jobs, and on what can be rented."""
+
+    def job_id(self, project_id: UUID, id_or_name: str) -> UUID:
+        """The job of that id or name; raises NotFound."""
+        ...
+
+    def job(self, job_id: UUID) -> JobFacts:
+        """One job with everything it owns; raises NotFound."""
+        ...
+
+    def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Attempts by fence, each with its `members` by rank."""
+        ...
+
+    def events(self, job_id: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+        """History after a number, in order."""
+        ...
+
+    def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+        """Committed checkpoints, newest first."""
+        ...
+
+    def metrics(self, job_id: UUID, after: tuple[int, int], limit: int) -> list[dict[str, Any]]:
+        """Points after (fence, step), in that order."""
+        ...
+
+    def log_streams(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Streams of logs with their sizes, by name."""
+        ...
+
+    def log_chunks(
+        self, job_id: UUID, stream: str, start: int, end: int, limit: int
+    ) -> Sequence[tuple[int, int, str]]:
+        """(byte offset, bytes, object key) of the pieces that meet [start, end), in order."""
+        ...
+
+    def instances(
+        self, project_id: UUID, *, job_id: UUID | None, live_only: bool, limit: int
+    ) -> list[dict[str, Any]]:
+        """Machines of the project's jobs, newest first."""
+        ...
+
+    def instance_address(self, project_id: UUID, instance_id: UUID) -> tuple[str, str | None]:
+        """(provider, its id of the machine) of one of the project's instances; raises NotFound."""
+        ...
+
+    def offers(self, gpu: str | None) -> list[dict[str, Any]]:
+        """Pools with their price now, cheapest first; `gpu` is the name of a GPU."""
+        ...
+
+    def deployment(self, now: datetime) -> DeploymentFacts:
+        """Gauges for monitoring."""
+        ...
+
+    def schema_revision(self) -> str | None:
+        """Which migration the database is at; None before the first."""
+        ...

@@ -1,0 +1,81 @@
+"""What the web pages read besides the reports that the API answers too.
+
+Lives here: the questions and the shapes of the answers. Not here: a job's facts and history
+(`job_reports`), its money (`read_models`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from app.domain.entities import Attempt, Instance
+from app.domain.phase_timeline import PhaseSpan
+from app.domain.price_book import PriceSegment
+from app.ports.job_reports import JobFilter, KeyOwner
+
+LANES_MAX = 24
+
+
+@dataclass(frozen=True)
+class MachineLane:
+    """One machine of a job over time. `spans` are disjoint; `prices` is empty when none is known.
+
+    label: m1, m2, … among the job's machines that ran, as in reports of cost; "" before it ran.
+    """
+
+    instance: Instance
+    label: str
+    spans: tuple[PhaseSpan, ...]
+    prices: tuple[PriceSegment, ...]
+
+
+@dataclass(frozen=True)
+class JobTimeline:
+    """What a job's machines did, oldest first, at most the `LANES_MAX` newest of them.
+
+    earlier_machines: how many older ones are left out.
+    """
+
+    attempts: tuple[Attempt, ...]
+    lanes: tuple[MachineLane, ...]
+    earlier_machines: int
+
+
+class PageReports(Protocol):
+    """Short reads; each answer is one consistent snapshot."""
+
+    def key_owner(self, key_hash: str) -> KeyOwner | None:
+        """Whose key has this hash; None when it is unknown or revoked."""
+        ...
+
+    def key_owner_by_id(self, key_id: UUID) -> KeyOwner | None:
+        """Whose key this is; None when it is unknown or revoked."""
+        ...
+
+    def deployment_secret(self) -> str:
+        """The secret that sessions are signed with; raises NotFound before the first use."""
+        ...
+
+    def list_jobs(self, wanted: JobFilter) -> Mapping[str, Any]:
+        """A page of jobs, newest first, as the API lists them: `items` and `next`."""
+        ...
+
+    def states(self, project_id: UUID) -> dict[str, int]:
+        """How many of the project's jobs are in each state; no count goes above a thousand."""
+        ...
+
+    def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:
+        """What the job's machines have done until now."""
+        ...
+
+    def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+        """The end of the history, newest first."""
+        ...
+
+    def recent_metrics(self, job_id: UUID, points_max: int) -> list[dict[str, Any]]:
+        """Points in order of (fence, step), thinned evenly where there are more."""
+        ...

@@ -1,0 +1,360 @@
+"""Reports from a real database: every table sums to what is booked, and a wrong sum is found."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from fractions import Fraction
+
+import pytest
+from sqlalchemy import Engine, insert, text
+
+from app.adapters.postgres import tables
+from app.adapters.postgres.cost_read_models import PostgresCostReports
+from app.domain.cost_statement import Activity
+from app.domain.entities import Instance, Job
+from app.domain.errors import InvalidValue
+from app.domain.instance import EndedBy
+from app.domain.job import JobState
+from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
+from tests.support.money_story import POOL, PRICE, MoneyStory
+
+DAY = date(2026, 3, 1)
+A_SECOND = 1_000
+
+
+@pytest.fixture
+def story(engine: Engine) -> MoneyStory:
+    made = MoneyStory(engine)
+    made.quote()
+    return made
+
+
+@pytest.fixture
+def reports(engine: Engine) -> PostgresCostReports:
+    return PostgresCostReports(engine)
+
+
+def phases(
+    story: MoneyStory, machine: Instance, job: Job, *told: tuple[float, str, int | None, int | None]
+) -> None:
+    """What the agent told: (seconds, phase, fence, step)."""
+    rows = [
+        {
+            "instance_id": machine.id,
+            "session_id": "s",
+            "fact_no": number,
+            "job_id": job.id,
+            "phase": phase,
+            "from_at": story.after(seconds),
+            "fence": fence,
+            "step": step,
+        }
+        for number, (seconds, phase, fence, step) in enumerate(told, 1)
+    ]
+    with story.engine.begin() as connection:
+        connection.execute(insert(tables.phases), rows)
+
+
+def finish(story: MoneyStory, job: Job, seconds: float) -> None:
+    """The job has ended, its machines too, and all that can be known is known."""
+    story.set_job(job, state=JobState.SUCCEEDED, ended_at=story.after(seconds))
+    story.quote(seconds + 6, [])
+    story.accrue(seconds + 6)
+    story.run(story.closing)
+
+
+def report(reports: PostgresCostReports, job: Job) -> JobCost:
+    found = reports.job_cost(job.id)
+    assert found is not None
+    statement = found.statement
+    for table in (statement.by_component, statement.by_activity, statement.by_instance):
+        assert sum(table.values()) == statement.total_microusd == found.budget.spent_microusd
+    assert sum(row.booked_microusd for row in found.instances) == statement.total_microusd
+    for row in found.instances:
+        assert sum(row.by_activity.values()) == row.booked_microusd
+    return found
+
+
+def nonzero(row: InstanceCost) -> dict[Activity, int]:
+    return {activity: amount for activity, amount in row.by_activity.items() if amount}
+
+
+def interrupted_job(story: MoneyStory) -> tuple[Job, list[Instance]]:
+    """m1 works throughout, m2 is taken in its first hour, m3 replaces it.
+
+    The first attempt trains steps 1 to 100; the second resumes at 80 and ends at 200.
+    """
+    job = story.job(story.project(), cap=5_000_000)
+    first = story.attempt(job, 1, state="interrupted", best_step=100)
+    second = story.attempt(job, 2, state="succeeded", parent_step=80, best_step=200)
+    m1 = story.machine(job, 0, registered_at=story.after(20))
+    story.assign(m1, job, first, story.after(20))
+    m2 = story.machine(job, 0, attempt=first, registered_at=story.after(40))
+    phases(
+        story, m1, job,
+        (10, "boot", None, None), (20, "setup", 1, None), (30, "restore", 1, None),
+        (40, "train", 1, 0), (140, "checkpoint", 1, 100), (150, "drain", 1, 100),
+        (160, "idle", None, None), (200, "restore", 2, None), (210, "train", 2, 80),
+        (330, "checkpoint", 2, 200), (340, "idle", None, None),
+    )  # fmt: skip
+    story.accrue(130)
+    story.assign(m1, job, None, story.after(160))
+    story.end(m2, 160, EndedBy.CLOUD_INTERRUPTION)
+    m3 = story.machine(job, 165, registered_at=story.after(195))
+    story.assign(m3, job, second, story.after(195))
+    story.assign(m1, job, second, story.after(195))
+    story.accrue(300)
+    story.end(m1, 350)
+    story.end(m3, 350)
+    return job, [m1, m2, m3]
+
+
+def test_the_statement_of_an_interrupted_job(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, machines = interrupted_job(story)
+    assert report(reports, job).status is CostStatus.ACCRUING
+    finish(story, job, 350)
+    found = report(reports, job)
+    assert found.status is CostStatus.FINAL
+    assert [(row.label, row.instance_id) for row in found.instances] == [
+        (f"m{number}", machine.id) for number, machine in enumerate(machines, 1)
+    ]
+    m1, m2, m3 = found.instances
+    assert nonzero(m1) == {
+        Activity.BOOT: 20 * A_SECOND,
+        Activity.SETUP: 10 * A_SECOND,
+        Activity.RESTORE: 20 * A_SECOND,
+        Activity.USEFUL: 200 * A_SECOND,  # 100 s, then 100 of the 120 s of steps 81 to 200
+        Activity.REWORK: 20 * A_SECOND,
+        Activity.CHECKPOINT: 20 * A_SECOND,
+        Activity.DRAIN: 10 * A_SECOND,
+        Activity.IDLE: 50 * A_SECOND,
+    }
+    assert (m2.booked_microusd, m2.waived_microusd) == (0, 160 * A_SECOND)
+    assert m2.ended_by == "cloud_interruption"
+    assert nonzero(m3) == {Activity.BOOT: 185 * A_SECOND}  # its agent told nothing
+    assert (m3.from_at, m3.to_at) == (story.after(165), story.after(350))
+    assert m1.pool == POOL.key
+    total = (350 + 185) * A_SECOND
+    assert found.statement.total_microusd == total
+    assert found.statement.waived_microusd == 160 * A_SECOND
+    assert found.budget.left_microusd == 5_000_000 - total
+    # On demand costs three times as much; a boot took 30 s on average.
+    assert found.statement.on_demand_comparison_microusd == 3 * (200 + 30) * A_SECOND
+    assert found.statement.rate_saved_ratio == Fraction(2, 3)
+    assert found.unbilled == ()
+    assert "disk" in found.not_metered
+    assert "compute" not in found.not_metered
+
+
+def test_the_clouds_own_bill_makes_a_final_report_reconciled(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, machines = interrupted_job(story)
+    bill = {machine.provider_instance_id: {"compute": 0} for machine in machines}
+    bill[machines[0].provider_instance_id] = {"compute": 350 * A_SECOND}
+    bill[machines[2].provider_instance_id] = {"compute": 185 * A_SECOND}
+    assert reports.job_cost(job.id, {"local": bill}).status is CostStatus.ACCRUING
+    finish(story, job, 350)
+    assert reports.job_cost(job.id, {"local": bill}).status is CostStatus.RECONCILED
+    bill[machines[2].provider_instance_id] = {"compute": 185 * A_SECOND - 1}
+    assert reports.job_cost(job.id, {"local": bill}).status is CostStatus.FINAL
+    assert reports.job_cost(job.id, {}).status is CostStatus.FINAL
+
+
+def test_a_job_without_machines_and_one_that_is_unknown(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job = story.job(story.project(cap=77), state=JobState.QUEUED)
+    found = report(reports, job)
+    assert (found.status, found.instances) == (CostStatus.ACCRUING, ())
+    assert found.statement.on_demand_comparison_microusd is None
+    assert (found.budget.cap_microusd, found.budget.left_microusd) == (None, None)
+    assert found.project_budget is not None
+    assert found.project_budget.left_microusd == 77
+    assert reports.job_cost(story.entropy.new_id()) is None
+
+
+def test_a_machine_without_a_price_is_named(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job = story.job(story.project())
+    machine = story.machine(job, -3600)
+    story.accrue(100)
+    found = report(reports, job)
+    assert found.unbilled == (machine.id,)
+    assert [row.booked_microusd for row in found.instances] == [0]
+    assert reports.verify().unbilled == (machine.id,)
+    assert not reports.verify().closed
+    assert reports.period_costs(DAY, DAY).unbilled == (machine.id,)
+
+
+def test_a_job_pays_for_its_own_time_on_a_shared_machine(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    project = story.project()
+    first, second = story.job(project, "a"), story.job(project, "b")
+    machine = story.machine(first)
+    story.assign(machine, second, None, story.after(100))
+    story.accrue(160)
+    story.end(machine, 150, EndedBy.CLOUD_INTERRUPTION)
+    assert report(reports, first).statement.total_microusd == 100 * A_SECOND
+    assert report(reports, second).statement.total_microusd == 60 * A_SECOND
+    story.quote(170, [])
+    story.accrue(170)
+    for job, waived in ((first, 100), (second, 50)):
+        statement = report(reports, job).statement
+        assert (statement.total_microusd, statement.waived_microusd) == (0, waived * A_SECOND)
+
+
+def test_a_period_closes_over_every_grouping(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    alpha, beta = story.project("alpha"), story.project("beta")
+    jobs = [
+        story.job(alpha, "a", labels={"team": "vision"}),
+        story.job(alpha, "b", labels={"team": "speech"}),
+        story.job(beta, "c"),
+    ]
+    for number, job in enumerate(jobs):
+        story.machine(job, 100 * number)
+    story.machine(None)
+    story.quote(43_200, [(43_000, 2 * PRICE)])
+    story.accrue(50_000)  # into the next day
+    expected = {
+        CostGroup.PROJECT: {"alpha", "beta"},
+        CostGroup.JOB: {"a", "b", "c"},
+        CostGroup.LABEL: {"vision", "speech", "(no label)"},
+        CostGroup.POOL: {POOL.key},
+        CostGroup.GPU: {"V100"},
+    }
+    whole = story.booked()
+    for group, names in expected.items():
+        label = "team" if group is CostGroup.LABEL else None
+        found = reports.period_costs(DAY, DAY + timedelta(1), group, label=label)
+        assert {row.name for row in found.rows[:-1]} == names
+        assert found.total_microusd == sum(row.amount_microusd for row in found.rows) == whole
+        assert found.difference_microusd == 0
+        assert sum(found.by_day.values()) == sum(found.by_status.values()) == whole
+        assert list(found.by_day) == [DAY, DAY + timedelta(1)]
+        assert found.rows[-1].key == UNALLOCATED
+        assert found.rows[-1].amount_microusd == whole - sum(
+            report(reports, job).statement.total_microusd for job in jobs
+        )
+        one_day = reports.period_costs(DAY, DAY, group, label=label)
+        assert one_day.total_microusd == found.by_day[DAY] < whole
+        assert one_day.difference_microusd == 0
+        only = reports.period_costs(DAY, DAY + timedelta(1), group, label=label, project_id=beta)
+        assert only.total_microusd == report(reports, jobs[2]).statement.total_microusd
+        assert only.rows[-1].amount_microusd == only.difference_microusd == 0
+
+
+def test_a_period_without_costs_still_prints_what_is_unallocated(
+    reports: PostgresCostReports,
+) -> None:
+    found = reports.period_costs(DAY, DAY)
+    assert [(row.key, row.amount_microusd) for row in found.rows] == [(UNALLOCATED, 0)]
+    assert (found.total_microusd, found.difference_microusd) == (0, 0)
+    assert found.csv_rows() == [
+        ["job", "name", "from_day", "to_day", "total_usd"],
+        [UNALLOCATED, UNALLOCATED, "2026-03-01", "2026-03-01", "0.000000"],
+    ]
+
+
+def test_the_table_for_a_spreadsheet(story: MoneyStory, reports: PostgresCostReports) -> None:
+    job = story.job(story.project(), "a")
+    story.machine(job)
+    story.accrue(100)
+    header, line, _ = reports.period_costs(DAY, DAY).csv_rows()
+    assert header[-2:] == ["total_usd", "compute_usd"]
+    assert line == [str(job.id), "a", "2026-03-01", "2026-03-01", "0.100000", "0.100000"]
+
+
+def test_a_period_that_cannot_be_is_refused(reports: PostgresCostReports) -> None:
+    with pytest.raises(InvalidValue, match="ends before it begins"):
+        reports.period_costs(DAY, DAY - timedelta(1))
+    with pytest.raises(InvalidValue, match="needs the label's name"):
+        reports.period_costs(DAY, DAY, CostGroup.LABEL)
+
+
+def test_verifying_finds_nothing_where_nothing_is_wrong(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, _ = interrupted_job(story)
+    story.machine(None)
+    finish(story, job, 350)
+    found = reports.verify()
+    assert found.closed
+    assert (found.machines, found.invoiced, found.booked_microusd) == (4, 0, story.booked())
+    assert reports.verify(job_id=job.id).machines == 3
+
+
+def test_verifying_finds_a_wrong_entry_rollup_and_budget(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, machines = interrupted_job(story)
+    finish(story, job, 350)
+    with story.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE ledger_entries DISABLE TRIGGER USER"))
+        connection.execute(
+            text(
+                "UPDATE ledger_entries SET amount_microusd = amount_microusd + 1 WHERE id = "
+                "(SELECT min(id::text)::uuid FROM ledger_entries WHERE instance_id = :machine)"
+            ),
+            {"machine": machines[2].id},
+        )
+    found = reports.verify().differences
+    assert [(one.instance_id, one.difference_microusd) for one in found] == [
+        (machines[2].id, 1), (None, 1), (None, 1),
+    ]  # fmt: skip
+    assert "bill made again" in found[0].what
+    assert "rollup" in found[1].what
+    assert str(job.id) in found[2].what
+    assert [one.what for one in reports.verify(job_id=job.id).differences] == [
+        one.what for one in found
+    ]
+
+
+def test_what_was_just_learned_is_no_difference_until_the_bill_is_final(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    machine = story.machine(story.job(story.project()))
+    story.accrue(100)
+    story.quote(101, [(50, 2 * PRICE)])
+    found = reports.verify()
+    assert (found.revised, found.differences) == (1, ())
+    story.end(machine, 120)
+    story.quote(130, [])
+    story.accrue(130)
+    found = reports.verify()
+    assert (found.revised, found.differences) == (0, ())
+    story.quote(131, [(60, 3 * PRICE)])
+    found = reports.verify()
+    assert found.revised == 0
+    assert [one.difference_microusd for one in found.differences] == [-60 * A_SECOND]
+
+
+def test_verifying_against_the_clouds_own_bill(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job = story.job(story.project())
+    ended, running = story.machine(job), story.machine(job)
+    story.accrue(61)
+    story.end(ended, 70)
+    story.quote(80, [])
+    story.accrue(80)
+    bill = {
+        ended.provider_instance_id: {"compute": 70 * A_SECOND},
+        running.provider_instance_id: {"compute": 1},  # it runs: the bills are not comparable
+        "i-nobody": {"compute": 0},
+    }
+    assert reports.verify({"local": bill}).closed
+    assert reports.verify({"local": bill}).invoiced == 1
+    bill[ended.provider_instance_id] = {"compute": 70 * A_SECOND + 2, "disk": 5}
+    bill["i-stranger"] = {"compute": 9}
+    found = reports.verify({"local": bill}).differences
+    assert [(one.component, one.difference_microusd) for one in found] == [
+        ("compute", -2), ("disk", -5), (None, -9),
+    ]  # fmt: skip
+    assert "i-stranger" in found[2].what
