@@ -16,7 +16,7 @@ from app.domain.money import format_usd
 
 SECONDS_PER_HOUR = 3600
 FIRST_STRETCH_SECONDS = 900
-"""A claim must afford the new gang's first 15 minutes."""
+"""A claim must afford the new gang's first 15 minutes, on the clock of the bill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,9 @@ def reserve_microusd(live: Iterable[LiveInstance], window: ReserveWindow) -> int
     return total
 
 
-def first_stretch_microusd(
-    prices_microusd_per_hour: Iterable[int], billing_speed: Fraction = Fraction(1)
-) -> int:
-    """What a new gang costs in its first 15 minutes, one price per machine, rounded up."""
-    seconds = FIRST_STRETCH_SECONDS * billing_speed
-    return sum(_cost_up(price, seconds) for price in prices_microusd_per_hour)
+def first_stretch_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
+    """What a new gang costs in its first 15 billed minutes, one price per machine, rounded up."""
+    return sum(_cost_up(price, FIRST_STRETCH_SECONDS) for price in prices_microusd_per_hour)
 
 
 def claim_allowed(

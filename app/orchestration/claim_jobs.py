@@ -90,14 +90,7 @@ class ClaimJobs(RowController[ReadyJob]):
         bids = together(considered)
         prices = [bids[0].price_microusd_per_hour] * missing if bids else []
         verdict = check_and_reserve(
-            aggregate.uow,
-            budgets,
-            job.id,
-            prices,
-            aggregate.living(),
-            limits,
-            aggregate.now,
-            billing_speed=bids[0].billing_speed if bids else 1,
+            aggregate.uow, budgets, job.id, prices, aggregate.living(), limits, aggregate.now
         )
         if not verdict.yes:
             aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)

@@ -69,18 +69,16 @@ def check_and_reserve(
     live: Sequence[Instance],
     limits: Limits,
     now: datetime,
-    *,
-    billing_speed: int = 1,
 ) -> Verdict:
     """May the job rent machines at `new_prices` (micro-dollars per hour, one for each)?
 
     budgets: as `uow.money.lock_budgets` returned them. live: the job's machines that may cost
-    money already. billing_speed: of the new machines. Every budget must bear what is spent, the
-    reserve and the new machines' first 15 minutes; then that is written as the job's reservation.
+    money already. Every budget must bear what is spent, the reserve and the new machines' first
+    15 billed minutes; then that is written as the job's reservation.
     Otherwise nothing is written, and the sentence says which budget is short, and by how much.
     """
     reserve = live_reserve(uow, live, limits, now)
-    first = first_stretch_microusd(new_prices, Fraction(billing_speed))
+    first = first_stretch_microusd(new_prices)
     verdict = Verdict(True, "No budget is set.")
     for budget in budgets:
         others = _reserved_by_others(uow, budget, job_id)

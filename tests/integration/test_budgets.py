@@ -28,13 +28,11 @@ def story(engine: Engine) -> MoneyStory:
     return made
 
 
-def claim(story: MoneyStory, job: Job, new: int = 1, speed: int = 1) -> Verdict:
+def claim(story: MoneyStory, job: Job, new: int = 1) -> Verdict:
     with story.begin() as uow:
         budgets = locked_budgets(uow, job)
         live = uow.instances.of_job(job.id)
-        return check_and_reserve(
-            uow, budgets, job.id, [PRICE] * new, live, LIMITS, uow.now, billing_speed=speed
-        )
+        return check_and_reserve(uow, budgets, job.id, [PRICE] * new, live, LIMITS, uow.now)
 
 
 def reserve(story: MoneyStory, job: Job) -> int:
@@ -86,12 +84,6 @@ def test_what_is_spent_and_live_counts_against_a_claim(story: MoneyStory) -> Non
     story.accrue(600)
     assert claim(story, job).yes
     assert not claim(story, short).yes
-
-
-def test_the_bills_clock_may_run_faster(story: MoneyStory) -> None:
-    job = story.job(story.project(), cap=FIRST * A_SECOND * 60)
-    assert claim(story, job, speed=60).yes
-    assert not claim(story, job, speed=61).yes
 
 
 def test_without_a_budget_a_claim_is_allowed_and_reserved_all_the_same(story: MoneyStory) -> None:
