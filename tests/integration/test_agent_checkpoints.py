@@ -1,0 +1,262 @@
+"""Publishing and restoring on a real folder store: order, fences, damage, repetition."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainer.agent.checkpoint_restore import CheckpointCorrupt, Restored, RestoreFailed, Restorer
+from trainer.agent.checkpoint_sync import (
+    Abandoned,
+    CommitForbidden,
+    CutOff,
+    PublishOrder,
+    publish,
+)
+from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
+from trainer.agent.outbox import Outbox
+from trainer.protocol.checkpoint_manifest import (
+    CheckpointManifest,
+    CheckpointRef,
+    FenceRecord,
+    fence_key,
+)
+from trainer.protocol.wire import encode
+
+BIG = bytes(range(256)) * (90_000)  # three chunks
+
+
+class Place:
+    """A store and this machine's folders."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.remote = root / "a store"
+        self.store = ObjectStore(self.remote.as_uri())
+        self.said: list[str] = []
+
+    def save(self, step: int, content: bytes = b"weights", **extra: bytes) -> Path:
+        folder = self.root / f"local/step-{step:012d}"
+        (folder / "sub dir").mkdir(parents=True, exist_ok=True)
+        (folder / "weights.pt").write_bytes(content)
+        (folder / "sub dir" / "empty.bin").write_bytes(b"")
+        for name, more in extra.items():
+            (folder / name).write_bytes(more)
+        return folder
+
+    def publish(
+        self,
+        fence: int,
+        step: int,
+        content: bytes = b"weights",
+        parent: CheckpointRef | None = None,
+        final: bool = False,
+        may_commit: Callable[[], bool] = lambda: True,
+    ) -> CheckpointManifest:
+        order = PublishOrder(fence, step, self.save(step, content), parent, final, 1, {"loss": 0.5})
+        return publish(self.store, order, may_commit, lambda: False)
+
+    def record(self, fence: int, parent: CheckpointRef | None) -> None:
+        document = encode(FenceRecord(fence, parent, "instance"))
+        self.store.put_new(fence_key(fence), json.dumps(document).encode())
+
+    def restore(self, fence: int, rank: int = 0, wait: float = 1.0) -> Restored:
+        target = self.root / f"resume-{fence}-{rank}"
+        restorer = Restorer(
+            self.store, fence, "instance", target, lambda: False, self.said.append, wait
+        )
+        return restorer.restore(rank)
+
+    def damage(self, pattern: str) -> None:
+        (path,) = self.remote.glob(pattern)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_the_store_creates_once_and_says_what_is_missing(place: Place) -> None:
+    place.store.put_new("a/b", b"1")
+    with pytest.raises(ObjectExists):
+        place.store.put_new("a/b", b"2")
+    assert place.store.get("a/b") == b"1"
+    with pytest.raises(ObjectMissing):
+        place.store.get("a/c")
+    with pytest.raises(ObjectMissing):
+        list(place.store.stream("a/c"))
+    assert place.store.list_keys("nothing") == []
+    place.remote.joinpath("blocked").write_text("a file where a folder should be")
+    with pytest.raises(StoreUnavailable, match="blocked/x"):
+        place.store.put_new("blocked/x", b"1")
+
+
+def test_what_was_published_comes_back_byte_for_byte(place: Place) -> None:
+    first = place.restore(1)
+    assert first == Restored()
+    manifest = place.publish(1, 10, BIG)
+    assert manifest.size_bytes == len(BIG)
+    assert manifest.metrics == {"loss": 0.5}
+    restored = place.restore(2)
+    assert restored.parent == manifest.ref
+    assert restored.folder is not None
+    assert (restored.folder / "weights.pt").read_bytes() == BIG
+    assert (restored.folder / "sub dir" / "empty.bin").read_bytes() == b""
+
+
+def test_the_same_order_again_is_the_same_checkpoint(place: Place) -> None:
+    assert place.publish(1, 10) == place.publish(1, 10)
+    # A second save of the same step: committed once, the first one counts.
+    assert place.publish(1, 10, b"other bytes") == place.publish(1, 10)
+
+
+def test_a_final_checkpoint_is_not_lost_to_an_earlier_save_of_its_step(place: Place) -> None:
+    place.publish(1, 10)
+    final = place.publish(1, 10, b"final", final=True)
+    assert (final.step, final.final) == (11, True)
+    assert place.publish(1, 10, b"final", final=True) == final
+
+
+def test_data_left_by_a_crash_is_taken_over_only_if_equal(place: Place) -> None:
+    place.store.put_new("data/0000000001/000000000010/weights.pt", b"weights")
+    assert place.publish(1, 10).step == 10
+    place.store.put_new("data/0000000001/000000000020/weights.pt", b"torn")
+    assert place.publish(1, 20).step == 21
+
+
+def test_a_cut_off_machine_commits_nothing(place: Place) -> None:
+    place.publish(1, 10)
+    place.record(2, None)
+    with pytest.raises(CutOff) as caught:
+        place.publish(1, 20)
+    assert caught.value.by_fence == 2
+    assert place.store.list_keys("manifests") == ["manifests/0000000001/000000000010.json"]
+
+
+def test_without_a_lease_nothing_is_committed(place: Place) -> None:
+    with pytest.raises(CommitForbidden):
+        place.publish(1, 10, may_commit=lambda: False)
+    assert place.store.list_keys("manifests") == []
+
+
+def test_an_abandoned_upload_leaves_no_manifest(place: Place) -> None:
+    with pytest.raises(Abandoned):
+        publish(place.store, PublishOrder(1, 10, place.save(10, BIG)), lambda: True, lambda: True)
+    assert place.store.list_keys("manifests") == []
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(place: Place) -> None:
+    good = place.publish(1, 10)
+    place.publish(1, 20, BIG)
+    place.damage("data/0000000001/000000000020/weights.pt")
+    assert place.restore(2).parent == good.ref
+    assert any("damaged in chunk 1" in sentence for sentence in place.said)
+
+
+def test_damage_and_loss_of_every_kind_is_seen(place: Place) -> None:
+    good = place.publish(1, 10)
+    place.publish(1, 20)
+    place.publish(1, 30)
+    place.publish(1, 40)
+    place.damage("manifests/0000000001/000000000040.json")
+    (place.remote / "data/0000000001/000000000030/weights.pt").unlink()
+    path = place.remote / "data/0000000001/000000000020/weights.pt"
+    path.write_bytes(path.read_bytes() + b"x")
+    assert place.restore(2).parent == good.ref
+    assert len(place.said) == 3
+
+
+def test_a_name_that_leads_out_of_the_folder_is_refused(place: Place) -> None:
+    manifest = place.publish(1, 10)
+    path = place.remote / "manifests/0000000001/000000000010.json"
+    text = path.read_text().replace("weights.pt", "../../evil")
+    path.write_text(text)
+    assert place.restore(2).parent is None
+    assert not (place.root / "evil").exists()
+    assert manifest.step == 10
+
+
+def test_the_parent_is_recorded_and_a_second_look_takes_the_recorded_one(place: Place) -> None:
+    first = place.publish(1, 10)
+    assert place.restore(2).parent == first.ref
+    late = place.root / "late"
+    # A straggler of attempt 1 that had passed its check before attempt 2 was recorded.
+    straggler = Place(late)
+    straggler.publish(1, 50)
+    for source in (late / "a store").rglob("*"):
+        if source.is_file():
+            target = place.remote / source.relative_to(late / "a store")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    assert place.restore(2).parent == first.ref
+    place.publish(2, 12, parent=first.ref)
+    again = place.restore(3)
+    assert again.parent is not None
+    assert again.parent.fence == 2
+
+
+def test_a_later_attempt_ends_the_restore_of_an_earlier_one(place: Place) -> None:
+    place.record(3, None)
+    with pytest.raises(CutOff):
+        place.restore(2)
+
+
+def test_a_recorded_parent_that_is_damaged_is_an_error_not_another_choice(place: Place) -> None:
+    place.publish(1, 10)
+    second = place.publish(1, 20)
+    place.record(2, second.ref)
+    place.damage("data/0000000001/000000000020/weights.pt")
+    with pytest.raises(CheckpointCorrupt):
+        place.restore(2)
+
+
+def test_other_ranks_wait_for_the_record_and_take_what_it_says(place: Place) -> None:
+    old = place.publish(1, 10)
+    place.publish(1, 20)
+    threading.Timer(0.3, place.record, (2, old.ref)).start()
+    restored = place.restore(2, rank=1, wait=10.0)
+    assert restored.parent == old.ref
+    assert restored.folder is not None
+    assert restored.folder.name == "step-000000000010"
+    with pytest.raises(RestoreFailed, match="rank 0"):
+        place.restore(4, rank=1, wait=0.2)
+
+
+def test_the_outbox_keeps_what_the_trainer_prunes(tmp_path: Path) -> None:
+    source, kept = tmp_path / "checkpoints", tmp_path / "outbox"
+    source.mkdir()
+    kept.mkdir()
+    outbox = Outbox(source, kept)
+    half = source / "step-000000000005.tmp-7"
+    half.mkdir()
+    (half / "weights.pt").write_bytes(b"half")
+    (source / "step-3").mkdir()
+    assert outbox.scan() == []
+    (half / "manifest.json").write_text(json.dumps({"final": True, "metrics": {"a": 1}}))
+    half.rename(source / "step-000000000005")
+    (found,) = outbox.scan()
+    assert (found.step, found.final) == (5, True)
+    assert outbox.scan() == []
+    (source / "step-000000000005" / "weights.pt").unlink()
+    taken = outbox.take(found.key)
+    assert taken is not None
+    assert (taken / "weights.pt").read_bytes() == b"half"
+    again = source / "again"
+    again.mkdir()
+    (again / "weights.pt").write_bytes(b"new")
+    (source / "step-000000000005").rename(source / "old")
+    again.rename(source / "step-000000000005")
+    (replaced,) = outbox.scan()
+    assert replaced.step == 5
+    assert replaced.key != found.key
+    assert taken.is_dir()
+    outbox.give_back(found.key, done=True)
+    assert not taken.exists()
+    assert outbox.take(found.key) is None

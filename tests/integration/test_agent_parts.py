@@ -1,0 +1,348 @@
+"""Parts of the agent against real files, processes and sockets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_control_plane import FakeControlPlane, wait_until
+from trainer.agent import dead_man, process_group
+from trainer.agent.agent_settings import SettingsError, read_settings
+from trainer.agent.control_plane_client import ControlPlaneClient, WorkdirInvalid
+from trainer.agent.end_files import read_end
+from trainer.agent.log_shipper import LogShipper
+from trainer.agent.peer_probe import PeerUnreachable, ProbeListener, hold_free_port, probe_peers
+from trainer.agent.progress_file import PhaseLine, ProgressTail, StepLine
+from trainer.agent.workdir import unpack
+from trainer.protocol.agent_report import MachinePhase, Registration, TrainerOutcome
+from trainer.protocol.directive import Peer
+from trainer.protocol.run_config import RunConfig
+
+# --- progress ---
+
+
+def test_progress_of_any_quality_is_read_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    tail = ProgressTail(path)
+    assert tail.poll() == []
+    path.write_bytes(
+        b'{"type":"step","step":1,"total_steps":9,"loss":0.5,"bad":NaN,"flag":true,"s":"x"}\n'
+        b"Epoch 1: 50%|#####     |\r\n\xff\xfe\x00\n[1]\n{}\n"
+        b'{"type":"step","step":-1}\n{"type":"step","step":1e999}\n'
+        + b'{"a":' * 5_000
+        + b"\n"
+        + b'{"type":"phase","phase":"checkpoint","at":12.5,"step":1}\n'
+        b'{"type":"phase","phase":"lunch"}\n'
+        b'{"type":"step","st'
+    )
+    assert tail.poll() == [
+        StepLine(1, 9, {"loss": 0.5}),
+        PhaseLine(MachinePhase.CHECKPOINT, 12.5, 1),
+    ]
+    with path.open("ab") as file:
+        file.write(b'ep":2}\n')
+    assert tail.poll() == [StepLine(2)]
+    path.write_bytes(b'{"type":"step","step":3}\n')
+    assert tail.poll() == [StepLine(3)]
+
+
+def test_many_steps_are_sampled_and_the_last_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    path.write_text("".join(f'{{"type":"step","step":{n}}}\n' for n in range(1_001)))
+    lines = ProgressTail(path).poll()
+    steps = [line.step for line in lines]  # type: ignore[union-attr]
+    assert len(steps) <= 50
+    assert steps == sorted(steps)
+    assert steps[-1] == 1_000
+
+
+# --- ends ---
+
+
+def mark(folder: Path, rank: int, outcome: str | None, at: float = 1.0, **error: Any) -> None:
+    (folder / f"started-rank{rank}.json").write_text("{}")
+    if outcome is not None:
+        told = {"outcome": outcome, "step": 7 + rank, "exit_code": 1, "at_seconds": at}
+        document = {**told, "error": {"type": "E", "message": "m", **error} if error else None}
+        (folder / f"ended-rank{rank}.json").write_text(json.dumps(document))
+
+
+def test_markers_decide_and_not_the_exit_code(tmp_path: Path) -> None:
+    mark(tmp_path, 0, "finished")
+    mark(tmp_path, 1, "finished")
+    assert read_end(tmp_path, -6).outcome is TrainerOutcome.FINISHED
+    mark(tmp_path, 1, "drained")
+    drained = read_end(tmp_path, 1)
+    assert (drained.outcome, drained.exit_code, drained.step) == (TrainerOutcome.DRAINED, 75, 8)
+
+
+def test_the_earliest_rank_that_failed_by_itself_is_named(tmp_path: Path) -> None:
+    mark(tmp_path, 0, "failed", at=1.0, message="reset by peer", peer_communication=True)
+    mark(tmp_path, 1, "failed", at=3.0, message="later")
+    mark(tmp_path, 2, "failed", at=2.0, message="CUDA out of memory", out_of_memory=True)
+    error = read_end(tmp_path, 1).error
+    assert error is not None
+    assert (error.rank, error.out_of_memory, error.failed_uptime_ms) == (2, True, 2_000)
+
+
+def test_a_silent_rank_is_the_reason_and_not_the_peer_that_noticed(tmp_path: Path) -> None:
+    mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
+    mark(tmp_path, 1, None)
+    end = read_end(tmp_path, 1)
+    assert end.outcome is TrainerOutcome.FAILED
+    assert end.error is not None
+    assert (end.error.rank, end.error.peer_communication) == (1, False)
+
+
+def test_a_lost_peer_alone_stays_a_lost_peer(tmp_path: Path) -> None:
+    mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
+    error = read_end(tmp_path, 1).error
+    assert error is not None
+    assert error.peer_communication
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "word"),
+    [
+        (0, TrainerOutcome.FINISHED, None),
+        (75, TrainerOutcome.DRAINED, None),
+        (1, TrainerOutcome.FAILED, "exit code 1"),
+        (-11, TrainerOutcome.FAILED, "SIGSEGV"),
+    ],
+)
+def test_without_markers_the_exit_status_decides(
+    tmp_path: Path, code: int, outcome: TrainerOutcome, word: str | None
+) -> None:
+    (tmp_path / "ended-rank0.json").write_text("torn {")
+    (tmp_path / "ended-rank0.json").unlink()
+    end = read_end(tmp_path, code, tmp_path / "none.json")
+    assert end.outcome is outcome
+    assert (word is None) == (end.error is None)
+    if word is not None and end.error is not None:
+        assert word in end.error.message
+
+
+def test_torchruns_error_file_gives_the_words(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    path.write_text(json.dumps({"message": {"message": "OutOfMemoryError: no", "extraInfo": {}}}))
+    error = read_end(tmp_path / "nothing", 1, path).error
+    assert error is not None
+    assert error.out_of_memory
+    assert "OutOfMemoryError" in error.message
+
+
+# --- processes ---
+
+
+def test_everything_marked_dies_even_in_a_session_of_its_own(tmp_path: Path) -> None:
+    machine = f"m-{os.getpid()}-{tmp_path.name}"
+    script = (
+        "import subprocess,sys,time\n"
+        "subprocess.Popen([sys.executable,'-c','import time; time.sleep(60)'],"
+        "start_new_session=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ, "LOWTIDE_MACHINE_ID": machine, "LOWTIDE_ATTEMPT_ID": "a"}
+    process = process_group.start_in_own_group(
+        [sys.executable, "-c", script], environment, tmp_path
+    )
+    wait_until(lambda: len(process_group.marked_processes(machine)) == 2, lambda: "two processes")
+    file = tmp_path / "trainer.json"
+    process_group.remember_trainer(file, process.pid, fence=4)
+    assert process_group.kill_earlier_trainer(file, machine) == 4
+    process.wait(timeout=5)
+    process_group.pump_output(process, lambda _: None)
+    assert process_group.marked_processes(machine) == []
+    assert process_group.kill_earlier_trainer(file, machine) is None
+
+
+def test_another_process_with_the_old_pid_is_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], process_group=0) as innocent:
+        file = tmp_path / "trainer.json"
+        file.write_text(json.dumps({"pid": innocent.pid, "start_ticks": 1, "fence": 2}))
+        assert process_group.kill_earlier_trainer(file, f"nobody-{tmp_path.name}") == 2
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_the_timer_powers_off_at_its_deadline_and_not_before(tmp_path: Path) -> None:
+    deadline, sign = tmp_path / "power-off-at", tmp_path / "off"
+    dead_man.arm(deadline, time.clock_gettime(time.CLOCK_BOOTTIME) + 0.8)
+    with dead_man.start_timer(deadline, f"touch {sign}") as timer:
+        second = dead_man.start_timer(deadline, f"touch {sign}-twice")
+        time.sleep(0.4)
+        dead_man.arm(deadline, time.clock_gettime(time.CLOCK_BOOTTIME) + 1.2)
+        time.sleep(0.7)
+        assert not sign.exists()
+        assert timer.wait(timeout=10) == 0
+        assert second.wait(timeout=10) == 0
+    assert len(list(tmp_path.glob("off*"))) == 1  # of the two timers, whichever came first
+
+
+def test_a_disarmed_timer_ends_without_a_power_off(tmp_path: Path) -> None:
+    deadline = tmp_path / "power-off-at"
+    dead_man.arm(deadline, time.clock_gettime(time.CLOCK_BOOTTIME) + 0.3)
+    dead_man.disarm(deadline)
+    with dead_man.start_timer(deadline, f"touch {tmp_path}/off") as timer:
+        assert timer.wait(timeout=10) == 0
+    assert not (tmp_path / "off").exists()
+
+
+# --- the working folder ---
+
+
+def pack(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as packed:
+        for member in members:
+            packed.addfile(member, io.BytesIO(b"x" * member.size))
+    return path
+
+
+def a_member(name: str, link_to: str | None = None) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    if link_to is not None:
+        member.type, member.linkname = tarfile.SYMTYPE, link_to
+    else:
+        member.size = 3
+    return member
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [a_member("../evil")],
+        [a_member("way", "../.."), a_member("way/evil")],
+        [a_member("way", "/etc")],
+    ],
+)
+def test_an_archive_that_reaches_outside_is_refused(
+    tmp_path: Path, members: list[tarfile.TarInfo]
+) -> None:
+    target = tmp_path / "in" / "workdir"
+    target.mkdir(parents=True)
+    with pytest.raises(WorkdirInvalid):
+        unpack(pack(tmp_path / "w.tar.gz", *members), target)
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_an_absolute_name_stays_inside(tmp_path: Path) -> None:
+    unpack(pack(tmp_path / "w.tar.gz", a_member("/evil-abs")), tmp_path)
+    assert (tmp_path / "evil-abs").read_bytes() == b"xxx"
+    (tmp_path / "torn").write_bytes(b"\x1f\x8b torn")
+    with pytest.raises(WorkdirInvalid):
+        unpack(tmp_path / "torn", tmp_path)
+
+
+# --- logs ---
+
+
+@pytest.fixture
+def plane() -> Iterator[FakeControlPlane]:
+    config = RunConfig("job", "job", 1, 1, "file:///x", 1, 60.0)
+    made = FakeControlPlane(config)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def client(plane: FakeControlPlane) -> Iterator[ControlPlaneClient]:
+    client = ControlPlaneClient(plane.url)
+    registration = Registration(1, "launch-token", "n", "i-1", "b", "s", 0, "127.0.0.1", 1, 9)
+    client.credential = client.register(registration).credential
+    yield client
+    client.close()
+
+
+def test_logs_arrive_once_and_in_order_when_answers_are_lost(
+    plane: FakeControlPlane, client: ControlPlaneClient
+) -> None:
+    shipper = LogShipper(client)
+    expected = b""
+    for number in range(10):
+        line = f"line {number}\n".encode()
+        expected += line
+        shipper.write("a/b.log", line)
+        if number % 3 == 1:
+            plane.lose_log_answers = 2  # more than the client's own second try
+        shipper.send_pending()
+    assert shipper.flush(5.0)
+    assert plane.logs["a/b.log"] == expected
+
+
+def test_a_restarted_agent_appends_to_the_stream_it_finds(
+    plane: FakeControlPlane, client: ControlPlaneClient
+) -> None:
+    plane.logs["s"] = b"from the earlier agent\n"
+    shipper = LogShipper(client)
+    shipper.write("s", b"from this one\n")
+    assert shipper.flush(5.0)
+    assert plane.logs["s"] == b"from the earlier agent\nfrom this one\n"
+
+
+def test_beyond_the_cap_the_oldest_goes_and_the_stream_says_so(
+    plane: FakeControlPlane, client: ControlPlaneClient
+) -> None:
+    shipper = LogShipper(client, pending_max=1_000)
+    for number in range(300):
+        shipper.write("s", f"line {number:03d}\n".encode())
+    assert shipper.flush(5.0)
+    text = plane.logs["s"].decode()
+    assert "1701 bytes of log are missing here" in text
+    assert "line 188" not in text
+    assert text.endswith("line 299\n")
+
+
+# --- peers ---
+
+
+def test_peers_are_reached_or_named() -> None:
+    held, port = hold_free_port(20_000, 40_000)
+    with held:
+        silent = Peer(2, "127.0.0.1", port, port + 9)
+        listening, other = hold_free_port(port + 1, 40_000)
+        listening.close()
+        listener = ProbeListener(other, fence=7)
+        try:
+            reachable = Peer(1, "127.0.0.1", other, other + 9)
+            probe_peers([reachable, Peer(0, "nowhere", 1, 2)], 0, 7, lambda: False, 5.0)
+            with pytest.raises(PeerUnreachable, match=f"rank 2 at 127.0.0.1:{port}"):
+                probe_peers([reachable, silent], 0, 7, lambda: False, 0.1)
+            with pytest.raises(PeerUnreachable, match="another attempt"):
+                probe_peers([reachable], 0, 8, lambda: False, 0.1)
+        finally:
+            listener.close()
+
+
+# --- settings ---
+
+
+def test_settings_name_what_is_wrong() -> None:
+    good = {
+        "LOWTIDE_CONTROL_URL": "http://127.0.0.1:1/",
+        "LOWTIDE_LAUNCH_TOKEN": "t",
+        "LOWTIDE_MACHINE_DIR": "/m",
+        "LOWTIDE_CLOUD": "gce",
+        "GCE_METADATA_HOST": "127.0.0.1:8",
+        "LOWTIDE_PRIVATE_ADDRESS": "10.0.0.1",
+    }
+    settings = read_settings(good)
+    assert settings.metadata_url == "http://127.0.0.1:8"
+    assert settings.control_url == "http://127.0.0.1:1"
+    for name, value in (
+        ("LOWTIDE_CLOUD", "azure"),
+        ("LOWTIDE_PORT_FROM", "x"),
+        ("LOWTIDE_PORT_TO", "1"),
+        ("LOWTIDE_CONTROL_URL", ""),
+    ):
+        with pytest.raises(SettingsError, match=name):
+            read_settings({**good, name: value})

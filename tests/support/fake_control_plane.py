@@ -1,0 +1,263 @@
+"""A control plane for one test of the agent: strict about the protocol, told what to direct.
+
+Not here: any decision of the real control plane; the test plays that part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from trainer.protocol.agent_report import (
+    PROTOCOL_VERSION,
+    AgentReport,
+    Fact,
+    FactKind,
+    Registration,
+)
+from trainer.protocol.directive import (
+    Directive,
+    DirectiveKind,
+    Peer,
+    RegistrationReply,
+    ReportReply,
+)
+from trainer.protocol.run_config import RunConfig
+from trainer.protocol.wire import decode, encode
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Says nothing of clients that were killed in the middle of a request."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class FakeControlPlane:
+    """One job's machines. `told` is every fact of every machine, once, in order of arrival."""
+
+    def __init__(self, config: RunConfig, lease_seconds: float = 60.0) -> None:
+        self.config = config
+        self.lease_seconds = lease_seconds
+        self.told: list[tuple[str, Fact]] = []
+        self.reports: list[AgentReport] = []
+        self.registrations: list[Registration] = []
+        self.logs: dict[str, bytes] = {}
+        self.workdirs: dict[str, bytes] = {}
+        self.not_known_yet = 0
+        self.report_status = 200
+        self.lose_log_answers = 0
+        self.problems: list[str] = []
+        self._directives: dict[str, Directive] = {}
+        self._acked: dict[str, int] = {}
+        self._nonces: dict[str, str] = {}
+        self._lock = threading.RLock()
+        self._server = QuietServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where agents find it."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        """Close it; fails the test if an agent broke the protocol."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+        assert not self.problems, self.problems
+
+    def direct(
+        self,
+        kind: DirectiveKind,
+        fence: int | None = None,
+        machine: str = "i-1",
+        peers: tuple[Peer, ...] = (),
+        **more: Any,
+    ) -> None:
+        """What this machine is to be from its next answer on."""
+        with self._lock:
+            version = self._directives[machine].version + 1 if machine in self._directives else 1
+            attempt = f"attempt-of-fence-{fence}" if fence is not None else None
+            more.setdefault("node_rank", 0)
+            self._directives[machine] = Directive(
+                kind, version, fence, attempt, peers=peers, **more
+            )
+
+    def facts(self, kind: FactKind, machine: str = "i-1", fence: int | None = None) -> list[Fact]:
+        """Facts of a kind so far."""
+        with self._lock:
+            return [
+                fact
+                for told_by, fact in self.told
+                if told_by == machine and fact.kind is kind and fence in (None, fact.fence)
+            ]
+
+    def wait_for(
+        self, kind: FactKind, machine: str = "i-1", fence: int | None = None, seconds: float = 20.0
+    ) -> Fact:
+        """The first such fact; fails the test when it does not come."""
+        wait_until(
+            lambda: bool(self.facts(kind, machine, fence)),
+            lambda: f"{kind} of {machine}, fence {fence}; told: {self._summary()}",
+            seconds,
+        )
+        return self.facts(kind, machine, fence)[0]
+
+    def train(self, fence: int, machine: str = "i-1") -> None:
+        """Prepare, then train with the port that was answered."""
+        self.direct(DirectiveKind.PREPARE, fence, machine)
+        prepared = self.wait_for(FactKind.PREPARED, machine, fence)
+        self.direct(
+            DirectiveKind.TRAIN,
+            fence,
+            machine,
+            master_addr="127.0.0.1",
+            master_port=prepared.data["master_port"],
+        )
+
+    def log_text(self) -> str:
+        """All streams, one after the other."""
+        with self._lock:
+            return "\n".join(part.decode("utf-8", "replace") for part in self.logs.values())
+
+    def _summary(self) -> list[tuple[str, str, int | None, dict[str, Any]]]:
+        hidden = (FactKind.METRICS, FactKind.PHASE)
+        return [
+            (machine, fact.kind.value, fact.fence, fact.data)
+            for machine, fact in self.told
+            if fact.kind not in hidden
+        ] + [("logs", self.log_text()[-1500:], None, {})]
+
+    # --- the protocol ---
+
+    def _register(self, document: Any) -> tuple[int, Any]:
+        registration = decode(Registration, document)
+        if registration.protocol != PROTOCOL_VERSION:
+            return 426, {}
+        if self.not_known_yet > 0:
+            self.not_known_yet -= 1
+            return 425, {}
+        if registration.launch_token != "launch-token":
+            return 401, {}
+        machine = registration.provider_instance_id
+        if self._nonces.setdefault(machine, registration.nonce) != registration.nonce:
+            return 409, {}
+        self.registrations.append(registration)
+        self._acked.setdefault(registration.session_id, 0)
+        reply = RegistrationReply(
+            instance_id=f"instance-{machine}",
+            credential=self._credential(machine),
+            lease_seconds=self.lease_seconds,
+            next_report_seconds=0.2,
+            run_config=self.config,
+            directive=self._directive(machine),
+        )
+        return 200, encode(reply)
+
+    def _report(self, document: Any, machine: str) -> tuple[int, Any]:
+        if self.report_status != 200:
+            return self.report_status, {}
+        report = decode(AgentReport, document)
+        self.reports.append(report)
+        if report.instance_id != f"instance-{machine}":
+            self.problems.append(f"{report.instance_id} with the credential of {machine}")
+        acked = self._acked.setdefault(report.session_id, 0)
+        numbers = [fact.fact_no for fact in report.facts]
+        if numbers != sorted(set(numbers)):
+            self.problems.append(f"facts out of order: {numbers}")
+        for fact in report.facts:
+            if fact.fact_no > acked:
+                self.told.append((machine, fact))
+                acked = fact.fact_no
+        self._acked[report.session_id] = acked
+        return 200, encode(ReportReply(acked, self.lease_seconds, 0.2, self._directive(machine)))
+
+    def _append_log(self, query: dict[str, list[str]], content: bytes) -> tuple[int, Any]:
+        stream, offset = query["stream"][0], int(query["byte_offset"][0])
+        held = self.logs.setdefault(stream, b"")
+        if offset != len(held):
+            return 409, {"next_offset": len(held)}
+        self.logs[stream] = held + content
+        return 200, {"next_offset": len(held) + len(content)}
+
+    def _directive(self, machine: str) -> Directive:
+        return self._directives.setdefault(machine, Directive(DirectiveKind.HOLD, 1))
+
+    @staticmethod
+    def _credential(machine: str) -> str:
+        return f"credential-of-{machine}"
+
+    def _answer(self, path: str, headers: Any, body: bytes) -> tuple[int, Any]:
+        parts = urlsplit(path)
+        if parts.path == "/agent/v1/register":
+            return self._register(json.loads(body))
+        bearer = str(headers.get("Authorization", "")).removeprefix("Bearer ")
+        machine = bearer.removeprefix("credential-of-")
+        if machine not in self._nonces:
+            return 401, {}
+        if parts.path == "/agent/v1/reports":
+            return self._report(json.loads(body), machine)
+        if parts.path == "/agent/v1/logs":
+            return self._append_log(parse_qs(parts.query), body)
+        digest = parts.path.removeprefix("/agent/v1/workdirs/")
+        return (200, self.workdirs[digest]) if digest in self.workdirs else (404, {})
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        plane = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self._serve()
+
+            def do_GET(self) -> None:
+                self._serve()
+
+            def _serve(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                with plane._lock:
+                    status, answer = plane._answer(self.path, self.headers, body)
+                    if "/logs" in self.path and plane.lose_log_answers > 0:
+                        plane.lose_log_answers -= 1
+                        self.close_connection = True
+                        return
+                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                del format, args
+
+        return Handler
+
+
+def digest_of(content: bytes) -> str:
+    """As a run configuration names a working folder."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def wait_until(
+    condition: Callable[[], bool], what: Callable[[], str], seconds: float = 20.0
+) -> None:
+    """Fails the test when the condition does not hold in time."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, f"not within {seconds} s: {what()}"
+        time.sleep(0.02)

@@ -1,0 +1,1 @@
+"""What runs beside the trainer on a rented machine: supervision, notices, checkpoints."""

@@ -1,0 +1,105 @@
+"""What the supervisor asks its driver to do, and what the driver answers to each.
+
+Not here: when (`supervisor`) and how (`machine_runtime`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.agent.agent_state import LocalCheckpoint
+from trainer.protocol.checkpoint_manifest import CheckpointRef
+from trainer.protocol.directive import Directive
+
+
+@dataclass(frozen=True)
+class StartPreparation:
+    """Setup, restore and probe peers for this directive; answer Prepared or PreparationFailed."""
+
+    directive: Directive
+
+
+@dataclass(frozen=True)
+class CancelPreparation:
+    """Stop preparing; nothing is to be answered any more."""
+
+    fence: int
+
+
+@dataclass(frozen=True)
+class StartTrainer:
+    """Start the trainer; answer TrainerStarted, later TrainerExited (also when it cannot start)."""
+
+    directive: Directive
+    parent: CheckpointRef | None
+
+
+@dataclass(frozen=True)
+class SignalDrain:
+    """SIGTERM to the trainer's group."""
+
+    fence: int
+
+
+@dataclass(frozen=True)
+class DumpStacks:
+    """SIGUSR1 to every rank of this machine."""
+
+    fence: int
+
+
+@dataclass(frozen=True)
+class KillTrainer:
+    """SIGKILL to everything the trainer started; answer TrainerExited."""
+
+    fence: int
+
+
+@dataclass(frozen=True)
+class PublishCheckpoint:
+    """Commit a checkpoint; a newer one abandons the one under way.
+
+    Answer CheckpointPublished, PublicationFailed or FencedOff. `checkpoint.key` empty: there is no
+    folder, publish a final manifest without files, at the first free step from `step` on.
+    """
+
+    fence: int
+    parent: CheckpointRef | None
+    checkpoint: LocalCheckpoint
+
+
+@dataclass(frozen=True)
+class ReportNow:
+    """Send a report without waiting for its time."""
+
+
+@dataclass(frozen=True)
+class ArmPowerOff:
+    """Tell the independent timer to power the machine off at `at` unless told otherwise."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class PowerOff:
+    """The lease is long over: power off."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Send what is left, then end the agent."""
+
+
+Action = (
+    StartPreparation
+    | CancelPreparation
+    | StartTrainer
+    | SignalDrain
+    | DumpStacks
+    | KillTrainer
+    | PublishCheckpoint
+    | ReportNow
+    | ArmPowerOff
+    | PowerOff
+    | Leave
+)

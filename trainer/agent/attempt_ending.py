@@ -1,0 +1,260 @@
+"""How an attempt ends on one machine, and how its checkpoints get committed on the way.
+
+Lives here: drain, kill, which checkpoint is published next, and the facts of the end in their
+order: checkpoint, completion, trainer_ended. Not here: directives and leases (`supervisor`), and
+the writing itself (`checkpoint_sync`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trainer.agent.actions import KillTrainer, PublishCheckpoint, ReportNow, SignalDrain
+from trainer.agent.agent_state import (
+    TRAINER_STAGES,
+    DrainReason,
+    LocalCheckpoint,
+    Stage,
+    TrainerEnd,
+    Work,
+)
+from trainer.agent.observations import CheckpointPublished
+from trainer.agent.turn import Turn
+from trainer.protocol.agent_report import (
+    FactKind,
+    MachinePhase,
+    TrainerError,
+    TrainerOutcome,
+)
+from trainer.protocol.wire import encode
+
+SIGTERM = 15
+RETRY_FIRST_SECONDS = 2.0
+RETRY_MOST_SECONDS = 60.0
+STORE_UNAVAILABLE = "store_unavailable"
+
+
+def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
+    """Ask the trainer to save and end before `until`; an earlier deadline replaces a later one."""
+    work = turn.state.work
+    if work is None:
+        return
+    if work.stage in (Stage.DRAINING, Stage.CLOSING):
+        if reason is not DrainReason.HOLD and until is not None:
+            earlier = until if work.end_by is None else min(until, work.end_by)
+            turn.work(end_by=earlier)
+        return
+    if work.stage is not Stage.RUNNING or work.kill_at is not None:
+        return
+    turn.work(stage=Stage.DRAINING, end_by=until, drain_reason=reason)
+    turn.enter(MachinePhase.DRAIN, turn.now, work.step)
+    turn.do(SignalDrain(work.fence))
+    turn.do(ReportNow())
+
+
+def kill(turn: Turn, finish_publishing: bool = False) -> None:
+    """End the trainer at once; its end is told when it is seen to be gone.
+
+    finish_publishing: a checkpoint that is complete here may still be committed (after a stall).
+    """
+    work = turn.state.work
+    if work is not None and work.stage in (Stage.RUNNING, Stage.DRAINING):
+        end_by = turn.now + turn.state.limits.closing if finish_publishing else None
+        turn.work(stage=Stage.KILLING, end_by=end_by, kill_at=None)
+        turn.do(KillTrainer(work.fence))
+
+
+def fenced_off(turn: Turn, by_fence: int) -> None:
+    """This machine was cut off and another attempt has begun: nothing here counts any more."""
+    work = turn.state.work
+    if work is None:
+        return
+    turn.emit(FactKind.FENCED_OFF, work.fence, {"by_fence": by_fence})
+    turn.work(waiting=None, publishing=None)
+    kill(turn)
+    if work.stage is Stage.CLOSING and work.end is not None:
+        turn.work(end=replace(work.end, outcome=TrainerOutcome.KILLED))
+        _finish(turn)
+
+
+def abandon(turn: Turn) -> None:
+    """The control plane says that this fence is none of ours: stop, and say nothing more of it."""
+    work = turn.state.work
+    if work is None:
+        return
+    if work.stage in TRAINER_STAGES:
+        turn.do(KillTrainer(work.fence))
+    turn.work(stage=Stage.ENDED)
+    turn.enter(MachinePhase.IDLE, turn.now)
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+def checkpoint_ready(turn: Turn, checkpoint: LocalCheckpoint) -> None:
+    """A complete folder: the newest one waits for its turn, older ones give way to it."""
+    work = turn.state.work
+    if work is None or not work.publishes:
+        return
+    known = work.publishing.step if work.publishing else None
+    if checkpoint.step == known and not checkpoint.final:
+        return  # a drain right after a save: the same step is on its way already
+    turn.work(waiting=checkpoint, publish_failures=0, retry_at=None)
+
+
+def checkpoint_published(turn: Turn, seen: CheckpointPublished) -> None:
+    """Committed. Told even when a newer one is under way: it is in the store."""
+    work = turn.state.work
+    if work is None:
+        return
+    turn.emit(
+        FactKind.CHECKPOINT,
+        work.fence,
+        {
+            "step": seen.ref.step,
+            "digest": seen.ref.digest,
+            "size_bytes": seen.size_bytes,
+            "parent": encode(work.parent) if work.parent else None,
+            "final": seen.final,
+            "metrics": dict(seen.metrics),
+        },
+    )
+    if seen.final and not work.final_committed:
+        done = {"step": seen.ref.step, "digest": seen.ref.digest}
+        turn.emit(FactKind.COMPLETION, work.fence, done)
+        turn.work(final_committed=True)
+    turn.work(committed=seen.ref)
+    if work.publishing == seen.checkpoint:
+        turn.work(publishing=None, publish_failures=0, retry_at=None)
+
+
+def publication_failed(turn: Turn, checkpoint: LocalCheckpoint, message: str) -> None:
+    """Try again later, longer each time; a newer checkpoint is tried instead if there is one."""
+    del message  # the runtime has written it into the logs
+    work = turn.state.work
+    if work is None or work.publishing != checkpoint:
+        return
+    wait = min(RETRY_FIRST_SECONDS * 2.0**work.publish_failures, RETRY_MOST_SECONDS)
+    turn.work(
+        publishing=None,
+        waiting=work.waiting or checkpoint,
+        publish_failures=min(work.publish_failures + 1, 10),
+        retry_at=turn.now + wait,
+    )
+
+
+def _publish_next(turn: Turn, work: Work) -> None:
+    """While training one at a time; in a drain the newest at once, the older one is abandoned."""
+    if work.waiting is None or work.stage in (Stage.KILLING, Stage.ENDED):
+        return
+    hurried = work.stage in (Stage.DRAINING, Stage.CLOSING) and work.waiting.key != ""
+    if work.publishing is not None and not hurried:
+        return
+    if work.retry_at is not None and turn.now < work.retry_at:
+        return
+    turn.do(PublishCheckpoint(work.fence, work.parent, work.waiting))
+    turn.work(publishing=work.waiting, waiting=None, retry_at=None)
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+def trainer_exited(turn: Turn, end: TrainerEnd) -> None:
+    """The trainer is gone. What is not committed yet still may be, within its time."""
+    work = turn.state.work
+    if work is None or work.stage not in TRAINER_STAGES:
+        return
+    if end.step is None:
+        end = replace(end, step=work.step)
+    if work.stage is Stage.KILLING:
+        turn.work(end=replace(end, outcome=TrainerOutcome.KILLED), stage=Stage.CLOSING)
+        if work.end_by is None:
+            _finish(turn)
+        return
+    if work.stage is Stage.DRAINING and _ended_by_our_signal(end):
+        end = replace(end, outcome=TrainerOutcome.DRAINED, error=None)
+    end_by = work.end_by if work.stage is Stage.DRAINING else None
+    latest = turn.now + turn.state.limits.closing
+    turn.work(
+        stage=Stage.CLOSING,
+        end=end,
+        kill_at=None,
+        end_by=latest if end_by is None else min(end_by, latest),
+    )
+    if end.outcome is TrainerOutcome.FINISHED and work.publishes:
+        _want_final(turn, end)
+
+
+def advance(turn: Turn) -> None:
+    """Publish what waits; close the attempt when nothing does, or when its time is over."""
+    work = turn.state.work
+    if work is None:
+        return
+    _publish_next(turn, work)
+    work = turn.state.work
+    if work is None or work.stage is not Stage.CLOSING:
+        return
+    idle = work.publishing is None and work.waiting is None
+    lease_over = turn.state.lease_until is not None and turn.now >= turn.state.lease_until
+    if idle or lease_over or (work.end_by is not None and turn.now >= work.end_by):
+        _finish(turn)
+
+
+def close(turn: Turn) -> None:
+    """Stop waiting for a publication: the machine is wanted for something else."""
+    if turn.state.work is not None and turn.state.work.stage is Stage.CLOSING:
+        _finish(turn)
+
+
+def end_data(end: TrainerEnd, reason: DrainReason | None) -> dict[str, Any]:
+    """The data of a `trainer_ended` fact."""
+    return {
+        "outcome": end.outcome.value,
+        "exit_code": end.exit_code,
+        "step": end.step,
+        "error": encode(end.error) if end.error else None,
+        "drain_cause": reason.value if reason else None,
+    }
+
+
+def _ended_by_our_signal(end: TrainerEnd) -> bool:
+    """A command that does not handle SIGTERM simply ends: drained, with nothing new to save."""
+    if end.outcome is not TrainerOutcome.FAILED:
+        return False
+    return (end.error is not None and end.error.signal == SIGTERM) or end.exit_code in (
+        -SIGTERM,
+        128 + SIGTERM,
+    )
+
+
+def _want_final(turn: Turn, end: TrainerEnd) -> None:
+    """A finished trainer without a final checkpoint gets a final manifest without files."""
+    work = turn.state.work
+    if work is None or work.final_committed:
+        return
+    under_way = (work.waiting, work.publishing)
+    if any(checkpoint is not None and checkpoint.final for checkpoint in under_way):
+        return
+    if work.waiting is not None:
+        turn.work(waiting=replace(work.waiting, final=True))
+    else:
+        turn.work(waiting=LocalCheckpoint(step=end.step or 0, final=True))
+
+
+def _finish(turn: Turn) -> None:
+    """Write the end into the facts, after everything else this attempt has to say."""
+    work = turn.state.work
+    if work is None or work.end is None:
+        return
+    end = work.end
+    if work.final_committed:
+        end = replace(end, outcome=TrainerOutcome.FINISHED, error=None)
+    elif end.outcome is TrainerOutcome.FINISHED and work.publishes:
+        message = "the trainer finished, but its final manifest could not be committed in time"
+        error = TrainerError(message=message, type=STORE_UNAVAILABLE)
+        end = replace(end, outcome=TrainerOutcome.FAILED, error=error)
+    turn.flush_points(at_once=True)
+    turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason))
+    turn.work(stage=Stage.ENDED, end=end, waiting=None, publishing=None)
+    turn.enter(MachinePhase.IDLE, turn.now)

@@ -1,0 +1,200 @@
+"""Commit a local checkpoint folder to the lineage: files, then lease and fences, then manifest.
+
+Lives here: the order of writes that makes a checkpoint count or not exist at all. Not here: when
+to publish (`attempt_ending`), restoring (`checkpoint_restore`), or the store (`object_store`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore
+from trainer.protocol.checkpoint_manifest import (
+    CheckpointManifest,
+    CheckpointRef,
+    FileEntry,
+    data_key,
+    dump_manifest,
+    load_manifest,
+    manifest_key,
+    seal,
+)
+from trainer.protocol.wire import WireError
+
+CHUNK_BYTES = 8 << 20
+STEPS_TRIED_MAX = 16
+
+
+class CommitForbidden(Exception):
+    """The lease is over, or the attempt is no longer this machine's: nothing was committed."""
+
+
+class CutOff(Exception):
+    """A later attempt's fence exists: this machine must stop training."""
+
+    def __init__(self, by_fence: int) -> None:
+        super().__init__(f"attempt {by_fence} has begun: this machine was cut off")
+        self.by_fence = by_fence
+
+
+class Abandoned(Exception):
+    """A newer checkpoint is to be published instead."""
+
+
+class PlaceTaken(Exception):
+    """The step's keys hold something else than this checkpoint."""
+
+
+@dataclass(frozen=True)
+class PublishOrder:
+    """What to commit. `folder` None: a final manifest without files."""
+
+    fence: int
+    step: int
+    folder: Path | None = None
+    parent: CheckpointRef | None = None
+    final: bool = False
+    world_size: int = 1
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def publish(
+    store: ObjectStore,
+    order: PublishOrder,
+    may_commit: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
+) -> CheckpointManifest:
+    """Commit a checkpoint and return its manifest; the same order again is the same checkpoint.
+
+    A checkpoint saved twice at one step is committed once. A final one, which must not be lost to
+    an earlier save of its step, takes the next free step instead. Raises CommitForbidden, CutOff,
+    Abandoned, PlaceTaken (nothing free within 16 steps) and StoreUnavailable.
+    """
+    for step in range(order.step, order.step + STEPS_TRIED_MAX):
+        committed = _committed(store, order.fence, step)
+        if committed is not None:
+            if committed.final or not order.final:
+                return committed
+            continue
+        try:
+            return _publish_at(store, order, step, may_commit, is_abandoned)
+        except PlaceTaken:
+            continue
+    raise PlaceTaken(f"no free key for step {order.step} of attempt {order.fence}")
+
+
+def newer_fence(store: ObjectStore, fence: int) -> int | None:
+    """The highest fence after `fence` that has a record, or None."""
+    highest = max(list_fences(store), default=fence)
+    return highest if highest > fence else None
+
+
+def list_fences(store: ObjectStore) -> list[int]:
+    """Fences that have a record."""
+    names = (key.rsplit("/", 1)[-1].removesuffix(".json") for key in store.list_keys("fences"))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _committed(store: ObjectStore, fence: int, step: int) -> CheckpointManifest | None:
+    try:
+        return load_manifest(store.get(manifest_key(fence, step)))
+    except ObjectMissing:
+        return None
+    except WireError as error:
+        raise PlaceTaken(str(error)) from error
+
+
+def _publish_at(
+    store: ObjectStore,
+    order: PublishOrder,
+    step: int,
+    may_commit: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
+) -> CheckpointManifest:
+    entries = []
+    for path in _files(order.folder):
+        name = path.relative_to(order.folder or path).as_posix()
+        entries.append(_upload(store, data_key(order.fence, step, name), path, name, is_abandoned))
+    manifest = seal(
+        CheckpointManifest(
+            fence=order.fence,
+            step=step,
+            parent=order.parent,
+            world_size=order.world_size,
+            final=order.final,
+            files=tuple(entries),
+            metrics=dict(order.metrics),
+        )
+    )
+    by_fence = newer_fence(store, order.fence)
+    if by_fence is not None:
+        raise CutOff(by_fence)
+    if is_abandoned():
+        raise Abandoned
+    if not may_commit():
+        raise CommitForbidden("the lease is over: the checkpoint was not committed")
+    try:
+        store.put_new(manifest_key(order.fence, step), dump_manifest(manifest))
+    except ObjectExists:
+        found = _committed(store, order.fence, step)
+        if found is None or found.digest != manifest.digest:
+            raise PlaceTaken(manifest_key(order.fence, step)) from None
+    return manifest
+
+
+def _files(folder: Path | None) -> list[Path]:
+    """Regular files below the folder; links are not followed out of it."""
+    if folder is None:
+        return []
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _upload(
+    store: ObjectStore, key: str, path: Path, name: str, is_abandoned: Callable[[], bool]
+) -> FileEntry:
+    hashes: list[str] = []
+    size = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal size
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                if is_abandoned():
+                    raise Abandoned
+                hashes.append(hashlib.sha256(chunk).hexdigest())
+                size += len(chunk)
+                yield chunk
+
+    small = path.stat().st_size <= CHUNK_BYTES
+    try:
+        store.put_new(key, b"".join(pieces()) if small else pieces())
+    except ObjectExists:
+        hashes.clear()
+        size = 0
+        for _ in pieces():
+            pass
+        if chunk_hashes(store.stream(key), CHUNK_BYTES) != (size, tuple(hashes)):
+            raise PlaceTaken(key) from None
+    return FileEntry(name, size, CHUNK_BYTES, tuple(hashes))
+
+
+def chunk_hashes(pieces: Iterator[bytes], chunk_bytes: int) -> tuple[int, tuple[str, ...]]:
+    """(size, SHA-256 of each chunk) of a stream whose pieces have any size."""
+    size, in_chunk, current, hashes = 0, 0, hashlib.sha256(), []
+    for piece in pieces:
+        view, first = memoryview(piece), 0
+        while first < len(view):
+            part = view[first : first + chunk_bytes - in_chunk]
+            current.update(part)
+            in_chunk += len(part)
+            first += len(part)
+            if in_chunk == chunk_bytes:
+                hashes.append(current.hexdigest())
+                in_chunk, current = 0, hashlib.sha256()
+        size += len(view)
+    if in_chunk:
+        hashes.append(current.hexdigest())
+    return size, tuple(hashes)

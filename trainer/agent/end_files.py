@@ -1,0 +1,182 @@
+"""How the trainer of this machine ended: end markers first, exit status only without them.
+
+torchrun answers 1 to everything that is not success, so a rank writes `ended-rank<R>.json` beside
+the progress file: `{"outcome", "step", "exit_code", "error": {...} | null, "at_seconds"}`. A user
+command writes none: then 0 is finished, 75 is drained, anything else failed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.agent.agent_state import TrainerEnd
+from trainer.protocol.agent_report import TrainerError, TrainerOutcome
+
+EXIT_DRAINED = 75
+MARKER_BYTES_MAX = 1 << 20
+MESSAGE_CHARACTERS_MAX = 2_000
+_RANK = re.compile(r"^(started|ended)-rank(\d{1,6})\.json$")
+_OUTCOMES = {
+    outcome.value: outcome
+    for outcome in (TrainerOutcome.FINISHED, TrainerOutcome.DRAINED, TrainerOutcome.FAILED)
+}
+
+
+@dataclass(frozen=True)
+class EndMarker:
+    """What one rank wrote last."""
+
+    rank: int
+    outcome: TrainerOutcome
+    step: int | None
+    exit_code: int | None
+    error: TrainerError | None
+
+
+def read_end(folder: Path, return_code: int, error_file: Path | None = None) -> TrainerEnd:
+    """Decide the end from the markers in `folder`, torchrun's error file and the exit status.
+
+    return_code: as subprocess gives it, negative for a signal. All ranks finished or all drained
+    is an end whatever the exit status says; a rank that started and left no marker was killed.
+    """
+    started, ended = read_markers(folder)
+    if not started and not ended:
+        return _end_by_status(return_code, error_file)
+    step = max((marker.step for marker in ended if marker.step is not None), default=None)
+    failed = [marker for marker in ended if marker.outcome is TrainerOutcome.FAILED]
+    silent = sorted(started - {marker.rank for marker in ended})
+    if failed or silent or not ended:
+        return _failed_end(failed, silent, return_code, step)
+    drained = any(marker.outcome is TrainerOutcome.DRAINED for marker in ended)
+    if drained:
+        return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED, step)
+    return TrainerEnd(TrainerOutcome.FINISHED, 0, step)
+
+
+def read_markers(folder: Path) -> tuple[frozenset[int], list[EndMarker]]:
+    """(ranks that started, markers of those that ended by their own word)."""
+    started, ended = set(), []
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset(), []
+    for name in names:
+        match = _RANK.match(name)
+        if match is None:
+            continue
+        rank = int(match[2])
+        started.add(rank)
+        marker = _read_marker(folder / name, rank) if match[1] == "ended" else None
+        if marker is not None:
+            ended.append(marker)
+    return frozenset(started), ended
+
+
+def _read_marker(path: Path, rank: int) -> EndMarker | None:
+    document = _read_json(path)
+    outcome = _OUTCOMES.get(str(document.get("outcome")))
+    if outcome is None:
+        return None
+    error, at = document.get("error"), document.get("at_seconds")
+    described = None
+    if isinstance(error, dict):
+        described = TrainerError(
+            message=str(error.get("message", ""))[:MESSAGE_CHARACTERS_MAX],
+            rank=rank,
+            type=str(error["type"])[:200] if error.get("type") else None,
+            out_of_memory=error.get("out_of_memory") is True,
+            peer_communication=error.get("peer_communication") is True,
+            failed_uptime_ms=round(at * 1000) if isinstance(at, int | float) else None,
+        )
+    return EndMarker(
+        rank,
+        outcome,
+        _whole(document.get("step")),
+        _whole(document.get("exit_code")),
+        described,
+    )
+
+
+def _failed_end(
+    failed: list[EndMarker], silent: list[int], return_code: int, step: int | None
+) -> TrainerEnd:
+    """The earliest rank that failed by itself; then a killed one; then one that lost a peer."""
+
+    def order(marker: EndMarker) -> tuple[bool, float, int]:
+        error = marker.error
+        at = error.failed_uptime_ms if error and error.failed_uptime_ms is not None else None
+        return (
+            bool(error and error.peer_communication),
+            float("inf") if at is None else float(at),
+            marker.rank,
+        )
+
+    failed = sorted(failed, key=order)
+    own = [marker for marker in failed if not (marker.error and marker.error.peer_communication)]
+    if own or (failed and not silent):
+        first = (own or failed)[0]
+        error = first.error or TrainerError("the rank failed and gave no reason", first.rank)
+        return TrainerEnd(TrainerOutcome.FAILED, first.exit_code, step, error)
+    rank = silent[0] if silent else None
+    number = -return_code if return_code < 0 else None
+    killed = TrainerError(
+        message=f"rank {rank} ended without a word"
+        + (f": {_signal_name(number)}" if number else ": it was killed or crashed"),
+        rank=rank,
+        type="Killed",
+        signal=number,
+    )
+    return TrainerEnd(TrainerOutcome.FAILED, return_code, step, killed)
+
+
+def _end_by_status(return_code: int, error_file: Path | None) -> TrainerEnd:
+    if return_code == 0:
+        return TrainerEnd(TrainerOutcome.FINISHED, 0)
+    if return_code == EXIT_DRAINED:
+        return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED)
+    if return_code < 0:
+        number = -return_code
+        message = f"the command was ended by {_signal_name(number)}"
+        error = TrainerError(message, type="Signal", signal=number)
+        return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
+    said = _torchrun_error(error_file) if error_file is not None else None
+    message = said or f"the command ended with exit code {return_code}"
+    error = TrainerError(message, type="ExitCode", out_of_memory=_says_out_of_memory(said))
+    return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
+
+
+def _torchrun_error(path: Path) -> str | None:
+    """The message of torchrun's error file: {"message": text | {"message", "extraInfo"}}."""
+    message = _read_json(path).get("message")
+    if isinstance(message, dict):
+        message = message.get("message")
+    return str(message)[:MESSAGE_CHARACTERS_MAX] if message else None
+
+
+def _says_out_of_memory(message: str | None) -> bool:
+    return message is not None and ("OutOfMemoryError" in message or "out of memory" in message)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(MARKER_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,113 @@
+"""Where things lie on the machine's own disk, and the agent's memory across its own restarts.
+
+agent/identity.json      the nonce this machine registers with (mode 0600)
+agent/trainer.json       the running trainer, for a restarted agent to find
+agent/power-off-at       deadline of the independent power-off
+workdir/                 the user's unpacked working folder, where commands run
+attempts/<fence>/        checkpoints/ resume/ progress/ outbox/ of one attempt
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Kept across restarts of the agent: the same nonce gets the same credential again."""
+
+    nonce: str
+
+
+@dataclass(frozen=True)
+class AttemptFolders:
+    """The folders of one attempt; everything in them may be deleted when the next one begins."""
+
+    root: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """LOWTIDE_CHECKPOINT_DIR: complete folders named `step-<12 digits>` appear here."""
+        return self.root / "checkpoints"
+
+    @property
+    def resume(self) -> Path:
+        """The restored checkpoint's folder appears in here."""
+        return self.root / "resume"
+
+    @property
+    def progress_file(self) -> Path:
+        """LOWTIDE_PROGRESS_FILE; end markers lie beside it."""
+        return self.root / "progress" / "progress.jsonl"
+
+    @property
+    def outbox(self) -> Path:
+        """Hard links to checkpoints that wait to be published."""
+        return self.root / "outbox"
+
+    @property
+    def config_file(self) -> Path:
+        """Configuration of the bundled trainer."""
+        return self.root / "trainer-config.json"
+
+    @property
+    def error_file(self) -> Path:
+        """Where torchrun copies the error of the rank that failed first."""
+        return self.root / "progress" / "torchrun-error.json"
+
+
+class MachineFolders:
+    """All paths below the machine's folder; creating one makes the folders of the agent."""
+
+    def __init__(self, root: Path, owner: tuple[int, int] | None = None) -> None:
+        self.root = root
+        self._owner = owner
+        self.agent = root / "agent"
+        self.workdir = root / "workdir"
+        self.attempts = root / "attempts"
+        self.trainer_file = self.agent / "trainer.json"
+        self.power_off_file = self.agent / "power-off-at"
+        self.setup_mark = self.agent / "setup-done"
+        root.mkdir(parents=True, exist_ok=True)
+        self.agent.mkdir(mode=0o700, exist_ok=True)
+        self.workdir.mkdir(exist_ok=True)
+        self.attempts.mkdir(exist_ok=True)
+        self.give_away(self.workdir)
+
+    def attempt(self, fence: int) -> AttemptFolders:
+        """Folders of an attempt, not created yet."""
+        return AttemptFolders(self.attempts / f"{fence:04d}")
+
+    def begin_attempt(self, fence: int) -> AttemptFolders:
+        """Empty folders for an attempt; those of every other attempt are removed."""
+        for path in self.attempts.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+        folders = self.attempt(fence)
+        for folder in (folders.checkpoints, folders.resume, folders.progress_file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        folders.outbox.mkdir(mode=0o700, exist_ok=True)
+        self.give_away(folders.checkpoints, folders.resume, folders.progress_file.parent)
+        return folders
+
+    def give_away(self, *paths: Path) -> None:
+        """Make the trainer's OS user the owner, where it is another one than the agent's."""
+        if self._owner is not None:
+            for path in paths:
+                os.chown(path, *self._owner)
+
+    def load_identity(self, new_nonce: str) -> Identity:
+        """The identity of this machine's agents; the first one keeps `new_nonce`."""
+        path = self.agent / "identity.json"
+        try:
+            return Identity(nonce=str(json.loads(path.read_text())["nonce"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            identity = Identity(nonce=new_nonce)
+            temporary = path.with_name(path.name + ".tmp")
+            temporary.touch(mode=0o600)
+            temporary.write_text(json.dumps(asdict(identity)))
+            os.replace(temporary, path)
+            return identity

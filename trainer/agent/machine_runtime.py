@@ -1,0 +1,208 @@
+"""Drives the supervisor on a real machine: one queue of observations in, actions out.
+
+Lives here: the loop and the carrying out of each action. Not here: any rule (`supervisor`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from trainer.agent import dead_man, supervisor, trainer_command
+from trainer.agent.actions import (
+    Action,
+    ArmPowerOff,
+    CancelPreparation,
+    DumpStacks,
+    KillTrainer,
+    Leave,
+    PowerOff,
+    PublishCheckpoint,
+    ReportNow,
+    SignalDrain,
+    StartPreparation,
+    StartTrainer,
+)
+from trainer.agent.agent_state import AgentState, Stage
+from trainer.agent.boot_clock import boot_seconds
+from trainer.agent.log_shipper import LogShipper
+from trainer.agent.observations import Observation, Registered, ShutdownAsked
+from trainer.agent.outbox import Outbox
+from trainer.agent.preparation import Preparation, PreparationTools
+from trainer.agent.publisher import Publisher
+from trainer.agent.report_loop import ReportLoop
+from trainer.agent.trainer_run import TrainerRun
+from trainer.protocol.agent_report import AgentReport
+
+QUEUE_MAX = 10_000
+TICK_SECONDS = 0.25
+BATCH_MAX = 500
+FAREWELL_SECONDS = 10.0
+
+
+class MachineRuntime:
+    """Owns the state; every other thread talks to it through `observe` and `build_report`."""
+
+    def __init__(
+        self,
+        tools: Callable[[Callable[[Observation], None]], PreparationTools],
+        state: AgentState,
+        registered: Registered,
+        shipper: LogShipper,
+    ) -> None:
+        """`tools` is given `observe` and answers what preparations need."""
+        self._observations: queue.Queue[Observation] = queue.Queue(QUEUE_MAX)
+        self._tools = tools(self.observe)
+        self._state = state
+        self._config = registered.reply.run_config
+        self._shipper = shipper
+        self._state_lock = threading.Lock()
+        self._reports = ReportLoop(
+            self._tools.client,
+            self.build_report,
+            self.observe,
+            registered.reply.next_report_seconds,
+        )
+        self._reporting = threading.Thread(target=self._reports.run, name="reports", daemon=True)
+        self._preparation: Preparation | None = None
+        self._trainer: TrainerRun | None = None
+        self._publisher: Publisher | None = None
+        self._shutdown_asked = False
+        self._left = False
+        self.observe(registered)
+
+    def observe(self, observation: Observation) -> None:
+        """Tell the supervisor; from any thread. Waits while ten thousand are unread."""
+        self._observations.put(observation)
+
+    def ask_for_shutdown(self) -> None:
+        """Save, tell, and end; safe to call from a signal handler."""
+        self._shutdown_asked = True
+
+    def build_report(self, now_seconds: float) -> AgentReport:
+        """The report to send now."""
+        with self._state_lock:
+            self._state, report = supervisor.next_report(self._state, now_seconds)
+        return report
+
+    def run(self) -> None:
+        """Until the machine leaves."""
+        self._turn(self._next_batch())
+        self._reporting.start()
+        while not self._left:
+            self._turn(self._next_batch())
+        self._say_goodbye()
+        self._reports.stop()
+        self._reporting.join(timeout=FAREWELL_SECONDS)
+
+    def _next_batch(self) -> list[Observation]:
+        batch: list[Observation] = []
+        try:
+            batch.append(self._observations.get(timeout=TICK_SECONDS))
+            while len(batch) < BATCH_MAX:
+                batch.append(self._observations.get_nowait())
+        except queue.Empty:
+            pass
+        if self._shutdown_asked:
+            batch.append(ShutdownAsked(self._tools.settings.notice_seconds))
+        return batch
+
+    def _turn(self, batch: list[Observation]) -> None:
+        with self._state_lock:
+            self._state, actions = supervisor.step(self._state, batch, boot_seconds())
+        for action in actions:
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case StartPreparation():
+                self._start_preparation(action)
+            case CancelPreparation():
+                if self._preparation is not None:
+                    self._preparation.cancel()
+            case StartTrainer():
+                self._start_trainer(action)
+            case SignalDrain() if self._trainer is not None:
+                self._trainer.drain()
+            case DumpStacks() if self._trainer is not None:
+                self._trainer.dump_stacks()
+            case KillTrainer() if self._trainer is not None:
+                self._trainer.kill()
+            case PublishCheckpoint() if self._publisher is not None:
+                self._publisher.submit(action)
+            case ReportNow():
+                self._reports.ring()
+            case ArmPowerOff(at):
+                dead_man.arm(self._tools.folders.power_off_file, at)
+            case PowerOff():
+                dead_man.power_off(self._tools.settings.power_off_command)
+            case Leave():
+                self._left = True
+
+    def _start_preparation(self, action: StartPreparation) -> None:
+        if self._preparation is not None:
+            self._preparation.cancel()
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
+        instance_id = self._state.instance_id or ""
+        self._preparation = Preparation(self._tools, self._config, action.directive, instance_id)
+        self._preparation.start()
+
+    def _start_trainer(self, action: StartTrainer) -> None:
+        preparation, tools, directive = self._preparation, self._tools, action.directive
+        assert preparation is not None
+        fence = directive.fence or 0
+        folders = tools.folders.attempt(fence)
+        outbox = None
+        if (directive.node_rank or 0) == 0:
+            outbox = Outbox(folders.checkpoints, folders.outbox)
+            self._publisher = Publisher(
+                tools.open_store,
+                outbox,
+                trainer_command.gang_size(directive) * max(1, self._config.gpus_per_node),
+                lambda: self._may_commit(fence),
+                self.observe,
+                lambda sentence: tools.say(preparation.stream, sentence),
+            )
+        self._trainer = TrainerRun(
+            fence,
+            tools.context.machine_id,
+            folders,
+            outbox,
+            tools.folders.trainer_file,
+            self.observe,
+            lambda content: tools.write_log(preparation.stream, content),
+        )
+        environment = trainer_command.trainer_environment(
+            tools.context, self._config, directive, folders, preparation.resume_folder
+        )
+        command = trainer_command.trainer_command(self._config, directive, folders)
+        preparation.release_ports()
+        self._trainer.start(
+            command, environment, tools.folders.workdir, tools.settings.trainer_user
+        )
+
+    def _may_commit(self, fence: int) -> bool:
+        """Right before a manifest: the lease holds and the attempt is still this machine's."""
+        with self._state_lock:
+            work, until = self._state.work, self._state.lease_until
+        mine = work is not None and work.fence == fence and work.stage is not Stage.ENDED
+        return mine and until is not None and boot_seconds() < until
+
+    def _say_goodbye(self) -> None:
+        """Nothing may run on; what is still untold is told, within ten seconds."""
+        if self._preparation is not None:
+            self._preparation.cancel()
+        if self._publisher is not None:
+            self._publisher.close()
+        if self._trainer is not None:
+            self._trainer.kill()
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        while time.monotonic() < deadline and self._state.facts.pending:
+            if not self._reporting.is_alive():
+                break
+            self._turn(self._next_batch())
+        self._shipper.flush(max(0.5, deadline - time.monotonic()))

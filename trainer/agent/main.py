@@ -1,0 +1,153 @@
+"""Entry point of the agent on a rented machine: reads the environment, wires the threads, runs.
+
+Everything it needs is in the environment that the boot script made (`agent_settings`). It ends
+with 0 when the machine is being given back, 2 for an unusable environment, 1 when it was refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from trainer.agent import dead_man, process_group, supervisor
+from trainer.agent.agent_settings import AgentSettings, SettingsError, read_settings
+from trainer.agent.agent_state import Limits
+from trainer.agent.boot_clock import boot_id, boot_seconds
+from trainer.agent.control_plane_client import (
+    ControlPlaneClient,
+    ProtocolRefused,
+    TokenRefused,
+)
+from trainer.agent.log_shipper import LogShipper
+from trainer.agent.machine_folders import MachineFolders
+from trainer.agent.machine_runtime import MachineRuntime
+from trainer.agent.notice_watch import NoticeSource, notice_source, watch_notices
+from trainer.agent.notices.metadata_http import MetadataUnknown
+from trainer.agent.object_store import ObjectStore
+from trainer.agent.observations import Observation, Registered
+from trainer.agent.preparation import PreparationTools
+from trainer.agent.report_loop import RegistrationExpired, register
+from trainer.agent.trainer_command import CommandContext
+from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
+
+METADATA_TRIES_MAX = 120
+
+
+def main() -> int:
+    """Run the agent until the machine leaves."""
+    try:
+        settings = read_settings(os.environ)
+    except SettingsError as error:
+        print(f"lowtide-agent: {error}", file=sys.stderr)
+        return 2
+    try:
+        run_agent(settings)
+    except (TokenRefused, ProtocolRefused, RegistrationExpired, MetadataUnknown) as error:
+        print(f"lowtide-agent: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_agent(settings: AgentSettings) -> None:
+    """Everything from the first look at the disk to the last log line."""
+    folders = MachineFolders(settings.machine_dir, _trainer_owner(settings))
+    started_at = boot_seconds()
+    limits = Limits()
+    dead_man.arm(folders.power_off_file, started_at + limits.unanswered + limits.power_off_grace)
+    dead_man.start_timer(folders.power_off_file, settings.power_off_command)
+    source = notice_source(settings)
+    provider_id = _provider_instance_id(source)
+    machine_id = settings.machine_id or provider_id
+    killed_fence = process_group.kill_earlier_trainer(folders.trainer_file, machine_id)
+    session_id = secrets.token_hex(16)
+    client = ControlPlaneClient(settings.control_url)
+    registered = register(client, _registration(settings, folders, provider_id, session_id))
+    state = supervisor.initial_state(boot_id(), session_id, started_at, limits, killed_fence)
+    shipper = LogShipper(client)
+    runtime = MachineRuntime(
+        functools.partial(_tools, settings, folders, client, shipper, machine_id, registered),
+        state,
+        registered,
+        shipper,
+    )
+    signal.signal(signal.SIGTERM, lambda _number, _frame: runtime.ask_for_shutdown())
+    stopping = threading.Event()
+    threading.Thread(target=shipper.run, name="logs", daemon=True).start()
+    threading.Thread(
+        target=watch_notices, args=(source, runtime.observe, stopping), name="notices", daemon=True
+    ).start()
+    runtime.run()
+    stopping.set()
+    shipper.stop()
+
+
+def _tools(
+    settings: AgentSettings,
+    folders: MachineFolders,
+    client: ControlPlaneClient,
+    shipper: LogShipper,
+    machine_id: str,
+    registered: Registered,
+    observe: Callable[[Observation], None],
+) -> PreparationTools:
+    uri = registered.reply.run_config.checkpoint_uri
+    context = CommandContext(
+        machine_id, settings.private_address, settings.interface, dict(os.environ)
+    )
+    return PreparationTools(
+        settings=settings,
+        folders=folders,
+        client=client,
+        context=context,
+        open_store=functools.lru_cache(maxsize=1)(functools.partial(ObjectStore, uri)),
+        observe=observe,
+        write_log=shipper.write,
+        say=shipper.say,
+    )
+
+
+def _registration(
+    settings: AgentSettings, folders: MachineFolders, provider_id: str, session_id: str
+) -> Registration:
+    return Registration(
+        protocol=PROTOCOL_VERSION,
+        launch_token=settings.launch_token,
+        nonce=folders.load_identity(new_nonce=secrets.token_hex(32)).nonce,
+        provider_instance_id=provider_id,
+        boot_id=boot_id(),
+        session_id=session_id,
+        uptime_ms=round(boot_seconds() * 1000),
+        private_address=settings.private_address,
+        port_from=settings.port_from,
+        port_to=settings.port_to,
+        gpu_count=settings.gpu_count,
+        interface=settings.interface,
+    )
+
+
+def _provider_instance_id(source: NoticeSource) -> str:
+    """A machine's metadata may come up later than its agent; two minutes are enough."""
+    for _ in range(METADATA_TRIES_MAX):
+        try:
+            return source.instance_id()
+        except MetadataUnknown:
+            time.sleep(1.0)
+    return source.instance_id()
+
+
+def _trainer_owner(settings: AgentSettings) -> tuple[int, int] | None:
+    if settings.trainer_user is None:
+        return None
+    entry = pwd.getpwnam(settings.trainer_user)
+    return entry.pw_uid, entry.pw_gid
+
+
+if __name__ == "__main__":
+    sys.exit(main())

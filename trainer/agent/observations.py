@@ -1,0 +1,189 @@
+"""What can happen to a machine, as the supervisor is told it.
+
+Each is a frozen value; instants are seconds on CLOCK_BOOTTIME. Not here: what they change
+(`supervisor`) and who sees them (`machine_runtime`, or the simulator).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trainer.agent.agent_state import LocalCheckpoint, TrainerEnd
+from trainer.agent.notices import Notice
+from trainer.protocol.agent_report import MachinePhase
+from trainer.protocol.checkpoint_manifest import CheckpointRef
+from trainer.protocol.directive import RegistrationReply, ReportReply
+
+
+class Refusal(StrEnum):
+    """Answers that are not an answer to the report."""
+
+    REVOKED = "revoked"  # 401: this machine is being given back
+    NOT_A_MEMBER = "not_a_member"  # 403: the reported fence is none of ours
+    PROTOCOL = "protocol"  # 426: this agent is too old or too new
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The registration sent at `sent_at` was answered."""
+
+    sent_at: float
+    reply: RegistrationReply
+
+
+@dataclass(frozen=True)
+class ReportAnswered:
+    """The report sent at `sent_at` was answered; renews the lease and carries the directive."""
+
+    sent_at: float
+    reply: ReportReply
+
+
+@dataclass(frozen=True)
+class ReportRefused:
+    """The control plane answered, with a refusal."""
+
+    refusal: Refusal
+
+
+@dataclass(frozen=True)
+class NoticeSeen:
+    """The cloud's metadata shows a notice; seeing the same one again changes nothing."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True)
+class ShutdownAsked:
+    """The operating system is shutting down and has asked the agent to end (SIGTERM).
+
+    Compute Engine's shortest notice comes at the same moment as this, so it must not end us.
+    """
+
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class PhaseEntered:
+    """The machine (setup, restore) or the trainer (its phase lines) began another phase."""
+
+    fence: int
+    phase: MachinePhase
+    at: float
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Restored and in reach of every peer. `parent_final`: there is nothing left to train."""
+
+    fence: int
+    parent: CheckpointRef | None = None
+    master_port: int | None = None
+    parent_final: bool = False
+
+
+@dataclass(frozen=True)
+class PreparationFailed:
+    """Setup, restore or the peer probe failed; `message` is for a person."""
+
+    fence: int
+    stage: str
+    message: str
+    store_unavailable: bool = False
+
+
+@dataclass(frozen=True)
+class TrainerStarted:
+    """The trainer's process exists."""
+
+    fence: int
+
+
+@dataclass(frozen=True)
+class ProgressSeen:
+    """A step line of the trainer."""
+
+    fence: int
+    step: int
+    total_steps: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CheckpointReady:
+    """The trainer completed a checkpoint folder on this machine."""
+
+    fence: int
+    checkpoint: LocalCheckpoint
+
+
+@dataclass(frozen=True)
+class CheckpointPublished:
+    """Its manifest is in the object store: committed."""
+
+    fence: int
+    checkpoint: LocalCheckpoint
+    ref: CheckpointRef
+    size_bytes: int
+    final: bool
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublicationFailed:
+    """The store did not take it; tried again while there is time."""
+
+    fence: int
+    checkpoint: LocalCheckpoint
+    message: str
+
+
+@dataclass(frozen=True)
+class FencedOff:
+    """A later attempt's fence is in the store: this machine was cut off and must not train."""
+
+    fence: int
+    by_fence: int
+
+
+@dataclass(frozen=True)
+class TrainerExited:
+    """The trainer is gone, every process of it; complete checkpoints were reported before."""
+
+    fence: int
+    end: TrainerEnd
+
+
+@dataclass(frozen=True)
+class GpuFaulted:
+    """A GPU of this machine reported an error it does not recover from."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed; `step` with no observation at all does the same."""
+
+
+Observation = (
+    Registered
+    | ReportAnswered
+    | ReportRefused
+    | NoticeSeen
+    | ShutdownAsked
+    | PhaseEntered
+    | Prepared
+    | PreparationFailed
+    | TrainerStarted
+    | ProgressSeen
+    | CheckpointReady
+    | CheckpointPublished
+    | PublicationFailed
+    | FencedOff
+    | TrainerExited
+    | GpuFaulted
+    | Tick
+)

@@ -1,0 +1,155 @@
+"""One trainer process from its start to its end: output, progress, checkpoints, exit.
+
+Lives here: the watching. Not here: which process (`trainer_command`), what its end means
+(`end_files`), when it is stopped (`supervisor`).
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from trainer.agent import process_group
+from trainer.agent.agent_state import TrainerEnd
+from trainer.agent.boot_clock import boot_seconds
+from trainer.agent.end_files import read_end, read_markers
+from trainer.agent.machine_folders import AttemptFolders
+from trainer.agent.observations import (
+    CheckpointReady,
+    Observation,
+    PhaseEntered,
+    ProgressSeen,
+    TrainerExited,
+    TrainerStarted,
+)
+from trainer.agent.outbox import Outbox
+from trainer.agent.progress_file import PhaseLine, ProgressTail
+from trainer.protocol.agent_report import TrainerError, TrainerOutcome
+
+LOOK_SECONDS = 0.2
+FAILED_RANK_SECONDS = 15.0
+"""A rank that failed leaves its peers waiting in a collective; they get this long to notice."""
+LEFT_BEHIND_SECONDS = 5.0
+"""What a command left running when it ended by itself gets this long to follow."""
+
+
+class TrainerRun:
+    """Starts in the constructor; every observation of it carries its fence."""
+
+    def __init__(
+        self,
+        fence: int,
+        machine_id: str,
+        folders: AttemptFolders,
+        outbox: Outbox | None,
+        trainer_file: Path,
+        observe: Callable[[Observation], None],
+        write_log: Callable[[bytes], None],
+    ) -> None:
+        self._fence = fence
+        self._machine_id = machine_id
+        self._folders = folders
+        self._outbox = outbox
+        self._trainer_file = trainer_file
+        self._observe = observe
+        self._write_log = write_log
+        self._tail = ProgressTail(folders.progress_file)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._draining = False
+        self._marker_seen_at: float | None = None
+        self._looked_at = 0.0
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        user: str | None,
+    ) -> None:
+        """Start it; one that cannot be started has failed, which is observed like any end."""
+        try:
+            process = process_group.start_in_own_group(command, environment, folder, user)
+        except (OSError, KeyError, ValueError) as error:
+            told = TrainerError(f"the trainer cannot be started: {error}", type="StartFailed")
+            end = TrainerEnd(TrainerOutcome.FAILED, error=told)
+            self._observe(TrainerExited(self._fence, end))
+            return
+        self._process = process
+        process_group.remember_trainer(self._trainer_file, process.pid, self._fence)
+        self._observe(TrainerStarted(self._fence))
+        threading.Thread(target=self._pump, name="trainer-output", daemon=True).start()
+        threading.Thread(target=self._watch, name="trainer-watch", daemon=True).start()
+
+    def drain(self) -> None:
+        """SIGTERM to the group: save and end."""
+        self._draining = True
+        if self._process is not None:
+            process_group.signal_group(self._process.pid, signal.SIGTERM)
+
+    def dump_stacks(self) -> None:
+        """Ask every rank of this machine for its stacks; they go where its output goes."""
+        process_group.ask_for_stacks(self._machine_id)
+
+    def kill(self) -> None:
+        """SIGKILL to everything it started; returns when nothing is left, or after 5 s."""
+        group = self._process.pid if self._process is not None else None
+        process_group.kill_all(self._machine_id, group)
+
+    def _pump(self) -> None:
+        if self._process is not None:
+            process_group.pump_output(self._process, self._write_log)
+
+    def _watch(self) -> None:
+        process = self._process
+        assert process is not None
+        while process.poll() is None:
+            self._look()
+            self._end_if_a_rank_failed()
+            time.sleep(LOOK_SECONDS)
+        self._wait_for_children()
+        self.kill()
+        self._look()
+        process_group.forget_trainer(self._trainer_file)
+        end_folder = self._folders.progress_file.parent
+        end = read_end(end_folder, process.returncode, self._folders.error_file)
+        self._observe(TrainerExited(self._fence, end))
+
+    def _wait_for_children(self) -> None:
+        """A shell dies of SIGTERM before the command it runs has saved: wait for that one.
+
+        In a drain the supervisor's deadline ends the wait by killing; else a few seconds do.
+        """
+        left_at = time.monotonic()
+        while process_group.marked_processes(self._machine_id):
+            if not self._draining and time.monotonic() - left_at > LEFT_BEHIND_SECONDS:
+                return
+            self._look()
+            time.sleep(LOOK_SECONDS)
+
+    def _look(self) -> None:
+        """Progress first, so that a checkpoint is never ahead of the step it was made at."""
+        for line in self._tail.poll():
+            if isinstance(line, PhaseLine):
+                at = line.at if line.at is not None else boot_seconds()
+                self._observe(PhaseEntered(self._fence, line.phase, at, line.step))
+            else:
+                self._observe(ProgressSeen(self._fence, line.step, line.total_steps, line.metrics))
+        if self._outbox is not None:
+            for checkpoint in self._outbox.scan():
+                self._observe(CheckpointReady(self._fence, checkpoint))
+
+    def _end_if_a_rank_failed(self) -> None:
+        now = time.monotonic()
+        if now < self._looked_at + 1.0:
+            return
+        self._looked_at = now
+        if self._marker_seen_at is None:
+            _, ended = read_markers(self._folders.progress_file.parent)
+            if any(marker.outcome is TrainerOutcome.FAILED for marker in ended):
+                self._marker_seen_at = now
+        elif now > self._marker_seen_at + FAILED_RANK_SECONDS:
+            self.kill()
