@@ -30,6 +30,9 @@ from app.orchestration.runtime import Limits
 from app.ports.unit_of_work import PhaseRecord
 from trainer.protocol.agent_report import Fact, FactKind, TrainerOutcome
 
+_ANNOUNCED_LONG_BEFORE_SECONDS = 300.0
+_STORE_UNAVAILABLE = "store_unavailable"
+_EXIT_CONFIGURATION = 2  # the bundled trainer's word for a configuration that cannot work
 _OUTCOMES = {
     TrainerOutcome.FINISHED: MemberOutcome.FINISHED,
     TrainerOutcome.DRAINED: MemberOutcome.DRAINED,
@@ -93,6 +96,16 @@ def _notice(context: FactContext) -> None:
     seconds = _float(context.fact.data.get("seconds_left"))
     deadline = context.at + timedelta(seconds=max(0.0, 0.0 if seconds is None else seconds))
     source = str(context.fact.data.get("source", "agent"))[:50]
+    if seconds is not None and seconds > _ANNOUNCED_LONG_BEFORE_SECONDS:
+        # Planned maintenance may be days ahead: too early to stop work for it.
+        context.aggregate.record(
+            JobEventKind.REBALANCE_RECOMMENDED,
+            f"The cloud will take this machine in {seconds / 3600:.1f} h.",
+            noun="instance",
+            noun_id=context.instance.id,
+            source=source,
+        )
+        return
     note_interruption(context.aggregate, context.instance, deadline, source, context.limits)
 
 
@@ -215,9 +228,32 @@ def _trainer_ended(context: FactContext) -> None:
             "out_of_memory": bool(error.get("out_of_memory")),
             "peer_communication": bool(error.get("peer_communication")),
         }
-        end["failed_at"] = context.at.isoformat()
+        end["failed_at"] = _failed_at(context, error).isoformat()
+        reason = _reason_of_end(context, data, end["error"])
+        if reason is not None:
+            end["reason"] = reason.value
     outcome = _OUTCOMES[TrainerOutcome(str(data.get("outcome", "failed")))]
     _end_member(context, member, outcome, end)
+
+
+def _failed_at(context: FactContext, error: dict[str, Any]) -> datetime:
+    """When the rank failed, by its machine's uptime; else when its trainer ended."""
+    uptime_ms = _int(error.get("failed_uptime_ms"))
+    if uptime_ms is None or uptime_ms > context.fact.uptime_ms:
+        return context.at
+    return context.at - timedelta(milliseconds=context.fact.uptime_ms - uptime_ms)
+
+
+def _reason_of_end(
+    context: FactContext, data: dict[str, Any], error: dict[str, Any]
+) -> EndReason | None:
+    """A more telling reason than the user's error, where the end says one."""
+    if error["type"] == _STORE_UNAVAILABLE:
+        return EndReason.STORE_UNAVAILABLE
+    bundled = context.aggregate.spec.command_kind == "trainer"
+    if bundled and _int(data.get("exit_code")) == _EXIT_CONFIGURATION:
+        return EndReason.CONFIGURATION_REJECTED
+    return None
 
 
 def _end_member(

@@ -128,7 +128,7 @@ class ClaimJobs(RowController[ReadyJob]):
             JobEvent.CLAIMED,
             f"Attempt {attempt.fence} begins with {len(candidates(aggregate))} machines at hand.",
             fence=attempt.fence,
-            considered=[_shown(item) for item in considered[:12]],
+            considered=[_shown(item) for item in considered[:40]],
         )
         aggregate.uow.flush()
         aggregate.uow.attempts.add(attempt)

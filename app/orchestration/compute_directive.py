@@ -39,8 +39,8 @@ def compute_directive(
         return _drain(job, attempt, now)
     if attempt.state is AttemptState.SETTLING:
         return _stop(job, attempt)
+    peers = tuple(_peer(other, instances) for other in members)
     if attempt.master_port is None:
-        peers = tuple(_peer(other, instances) for other in members)
         return Directive(
             DirectiveKind.PREPARE,
             job.version,
@@ -55,6 +55,7 @@ def compute_directive(
         fence=attempt.fence,
         attempt_id=str(attempt.id),
         node_rank=member.node_rank,
+        peers=peers,
         master_addr=attempt.master_addr,
         master_port=attempt.master_port,
     )
