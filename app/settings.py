@@ -220,10 +220,13 @@ class Settings(BaseSettings):
         return tuple(name for name in _PROVIDERS if name in self.providers and name not in off)
 
 
-def load_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError naming every variable that is wrong."""
+def load_settings(**given: Any) -> Settings:
+    """Settings from the environment; `given` ones (options of a command) win over it.
+
+    Raises SettingsError naming every variable that is wrong.
+    """
     try:
-        return Settings()
+        return Settings(**given)
     except ValidationError as error:
         # Defaults that follow from a wrong value are no problems of their own.
         problems = [p for p in error.errors() if not p["type"].startswith("default_factory")]

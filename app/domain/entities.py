@@ -158,6 +158,7 @@ class Instance:
 
     launched_at, ended_at: the cloud's words, with their source; never our own call's time when
     the cloud gives one. observed_at: before the call that last told us of it.
+    forced_at: when it was given back on silence alone, which is no proof that it is gone.
     suspect: a fault was seen on it; it is not kept for the next attempt.
     """
 
@@ -196,6 +197,7 @@ class Instance:
     describe_at: datetime | None = None
     absent_since_at: datetime | None = None
     unreachable_at: datetime | None = None
+    forced_at: datetime | None = None
     suspect: bool = False
     terminate_at: datetime | None = None
     terminate_calls: int = 0

@@ -22,7 +22,7 @@ from app.domain.attempt import (
     verdict_event,
 )
 from app.domain.end_reason import EndReason
-from app.domain.entities import Attempt, AttemptMember
+from app.domain.entities import Attempt, AttemptMember, Instance
 from app.domain.events import JobEventKind
 from app.domain.instance import EndedBy, InstanceState
 from app.domain.job import JobEvent, JobState, stop_end_reason
@@ -239,10 +239,15 @@ def _member_end(aggregate: JobAggregate, member: AttemptMember) -> MemberEnd:
         failed_at=None if failed_at is None else datetime.fromisoformat(failed_at),
         noticed=instance.noticed_at is not None,
         ended_by=_ended_by(instance.state, instance.ended_by),
-        gone_with_two_witnesses=instance.state
-        in (InstanceState.TERMINATING, InstanceState.TERMINATED)
-        and member.outcome is None,
+        gone_with_two_witnesses=_is_gone(instance) and member.outcome is None,
     )
+
+
+def _is_gone(instance: Instance) -> bool:
+    """Ended, or known to be ending; one we gave back on silence alone still needs a witness."""
+    if instance.state is InstanceState.TERMINATING:
+        return instance.forced_at is None
+    return instance.state is InstanceState.TERMINATED
 
 
 def _ended_by(state: InstanceState, ended_by: EndedBy | None) -> EndedBy | None:

@@ -41,6 +41,9 @@ class JobAggregate:
         self.job = job
         self.actor = actor
         self.now: datetime = max(uow.now, job.updated_at)
+        # Raised before anything is computed: an answer given in this transaction carries the
+        # version that its rows will have.
+        job.version += 1
         self.attempt: Attempt | None = uow.attempts.live(job.id)
         self.members: list[AttemptMember] = (
             [] if self.attempt is None else uow.attempts.members(self.attempt.id)
@@ -162,9 +165,8 @@ class JobAggregate:
         )
 
     def close(self) -> None:
-        """Stamp the change: its time, its version (which directives carry), its next timer."""
+        """Stamp the change: its time and its next timer."""
         self.job.updated_at = self.now
-        self.job.version += 1
         self.job.timer_at = next_timer(self.job, self.attempt, self.living())
 
 

@@ -95,7 +95,7 @@ def _touch(aggregate: JobAggregate, instance: Instance, report: AgentReport) -> 
     contact.phase, contact.fence = report.phase.value, report.fence
     progress = report.progress
     if progress is not None:
-        if contact.step is None or progress.step > contact.step:
+        if progress.step != contact.step:
             contact.step_at = aggregate.now
         contact.step, contact.total_steps = progress.step, progress.total_steps
         contact.metrics = dict(progress.metrics)

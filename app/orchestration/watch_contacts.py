@@ -130,6 +130,7 @@ class WatchContacts(RowController[ContactWork]):
         elif due.forced_at is not None and due.forced_at <= now:
             # Only asked to go: its attempt waits for the cloud's word that it has gone.
             seconds = (now - answered_at).total_seconds()
+            instance.forced_at = now
             order_release(aggregate, [instance], f"not heard of for {seconds:.0f} s")
 
 

@@ -74,6 +74,7 @@ def _create_instances() -> None:
         sa.Column("describe_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("absent_since_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("unreachable_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("forced_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("suspect", sa.Boolean(), nullable=False),
         sa.Column("terminate_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("terminate_calls", sa.Integer(), nullable=False),

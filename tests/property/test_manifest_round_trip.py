@@ -5,6 +5,7 @@ The same for the bytes they describe: whatever sizes the pieces come in, the has
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -27,6 +28,7 @@ from trainer.protocol.wire import WireError
 
 fences = some.integers(1, 9_999_999_999)
 steps = some.integers(0, 999_999_999_999)
+finite = some.floats(allow_nan=False, allow_infinity=False)
 hexes = some.text("0123456789abcdef", min_size=64, max_size=64)
 texts = some.text(some.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=9)
 refs = some.builds(CheckpointRef, fences, steps, hexes)
@@ -45,9 +47,7 @@ manifests = some.builds(
     world_size=some.integers(1, 4_096),
     final=some.booleans(),
     files=some.lists(files, max_size=3).map(tuple),
-    metrics=some.dictionaries(
-        texts, some.floats(allow_nan=False, allow_infinity=False), max_size=3
-    ),
+    metrics=some.dictionaries(texts, finite, max_size=3),
 )
 
 
@@ -104,7 +104,7 @@ def test_the_lineage_only_ever_offers_what_counts(
     if offered:
         highest = max(fence for fence, _ in found if fence < below)
         assert offered[0] == (highest, max(step for fence, step in found if fence == highest))
-    for (fence, _), (next_fence, next_step) in zip(offered, offered[1:], strict=False):
+    for (fence, _), (next_fence, next_step) in itertools.pairwise(offered):
         parent = parents.get(fence)
         if next_fence != fence and parent is not None and next_fence == parent.fence:
             assert next_step <= parent.step

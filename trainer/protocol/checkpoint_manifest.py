@@ -84,7 +84,12 @@ def manifest_key(fence: int, step: int) -> str:
 
 def data_key(fence: int, step: int, name: str) -> str:
     """Key of one file of a checkpoint."""
-    return f"data/{fence:010d}/{step:012d}/{name}"
+    return f"{data_prefix(fence, step)}{name}"
+
+
+def data_prefix(fence: int, step: int) -> str:
+    """What the keys of all files of a checkpoint begin with."""
+    return f"data/{fence:010d}/{step:012d}/"
 
 
 def parse_manifest_key(key: str) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ Lives here: `encode` and `decode`, used by every shape of the protocol. Not here
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from enum import Enum
@@ -39,17 +40,21 @@ def decode(shape: type[T], document: Any, where: str = "") -> T:
     """
     if not isinstance(document, dict):
         raise WireError(f"{where or 'document'}: expected an object")
-    hints = typing.get_type_hints(shape)
+    hints = _hints(typing.cast(Any, shape))
     given: dict[str, Any] = {}
     for field in dataclasses.fields(shape):  # type: ignore[arg-type]
         path = f"{where}.{field.name}" if where else field.name
         if field.name in document:
             given[field.name] = _convert(hints[field.name], document[field.name], path)
-        elif (
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        ):
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise WireError(f"{path}: missing")
     return shape(**given)
+
+
+@functools.cache
+def _hints(shape: Any) -> dict[str, Any]:
+    """The types of a shape's fields; resolved once, for every report is decoded with them."""
+    return typing.get_type_hints(shape)
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

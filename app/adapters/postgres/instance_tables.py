@@ -93,6 +93,7 @@ instances = Table(
     instant("describe_at"),
     instant("absent_since_at"),
     instant("unreachable_at"),
+    instant("forced_at"),
     Column("suspect", Boolean, nullable=False),
     instant("terminate_at"),
     Column("terminate_calls", Integer, nullable=False),

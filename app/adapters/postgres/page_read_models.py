@@ -127,7 +127,7 @@ class PostgresPageReports:
             .where(table.c.job_id == job_id)
             .subquery()
         )
-        every = func.greatest(1, func.ceil(points.c.total / float(points_max)))
+        every = (points.c.total + points_max - 1) // points_max
         kept = (points.c.place - 1) % every == 0
         statement = (
             select(points.c.fence, points.c.step, points.c.at, points.c.metrics)

@@ -1,0 +1,1 @@
+"""REST for people and for agents: routes, sign-in, errors. Rules live in the layers below."""

@@ -1,0 +1,253 @@
+"""What agents call: registration, reports, logs, working folders. No inbound port on machines.
+
+Lives here: HTTP in and out, and which error has which status. Not here: what a report does
+(`app.orchestration.receive_agent_report`), or the memory that answers steady ones (`agent_board`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from app.api.agent_board import AgentBoard, BoardSilent
+from app.api.error_responses import PROBLEM_JSON
+from app.api.json_answers import JSON, as_json
+from app.api.steady_report import (
+    INT_MAX,
+    METRICS_MAX,
+    PROTOCOLS,
+    STEP_MAX,
+    TEXT_MAX,
+    read_steady,
+)
+from app.domain.credentials import digest
+from app.domain.errors import CommandRefused
+from app.orchestration.append_logs import (
+    CHUNK_BYTES_MAX,
+    LogOffsetRefused,
+    LogStreamRefused,
+    append_log,
+)
+from app.orchestration.read_workdir import read_workdir
+from app.orchestration.receive_agent_report import (
+    CredentialRefused,
+    FenceRefused,
+    instance_of_credential,
+    receive_agent_report,
+)
+from app.orchestration.record_refusal import record_refusal
+from app.orchestration.register_agent import NotKnownYet, TokenRefused, register_agent
+from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Registration
+from trainer.protocol.wire import WireError, decode, encode
+
+REPORT_BYTES_MAX = 4 << 20
+_UPTIME_MS_MAX = 10 * 366 * 24 * 3_600_000
+_CREDENTIAL_LENGTH_MAX = 200
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide agents"'}
+_SOON = {"Retry-After": "1"}
+
+log = logging.getLogger(__name__)
+router = APIRouter(prefix="/agent/v1", tags=["agents"])
+Shape = TypeVar("Shape")
+
+
+def _board(request: Request) -> AgentBoard:
+    board: AgentBoard = request.app.state.agent_board
+    return board
+
+
+def _credential_hash(request: Request) -> str:
+    """Digest of the caller's credential; the credential itself goes no further. Raises 401."""
+    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    credential = credential.strip()
+    if scheme.lower() != "bearer" or not 0 < len(credential) <= _CREDENTIAL_LENGTH_MAX:
+        raise HTTPException(401, "Send this machine's credential as a Bearer token.", _CHALLENGE)
+    return digest(credential)
+
+
+async def _body(request: Request) -> bytes:
+    """The body, at most 4 MiB of it; 413 for more."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > REPORT_BYTES_MAX:
+            raise HTTPException(413, "The body is larger than 4 MiB; send fewer facts at once.")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _chunk(request: Request) -> bytes:
+    """A piece of a log; 413 beyond 1 MiB, before more is read."""
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > CHUNK_BYTES_MAX:
+            raise HTTPException(413, "A piece of a log has at most 1 MiB; cut it.")
+    return bytes(content)
+
+
+CredentialHash = Annotated[str, Depends(_credential_hash)]
+Board = Annotated[AgentBoard, Depends(_board)]
+Body = Annotated[bytes, Depends(_body)]
+Chunk = Annotated[bytes, Depends(_chunk)]
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Give what the rules refuse the status that the protocol has for it."""
+    try:
+        yield
+    except (CredentialRefused, TokenRefused) as error:
+        raise HTTPException(401, error.message, _CHALLENGE) from None
+    except (FenceRefused, LogStreamRefused) as error:
+        raise HTTPException(403, error.message) from None
+    except NotKnownYet as error:
+        raise HTTPException(425, error.message, _SOON) from None
+    except WireError as error:
+        raise HTTPException(422, f"{error}") from None
+
+
+@router.post("/register", response_model=None)
+def register(board: Board, body: Body) -> Response:
+    """Exchange a launch's token for the instance's own credential; a lost answer may be asked for
+    again with the same nonce."""
+    runtime = board.runtime
+    with _refusals():
+        registration = _read(Registration, _document(body))
+        try:
+            with runtime.begin() as uow:
+                reply = register_agent(uow, runtime, registration)
+        except CommandRefused:
+            machine = registration.provider_instance_id
+            log.error("alarm: a second agent tried to register for machine %s", machine)
+            with runtime.begin() as uow:
+                record_refusal(uow, runtime, registration)
+            raise
+    return as_json(encode(reply))
+
+
+@router.post("/reports", response_model=None)
+async def report(request: Request) -> Response:
+    """Say how the machine is and what has happened there; the answer is what it should be."""
+    # No parameter is injected: this is the route that every machine calls every few seconds.
+    board, credential_hash = _board(request), _credential_hash(request)
+    document = _document(await _body(request))
+    steady = read_steady(document)
+    if steady is not None:
+        try:
+            answer = board.answer(credential_hash, steady)
+        except BoardSilent:
+            text = "What is answered cannot be written down at the moment; try again."
+            raise HTTPException(503, text, _SOON) from None
+        if answer is not None:
+            return Response(answer, media_type=JSON)
+    with _refusals():
+        news = _read(AgentReport, document)
+        return await _receive(board, credential_hash, news)
+
+
+async def _receive(board: AgentBoard, credential_hash: str, news: AgentReport) -> Response:
+    """Take a report in under its job's lock, and remember the agent."""
+    runtime, computed = board.runtime, board.now()
+
+    def in_transaction() -> tuple[Any, Any]:
+        with runtime.begin() as uow:
+            _, job_id = instance_of_credential(uow, credential_hash)
+            return job_id, receive_agent_report(uow, runtime, credential_hash, news)
+
+    job_id, reply = await run_in_threadpool(in_transaction)
+    board.admit(credential_hash, job_id, news, reply, computed)
+    return Response(orjson.dumps(encode(reply)), media_type=JSON)
+
+
+@router.post("/logs", response_model=None)
+def append(
+    board: Board,
+    credential_hash: CredentialHash,
+    stream: Annotated[str, Query(max_length=TEXT_MAX)],
+    byte_offset: Annotated[int, Query(ge=0, lt=STEP_MAX)],
+    content: Chunk,
+) -> Response:
+    """Append bytes to a log of the machine's job; 409 tells where the stream ends."""
+    with _refusals():
+        try:
+            done = append_log(board.runtime, credential_hash, stream, byte_offset, content)
+        except LogOffsetRefused as error:
+            refusal = {
+                "type": "urn:lowtide:problem:log-offset",
+                "title": "The stream does not end there",
+                "status": 409,
+                "detail": error.message,
+                "next_offset": error.next_offset,
+            }
+            return Response(orjson.dumps(refusal), 409, media_type=PROBLEM_JSON)
+    return as_json({"next_offset": done.next_offset, "kept": done.kept})
+
+
+@router.get("/workdirs/{digest}", response_model=None)
+def workdir(board: Board, credential_hash: CredentialHash, digest: str) -> Response:
+    """The packed working folder (`sha256:…`) of the machine's own job."""
+    with _refusals():
+        pieces = read_workdir(board.runtime, credential_hash, digest)
+    return StreamingResponse(pieces, media_type="application/gzip")
+
+
+def _document(body: bytes) -> Any:
+    """The JSON of a body; 422 when it is none, 426 when it speaks another protocol."""
+    try:
+        # The database holds no NUL. One in the output of a user's trainer, which a fact quotes,
+        # must not cost the machine its lease: it is replaced, and the document stays as long.
+        document = orjson.loads(body.replace(b"\\u0000", b"\\ufffd"))
+    except orjson.JSONDecodeError as error:
+        raise HTTPException(422, f"The body is not valid JSON: {error}.") from None
+    spoken = document.get("protocol") if isinstance(document, dict) else None
+    if isinstance(spoken, int) and spoken not in PROTOCOLS:
+        text = f"Protocol {spoken} is not spoken here, but {PROTOCOLS[0]}; start a newer agent."
+        raise HTTPException(426, text, {"Upgrade": f"lowtide-agent/{PROTOCOLS[0]}"})
+    return document
+
+
+def _read(shape: type[Shape], document: Any) -> Shape:
+    """The document as a shape, within what can be stored; WireError names the field."""
+    found = decode(shape, document)
+    if isinstance(found, AgentReport):
+        _check_report(found)
+    for name in ("boot_id", "session_id", "nonce", "launch_token", "provider_instance_id"):
+        if len(getattr(found, name, "")) > TEXT_MAX:
+            raise WireError(f"{name}: at most {TEXT_MAX} characters")
+    if isinstance(found, Registration):
+        if len(found.private_address) > TEXT_MAX:
+            raise WireError(f"private_address: at most {TEXT_MAX} characters")
+        if not 0 < found.port_from <= found.port_to <= 65_535:
+            raise WireError("port_from: ports are 1 to 65535, the first not above the last")
+    return found
+
+
+def _check_report(found: AgentReport) -> None:
+    facts, progress = found.facts, found.progress
+    _within("seq", found.seq, INT_MAX)
+    _within("fence", found.fence, INT_MAX)
+    _within("uptime_ms", found.uptime_ms, _UPTIME_MS_MAX)
+    if progress is not None:
+        _within("progress.step", progress.step, STEP_MAX)
+        _within("progress.total_steps", progress.total_steps, STEP_MAX)
+        if len(progress.metrics) > METRICS_MAX:
+            raise WireError(f"progress.metrics: at most {METRICS_MAX} of them")
+    if len(facts) > FACTS_PER_REPORT_MAX:
+        raise WireError(f"facts: at most {FACTS_PER_REPORT_MAX} in one report")
+    for index, fact in enumerate(facts):
+        _within(f"facts[{index}].fact_no", fact.fact_no, INT_MAX)
+        _within(f"facts[{index}].fence", fact.fence, INT_MAX)
+        _within(f"facts[{index}].uptime_ms", fact.uptime_ms, _UPTIME_MS_MAX)
+
+
+def _within(field: str, value: int | None, most: int) -> None:
+    if value is not None and not 0 <= value <= most:
+        raise WireError(f"{field}: expected a whole number from 0 to {most}")

@@ -1,0 +1,96 @@
+"""What was spent, on what, and whether the books close.
+
+Not here: how it is computed (`app.adapters.postgres.cost_read_models`, `app.domain`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import date, timedelta
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.auth import SignedIn
+from app.api.json_answers import as_json
+from app.api.parts import ApiParts, parts_of
+from app.domain.errors import InvalidValue, NotFound
+from app.ports.read_models import CostGroup, Invoices
+
+router = APIRouter(prefix="/api/v1", tags=["costs"])
+
+_PERIOD_DAYS = 30
+_PERIOD_DAYS_MAX = 3_660
+
+
+@router.get("/jobs/{job}/cost", response_model=None)
+def job_cost(
+    request: Request,
+    caller: SignedIn,
+    job: str,
+    reconcile: Annotated[bool, Query(description="Compare with the local cloud's bill")] = False,
+) -> Response:
+    """What a job cost so far: by machine, by activity, against on-demand, and how firm it is."""
+    parts = parts_of(request)
+    job_id = parts.reports.job_id(caller.project_id, job)
+    found = parts.costs.job_cost(job_id, _invoices(parts) if reconcile else None)
+    if found is None:
+        raise NotFound(f"There is no job {job[:80]!r} in this project.")
+    return as_json(found)
+
+
+@router.get("/costs", response_model=None)
+def costs(
+    request: Request,
+    caller: SignedIn,
+    from_day: Annotated[
+        date | None, Query(alias="from", description="First UTC day; default 30 days back")
+    ] = None,
+    to_day: Annotated[
+        date | None, Query(alias="to", description="Last UTC day; default today")
+    ] = None,
+    by: Annotated[CostGroup, Query(description="What to group by")] = CostGroup.JOB,
+    label: Annotated[str | None, Query(max_length=63, description="Name, for by=label")] = None,
+    form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
+) -> Response:
+    """The project's costs by usage over whole UTC days, dearest first, with what no job pays."""
+    parts = parts_of(request)
+    last = to_day or parts.runtime.clock.now().date()
+    first = from_day
+    if first is None:
+        first = date.fromordinal(max(1, last.toordinal() - _PERIOD_DAYS + 1))
+    if last - first >= timedelta(days=_PERIOD_DAYS_MAX):
+        raise InvalidValue("from: a report covers ten years at most; give a later day", "from")
+    report = parts.costs.period_costs(first, last, by, label=label, project_id=caller.project_id)
+    if form == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(map(_safe_cells, report.csv_rows()))
+        return Response(text.getvalue(), media_type="text/csv; charset=utf-8")
+    return as_json(report)
+
+
+@router.get("/costs/verify", response_model=None)
+def verify(
+    request: Request,
+    caller: SignedIn,
+    job: Annotated[str | None, Query(max_length=63, description="Only this job")] = None,
+) -> Response:
+    """Recompute every bill from raw facts and prices and compare: `closed` when all agree.
+
+    The local cloud's machines are compared with its own bill too.
+    """
+    parts = parts_of(request)
+    job_id = None if job is None else parts.reports.job_id(caller.project_id, job)
+    found = parts.costs.verify(_invoices(parts), job_id=job_id)
+    return as_json({**vars(found), "closed": found.closed})
+
+
+def _invoices(parts: ApiParts) -> Invoices | None:
+    return None if parts.local_cloud is None else {"local": parts.local_cloud.invoice()}
+
+
+def _safe_cells(row: list[str]) -> list[str]:
+    """Spreadsheets run cells that begin like a formula; names and labels are people's text."""
+    return [f"'{cell}" if cell[:1] in ("=", "@", "+", "\t") else cell for cell in row]

@@ -1,0 +1,174 @@
+"""Every error as problem+json (RFC 9457): what, where, what to do; never a traceback.
+
+Lives here: the one place where errors of the layers below become HTTP statuses. Not here: the
+sentences of the domain (`app.domain.errors`), which are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+import psycopg
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from psycopg_pool import PoolTimeout
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as ConnectionsInUse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound, SpecError
+from app.ports.cloud_provider import ProviderError, RefusalKind
+from app.ports.object_store import ObjectStoreError
+
+PROBLEM_JSON = "application/problem+json"
+_ERRORS_MAX = 20
+_SOON = {"Retry-After": "1"}
+
+log = logging.getLogger(__name__)
+
+_TITLES = {
+    SpecError: (422, "The job spec was refused"),
+    InvalidValue: (422, "A value cannot be used"),
+    CommandRefused: (409, "Not possible now"),
+    NotFound: (404, "Not found"),
+    DomainError: (422, "The request was refused"),
+}
+
+Errors = Sequence[Mapping[str, str]]
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    instance: str = "",
+    title: str | None = None,
+    errors: Errors = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem+json answer; `errors` are {field, message, kind}, `instance` the path asked for."""
+    title = title or HTTPStatus(status).phrase
+    document: dict[str, Any] = {
+        "type": f"urn:lowtide:problem:{title.lower().replace(' ', '-')}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+        "errors": list(errors),
+    }
+    # Sentences repeat what was sent, which may hold text that is no Unicode.
+    try:
+        body = orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        document["detail"] = detail.encode("utf-8", "replace").decode()
+        document["errors"] = []
+        body = orjson.dumps(document)
+    return Response(body, status, dict(headers or {}), PROBLEM_JSON)
+
+
+def install_error_responses(app: FastAPI) -> None:
+    """Answer every kind of error of this app with a problem."""
+    for known in _TITLES:
+        app.add_exception_handler(known, _domain_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(DBAPIError, _database_error)
+    app.add_exception_handler(psycopg.Error, _database_error)
+    app.add_exception_handler(PoolTimeout, _busy)
+    app.add_exception_handler(ConnectionsInUse, _busy)
+    app.add_exception_handler(ObjectStoreError, _store_error)
+    app.add_exception_handler(ProviderError, _provider_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _domain_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DomainError)
+    status, title = next(_TITLES[kind] for kind in type(error).__mro__ if kind in _TITLES)
+    errors: list[dict[str, str]] = []
+    if isinstance(error, SpecError):
+        errors = [one.to_json() for one in error.problems]
+    elif error.field is not None:
+        errors = [{"field": error.field, "message": error.message, "kind": "invalid"}]
+    return problem(status, error.message, instance=request.url.path, title=title, errors=errors)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    detail = str(error.detail)
+    if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = f"There is nothing at {path[:200]}; /openapi.json lists every route."
+    elif error.status_code == 405 and detail == HTTPStatus.METHOD_NOT_ALLOWED.phrase:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        detail = f"{request.method} is not possible at {path[:200]}; use {allowed}."
+    return problem(error.status_code, detail, instance=path, headers=error.headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [_parameter_problem(one) for one in error.errors()[:_ERRORS_MAX]]
+    detail = "; ".join(one["message"] for one in errors)
+    title = "The request cannot be read"
+    return problem(422, detail, instance=request.url.path, title=title, errors=errors)
+
+
+def _parameter_problem(error: Mapping[str, Any]) -> dict[str, str]:
+    """One sentence; the value itself is not repeated, for it may be huge or secret."""
+    where, *path = error["loc"]
+    if error["type"] == "json_invalid":
+        reason = error.get("ctx", {}).get("error", "it cannot be parsed")
+        return {"field": "", "message": f"the body is not valid JSON: {reason}", "kind": "invalid"}
+    field = ".".join(str(part)[:80] for part in path)
+    kind = {"missing": "missing", "extra_forbidden": "unknown_field"}.get(error["type"], "invalid")
+    said = str(error["msg"]).removeprefix("Value error, ")
+    message = f"{field or where}: {said[:1].lower()}{said[1:]}"
+    return {"field": field, "message": message[:500], "kind": kind}
+
+
+async def _database_error(request: Request, error: Exception) -> Response:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    path = request.url.path
+    if isinstance(cause, psycopg.errors.LockNotAvailable):
+        detail = "This is being changed by something else at this moment; try again."
+        return problem(503, detail, instance=path, headers=_SOON)
+    if isinstance(cause, psycopg.errors.QueryCanceled):
+        detail = "The database took too long to answer; ask for less, or try again."
+        return problem(503, detail, instance=path, headers=_SOON)
+    if isinstance(cause, psycopg.DataError):
+        detail = "A value is outside of what can be stored; correct it."
+        return problem(422, detail, instance=path)
+    if isinstance(cause, psycopg.OperationalError):
+        log.warning("the database failed on %s %s: %s", request.method, path, cause)
+        detail = "The database does not answer at the moment; try again."
+        return problem(503, detail, instance=path, headers=_SOON)
+    return await _unexpected(request, error)
+
+
+async def _busy(request: Request, error: Exception) -> Response:
+    detail = "All connections to the database are in use; try again."
+    return problem(503, detail, instance=request.url.path, headers=_SOON)
+
+
+async def _store_error(request: Request, error: Exception) -> Response:
+    log.warning("the object store failed on %s: %s", request.url.path, error)
+    detail = "The object store does not answer as it should; try again."
+    return problem(503, detail, instance=request.url.path, headers=_SOON)
+
+
+async def _provider_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProviderError)
+    status = 409 if error.kind is RefusalKind.REJECTED else 503
+    said = str(error)
+    return problem(status, f"{said[:1].upper()}{said[1:]}", instance=request.url.path)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    detail = "Something went wrong here, not in your request; the api's log has the details."
+    return problem(500, detail, instance=request.url.path)

@@ -1,0 +1,97 @@
+"""Whether this process lives, whether it can serve, and its figures for Prometheus. No sign-in.
+
+Not here: the figures themselves (`monitoring`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import Response
+
+from app.api.json_answers import as_json
+from app.api.monitoring import RequestCounts, exposition
+from app.api.parts import ApiParts, parts_of
+
+router = APIRouter(tags=["health"])
+
+_REDIS_SECONDS = 1.0
+
+
+@router.get("/healthz", response_model=None)
+async def healthz() -> Response:
+    """200 while the process lives; nothing else is looked at."""
+    return as_json({"status": "ok"})
+
+
+@router.get("/readyz", response_model=None)
+def readyz(request: Request) -> Response:
+    """200 when the database answers and has this release's schema, else 503.
+
+    Redis is reported, not required: without it controllers run at their periods.
+    """
+    parts = parts_of(request)
+    database = _database_problem(parts)
+    redis = _redis_problem(parts)
+    document: dict[str, Any] = {
+        "status": "ready" if database is None else "not ready",
+        "database": database or "ok",
+        "redis": redis or "ok",
+    }
+    return as_json(document, 200 if database is None else 503)
+
+
+@router.get("/metrics", response_model=None)
+def metrics(request: Request) -> Response:
+    """Figures of this process and of the deployment, in Prometheus' text format."""
+    parts = parts_of(request)
+    counts: RequestCounts = request.app.state.request_counts
+    facts = parts.reports.deployment(parts.runtime.clock.now())
+    return Response(exposition(counts, facts), media_type=CONTENT_TYPE_LATEST)
+
+
+@functools.cache
+def newest_revision() -> str:
+    """The newest migration of this release, by the files' numbers (loading Alembic costs 10 MB)."""
+    spec = importlib.util.find_spec("migrations.versions")
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    numbers = [
+        match[1]
+        for folder in folders
+        for path in Path(folder).iterdir()
+        if (match := re.fullmatch(r"([0-9]{4})_\w+\.py", path.name))
+    ]
+    return max(numbers)
+
+
+def _database_problem(parts: ApiParts) -> str | None:
+    try:
+        revision = parts.reports.schema_revision()
+    except SQLAlchemyError:
+        return "does not answer"
+    if revision != newest_revision():
+        return f"its schema is {revision or 'empty'}, this release needs {newest_revision()}"
+    return None
+
+
+def _redis_problem(parts: ApiParts) -> str | None:
+    url = parts.settings.redis_url
+    if url is None:
+        return "not set"
+    # Loaded by the first ring anyway; not before, for the sake of a quick start.
+    from redis import Redis, RedisError
+
+    seconds = _REDIS_SECONDS
+    try:
+        with Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds) as redis:
+            redis.ping()
+    except (RedisError, OSError):
+        return "does not answer; controllers run at their periods"
+    return None

@@ -1,0 +1,95 @@
+"""Rented machines, what can be rented, and rehearsing an interruption on the local cloud.
+
+Not here: renting or giving back, which follow from jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Body, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.api.auth import SignedIn
+from app.api.job_commands import json_only
+from app.api.json_answers import as_json, page
+from app.api.parts import parts_of
+from app.domain.errors import CommandRefused
+
+router = APIRouter(prefix="/api/v1", tags=["machines"])
+
+_INSTANCES_MAX = 1_000
+_NOTICE_SECONDS_MAX = 3_600
+
+
+class InterruptBody(BaseModel):
+    """`notice_seconds`: between notice and kill; null kills without any notice."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    notice_seconds: Annotated[float, Field(ge=0, le=_NOTICE_SECONDS_MAX)] | None
+
+
+@router.get("/instances", response_model=None)
+def instances(
+    request: Request,
+    caller: SignedIn,
+    job: Annotated[str | None, Query(max_length=63, description="Only this job's")] = None,
+    live: Annotated[bool, Query(description="false: those that have ended too")] = True,
+    limit: Annotated[int, Query(ge=1, le=_INSTANCES_MAX)] = 200,
+) -> Response:
+    """Machines of the project's jobs, newest first."""
+    parts = parts_of(request)
+    job_id = None if job is None else parts.reports.job_id(caller.project_id, job)
+    found = parts.reports.instances(caller.project_id, job_id=job_id, live_only=live, limit=limit)
+    return page([_placed(row) for row in found], None)
+
+
+@router.post(
+    "/instances/{instance_id}/interrupt", response_model=None, dependencies=[Depends(json_only)]
+)
+def interrupt(
+    request: Request, caller: SignedIn, instance_id: UUID, body: Annotated[InterruptBody, Body()]
+) -> Response:
+    """Let the local cloud take a spot machine, as a real one would; 409 for any other cloud."""
+    parts = parts_of(request)
+    provider, machine_id = parts.reports.instance_address(caller.project_id, instance_id)
+    if provider != "local" or parts.local_cloud is None:
+        raise CommandRefused(
+            f"Only machines of the local cloud can be interrupted on demand; this one is at "
+            f"{provider}, which takes machines when it wants to."
+        )
+    if machine_id is None:
+        raise CommandRefused("The cloud has not started this machine yet; try again in a moment.")
+    ends_at = parts.local_cloud.interrupt(machine_id, body.notice_seconds)
+    return as_json({"id": instance_id, "ends_at": ends_at})
+
+
+@router.get("/offers", response_model=None)
+def offers(
+    request: Request,
+    caller: SignedIn,
+    gpu: Annotated[str | None, Query(max_length=40, description="Name of a GPU")] = None,
+) -> Response:
+    """What can be rented at which price now, cheapest first."""
+    found = parts_of(request).reports.offers(gpu)
+    for row in found:
+        row["on_demand_ratio"] = (
+            row["price_microusd_per_hour"] / row["on_demand_microusd_per_hour"]
+            if row["on_demand_microusd_per_hour"]
+            else None
+        )
+    return page([_placed(row) for row in found], None)
+
+
+def _placed(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the parts of its pool beside the pool's key."""
+    pool = row["pool"]
+    return {
+        **row,
+        "region": None if pool is None else pool.region,
+        "zone": None if pool is None else pool.zone,
+        "instance_type": None if pool is None else pool.instance_type,
+        "market": row.get("market") or (None if pool is None else pool.market),
+    }

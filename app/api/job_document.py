@@ -1,0 +1,208 @@
+"""One job as its page, the command line and the API show it: everything in one shape.
+
+Pure: facts and an instant in, plain values out. Not here: reading the facts (`job_read_models`),
+or their documentation (`job_shapes`, which a test holds against this).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.domain.attempt import AttemptState
+from app.domain.entities import Contact
+from app.domain.job import TERMINAL_JOB_STATES, JobState
+from app.domain.job_spec import JobSpec, parse_spec
+from app.orchestration.estimate_remaining import WorkLeft, work_left
+from app.ports.job_reports import JobFacts, MachineFacts
+
+_WAITS = {
+    JobState.QUEUED: "In the queue: its turn to look for machines comes next.",
+    JobState.RECOVERING: "It will go on from its last checkpoint as soon as machines are found.",
+}
+_STARTS = {
+    AttemptState.PROVISIONING: "Machines are being started.",
+    AttemptState.PREPARING: "The machines are up and load what they need.",
+}
+
+
+def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
+    """The whole shape; `JobDetail` describes it. Money in micro-dollars, durations in seconds."""
+    job = facts.job
+    spec = parse_spec(job.spec)
+    contacts = [machine.contact for machine in facts.machines if machine.contact is not None]
+    left = work_left(job, spec, facts.attempt, contacts)
+    return {
+        "id": job.id,
+        "name": job.name,
+        "project": facts.project_name,
+        "state": job.state,
+        "why": _why(facts),
+        "priority": job.priority,
+        "labels": spec.labels,
+        "node_count": job.node_count,
+        "market_mode": job.market_mode,
+        "stop_cause": job.stop_cause,
+        "stop_ordered_at": job.stop_ordered_at,
+        "end_reason": job.end_reason,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "updated_at": job.updated_at,
+        "next_look_at": job.claimable_at,
+        "version": job.version,
+        "progress": _progress(facts, left, contacts, now),
+        "machines": [_machine(machine, now) for machine in facts.machines],
+        "money": _money(facts),
+        "deadline": _deadline(facts, spec, now),
+        "attempts": _attempts(facts, spec),
+        "spec": job.spec,
+    }
+
+
+def _why(facts: JobFacts) -> str | None:
+    """One sentence on the present state; None while the job simply trains."""
+    job, attempt = facts.job, facts.attempt
+    if job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
+        return job.end_message
+    if job.state in _WAITS:
+        return job.wait_reason or _WAITS[job.state]
+    if job.state is JobState.STOPPING:
+        cause = "" if job.stop_cause is None else f" ({job.stop_cause.value.replace('_', ' ')})"
+        return f"Stopping{cause}: it saves, then gives its machines back."
+    noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
+    if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
+        taken = f" {noticed} of its machines will be taken." if noticed else ""
+        return f"This attempt is ending; the job goes on after it.{taken}"
+    return None if attempt is None else _STARTS.get(attempt.state)
+
+
+def _progress(
+    facts: JobFacts, left: WorkLeft, contacts: list[Contact], now: datetime
+) -> dict[str, Any]:
+    job = facts.job
+    newest = max(
+        (c for c in contacts if c.step is not None and c.step == left.step),
+        key=lambda contact: contact.answered_at,
+        default=None,
+    )
+    metrics = {} if newest is None else dict(newest.metrics)
+    measured = left.steps_per_second is not None
+    ahead = left.seconds is not None and job.state is JobState.RUNNING
+    percent = None
+    if job.state is JobState.SUCCEEDED:
+        percent = 100.0
+    elif left.total_steps:
+        percent = round(min(100.0, 100.0 * left.step / left.total_steps), 1)
+    return {
+        "step": left.step,
+        "total_steps": left.total_steps,
+        "percent": percent,
+        "committed_step": job.committed_step,
+        "last_checkpoint_at": facts.last_checkpoint_at,
+        "step_at": None if newest is None else newest.step_at,
+        "steps_per_second": left.steps_per_second,
+        "samples_per_second": metrics.get("samples_per_second"),
+        "loss": metrics.get("loss"),
+        "metrics": metrics,
+        "remaining_seconds": left.seconds,
+        "eta_at": now + timedelta(seconds=left.seconds or 0) if ahead else None,
+        "eta_from": ("measured" if measured else "estimate") if ahead else None,
+    }
+
+
+def _machine(machine: MachineFacts, now: datetime) -> dict[str, Any]:
+    instance, contact, pool = machine.instance, machine.contact, machine.instance.pool
+    notice = None
+    if instance.noticed_at is not None:
+        deadline_at = instance.notice_deadline_at
+        left = None if deadline_at is None else max(0.0, (deadline_at - now).total_seconds())
+        notice = {
+            "noticed_at": instance.noticed_at,
+            "deadline_at": deadline_at,
+            "seconds_left": left,
+        }
+    return {
+        "id": instance.id,
+        "provider": instance.provider,
+        "cloud": instance.cloud,
+        "provider_instance_id": instance.provider_instance_id,
+        "pool": pool,
+        "region": None if pool is None else pool.region,
+        "zone": None if pool is None else pool.zone,
+        "instance_type": None if pool is None else pool.instance_type,
+        "market": instance.market,
+        "state": instance.state,
+        "phase": None if contact is None else contact.phase,
+        "step": None if contact is None else contact.step,
+        "microusd_per_hour": machine.price_microusd_per_hour,
+        "on_demand_microusd_per_hour": instance.on_demand_microusd_per_hour,
+        "requested_at": instance.requested_at,
+        "launched_at": instance.launched_at,
+        "registered_at": instance.registered_at,
+        "last_report_at": None if contact is None else contact.answered_at,
+        "unreachable_at": instance.unreachable_at,
+        "notice": notice,
+        "release_reason": instance.release_reason,
+    }
+
+
+def _money(facts: JobFacts) -> dict[str, Any]:
+    budget, job = facts.budget, facts.job
+    cap, spent = budget.cap_microusd, budget.spent_microusd
+    return {
+        "spent_microusd": spent,
+        "budget_microusd": cap,
+        "reserved_microusd": budget.reserved_microusd,
+        "left_microusd": None if cap is None else cap - spent,
+        "microusd_per_hour": sum(
+            machine.price_microusd_per_hour or 0
+            for machine in facts.machines
+            if machine.instance.launched_at is not None and machine.instance.ended_at is None
+        ),
+        "cost_final_at": job.cost_final_at,
+    }
+
+
+def _deadline(facts: JobFacts, spec: JobSpec, now: datetime) -> dict[str, Any] | None:
+    job = facts.job
+    if job.deadline_at is None:
+        return None
+    slack = None
+    if job.last_safe_at is not None and job.ended_at is None:
+        slack = (job.last_safe_at - now).total_seconds()
+    return {
+        "at": job.deadline_at,
+        "on_deadline": spec.on_deadline,
+        "last_safe_at": job.last_safe_at,
+        "slack_seconds": slack,
+        "unsafe_since_at": job.unsafe_since_at,
+        "missed_at": job.deadline_missed_at,
+    }
+
+
+def _attempts(facts: JobFacts, spec: JobSpec) -> dict[str, Any]:
+    attempt, counts = facts.attempt, facts.counts
+    live = None
+    if attempt is not None:
+        live = {
+            "id": attempt.id,
+            "fence": attempt.fence,
+            "state": attempt.state,
+            "created_at": attempt.created_at,
+            "trained_at": attempt.trained_at,
+            "parent_step": attempt.parent_step,
+            "drain_cause": attempt.drain_cause,
+            "drain_until_at": attempt.drain_until_at,
+        }
+    last_end = None
+    if counts.last_end is not None:
+        last_end = {"reason": counts.last_end[0], "message": counts.last_end[1]}
+    return {
+        "count": counts.attempts,
+        "interruptions": counts.interruptions,
+        "retries_used": facts.job.retries_used,
+        "retries": spec.retries,
+        "live": live,
+        "last_end": last_end,
+    }

@@ -1,0 +1,158 @@
+"""Jobs: submit one, list them, see one.
+
+Submitting and listing are async and each a single statement by hand: they carry the load. Not
+here: commands to a job (`job_commands`) and its history (`job_history`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from pydantic import AwareDatetime
+from starlette.responses import Response
+
+from app.api.auth import Caller, SignedIn
+from app.api.job_document import job_document
+from app.api.job_shapes import SUBMIT_DOCS, JobDetail, JobPage
+from app.api.json_answers import JSON, as_json
+from app.api.parts import ApiParts, parts_of
+from app.api.spec_body import check_places, read_idempotency_key, read_spec
+from app.domain.errors import InvalidValue, SpecError
+from app.domain.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
+from app.domain.job_spec import JobSpec, spec_digest
+from app.orchestration.submit_job import accept, replay
+from app.ports.job_reports import JobFilter
+from app.ports.job_submission import Submitted
+
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+
+PAGE_MAX = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
+_LABELS_MAX = 8
+_RING = ("claim_jobs",)
+
+
+@router.post("", status_code=201, **SUBMIT_DOCS)
+async def submit(request: Request) -> Response:
+    """Submit a job. The body is the job spec, as JSON or YAML.
+
+    With an `Idempotency-Key`, the same spec again gets the same job (200); another spec is 409.
+    """
+    parts = parts_of(request)
+    # Not a declared parameter: on this route the framework's resolving would be a tenth of it.
+    caller = await parts.keys.caller(request.headers.get("authorization"))
+    key = read_idempotency_key(request)
+    spec = await read_spec(request)
+    submitted = await _submit(parts, caller, spec, key)
+    if submitted.created:
+        parts.runtime.wakeups.ring(_RING)
+    document = {
+        "id": submitted.job_id,
+        "name": submitted.name,
+        "project": caller.project_name,
+        "state": submitted.state,
+        "submitted_at": submitted.submitted_at,
+        "deadline_at": submitted.deadline_at,
+        "created": submitted.created,
+    }
+    return as_json(
+        document,
+        201 if submitted.created else 200,
+        {"Location": f"/api/v1/jobs/{submitted.job_id}"},
+    )
+
+
+async def _submit(parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None) -> Submitted:
+    runtime = parts.runtime
+    try:
+        await check_places(spec, caller.project_name, runtime.object_store)
+        return await accept(
+            parts.hot,
+            runtime.entropy,
+            runtime.clock.now(),
+            caller.project_id,
+            spec,
+            caller.actor,
+            key,
+        )
+    except SpecError:
+        # What was fine at first (a time that lay ahead) must stay fine for a repetition.
+        known = None if key is None else await parts.hot.known_job(caller.project_id, key)
+        if known is None:
+            raise
+        return replay(known, spec_digest(spec))
+
+
+@router.get("", response_model=None, responses={200: {"model": JobPage}})
+async def list_jobs(
+    request: Request,
+    caller: SignedIn,
+    state: Annotated[
+        str | None, Query(max_length=200, description="States, or live or ended; with commas")
+    ] = None,
+    name: Annotated[str | None, Query(max_length=63, description="A part of the name")] = None,
+    label: Annotated[
+        list[str] | None, Query(max_length=_LABELS_MAX, description="key=value; repeatable")
+    ] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Submitted then or later")] = None,
+    cursor: Annotated[str | None, Query(max_length=80, description="`next` of a page")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 50,
+) -> Response:
+    """The project's jobs, newest first."""
+    wanted = JobFilter(
+        project_id=caller.project_id,
+        limit=limit,
+        states=_states(state),
+        name=name,
+        labels=_labels(label or []),
+        since=since,
+        before=None if cursor is None else _before(cursor),
+    )
+    return Response(await parts_of(request).hot.list_jobs(wanted), media_type=JSON)
+
+
+@router.get("/{job}", response_model=None, responses={200: {"model": JobDetail}})
+def show(request: Request, caller: SignedIn, job: str) -> Response:
+    """Everything about one job, by its id or name: the page of a job is made of this."""
+    parts = parts_of(request)
+    facts = parts.reports.job(parts.reports.job_id(caller.project_id, job))
+    return as_json(job_document(facts, parts.runtime.clock.now()))
+
+
+def _states(written: str | None) -> tuple[str, ...]:
+    if not written:
+        return ()
+    states: set[str] = set()
+    for word in (part.strip().lower() for part in written.split(",")):
+        if word in _GROUPS:
+            states.update(_GROUPS[word])
+        elif word in set(JobState):
+            states.add(word)
+        else:
+            known = ", ".join((*JobState, *_GROUPS))
+            raise InvalidValue(f"state: {word[:40]!r} is no state of a job; use {known}", "state")
+    return tuple(sorted(states))
+
+
+def _labels(written: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in written:
+        name, separator, value = text.partition("=")
+        if not separator or not name or len(text) > 300:
+            raise InvalidValue(f"label: write key=value, not {text[:40]!r}", "label")
+        labels[name] = value
+    return labels
+
+
+def _before(cursor: str) -> tuple[datetime, UUID]:
+    try:
+        microseconds, _, job_id = cursor.partition("-")
+        return _EPOCH + timedelta(microseconds=int(microseconds)), UUID(job_id)
+    except (ValueError, OverflowError) as error:
+        raise InvalidValue(
+            "cursor: use the `next` of the page before, unchanged", "cursor"
+        ) from error

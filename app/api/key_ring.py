@@ -1,0 +1,83 @@
+"""Sign-in by API key: `Authorization: Bearer lt_…`, stored as SHA-256 only.
+
+Lives here: whose key it is, and how that is known. A key has 256 random bits, so its plain digest
+is looked up by equality and its timing reveals nothing. Not here: the parameter of routes (`auth`),
+agents' credentials (`agents`), and the pages' session cookies (`app.web`), which come to
+`KeyRing.owner` with the same digest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+
+from app.domain.credentials import digest
+from app.domain.events import Actor, ActorKind
+from app.ports.clock import Clock
+from app.ports.job_reports import KeyOwner
+
+_REMEMBERED_FOR = timedelta(seconds=1)
+_REMEMBERED_MAX = 1_000
+_KEY = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide"'}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A signed-in person or program: its key, and the project that the key opens."""
+
+    key_id: UUID
+    key_name: str
+    project_id: UUID
+    project_name: str
+
+    @property
+    def actor(self) -> Actor:
+        """How the caller is named in histories."""
+        return Actor(ActorKind.PERSON, self.key_name)
+
+
+class KeyRing:
+    """Knows the owners of keys, and remembers each for a second, so that a revoked key ends."""
+
+    def __init__(self, look_up: Callable[[str], Awaitable[KeyOwner | None]], clock: Clock) -> None:
+        self._look_up = look_up
+        self._clock = clock
+        self._remembered: dict[str, tuple[datetime, Caller]] = {}
+
+    async def caller(self, authorization: str | None) -> Caller:
+        """The caller of a request by its Authorization header; raises 401."""
+        if authorization is None:
+            raise _unauthorized("Sign in with an API key: Authorization: Bearer lt_…")
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or _KEY.fullmatch(key.strip()) is None:
+            raise _unauthorized("This is no API key; send Authorization: Bearer lt_…")
+        found = await self.owner(digest(key.strip()))
+        if found is None:
+            raise _unauthorized("This API key is unknown or has been revoked; ask for a new one.")
+        return found
+
+    async def owner(self, key_hash: str) -> Caller | None:
+        """The caller whose key has this SHA-256; None when unknown or revoked."""
+        now = self._clock.now()
+        kept = self._remembered.get(key_hash)
+        if kept is not None and now < kept[0]:
+            return kept[1]
+        self._remembered.pop(key_hash, None)
+        found = await self._look_up(key_hash)
+        if found is None:
+            return None
+        caller = Caller(found.key_id, found.key_name, found.project_id, found.project_name)
+        if len(self._remembered) >= _REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[key_hash] = (now + _REMEMBERED_FOR, caller)
+        return caller
+
+
+def _unauthorized(detail: str) -> HTTPException:
+    return HTTPException(401, detail, headers=_CHALLENGE)

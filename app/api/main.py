@@ -1,0 +1,86 @@
+"""The api program: `uvicorn app.api.main:app`. REST for people and agents, and the pages.
+
+Lives here: the app, its layers, its start and end. Not here: any route.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anyio import to_thread
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.api import agents, costs, health, instances, job_commands, job_history, jobs, workdirs
+from app.api.agent_board import start_board, stop_board
+from app.api.error_responses import install_error_responses
+from app.api.monitoring import CountRequests, RequestCounts
+from app.api.parts import open_parts
+from app.api.request_limits import RequestLimits
+from app.domain.job_spec import JobSpec
+from app.settings import Settings, load_settings
+from app.web.page_frame import PageParts
+from app.web.pages import mount_pages
+
+# Threads for routes that block: no more than the database has connections for.
+_THREADS = 20
+# Busiest first: routes are tried in this order.
+_ROUTERS = (jobs, agents, job_commands, job_history, costs, instances, workdirs, health)
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The app. Settings are read, and servers spoken to, only when it starts."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        async with open_parts(settings or load_settings()) as parts:
+            app.state.parts = parts
+            app.state.pages = PageParts.of(
+                parts.runtime, parts.reports, parts.costs, parts.page_reports
+            )
+            await start_board(app, parts.runtime)
+            try:
+                yield
+            finally:
+                await stop_board(app)
+
+    app = FastAPI(
+        title="Lowtide",
+        version=importlib.metadata.version("lowtide"),
+        lifespan=lifespan,
+        # The usual pages load scripts from elsewhere; the description itself is at /openapi.json.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.request_counts = RequestCounts()
+    install_error_responses(app)
+    app.add_middleware(RequestLimits)
+    app.add_middleware(CountRequests, counts=app.state.request_counts)
+    for module in _ROUTERS:
+        app.include_router(module.router)
+    mount_pages(app)
+    _describe_spec(app)
+    return app
+
+
+def _describe_spec(app: FastAPI) -> None:
+    """Put the job spec, which is read by hand, among the described shapes."""
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            page = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            spec = JobSpec.model_json_schema(ref_template="#/components/schemas/{model}")
+            shapes = page.setdefault("components", {}).setdefault("schemas", {})
+            shapes.update(spec.pop("$defs", {}))
+            shapes["JobSpec"] = spec
+            app.openapi_schema = page
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+app = create_app()

@@ -1,0 +1,100 @@
+"""What the routes work with, opened once for each process: runtime, pools, reports, keys.
+
+Lives here: the bundle, its opening and closing. Not here: the making of the runtime
+(`app.bootstrap`), or any decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from anyio import to_thread
+from fastapi import Request
+
+from app.adapters.postgres.cost_read_models import PostgresCostReports
+from app.adapters.postgres.hot_statements import HotStatements, make_pool
+from app.adapters.postgres.job_read_models import PostgresJobReports
+from app.adapters.postgres.page_read_models import PostgresPageReports
+from app.api.key_ring import KeyRing
+from app.bootstrap import (
+    build_runtime,
+    database_url,
+    open_engine,
+    open_local_cloud,
+    open_wakeups,
+)
+from app.orchestration.runtime import Runtime
+from app.ports.job_reports import JobReports
+from app.ports.page_reports import PageReports
+from app.ports.read_models import CostReports
+from app.settings import Settings
+
+_STORING_MAX = 2
+
+
+class LocalCloud(Protocol):
+    """What the local cloud offers beyond a provider."""
+
+    def interrupt(self, provider_instance_id: str, notice_seconds: float | None) -> datetime:
+        """Take a spot machine: the instant at which it is killed."""
+        ...
+
+    def invoice(self, until: datetime | None = None) -> dict[str, dict[str, int]]:
+        """The cloud's own bill: machine id -> component -> micro-dollars."""
+        ...
+
+
+@dataclass(frozen=True)
+class ApiParts:
+    """One process's parts. `hot` is for async routes; everything else blocks: use it in `def`.
+
+    local_cloud: None where the local provider is off. storing: turns for storing large objects.
+    """
+
+    settings: Settings
+    runtime: Runtime
+    hot: HotStatements
+    keys: KeyRing
+    reports: JobReports
+    costs: CostReports
+    page_reports: PageReports
+    local_cloud: LocalCloud | None
+    storing: asyncio.Semaphore
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
+    """The parts, from settings; raises SettingsError when a server's address is missing."""
+    engine = open_engine(settings, "api")
+    bell = open_wakeups(settings)
+    pool = make_pool(database_url(settings))
+    try:
+        await pool.open()
+        runtime = build_runtime(settings, role="api", engine=engine, wakeups=bell)
+        hot = HotStatements(pool)
+        yield ApiParts(
+            settings=settings,
+            runtime=runtime,
+            hot=hot,
+            keys=KeyRing(hot.key_owner, runtime.clock),
+            reports=PostgresJobReports(engine),
+            costs=PostgresCostReports(engine),
+            page_reports=PostgresPageReports(engine),
+            local_cloud=open_local_cloud(settings),
+            storing=asyncio.Semaphore(_STORING_MAX),
+        )
+    finally:
+        await pool.close(timeout=5)
+        await to_thread.run_sync(bell.close)
+        engine.dispose()
+
+
+def parts_of(request: Request) -> ApiParts:
+    """The parts of the app that serves a request."""
+    parts: ApiParts = request.app.state.parts
+    return parts

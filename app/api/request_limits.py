@@ -1,0 +1,100 @@
+"""Bounds on every request before a route sees it: the size of its body, and NUL bytes.
+
+Lives here: the ASGI layer that refuses. Not here: what a body means (the routes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.error_responses import problem
+
+MIB = 1 << 20
+BODY_BYTES_MAX = MIB
+# Routes that take more, by the beginning of their path; they stream what they get.
+LARGER_BODIES = {
+    "/api/v1/workdirs/": 100 * MIB,
+    "/agent/v1/logs": 4 * MIB,
+    "/agent/v1/reports": 4 * MIB,
+}
+_TARGET_BYTES_MAX = 8_192
+# A refused body is still read a little, so that the client has a chance to see the answer.
+_DRAINED_BYTES_MAX = 16 * MIB
+_DRAIN_SECONDS = 5.0
+
+
+class RequestLimits:
+    """Refuses what is too large or cannot be text, with 413, 414 or 400."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, with its body counted, or answer it here."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        target: bytes = (scope.get("raw_path") or b"") + b"?" + scope["query_string"]
+        if len(target) > _TARGET_BYTES_MAX:
+            await _answer(scope, receive, send, 414, "The address is longer than 8 KiB.")
+        elif b"%00" in target or b"\0" in target:
+            await _answer(scope, receive, send, 400, "The address holds a NUL byte; remove it.")
+        else:
+            await self._bounded(scope, receive, send)
+
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limit = limit_of(scope["path"])
+        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
+        # Servers check that it is a number.
+        if declared.isdigit() and int(declared[:20]) > limit:
+            await _answer(scope, receive, send, 413, _too_large(limit))
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                if seen > limit:
+                    raise HTTPException(413, _too_large(limit))
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def limit_of(path: str) -> int:
+    """Most bytes that a body may have at a path."""
+    for beginning, limit in LARGER_BODIES.items():
+        if path.startswith(beginning):
+            return limit
+    return BODY_BYTES_MAX
+
+
+def _too_large(limit: int) -> str:
+    return f"The body is larger than {limit // MIB} MiB; send less."
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, status: int, detail: str) -> None:
+    """Answer at once, then read on within bounds: closing at once would destroy the answer."""
+    answer = problem(status, detail, instance=scope["path"], headers={"Connection": "close"})
+    await send({"type": "http.response.start", "status": status, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await _drain(receive)
+    except TimeoutError:
+        pass
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drain(receive: Receive) -> None:
+    drained = 0
+    while drained <= _DRAINED_BYTES_MAX:
+        message = await receive()
+        drained += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return

@@ -1,0 +1,91 @@
+"""Packed working folders, by content: asked for with HEAD, sent once with PUT.
+
+Not here: packing (`app.cli`), what an archive may hold (`workdir_archive`), and how machines fetch
+it (`agents`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import tempfile
+from typing import IO
+
+from anyio import to_thread
+from fastapi import APIRouter, HTTPException, Request
+from starlette.responses import Response
+
+from app.api.auth import SignedIn
+from app.api.json_answers import as_json
+from app.api.parts import parts_of
+from app.api.spec_body import workdir_exists
+from app.api.workdir_archive import check_archive
+from app.domain.errors import InvalidValue, NotFound
+from app.orchestration.read_workdir import workdir_key
+from app.ports.object_store import ObjectExists, ObjectStore
+
+router = APIRouter(prefix="/api/v1/workdirs", tags=["workdirs"])
+
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
+_IN_MEMORY_BYTES = 1 << 20
+_RECEIVE_SECONDS = 600
+
+
+@router.head("/{digest}", response_model=None)
+def exists(request: Request, caller: SignedIn, digest: str) -> Response:
+    """200 when the folder with this SHA-256 is here, else 404."""
+    if not workdir_exists(parts_of(request).runtime.object_store, _hex(digest)):
+        raise NotFound(f"There is no packed folder {digest[:80]}.")
+    return Response(status_code=200)
+
+
+@router.put("/{digest}", status_code=201, response_model=None)
+async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
+    """Store a tar.gz of at most 100 MiB under its SHA-256: 201, or 200 when it was here already."""
+    hex_digest = _hex(digest)
+    parts = parts_of(request)
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+        size = await _receive(request, file, hex_digest)
+        # An archive is held whole while it is stored, so few are stored at a time.
+        async with parts.storing:
+            created = await to_thread.run_sync(_keep, parts.runtime.object_store, file, hex_digest)
+    document = {"digest": f"sha256:{hex_digest}", "size_bytes": size, "created": created}
+    return as_json(document, 201 if created else 200)
+
+
+async def _receive(request: Request, file: IO[bytes], hex_digest: str) -> int:
+    hashed, size = hashlib.sha256(), 0
+    try:
+        async with asyncio.timeout(_RECEIVE_SECONDS):
+            async for piece in request.stream():
+                hashed.update(piece)
+                size += len(piece)
+                file.write(piece)
+    except TimeoutError:
+        raise HTTPException(408, "The archive took longer than ten minutes; try again.") from None
+    if hashed.hexdigest() != hex_digest:
+        raise InvalidValue(
+            f"The body's SHA-256 is {hashed.hexdigest()}, not the one in the address; "
+            "send the archive unchanged.",
+            "digest",
+        )
+    return size
+
+
+def _keep(store: ObjectStore, file: IO[bytes], hex_digest: str) -> bool:
+    file.seek(0)
+    check_archive(file)
+    file.seek(0)
+    try:
+        store.put_new(workdir_key(hex_digest), file.read())
+    except ObjectExists:
+        return False
+    return True
+
+
+def _hex(digest: str) -> str:
+    match = _DIGEST.fullmatch(digest)
+    if match is None:
+        raise InvalidValue("digest: write sha256: and 64 lower-case hex digits", "digest")
+    return match[1]

@@ -1,0 +1,237 @@
+"""From settings to a running program's parts: the only place that wires adapters to ports.
+
+Lives here: `build_runtime` for each program, and the parts that a program holds beside it. Not
+here: reading the environment (`app.settings`), or starting programs (`app.cli.up`, `workers`).
+Adapters are imported where they are wired, so that a program loads only what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from app.adapters.object_stores.obstore_store import open_object_store
+from app.adapters.system_clock import SystemClock
+from app.adapters.system_entropy import SystemEntropy
+from app.adapters.thread_effects import ThreadEffects
+from app.orchestration.controllers import all_controllers
+from app.orchestration.runtime import Limits, Runtime
+from app.ports.cloud_provider import CloudProvider
+from app.ports.object_store import ObjectStore
+from app.ports.price_source import PriceSource
+from app.ports.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from app.ports.wakeups import Wakeups
+from app.settings import PREFIX, Settings, SettingsError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from app.adapters.celery_wakeups import CeleryWakeups
+    from app.adapters.providers.local.cloud_settings import LocalSettings
+    from app.adapters.providers.local.provider import LocalProvider
+
+Role = Literal["api", "worker", "beat"]
+
+# Connections kept, and further ones made when needed; the api's routes share forty threads.
+_API_CONNECTIONS: Final = (5, 15)
+_WORKER_CONNECTIONS: Final = 2
+
+
+@dataclass(frozen=True)
+class ScheduledController:
+    """What beat and the doorbell must know of a controller."""
+
+    name: str
+    queue: str
+    period_seconds: float
+
+
+class NoRings:
+    """Implements `app.ports.wakeups.Wakeups` where nobody is to be woken."""
+
+    def ring(self, controllers: Iterable[str]) -> None:
+        """Nothing happens."""
+
+
+def build_runtime(
+    settings: Settings,
+    *,
+    role: Role,
+    engine: Engine | None = None,
+    wakeups: Wakeups | None = None,
+) -> Runtime:
+    """The ports of one program. Raises SettingsError for a setting that it lacks.
+
+    Only the worker gets providers and price sources. `engine` and `wakeups` replace the role's own
+    (`open_engine`, `open_wakeups`); beat opens no transaction and rings nobody through this.
+    """
+    providers, prices = _clouds(settings) if role == "worker" else ({}, {})
+    bell = wakeups
+    if bell is None:
+        bell = open_wakeups(settings) if role == "api" else NoRings()
+    return Runtime(
+        begin=_no_transaction if role == "beat" else _unit_of_work(settings, role, engine, bell),
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        wakeups=bell,
+        effects=ThreadEffects(settings.worker_cloud_threads if role == "worker" else 1),
+        object_store=open_store(settings),
+        store_at=open_object_store,
+        providers=providers,
+        price_sources=prices,
+        control_url=control_url(settings),
+        checkpoint_root_uri=settings.checkpoint_uri,
+        limits=limits_of(settings),
+    )
+
+
+def controller_schedule(settings: Settings) -> tuple[ScheduledController, ...]:
+    """Every controller's name, queue and period; touches no server."""
+    runtime = build_runtime(settings, role="beat")
+    return tuple(
+        ScheduledController(one.name, one.queue, one.period_seconds)
+        for one in all_controllers(runtime)
+    )
+
+
+def open_engine(settings: Settings, role: Role) -> Engine:
+    """The program's engine. Raises SettingsError when no database is set."""
+    from app.adapters.postgres.engine import make_engine
+
+    if role == "api":
+        kept, more = _API_CONNECTIONS
+    else:
+        kept = _WORKER_CONNECTIONS
+        more = settings.worker_quick_threads + 2 * settings.worker_cloud_threads
+    return make_engine(
+        database_url(settings),
+        pool_size=kept,
+        max_overflow=more,
+        application_name=f"lowtide-{role}",
+    )
+
+
+def open_wakeups(settings: Settings) -> CeleryWakeups:
+    """The api's doorbell; close it when the program ends. Raises SettingsError without Redis."""
+    from app.adapters.celery_wakeups import CeleryWakeups, Ringable
+
+    controllers = {
+        one.name: Ringable(one.queue, one.period_seconds) for one in controller_schedule(settings)
+    }
+    return CeleryWakeups(redis_url(settings), controllers)
+
+
+def open_store(settings: Settings) -> ObjectStore:
+    """The deployment's object store. Raises ObjectStoreError for an address that cannot be used."""
+    return open_object_store(settings.object_store_uri)
+
+
+def open_local_cloud(settings: Settings) -> LocalProvider | None:
+    """The local cloud's control client, for what no real cloud offers; None when it is off.
+
+    The api may hold it: it loads no cloud's SDK.
+    """
+    if "local" not in settings.active_providers:
+        return None
+    from app.adapters.providers.local.provider import LocalProvider
+
+    return LocalProvider(local_cloud_folder(settings.state_dir), _local_settings(settings))
+
+
+def local_cloud_folder(state_dir: Path) -> Path:
+    """Where the local cloud keeps its machines."""
+    return state_dir / "cloud"
+
+
+def database_url(settings: Settings) -> str:
+    """The URL of the database. Raises SettingsError with what to do when it is not set."""
+    return _required(settings.database_url, "DATABASE_URL", "postgresql://user:password@host/name")
+
+
+def redis_url(settings: Settings) -> str:
+    """The URL of Redis or Valkey. Raises SettingsError with what to do when it is not set."""
+    return _required(settings.redis_url, "REDIS_URL", "redis://host:6379/0")
+
+
+def control_url(settings: Settings) -> str:
+    """Where agents reach the api: its public address, else the one it listens on."""
+    if settings.public_url is not None:
+        return settings.public_url
+    everywhere = settings.host in ("0.0.0.0", "::", "")
+    host = "127.0.0.1" if everywhere else settings.host
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits as set; what no setting turns keeps its default."""
+    return Limits(
+        report_interval_seconds=settings.report_interval_seconds,
+        agent_lease_seconds=settings.agent_lease_seconds,
+        registration_timeout_seconds=settings.registration_timeout_seconds,
+        drain_seconds=settings.drain_seconds,
+        survivor_hold_seconds=settings.survivor_hold_seconds,
+        next_look_seconds=settings.next_look_seconds,
+        describe_seconds=settings.describe_period_seconds,
+        describe_soon_seconds=settings.describe_soon_seconds,
+        absence_age_seconds=settings.absence_age_seconds,
+        absence_gap_seconds=settings.absence_gap_seconds,
+        sweep_seconds=settings.sweep_period_seconds,
+        price_refresh_seconds=settings.price_period_seconds,
+        accrual_seconds=settings.accrual_period_seconds,
+    )
+
+
+def _required(value: str | None, name: str, example: str) -> str:
+    if value is None:
+        raise SettingsError(
+            f"{PREFIX}{name} is not set: give it, as in {example}, "
+            "or let `lowtide up` start a server of its own"
+        )
+    return value
+
+
+def _unit_of_work(
+    settings: Settings, role: Role, engine: Engine | None, wakeups: Wakeups
+) -> UnitOfWorkFactory:
+    from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
+
+    return PostgresUnitOfWorkFactory(engine or open_engine(settings, role), wakeups)
+
+
+def _no_transaction() -> AbstractContextManager[UnitOfWork]:
+    raise RuntimeError("beat only rings; it opens no transaction")
+
+
+def _clouds(settings: Settings) -> tuple[dict[str, CloudProvider], dict[str, PriceSource]]:
+    """Providers and price sources by name; one that is not there yet stops the program."""
+    providers: dict[str, CloudProvider] = {}
+    prices: dict[str, PriceSource] = {}
+    for name in settings.active_providers:
+        if name != "local":
+            raise SettingsError(f"{PREFIX}PROVIDERS: {name} is not available yet; use local")
+        from app.adapters.providers.local.price_source import LocalPriceSource
+        from app.adapters.providers.local.provider import LocalProvider
+
+        folder, local = local_cloud_folder(settings.state_dir), _local_settings(settings)
+        providers[name] = LocalProvider(folder, local)
+        prices[name] = LocalPriceSource(folder, local)
+    return providers, prices
+
+
+def _local_settings(settings: Settings) -> LocalSettings:
+    from app.adapters.providers.local.cloud_settings import LocalSettings
+
+    usual = LocalSettings()
+    notice = settings.local_notice_seconds
+    return LocalSettings(
+        mode=settings.local_mode,
+        local_slots=settings.local_slots,
+        boot_seconds=settings.local_boot_seconds,
+        ec2_notice_seconds=usual.ec2_notice_seconds if notice is None else notice,
+        gce_notice_seconds=usual.gce_notice_seconds if notice is None else notice,
+        market_speed=settings.local_market_speed,
+        billing_speed=settings.local_billing_speed,
+    )

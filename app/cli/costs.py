@@ -1,0 +1,234 @@
+"""`lowtide cost`: what a job or a period cost, where it went, and whether the books close.
+
+Not here: how any of it is computed.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli import wording
+from app.cli.command_groups import DefaultCommandGroup
+from app.cli.failures import CommandFailed
+from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import job_path
+from app.cli.terminal import Column, Terminal
+
+cost = typer.Typer(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
+
+BOOKS_OPEN: Final = 1
+_GROUPS: Final = ("job", "project", "label:NAME", "pool", "gpu")
+
+
+@cost.command("report")
+@api_command(
+    "lowtide cost",
+    "lowtide cost bert-ft",
+    "lowtide cost --by label:team --since 7d --csv",
+)
+def report(
+    invocation: Invocation,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="A job's name or id; none: a period.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help=f"Group by {', '.join(_GROUPS)}.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From this UTC day on: 7d, 2026-03-01; default 30 days.")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Show where the money went (`lowtide cost` alone).
+
+    Of one job, or of whole UTC days.
+    """
+    if job is None:
+        _print_period(invocation, by or "job", since, csv)
+        return
+    if by is not None or since is not None or csv:
+        raise CommandFailed("--by, --since and --csv are for a period; leave the job out, or them")
+    found = invocation.api.get(f"{job_path(invocation.api, job)}/cost")
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    elif terminal.quiet:
+        terminal.result(wording.exact_money(found["statement"]["total_microusd"]))
+    else:
+        print_job_cost(terminal, found)
+
+
+@cost.command("verify")
+@api_command(
+    "lowtide cost verify",
+)
+def verify(
+    invocation: Invocation,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.")] = None,
+) -> None:
+    """Recompute every bill and compare.
+
+    From the raw facts and prices, and with the local cloud's own bill. Exit code 1 when anything
+    differs.
+    """
+    job_id = None if job is None else invocation.api.get(job_path(invocation.api, job))["id"]
+    found = invocation.api.get("/costs/verify", {"job": job_id})
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    else:
+        _print_verification(terminal, found)
+    if not found["closed"]:
+        raise typer.Exit(BOOKS_OPEN)
+
+
+def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
+    """A job's cost for people: machines, activities, total, savings, budget."""
+    statement = found["statement"]
+    total = statement["total_microusd"]
+    if found["instances"]:
+        terminal.table(_MACHINE_COLUMNS, found["instances"])
+        terminal.line()
+    spent = {name: amount for name, amount in statement["by_activity"].items() if amount}
+    went = "  ".join(
+        f"{name.replace('_', ' ')} {wording.money(amount)} ({wording.percent(amount / total)})"
+        for name, amount in sorted(spent.items(), key=lambda item: -item[1])
+        if total
+    )
+    terminal.fields(
+        [
+            ("where it went", went),
+            ("total", f"{wording.money(total)} ({found['status']})"),
+            ("waived", _if_any(statement["waived_microusd"])),
+            ("on-demand", _comparison(statement)),
+            ("budget", _budget(found["budget"])),
+            ("not metered", ", ".join(name.replace("_", " ") for name in found["not_metered"])),
+            ("without a price", ", ".join(map(wording.short_id, found["unbilled"]))),
+        ]
+    )
+
+
+def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool) -> None:
+    group, _, label = by.partition(":")
+    query = {
+        "by": group,
+        "label": label or None,
+        "from": None if since is None else _first_day(since).isoformat(),
+    }
+    terminal = invocation.terminal
+    if csv:
+        answer = invocation.api.get_raw("/costs", {**query, "format": "csv"})
+        terminal.raw(answer.text)
+        return
+    found = invocation.api.get("/costs", query)
+    if terminal.as_json:
+        terminal.json(found)
+        return
+    if terminal.quiet:
+        terminal.result(wording.exact_money(found["total_microusd"]))
+        return
+    total = found["total_microusd"]
+    terminal.line(f"{found['from_day']} to {found['to_day']}, whole days in UTC")
+    terminal.table(
+        (
+            Column(group.upper(), lambda row: row["name"] or row["key"]),
+            Column("COST", lambda row: wording.money(row["amount_microusd"]), True),
+            Column("SHARE", lambda row: _share(row["amount_microusd"], total), True),
+        ),
+        found["rows"],
+    )
+    firmness = ", ".join(
+        f"{wording.money(amount)} {status}"
+        for status, amount in found["by_status"].items()
+        if amount
+    )
+    terminal.line()
+    terminal.fields(
+        [
+            ("total", wording.money(total) + (f" ({firmness})" if firmness else "")),
+            ("books", f"differ by {wording.exact_money(found['difference_microusd'])}"),
+        ]
+    )
+
+
+def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
+    verdict = "closed, difference $0.000000" if found["closed"] else "NOT CLOSED"
+    style = "green" if found["closed"] else "red"
+    machines = wording.plural(found["machines"], "machine")
+    terminal.line(f"ledger {terminal.paint(verdict, style)}")
+    terminal.line(
+        f"{wording.exact_money(found['booked_microusd'])} booked for {machines} is what their raw "
+        f"facts and prices give; {found['invoiced']} compared with the cloud's own bill."
+        if found["closed"]
+        else f"{wording.exact_money(found['booked_microusd'])} is booked for {machines}."
+    )
+    if found["differences"]:
+        terminal.table(_DIFFERENCE_COLUMNS, found["differences"])
+    if found["unbilled"]:
+        without = ", ".join(map(wording.short_id, found["unbilled"]))
+        terminal.line(f"Without a known price, so not billed: {without}")
+
+
+def _length(row: dict[str, Any]) -> str:
+    from_at, to_at = wording.instant(row["from_at"]), wording.instant(row["to_at"])
+    if from_at is None or to_at is None:
+        return wording.NOTHING
+    return wording.span((to_at - from_at).total_seconds())
+
+
+def _machine_note(row: dict[str, Any]) -> str:
+    notes = [row["status"]]
+    if row["waived_microusd"]:
+        notes.append(f"{wording.money(row['waived_microusd'])} waived")
+    if row["ended_by"] not in (None, "us"):
+        notes.append(f"ended by {row['ended_by'].replace('_', ' ')}")
+    return ", ".join(notes)
+
+
+def _comparison(statement: dict[str, Any]) -> str:
+    compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_microusd"]
+    if not compared or saved is None:
+        return ""
+    share = wording.percent(saved / compared)
+    return f"{wording.money(compared)} for the same work, so {share} saved, net"
+
+
+def _budget(figures: dict[str, Any]) -> str:
+    cap = figures["cap_microusd"]
+    if cap is None:
+        return ""
+    return f"{wording.money(cap)}, {wording.money(cap - figures['spent_microusd'])} left"
+
+
+def _if_any(microusd: int) -> str:
+    return wording.money(microusd) if microusd else ""
+
+
+def _share(amount: int, total: int) -> str:
+    return wording.percent(amount / total if total else None)
+
+
+def _first_day(since: str) -> date:
+    """The UTC day to begin with: "7d" is today and the six days before."""
+    now = datetime.now(UTC)
+    at = wording.since(since, now)
+    whole_days = at.time() == now.time() and at.date() < now.date()
+    return at.date() + timedelta(days=1) if whole_days else at.date()
+
+
+_MACHINE_COLUMNS: Final = (
+    Column("MACHINE", lambda row: row["label"]),
+    Column("POOL", lambda row: wording.pool(row["pool"])),
+    Column("FROM (UTC)", lambda row: wording.clock_time(row["from_at"])),
+    Column("FOR", _length, True),
+    Column("COST", lambda row: wording.money(row["booked_microusd"]), True),
+    Column("NOTE", _machine_note),
+)
+
+_DIFFERENCE_COLUMNS: Final = (
+    Column("WHAT", lambda row: row["what"]),
+    Column("MACHINE", lambda row: wording.short_id(row["instance_id"])),
+    Column("BOOKED", lambda row: wording.exact_money(row["booked_microusd"]), True),
+    Column("EXPECTED", lambda row: wording.exact_money(row["expected_microusd"]), True),
+)

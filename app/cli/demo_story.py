@@ -1,0 +1,155 @@
+"""The demo's lines: what happened, told from the api's own answers.
+
+Lives here: documents in, lines out; nothing is claimed that no document says. Not here: running
+the demo (`demo`) or judging it (`demo_checks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from app.cli.wording import against_on_demand, bar, hourly, instant
+from app.domain.money import format_usd
+
+Document = Mapping[str, Any]
+
+_BAR_CELLS: Final = 24
+_ACTIVITIES: Final = (
+    "useful", "boot", "setup", "idle", "gang_wait", "restore", "checkpoint", "drain", "rework",
+)  # fmt: skip
+
+
+def intro(url: str, job: str, key_file: str, billing_speed: int) -> list[str]:
+    """What this is, where to look, what is real and what is not."""
+    return [
+        "Lowtide demo: a 2-machine training job on a replayed AWS spot market.",
+        f"Watch: {url}/jobs/{job}   (sign in with the key in {key_file})",
+        "Real: Postgres, queue, agents, PyTorch DDP, checkpoints. Simulated: the cloud. "
+        f"Clock: 1 s = {billing_speed} s of billing.",
+    ]
+
+
+def plan(job: Document, offers: Iterable[Document], budget: str, deadline: str) -> list[str]:
+    """The job, and the pools that were considered: the cheapest fit, the next, on-demand."""
+    nodes, trainer = job["node_count"], job["spec"]["trainer"]
+    title = (
+        f"{job['name']} · {trainer['model']} on handwritten digits · {nodes} x V100 · "
+        f"deadline {deadline} · budget {budget}"
+    )
+    lines = ["", f"plan    {title}"]
+    lines.append(f"        {'pool':<30}{'$/h':>7}  {'vs on-demand':>12}   decision")
+    for offer, decision in _chosen(list(offers)):
+        price, full = offer["price_microusd_per_hour"], offer["on_demand_microusd_per_hour"]
+        name = _pool(offer["pool"])
+        row = f"{name:<30}{hourly(price):>7}  {against_on_demand(price, full):>12}   {decision}"
+        lines.append(f"        {row}")
+    return lines
+
+
+def _chosen(offers: list[Document]) -> list[tuple[Document, str]]:
+    """Three telling rows: the pool taken, the next one that fits, and on-demand beside it."""
+    fitting = [offer for offer in offers if offer["fits"]]
+    rows: list[tuple[Document, str]] = []
+    if fitting:
+        rows.append((fitting[0], f"✓ cheapest, {fitting[0]['why'].removeprefix('fits, ')}"))
+    dearer = [o for o in fitting[1:] if _zone(o["pool"]) != _zone(fitting[0]["pool"])]
+    if dearer:
+        rows.append((dearer[0], "  fits, dearer"))
+    on_demand = [o for o in offers if o["pool"].endswith("/on_demand")]
+    beside = [o for o in on_demand if fitting and _zone(o["pool"]) == _zone(fitting[0]["pool"])]
+    if beside or on_demand:
+        rows.append(((beside or on_demand)[0], "  not needed while spot is safe"))
+    return rows
+
+
+def progress(at: str, job: Document) -> str:
+    """One line: bar, step, loss, throughput, money."""
+    now = job["progress"]
+    total = now["total_steps"] or 0
+    share = now["step"] / total if total else None
+    loss = "" if now["loss"] is None else f"   loss {now['loss']:.2f}"
+    rate = now["samples_per_second"]
+    speed = "" if rate is None else f"   {rate:,.0f} img/s"
+    spent = format_usd(job["money"]["spent_microusd"], 3)
+    steps = f"step {now['step']}/{total}"
+    return f"{at}    {bar(share, _BAR_CELLS)}  {steps}{loss}{speed}   {spent} provisional"
+
+
+def interruption(
+    events: Iterable[Document],
+    labels: Mapping[str, str],
+    noticed_at: datetime,
+    taken: str,
+    killed_at: datetime | None,
+) -> list[str]:
+    """What followed the notice, each line with its distance from it, in the order it happened."""
+    found: list[tuple[datetime, str]] = []
+    stopped: list[tuple[datetime, Any]] = []
+    for event in events:
+        at = instant(event["at"])
+        if at is None or at < noticed_at:
+            continue
+        kind, data = event["kind"], event["data"]
+        if kind == "drain_ordered_interruption" and not any("asked" in t for _, t in found):
+            found.append((at, "every rank is asked to stop after its present step"))
+        elif kind == "replacement_requested":
+            kept = ", ".join(sorted(set(labels.values()) - {taken}))
+            found.append((at, f"replacement requested in {data['zone']} · {kept} kept"))
+        elif kind == "checkpoint_committed" and stopped == []:
+            found.append((at, f"checkpoint {data['step']} saved and verified"))
+        elif kind == "member_drained":
+            stopped.append((at, data.get("step")))
+    if stopped:
+        step = stopped[0][1]
+        found.append((stopped[-1][0], f"both ranks stopped after step {step}"))
+    if killed_at is not None:
+        found.append((killed_at, f"{taken} killed by its cloud"))
+    found.sort(key=lambda item: item[0])
+    lines = []
+    for index, (at, text) in enumerate(found):
+        corner = "└" if index == len(found) - 1 else "├"
+        lines.append(f"        {corner} +{(at - noticed_at).total_seconds():.1f} s  {text}")
+    return lines
+
+
+def resumed(at: str, joined: str, step: int, redone: int, from_periodic: int | None) -> str:
+    """The next attempt trains: where it went on, and what was saved by saving at the notice."""
+    aside = "" if from_periodic is None else f" (from the last periodic save: {from_periodic})"
+    return f"{at}  ↺ {joined} joined · resumed at step {step} · {redone} steps redone{aside}"
+
+
+def bill(cost: Document) -> list[str]:
+    """Each machine, where the money went, and the two figures people compare."""
+    statement = cost["statement"]
+    machines = []
+    for machine in cost["instances"]:
+        booked, waived = machine["booked_microusd"], machine["waived_microusd"]
+        text = f"{machine['label']} {format_usd(booked + waived, 3)}"
+        if waived:
+            text += f", waived -{format_usd(waived, 3)} (AWS ended it in its first hour)"
+        machines.append(text)
+    activities = statement["by_activity"]
+    parts = [f"{name} {format_usd(activities.get(name, 0), 3)}" for name in _ACTIVITIES]
+    lines = ["bill    " + "  ".join(machines), "        where it went: " + " ".join(parts)]
+    total = format_usd(statement["total_microusd"], 3)
+    compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_ratio"]
+    if compared is not None and saved is not None:
+        lines.append(
+            f"        total {total}   on-demand, same work, no interruption: "
+            f"{format_usd(compared)}  →  {float(saved):.0%} saved, net".replace("%", " %")
+        )
+    else:
+        lines.append(f"        total {total}")
+    return lines
+
+
+def _pool(key: str) -> str:
+    _provider, _region, zone, _type, market = key.split("/")
+    cloud = "gcp" if zone.count("-") == 2 and zone[-2] == "-" else "aws"
+    return f"{cloud} {zone}  {'spot' if market == 'spot' else 'on-dem.'}"
+
+
+def _zone(key: str) -> str:
+    return key.split("/")[2]

@@ -1,0 +1,62 @@
+"""How a command ends when it could not do what was asked: the exit codes and the sentence.
+
+Not here: where the sentence is printed (`invocation`) or how an answer of the api becomes one
+(`api_client`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from app.domain.errors import DomainError, SpecError
+
+JOB_FAILED: Final = 1
+BAD_INPUT: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+"""What shells report for a program that Ctrl-C ended."""
+
+
+class CommandFailed(Exception):
+    """Ends the command. `message` says what, where and what to do; `problems` one line per field.
+
+    `status` is the HTTP status that caused it, None when no answer did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        exit_code: int = BAD_INPUT,
+        *,
+        problems: Sequence[dict[str, str]] = (),
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+        self.problems = tuple(problems)
+        self.status = status
+
+    @classmethod
+    def from_domain(cls, error: DomainError, what: str) -> Self:
+        """The failure for a value that the domain refused; `what` names where it stands."""
+        if isinstance(error, SpecError):
+            return cls(
+                f"{what} cannot be submitted:",
+                problems=[problem.to_json() for problem in error.problems],
+            )
+        return cls(f"{what}: {error.message}")
+
+    def lines(self) -> list[str]:
+        """What is printed, first the sentence, then one line per problem."""
+        return [self.message, *(f"  {problem['message']}" for problem in self.problems)]
+
+    def to_json(self) -> dict[str, object]:
+        """{"error", "exit_code", "status", "problems"}; what does not apply is left out."""
+        told: dict[str, object] = {"error": self.message, "exit_code": self.exit_code}
+        if self.status is not None:
+            told["status"] = self.status
+        if self.problems:
+            told["problems"] = list(self.problems)
+        return told

@@ -1,0 +1,128 @@
+"""`lowtide instances`: rented machines, and rehearsing an interruption on the local cloud.
+
+Not here: what can be rented (`offers`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli import job_view, wording
+from app.cli.command_groups import DefaultCommandGroup
+from app.cli.failures import CommandFailed
+from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import one_ending_in
+from app.cli.terminal import Column, style_of_state
+
+instances = typer.Typer(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
+
+_NOTICE_SECONDS_OF_CLOUD: Final = {"ec2": 120.0, "gce": 30.0}
+"""EC2 warns two minutes ahead, GCE thirty seconds (their documentation of spot machines)."""
+_LISTED_MAX: Final = 1_000
+
+
+@instances.command("list")
+@api_command(
+    "lowtide instances",
+    "lowtide instances --job bert-ft --all",
+)
+def list_instances(
+    invocation: Invocation,
+    job: Annotated[str | None, typer.Option(help="Only this job's, by name or id.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those that have ended too.")] = False,
+) -> None:
+    """List rented machines (`lowtide instances` alone)."""
+    found = _instances(invocation, job, live=not everything)
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    elif terminal.quiet:
+        for row in found:
+            terminal.result(row["id"])
+    elif found:
+        terminal.table(_columns(datetime.now(UTC)), found)
+    else:
+        terminal.line(
+            "No machine was ever rented here." if everything else "No machine is rented now."
+        )
+
+
+@instances.command("interrupt")
+@api_command(
+    "lowtide instances interrupt 9f3c21aa",
+    "lowtide instances interrupt 9f3c21aa --notice 6",
+    "lowtide instances interrupt 9f3c21aa --no-notice",
+)
+def interrupt(
+    invocation: Invocation,
+    instance: Annotated[
+        str, typer.Argument(metavar="ID", help="The machine's id, or the end of it.")
+    ],
+    notice: Annotated[
+        float | None,
+        typer.Option(min=0, max=3600, help="Seconds of warning; default: as the imitated cloud."),
+    ] = None,
+    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill without warning.")] = False,
+) -> None:
+    """Let the local cloud take a machine.
+
+    As a real cloud would: the notice first, then the kill. Refused for any other cloud.
+    """
+    if notice is not None and no_notice:
+        raise CommandFailed("give --notice or --no-notice, not both")
+    row = _one(invocation, instance)
+    seconds = None if no_notice else notice
+    if seconds is None and not no_notice:
+        seconds = _NOTICE_SECONDS_OF_CLOUD.get(row["cloud"] or "", 120.0)
+    answer = invocation.api.post(f"/instances/{row['id']}/interrupt", {"notice_seconds": seconds})
+    if invocation.terminal.as_json:
+        invocation.terminal.json(answer)
+        return
+    how = "killed now, without a notice" if seconds is None else f"noticed, killed in {seconds:g} s"
+    if invocation.terminal.quiet:
+        invocation.terminal.result(row["id"])
+    else:
+        invocation.terminal.line(f"{wording.short_id(row['id'])} of {row['job_name']}: {how}")
+
+
+def _one(invocation: Invocation, wanted: str) -> dict[str, Any]:
+    """The live machine of that id, or with that end of an id."""
+    if len(wanted) < 4:
+        raise CommandFailed(f"{wanted!r} is too short for an id; see `lowtide instances`")
+    found = {row["id"]: row for row in _instances(invocation, None, live=True)}
+    instance_id = one_ending_in(list(found), wanted.lower())
+    if instance_id is None:
+        raise CommandFailed(
+            f"no rented machine has the id {wanted!r}; `lowtide instances` lists them", status=404
+        )
+    return dict(found[instance_id])
+
+
+def _instances(invocation: Invocation, job: str | None, *, live: bool) -> list[dict[str, Any]]:
+    query: dict[str, Any] = {"job": job, "live": live, "limit": _LISTED_MAX}
+    items: list[dict[str, Any]] = invocation.api.get("/instances", query)["items"]
+    return items
+
+
+def _columns(now: datetime) -> tuple[Column, ...]:
+    return (
+        Column("ID", lambda row: wording.short_id(row["id"])),
+        Column("JOB", lambda row: row["job_name"]),
+        Column("POOL", lambda row: wording.pool(row["pool"])),
+        Column("STATE", lambda row: row["state"], style=lambda row: style_of_state(row["state"])),
+        Column("PHASE", lambda row: row["phase"] or wording.NOTHING),
+        Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
+        Column("SINCE", lambda row: wording.ago(row["requested_at"], now)),
+        Column("NOTE", _note),
+    )
+
+
+def _note(row: dict[str, Any]) -> str:
+    if row["ended_at"] is not None:
+        return f"ended {wording.clock_time(row['ended_at'])} UTC by {row['ended_by'] or 'unknown'}"
+    if row["notice_deadline_at"] is not None:
+        return f"notice: taken at {wording.clock_time(row['notice_deadline_at'])} UTC"
+    return job_view.machine_note({"notice": None, **row})

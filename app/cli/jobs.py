@@ -1,0 +1,172 @@
+"""`lowtide jobs` (also `ps`), `show`, `cancel`, `pause` and `resume`.
+
+Not here: following a job (`follow`) and its history (`history`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import job_view, wording
+from app.cli.failures import CommandFailed
+from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import JobName, job_path
+from app.cli.terminal import Column, Terminal, style_of_state
+
+
+@api_command(
+    "lowtide jobs",
+    "lowtide jobs -s live",
+    "lowtide jobs -l team=nlp --since 7d",
+)
+def jobs(
+    invocation: Invocation,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", "-s", help="States with commas; also live and ended."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A part of the name.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", help="key=value; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Submitted since: 36h, or 2026-03-01T00:00Z.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
+) -> None:
+    """List jobs, newest first."""
+    query = {
+        "state": state,
+        "name": name,
+        "label": label or None,
+        "since": None if since is None else wording.since(since, datetime.now(UTC)).isoformat(),
+    }
+    found = invocation.api.pages("/jobs", query, limit=limit)
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    elif terminal.quiet:
+        for job in found:
+            terminal.result(job["name"])
+    elif not found:
+        filtered = any(value is not None for value in query.values())
+        terminal.line(
+            "No job matches; leave a filter out."
+            if filtered
+            else "No jobs yet. Submit one: lowtide submit job.yaml"
+        )
+    else:
+        terminal.table(_columns(datetime.now(UTC)), found)
+        if len(found) == limit:
+            terminal.note(f"The newest {limit:,}; ask for more with --limit.")
+
+
+@api_command("lowtide show flowers-r50")
+def show(invocation: Invocation, job: JobName) -> None:
+    """Show one job: state and why, progress, machines, money."""
+    found = invocation.api.get(job_path(invocation.api, job))
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+        return
+    if terminal.quiet:
+        terminal.result(found["state"])
+        return
+    terminal.line(terminal.paint(found["name"], "bold"))
+    terminal.fields(job_view.summary(found, datetime.now(UTC), terminal))
+    if found["machines"]:
+        terminal.line()
+        terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
+
+
+@api_command("lowtide cancel bert-ft", "lowtide cancel one two --now")
+def cancel(
+    invocation: Invocation,
+    job: Annotated[list[str], typer.Argument(metavar="JOB...", help="Names or ids of jobs.")],
+    now: Annotated[bool, typer.Option("--now", help="Kill at once, without saving.")] = False,
+) -> None:
+    """Cancel jobs for good; what runs saves first."""
+    failures: list[CommandFailed] = []
+    answers = []
+    for one in job:
+        try:
+            answers.append(_command(invocation, one, "cancel", {"now": now}))
+        except CommandFailed as failure:
+            failures.append(failure)
+            if len(job) > 1:
+                invocation.terminal.complain([f"{one}: {failure.message}"])
+    if invocation.terminal.as_json:
+        invocation.terminal.json(answers)
+    if failures:
+        if len(job) == 1:
+            raise failures[0]
+        raise typer.Exit(max(failure.exit_code for failure in failures))
+
+
+@api_command("lowtide pause bert-ft")
+def pause(invocation: Invocation, job: JobName) -> None:
+    """Save, give the machines back, wait for `resume`."""
+    answer = _command(invocation, job, "pause", None)
+    if invocation.terminal.as_json:
+        invocation.terminal.json(answer)
+
+
+@api_command("lowtide resume bert-ft", "lowtide resume bert-ft --budget +50")
+def resume(
+    invocation: Invocation,
+    job: JobName,
+    budget: Annotated[
+        str | None, typer.Option(metavar="+USD", help="Raise the budget by this much, as +50.")
+    ] = None,
+) -> None:
+    """Put a paused job back into the queue."""
+    body = {} if budget is None else {"add_budget_usd": budget}
+    answer = _command(invocation, job, "resume", body)
+    if invocation.terminal.as_json:
+        invocation.terminal.json(answer)
+
+
+def _command(invocation: Invocation, job: str, verb: str, body: Any) -> dict[str, Any]:
+    path = job_path(invocation.api, job)
+    answer: dict[str, Any] = invocation.api.post(f"{path}/{verb}", body)
+    _say(invocation.terminal, answer)
+    return answer
+
+
+def _say(terminal: Terminal, job: dict[str, Any]) -> None:
+    if terminal.quiet:
+        terminal.result(job["name"])
+    else:
+        why = f" ({job['why']})" if job["why"] else ""
+        terminal.line(f"{job['name']}: {terminal.state(job['state'])}{why}")
+
+
+def _columns(now: datetime) -> list[Column]:
+    return [
+        Column("ID", lambda job: wording.short_id(job["id"])),
+        Column("NAME", lambda job: job["name"]),
+        Column("STATE", lambda job: job["state"], style=lambda job: style_of_state(job["state"])),
+        Column("PROGRESS", _progress),
+        Column("DEADLINE", lambda job: wording.ahead(job["deadline_at"], now)),
+        Column("WHERE", _where),
+        Column("$/H", lambda job: wording.hourly(job["microusd_per_hour"]), True),
+        Column("COST", lambda job: wording.money(job["spent_microusd"]), True),
+        Column("SUBMITTED", lambda job: wording.ago(job["submitted_at"], now)),
+    ]
+
+
+def _progress(job: dict[str, Any]) -> str:
+    if job["percent"] is not None:
+        return f"{wording.bar(job['percent'] / 100, 8)} {job['percent']:.0f} %"
+    return f"step {job['step']:,}" if job["step"] else wording.NOTHING
+
+
+def _where(job: dict[str, Any]) -> str:
+    if not job["pools"]:
+        return wording.NOTHING
+    first, *others = sorted({wording.place(key) for key in job["pools"]})
+    more = f" +{len(others)}" if others else ""
+    return f"{job['machines']} × {first}{more}"

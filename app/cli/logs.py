@@ -1,0 +1,185 @@
+"""`lowtide logs`: what the job's machines wrote, stream by stream, once or as it comes.
+
+A stream is one machine's part of one attempt. Not here: what happened to the job (`history`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli import job_view, wording
+from app.cli.api_client import ApiClient
+from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import JobName, job_path
+from app.cli.terminal import Terminal
+
+_STREAM: Final = re.compile(r"attempt-(\d{1,9})/node-(\d{1,9})\.log")
+_POLL_SECONDS: Final = 1.0
+_PIECE_BYTES: Final = 1 << 20
+_TAIL_BYTES: Final = 256 << 10
+_LINE_MAX: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which streams: None means all ranks, the newest attempt, any time."""
+
+    rank: int | None
+    attempt: int | None
+    since: datetime | None
+
+
+@dataclass(slots=True)
+class Reader:
+    """How far one stream is read, and the beginning of its next line."""
+
+    attempt: int
+    rank: int
+    stream: str
+    offset: int = 0
+    rest: str = ""
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+
+    def lines(self, content: bytes, *, last: bool = False) -> list[str]:
+        """The whole lines that are complete now; with `last` the unfinished one too."""
+        text = self.rest + self.decoder.decode(content, last)
+        *whole, self.rest = text.split("\n")
+        if self.rest and (last or len(self.rest) > _LINE_MAX):
+            whole.append(self.rest)
+            self.rest = ""
+        return whole
+
+
+@api_command(
+    "lowtide logs bert-ft",
+    "lowtide logs bert-ft -f --rank 0",
+    "lowtide logs bert-ft -n 50",
+)
+def logs(
+    invocation: Invocation,
+    job: JobName,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+    ] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only this machine of the gang.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="This attempt; default: the newest.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only streams written to since: 10m, or a time.")
+    ] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=1, help="Begin with the last so many lines.")
+    ] = None,
+) -> None:
+    """Print what a job's machines wrote."""
+    api, terminal = invocation.api, invocation.terminal
+    path = job_path(api, job)
+    at = None if since is None else wording.since(since, datetime.now(UTC))
+    wanted = Wanted(rank, attempt, at)
+    several = _is_gang(api.get(path)) and rank is None
+    readers: dict[str, Reader] = {}
+    for state in _looks(api, path, follow):
+        _open_new(api, path, wanted, readers, tail)
+        for reader in sorted(readers.values(), key=lambda one: (one.attempt, one.rank)):
+            for content in _contents(api, path, reader):
+                _print(terminal, reader, reader.lines(content), several)
+        if state == "" and not readers:
+            found = api.get(path)
+            why = f": {found['why']}" if found["why"] else ""
+            terminal.note(f"Nothing was written yet; the job is {found['state']}{why}")
+    for reader in readers.values():
+        _print(terminal, reader, reader.lines(b"", last=True), several)
+
+
+def _looks(api: ApiClient, path: str, follow: bool) -> Iterator[str]:
+    """One look, or one each second until the job is at rest, and then a last one."""
+    if not follow:
+        yield ""
+        return
+    at_rest = False
+    first = True
+    while not at_rest:
+        state = api.get(path)["state"]
+        at_rest = state in job_view.AT_REST
+        yield "" if first else state
+        first = False
+        if not at_rest:
+            time.sleep(_POLL_SECONDS)
+
+
+def _open_new(
+    api: ApiClient, path: str, wanted: Wanted, readers: dict[str, Reader], tail: int | None
+) -> None:
+    """Begin with streams that appeared since the last look, at their end under `tail`."""
+    for row in _chosen(api.get(f"{path}/logs")["items"], wanted):
+        match = _STREAM.fullmatch(row["stream"])
+        if match is None or row["stream"] in readers:
+            continue
+        reader = Reader(int(match[1]), int(match[2]), row["stream"])
+        readers[row["stream"]] = reader
+        if tail is not None:
+            reader.offset = _offset_of_tail(api, path, row, tail)
+
+
+def _chosen(rows: list[dict[str, Any]], wanted: Wanted) -> list[dict[str, Any]]:
+    known = [(row, match) for row in rows if (match := _STREAM.fullmatch(row["stream"]))]
+    newest = max((int(match[1]) for _, match in known), default=0)
+    attempt = wanted.attempt or newest
+    chosen = []
+    for row, match in known:
+        updated_at = wording.instant(row["updated_at"])
+        recent = wanted.since is None or updated_at is None or updated_at >= wanted.since
+        if int(match[1]) == attempt and wanted.rank in (None, int(match[2])) and recent:
+            chosen.append(row)
+    return chosen
+
+
+def _offset_of_tail(api: ApiClient, path: str, row: dict[str, Any], lines: int) -> int:
+    """Where the last `lines` lines begin, looking back at most 256 KiB."""
+    start = max(0, int(row["size_bytes"]) - _TAIL_BYTES)
+    content = _read(api, path, row["stream"], start, _TAIL_BYTES)
+    kept = content.removesuffix(b"\n").rsplit(b"\n", lines)
+    if len(kept) <= lines:
+        return start
+    return start + len(kept[0]) + 1
+
+
+def _contents(api: ApiClient, path: str, reader: Reader) -> Iterator[bytes]:
+    """What the stream holds beyond the reader's place, in pieces."""
+    while True:
+        content = _read(api, path, reader.stream, reader.offset, _PIECE_BYTES)
+        if not content:
+            return
+        reader.offset += len(content)
+        yield content
+
+
+def _read(api: ApiClient, path: str, stream: str, offset: int, limit: int) -> bytes:
+    query: dict[str, Any] = {"stream": stream, "offset": offset, "limit": limit}
+    return api.get_raw(f"{path}/logs", query).content
+
+
+def _print(terminal: Terminal, reader: Reader, lines: list[str], several: bool) -> None:
+    for line in lines:
+        if terminal.as_json:
+            terminal.json_line({"attempt": reader.attempt, "rank": reader.rank, "line": line})
+        elif several:
+            mark = terminal.paint(f"node {reader.rank} |", "cyan" if reader.rank % 2 else "blue")
+            terminal.raw(f"{mark} {line}\n")
+        else:
+            terminal.raw(f"{line}\n")
+
+
+def _is_gang(job: dict[str, Any]) -> bool:
+    return bool(job["node_count"] > 1)

@@ -1,0 +1,82 @@
+"""`lowtide offers`: what can be rented now, and at which price.
+
+Not here: which of them a job would take (`submission_plan`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import wording
+from app.cli.invocation import Invocation, api_command
+from app.cli.terminal import Column
+
+
+@api_command(
+    "lowtide offers",
+    "lowtide offers --gpu V100 --spot",
+)
+def offers(
+    invocation: Invocation,
+    gpu: Annotated[str | None, typer.Option(help="Only this GPU, as A100.")] = None,
+    spot: Annotated[
+        bool | None, typer.Option("--spot/--on-demand", help="Only one market.")
+    ] = None,
+) -> None:
+    """List pools with their price now, cheapest first."""
+    market = None if spot is None else "spot" if spot else "on_demand"
+    found = [
+        row
+        for row in invocation.api.get("/offers", {"gpu": gpu})["items"]
+        if market in (None, row["market"])
+    ]
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    elif terminal.quiet:
+        for row in found:
+            terminal.result(row["pool"])
+    elif found:
+        terminal.table(_columns(datetime.now(UTC)), found)
+    elif gpu is not None or market is not None:
+        terminal.line("No pool matches; `lowtide offers` lists them all.")
+    else:
+        terminal.line("No prices yet: the worker reads them within a few seconds of its start.")
+
+
+def _columns(now: datetime) -> tuple[Column, ...]:
+    return (
+        Column("POOL", lambda row: wording.pool(row["pool"])),
+        Column("GPU", _gpu),
+        Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
+        Column("VS ON-DEMAND", _against, True),
+        Column("FREE", _free, True),
+        Column("QUOTED", lambda row: wording.ago(row["quoted_at"], now)),
+        Column("NOTE", lambda row: _note(row, now)),
+    )
+
+
+def _gpu(row: dict[str, Any]) -> str:
+    hardware = row["hardware"]
+    return f"{hardware['gpu_count']} x {hardware['gpu_name']} {hardware['gpu_memory_gb']} GB"
+
+
+def _against(row: dict[str, Any]) -> str:
+    return wording.against_on_demand(
+        row["price_microusd_per_hour"], row["on_demand_microusd_per_hour"]
+    )
+
+
+def _free(row: dict[str, Any]) -> str:
+    return wording.NOTHING if row["available"] is None else str(row["available"])
+
+
+def _note(row: dict[str, Any], now: datetime) -> str:
+    cool_until_at = wording.instant(row["cool_until_at"])
+    if cool_until_at is None or cool_until_at <= now:
+        return ""
+    reason = f": {row['cool_reason']}" if row["cool_reason"] else ""
+    return f"left alone until {cool_until_at:%H:%M:%S} UTC{reason}"

@@ -1,0 +1,157 @@
+"""`lowtide down` and `lowtide status`: what runs from a state folder, seen from another terminal.
+
+Not here: starting it (`up`), or the state of jobs and machines, which the api tells.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from app.cli.failures import UNREACHABLE, CommandFailed
+from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.terminal import Column, Terminal
+
+if TYPE_CHECKING:
+    from app.adapters.embedded.run_record import RunningProcess
+
+ADDRESS_FILE: Final = "server_url"
+_STOP_SECONDS: Final = 45.0
+_CLOUD_STOP_SECONDS: Final = 20.0
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands."""
+    program.command("down")(down)
+    program.command("status")(status)
+
+
+def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Stop everything that runs from the state folder, machines of the local cloud included.
+
+    Data, keys and jobs are kept: `lowtide up` goes on with them. Safe to repeat, and to run after a
+    crash or a kill of `lowtide up`.
+    """
+    from app.adapters.embedded import run_record
+    from app.adapters.embedded.errors import EmbeddedServerError, StateFolderBusyError
+
+    terminal = Terminal(as_json=as_json, quiet=quiet)
+    with ending_well(terminal):
+        folder = settings_with(state_dir=state_dir).state_dir
+        _require_folder(folder)
+        try:
+            stopped = run_record.stop_running(folder, _STOP_SECONDS)
+            machines = stop_local_cloud(folder)
+        except (StateFolderBusyError, EmbeddedServerError, TimeoutError) as error:
+            raise CommandFailed(str(error), UNREACHABLE) from error
+        forget_address(folder)
+        if machines:
+            message = f"{machines} machines of the local cloud could not be stopped; try again"
+            raise CommandFailed(message, UNREACHABLE)
+        if as_json:
+            terminal.json({"state_dir": str(folder), "stopped": stopped})
+        terminal.line(f"Stopped {', '.join(stopped)}." if stopped else _nothing_runs(folder))
+
+
+def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Show the programs that run from the state folder, and the address.
+
+    Ends with 0 when all of them are alive, with 3 when nothing runs or one of them is dead.
+    """
+    from app.adapters.embedded import run_record
+
+    terminal = Terminal(as_json=as_json, quiet=quiet)
+    with ending_well(terminal):
+        folder = settings_with(state_dir=state_dir).state_dir
+        _require_folder(folder)
+        programs = run_record.describe_running(folder)
+        address = read_address(folder) if programs else None
+        if as_json:
+            found = [_document(one) for one in programs]
+            terminal.json({"state_dir": str(folder), "address": address, "programs": found})
+        elif not programs:
+            terminal.line(_nothing_runs(folder))
+        else:
+            terminal.table(_COLUMNS, programs)
+            terminal.line(f"\n{address or 'Not ready yet.'}")
+        if not programs or not all(one.alive for one in programs):
+            raise typer.Exit(UNREACHABLE)
+
+
+def remember_address(state_dir: Path, address: str) -> None:
+    """Tell other terminals where the api answers."""
+    from app.adapters.embedded.state_folder import write_atomically
+
+    write_atomically(state_dir / ADDRESS_FILE, f"{address}\n", 0o644)
+
+
+def read_address(state_dir: Path) -> str | None:
+    """Where the api of `lowtide up` answers; None while it does not."""
+    try:
+        return (state_dir / ADDRESS_FILE).read_text("utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def forget_address(state_dir: Path) -> None:
+    """The api answers no more."""
+    (state_dir / ADDRESS_FILE).unlink(missing_ok=True)
+
+
+def stop_local_cloud(state_dir: Path) -> int:
+    """End the machines of the local cloud; returns how many are left.
+
+    Whoever may call the cloud is stopped before. Raises TimeoutError when its daemon stays.
+    """
+    from app.bootstrap import local_cloud_folder
+
+    folder = local_cloud_folder(state_dir)
+    if not folder.is_dir():
+        return 0
+    from app.adapters.providers.local.cloud_stop import stop_cloud
+
+    return stop_cloud(folder, _CLOUD_STOP_SECONDS)
+
+
+def uptime_text(seconds: float | None) -> str:
+    """`4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; a dash for what does not run."""
+    if seconds is None:
+        return "-"
+    whole = int(seconds)
+    for size, name, smaller, smaller_name in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // smaller} {smaller_name}"
+    return f"{whole} s"
+
+
+def _require_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise CommandFailed(f"the state folder {folder} is not a folder; choose another")
+
+
+def _document(program: RunningProcess) -> dict[str, object]:
+    uptime = program.uptime_seconds
+    return {
+        "program": program.name,
+        "pid": program.pid,
+        "alive": program.alive,
+        "uptime_seconds": None if uptime is None else round(uptime),
+    }
+
+
+def _nothing_runs(folder: Path) -> str:
+    return f"Nothing runs from {folder}. Start it with `lowtide up`."
+
+
+_COLUMNS: Final = (
+    Column("PROGRAM", lambda one: one.name),
+    Column("PID", lambda one: str(one.pid), right=True),
+    Column("ALIVE", lambda one: "yes" if one.alive else "no"),
+    Column("UPTIME", lambda one: uptime_text(one.uptime_seconds)),
+)

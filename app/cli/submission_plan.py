@@ -1,0 +1,195 @@
+"""What a job would get if it were submitted now: the pools considered, the price, the estimate.
+
+The verdicts are those of the placement's own rules, over the api's offers. Not here: the
+submission (`submit`); what the queue decides later may differ, since prices move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from app.cli import wording
+from app.cli.terminal import Column, Terminal
+
+if TYPE_CHECKING:
+    from app.domain.job_spec import JobSpec
+    from app.domain.offer import Offer
+    from app.domain.placement import Considered
+
+_ROWS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The spec's machines, what was considered for them, and what the estimate comes to.
+
+    `chosen` is the cheapest pool that fits, None when none does. `on_demand` is the cheapest
+    on-demand pool that fits, for comparison. Costs are for all machines together.
+    """
+
+    spec: JobSpec
+    considered: tuple[Considered, ...]
+    chosen: Offer | None
+    on_demand: Offer | None
+    estimate_microusd: int | None
+
+    @property
+    def microusd_per_hour(self) -> int | None:
+        """What all machines cost in an hour, None when no pool fits."""
+        if self.chosen is None:
+            return None
+        return self.chosen.price_microusd_per_hour * self.spec.node_count
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for scripts; money in micro-dollars."""
+        return {
+            "machines": self.spec.node_count,
+            "market": self.spec.effective_market(),
+            "pool": None if self.chosen is None else self.chosen.pool.key,
+            "microusd_per_hour": self.microusd_per_hour,
+            "estimate_microusd": self.estimate_microusd,
+            "considered": [
+                {
+                    "pool": item.offer.pool.key,
+                    "microusd_per_hour": item.offer.price_microusd_per_hour,
+                    "on_demand_microusd_per_hour": item.offer.on_demand_microusd_per_hour,
+                    "fits": item.fits,
+                    "why": item.why,
+                }
+                for item in self.considered
+            ],
+        }
+
+
+def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) -> Plan:
+    """The plan over the api's offers (items of GET /offers)."""
+    from app.domain.offer import Market
+    from app.domain.placement import consider, need_of
+
+    quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
+    wanted = Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
+    considered = consider(quoted, need_of(spec, wanted, spec.node_count), now)
+    compared = consider(quoted, need_of(spec, Market.ON_DEMAND, spec.node_count), now)
+    chosen = _first_fit(considered)
+    return Plan(spec, considered, chosen, _first_fit(compared), _estimated_cost(spec, chosen))
+
+
+def read_offer(row: dict[str, Any]) -> Offer:
+    """The offer in one item of GET /offers."""
+    from app.domain.offer import Hardware, Offer, Pool
+
+    quoted_at = wording.instant(row["quoted_at"])
+    assert quoted_at is not None
+    return Offer(
+        pool=Pool.parse(row["pool"]),
+        hardware=Hardware(**row["hardware"]),
+        price_microusd_per_hour=row["price_microusd_per_hour"],
+        on_demand_microusd_per_hour=row["on_demand_microusd_per_hour"],
+        cloud=row["cloud"],
+        quoted_at=quoted_at,
+        price_source=row["price_source"],
+        available=row["available"],
+        billing_speed=row["billing_speed"],
+    )
+
+
+def print_plan(terminal: Terminal, plan: Plan) -> None:
+    """The plan for people."""
+    from app.domain.placement import Considered
+
+    terminal.line(f"{terminal.paint('plan', 'bold')}    {_what(plan.spec)}")
+    market = "on_demand" if plan.spec.effective_market() == "on_demand" else "spot"
+    of_market = [item for item in plan.considered if item.offer.pool.market == market]
+    rows = of_market[:_ROWS_MAX]
+    if market == "spot" and plan.on_demand is not None:
+        rows.append(Considered(plan.on_demand, False, _why_not_on_demand(plan)))
+    terminal.table(
+        [
+            Column("POOL", lambda row: wording.pool(row.offer.pool.key)),
+            Column("GPU", lambda row: gpu_text(row.offer.hardware)),
+            Column("$/H", lambda row: wording.hourly(row.offer.price_microusd_per_hour), True),
+            Column("VS ON-DEMAND", _against, True),
+            Column("DECISION", lambda row: _decision(row, plan)),
+        ],
+        rows,
+    )
+    if len(of_market) > _ROWS_MAX:
+        rest = len(of_market) - _ROWS_MAX
+        terminal.line(f"and {wording.plural(rest, 'more pool')}: lowtide offers")
+    for sentence in plan_sentences(plan):
+        terminal.line(sentence)
+
+
+def plan_sentences(plan: Plan) -> list[str]:
+    """The price and the estimate, and what stands against a start now."""
+    if plan.microusd_per_hour is None:
+        return [
+            "No pool fits at this moment: the job will wait in the queue, and start when one does."
+        ]
+    machines = wording.plural(plan.spec.node_count, "machine")
+    told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour."]
+    estimate, budget = plan.estimate_microusd, plan.spec.budget_microusd
+    if estimate is None:
+        told.append("How long it takes will be known once it trains.")
+    else:
+        told.append(f"The estimate of the spec comes to {wording.money(estimate)}.")
+        if budget is not None and estimate > budget:
+            told.append(
+                f"That is more than the budget of {wording.money(budget)}: "
+                "the job would be paused when the budget is spent."
+            )
+    return [" ".join(told)]
+
+
+def gpu_text(hardware: Any) -> str:
+    """ "8 x A100 80 GB"."""
+    return f"{hardware.gpu_count} x {hardware.gpu_name} {hardware.gpu_memory_gb} GB"
+
+
+def _what(spec: JobSpec) -> str:
+    kind = "a command" if spec.trainer is None else f"{spec.trainer.model} on {spec.trainer.data}"
+    parts = [spec.name or "", kind, wording.plural(spec.node_count, "machine")]
+    if spec.deadline is not None:
+        parts.append(f"deadline {spec.to_json()['deadline']}")
+    if spec.budget_microusd is not None:
+        parts.append(f"budget {wording.money(spec.budget_microusd)}")
+    return " · ".join(part for part in parts if part)
+
+
+def _against(row: Considered) -> str:
+    offer = row.offer
+    return wording.against_on_demand(
+        offer.price_microusd_per_hour, offer.on_demand_microusd_per_hour
+    )
+
+
+def _decision(row: Considered, plan: Plan) -> str:
+    if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
+        return f"✓ cheapest, {row.why}"
+    return f"  dearer, {row.why}" if row.fits else f"  {row.why}"
+
+
+def _why_not_on_demand(plan: Plan) -> str:
+    if plan.spec.effective_market() == "auto":
+        return "in reserve, for when the deadline comes near"
+    return "not asked for"
+
+
+def _first_fit(considered: Sequence[Considered]) -> Offer | None:
+    return next((item.offer for item in considered if item.fits), None)
+
+
+def _estimated_cost(spec: JobSpec, chosen: Offer | None) -> int | None:
+    """The estimate's machine hours at the chosen price; None where it is of another GPU."""
+    estimate = spec.estimate
+    if estimate is None or chosen is None:
+        return None
+    hardware = chosen.hardware
+    if estimate.gpu is not None:
+        same = estimate.gpu.name in (None, hardware.gpu_name.upper())
+        if not same or estimate.gpu.count != hardware.gpu_count:
+            return None
+    return round(estimate.hours * estimate.nodes * chosen.price_microusd_per_hour)

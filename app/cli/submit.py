@@ -1,0 +1,203 @@
+"""`lowtide submit`: check, plan, ask, pack, upload, submit, follow.
+
+Not here: what the options change in the spec (`spec_edits`), the plan (`submission_plan`), the
+packing (`workdir_archive`), the following (`follow`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from app.cli import follow as following
+from app.cli import wording
+from app.cli.failures import INTERRUPTED, CommandFailed
+from app.cli.invocation import Invocation, api_command
+from app.cli.spec_edits import SpecDraft, SpecEdits, read_draft
+from app.cli.submission_plan import Plan, make_plan, print_plan
+from app.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from app.cli.workdir_archive import Archive
+    from app.domain.job_spec import JobSpec
+
+ARCHIVE_BYTES_MAX: Final = 100 << 20
+"""What the api accepts for one packed folder."""
+
+
+@api_command(
+    "lowtide submit job.yaml",
+    "lowtide submit job.yaml -y -d -n run-7 --set trainer.epochs=30",
+    "cat job.yaml | lowtide submit - --gpu A100:8 --deadline 36h --budget 200",
+)
+def submit(
+    invocation: Invocation,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A job spec, or - for stdin.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the job.")] = False,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check, pack and plan; submit nothing.")
+    ] = False,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="Set a field: trainer.epochs=30; repeatable."),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Set a variable; repeatable.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="A100:80GB:8; any of several, by comma.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="How many machines.")] = None,
+    infra: Annotated[str | None, typer.Option(help="Places: aws,gcp/us-central1.")] = None,
+    spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="The market.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
+    budget: Annotated[str | None, typer.Option(help="At most so many dollars.")] = None,
+) -> None:
+    """Submit a job: plan, ask, then follow it.
+
+    Exit code 0 when the job succeeded (with -d: when it was accepted), 1 when it did not.
+    """
+    edits = SpecEdits(
+        name=name,
+        settings=setting or (),
+        env=env or (),
+        gpu=gpu,
+        nodes=nodes,
+        infra=infra,
+        market=None if spot is None else "spot" if spot else "on_demand",
+        deadline=deadline,
+        budget=budget,
+        project=invocation.project,
+    )
+    draft = read_draft(file, edits)
+    now = datetime.now(UTC)
+    _check_deadline(draft, now)
+    terminal = invocation.terminal
+    with ExitStack() as closing:
+        archive = _pack(draft, closing)
+        spec = draft.spec(None if archive is None else archive.digest)
+        plan = make_plan(spec, invocation.api.get("/offers")["items"], now)
+        _show(terminal, plan, archive, dry_run)
+        if dry_run:
+            return
+        if not (yes or _agreed(terminal, reads_stdin=file == "-")):
+            terminal.note("Nothing was submitted.")
+            raise typer.Exit(INTERRUPTED)
+        if archive is not None:
+            upload(invocation, archive)
+        accepted = _post(invocation, spec)
+    if detach:
+        _say_accepted(terminal, accepted)
+        return
+    _follow(invocation, accepted)
+
+
+def _check_deadline(draft: SpecDraft, now: datetime) -> None:
+    from app.domain.errors import SpecError
+
+    try:
+        draft.spec().require_deadline_ahead(now)
+    except SpecError as error:
+        raise CommandFailed.from_domain(error, draft.what) from error
+
+
+def _pack(draft: SpecDraft, closing: ExitStack) -> Archive | None:
+    if draft.folder is None:
+        return None
+    from app.cli.workdir_archive import packed
+
+    return closing.enter_context(packed(Path(draft.folder), ARCHIVE_BYTES_MAX))
+
+
+def upload(invocation: Invocation, archive: Archive) -> None:
+    """Send the packed folder, unless the api has it already."""
+    terminal = invocation.terminal
+    path = f"/workdirs/{archive.digest}"
+    if invocation.api.exists(path):
+        terminal.line("workdir unchanged: uploaded before")
+        return
+    invocation.api.upload(path, _with_bar(terminal, archive), archive.size_bytes)
+
+
+def _with_bar(terminal: Terminal, archive: Archive) -> Iterator[bytes]:
+    if not terminal.interactive:
+        yield from archive.pieces()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    bar = Progress(
+        TextColumn("uploading workdir"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=Console(no_color=not terminal.colour),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("upload", total=archive.size_bytes)
+        for piece in archive.pieces():
+            yield piece
+            bar.advance(task, len(piece))
+
+
+def _show(terminal: Terminal, plan: Plan, archive: Archive | None, dry_run: bool) -> None:
+    if terminal.as_json:
+        if dry_run:
+            folder = None if archive is None else archive.digest
+            terminal.json({"spec": plan.spec.to_json(), "workdir": folder, "plan": plan.to_json()})
+        return
+    print_plan(terminal, plan)
+    if archive is not None:
+        files = wording.plural(archive.files, "file")
+        packed_size = wording.size(archive.size_bytes)
+        terminal.line(f"workdir {files}, {packed_size} packed, {archive.digest[:19]}…")
+    if dry_run:
+        terminal.line("Dry run: nothing was submitted.")
+
+
+def _agreed(terminal: Terminal, *, reads_stdin: bool) -> bool:
+    """Ask where someone can answer; elsewhere the command itself is the answer."""
+    if reads_stdin or not (terminal.interactive and sys.stdin.isatty()):
+        return True
+    return typer.confirm("Submit?", default=True)
+
+
+def _post(invocation: Invocation, spec: JobSpec) -> dict[str, Any]:
+    # One key for all tries: a lost answer cannot make a second job.
+    key = f"lowtide-submit-{secrets.token_hex(16)}"
+    accepted: dict[str, Any] = invocation.api.post("/jobs", spec.to_json(), idempotency_key=key)
+    return accepted
+
+
+def _say_accepted(terminal: Terminal, accepted: dict[str, Any]) -> None:
+    if terminal.as_json:
+        terminal.json(accepted)
+    elif terminal.quiet:
+        terminal.result(accepted["name"])
+    else:
+        name = accepted["name"]
+        terminal.line(
+            f"{terminal.paint(name, 'bold')} is submitted. Follow it: lowtide watch {name}"
+        )
+
+
+def _follow(invocation: Invocation, accepted: dict[str, Any]) -> None:
+    terminal, name = invocation.terminal, accepted["name"]
+    if terminal.quiet:
+        terminal.result(name)
+    terminal.line(f"{terminal.paint(name, 'bold')} is submitted: {invocation.api.url}/jobs/{name}")
+    try:
+        final = following.follow(invocation.api, terminal, f"/jobs/{accepted['id']}")
+    except KeyboardInterrupt:
+        following.leave_running(terminal, name)
+    if terminal.as_json:
+        terminal.json(final)
+    following.finish(terminal, final)

@@ -1,0 +1,169 @@
+"""What a command writes: tables, lines, JSON and colour, right for a screen and for a pipe.
+
+A pipe gets neither colour nor bars. Not here: how a value is worded (`wording`), or views that
+redraw themselves (`progress_view`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+_CODES: Final = {
+    "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
+}  # fmt: skip
+_COLOUR_OF_STATE: Final = {
+    "succeeded": "green", "running": "green", "failed": "red", "cancelled": "dim",
+    "paused": "yellow", "recovering": "yellow", "stopping": "yellow", "interrupting": "yellow",
+    "queued": "cyan", "starting": "cyan", "terminated": "dim", "launch_failed": "red",
+}  # fmt: skip
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_LINE_ENDS = re.compile(r"[\r\n\t]+")
+_GAP: Final = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, the text of a row's cell, and whether figures line up right."""
+
+    heading: str
+    text: Callable[[Any], str]
+    right: bool = False
+    style: Callable[[Any], str] | None = None
+
+
+class Terminal:
+    """Writes to stdout, and says what went wrong on stderr."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+        no_color: bool = False,
+        out: TextIO | None = None,
+        errors: TextIO | None = None,
+    ) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self.out = out or sys.stdout
+        self.errors = errors or sys.stderr
+        self.interactive = self.out.isatty() and not as_json and not quiet
+        self._colour = self.out.isatty() and not no_color
+
+    @property
+    def colour(self) -> bool:
+        """Whether colour may be written to stdout."""
+        return self._colour
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen; 100 where there is none."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def on(self, page: TextIO) -> Terminal:
+        """The same manners on another page: colour as here, nothing that moves."""
+        other = Terminal(out=page, errors=self.errors)
+        other._colour = self._colour
+        return other
+
+    def line(self, text: str = "") -> None:
+        """One line for people; nothing under --json or -q."""
+        if not (self.as_json or self.quiet):
+            self.raw(f"{text}\n")
+
+    def result(self, text: str) -> None:
+        """The one line that scripts want (an id, a name): kept under -q, not under --json."""
+        if not self.as_json:
+            self.raw(f"{text}\n")
+
+    def raw(self, text: str) -> None:
+        """Text as it is, at once."""
+        self.out.write(text)
+        self.out.flush()
+
+    def json(self, value: object) -> None:
+        """One JSON document."""
+        self.raw(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def json_line(self, value: object) -> None:
+        """One JSON value on one line, for streams."""
+        self.raw(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def complain(self, lines: Iterable[str]) -> None:
+        """What went wrong, on stderr: the first line is the sentence."""
+        first, *rest = lines
+        mark = "Error:"
+        if self.errors.isatty() and self._colour:
+            mark = f"\x1b[{_CODES['red']}m{mark}\x1b[0m"
+        for text in (f"{mark} {printable(first)}", *map(printable, rest)):
+            self.errors.write(f"{text}\n")
+        self.errors.flush()
+
+    def note(self, text: str) -> None:
+        """A remark beside the output, on stderr; nothing under -q."""
+        if not self.quiet:
+            self.errors.write(f"{printable(text)}\n")
+            self.errors.flush()
+
+    def paint(self, text: str, style: str) -> str:
+        """`text` in a colour where colour is shown; "" as style leaves it."""
+        if not self._colour or not style:
+            return text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+    def state(self, state: str) -> str:
+        """A state's name in its colour."""
+        return self.paint(state, style_of_state(state))
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Any]) -> None:
+        """Aligned columns without lines, one row per line; nothing under -q."""
+        cells = [[printable(column.text(row)) for column in columns] for row in rows]
+        widths = [
+            max(len(column.heading), *(len(line[index]) for line in cells), 0)
+            for index, column in enumerate(columns)
+        ]
+        heading = self._row([column.heading for column in columns], columns, widths)
+        self.line(self.paint(heading, "bold"))
+        for row, line in zip(rows, cells, strict=True):
+            styles = [column.style(row) if column.style else "" for column in columns]
+            self.line(self._row(line, columns, widths, styles))
+
+    def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Names and values below each other; an empty value leaves its line out."""
+        shown = [(name, value) for name, value in pairs if value]
+        width = max((len(name) for name, _ in shown), default=0)
+        for name, value in shown:
+            self.line(f"{self.paint(name.ljust(width), 'dim')}  {value}")
+
+    def _row(
+        self,
+        line: Sequence[str],
+        columns: Sequence[Column],
+        widths: Sequence[int],
+        styles: Sequence[str] = (),
+    ) -> str:
+        padded = [
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, column, width in zip(line, columns, widths, strict=True)
+        ]
+        painted = [
+            self.paint(cell, style)
+            for cell, style in zip(padded, styles or [""] * len(padded), strict=True)
+        ]
+        return _GAP.join(painted).rstrip()
+
+
+def style_of_state(state: str) -> str:
+    """The colour of a job's, attempt's or instance's state; "" for one without a colour."""
+    return _COLOUR_OF_STATE.get(state, "")
+
+
+def printable(text: str) -> str:
+    """`text` without what could move the cursor or turn the writing direction."""
+    return _UNSEEN.sub("�", _LINE_ENDS.sub(" ", text))

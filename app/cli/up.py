@@ -1,0 +1,270 @@
+"""`lowtide up`: servers, schema, api, worker and beat in the foreground, and all of it stopped.
+
+Here: which programs run, in which order, with which environment. Not here: supervising
+(`app.adapters.embedded.process_supervisor`), or the programs.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from app.adapters.system_clock import steady_seconds
+from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
+from app.cli.local_command import StateDir, ending_well, first_line, settings_with
+from app.cli.migrate import KEY_FILE, prepare_database
+from app.cli.server_status import forget_address, remember_address, stop_local_cloud
+from app.cli.terminal import Terminal
+from app.settings import PREFIX, Settings
+
+if TYPE_CHECKING:
+    from app.adapters.embedded.process_spec import ProcessSpec
+    from app.adapters.embedded.process_supervisor import ProcessSupervisor
+
+API_APP: Final = "app.api.main:app"
+_PROBE_SECONDS: Final = 2.0
+_PROBE_PERIOD_SECONDS: Final = 0.1
+_API_READY_SECONDS: Final = 60.0
+_API_STOP_SECONDS: Final = 8.0
+_WORKER_STOP_SECONDS: Final = 12.0
+_BEAT_STOP_SECONDS: Final = 5.0
+
+Host = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        show_default=False,
+        help="Address the api listens on. [default: LOWTIDE_HOST, or 127.0.0.1]",
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        show_default=False,
+        help="Port of the api; 0 picks a free one. [default: LOWTIDE_PORT, or 8400]",
+    ),
+]
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("up")(up)
+
+
+def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None:
+    """Run Lowtide here, in the foreground, until Ctrl-C.
+
+    Starts PostgreSQL and Valkey of its own (none when LOWTIDE_DATABASE_URL and LOWTIDE_REDIS_URL
+    name others), brings the database up to date, and runs api, worker and beat. Prints
+    `ready http://…` on a line of its own once the api answers; the first API key is then in
+    admin.key in the state folder. Logs are in logs/ there, too.
+
+    Ctrl-C or `lowtide down` stops everything, machines of the local cloud included; data, keys and
+    jobs are kept for the next `lowtide up`.
+    """
+    from app.adapters.embedded.errors import (
+        ChildFailedError,
+        EmbeddedServerError,
+        StateFolderBusyError,
+    )
+
+    with ending_well(Terminal()):
+        settings = settings_with(state_dir=state_dir, host=host, port=port)
+        _refuse_unusable_providers(settings)
+        settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
+        try:
+            run_all(settings)
+        except StateFolderBusyError as error:
+            raise CommandFailed(str(error), BAD_INPUT) from error
+        except (EmbeddedServerError, ChildFailedError, OSError) as error:
+            raise CommandFailed(str(error), UNREACHABLE) from error
+
+
+def run_all(settings: Settings, api_app: str = API_APP) -> None:
+    """Everything from the first server to the last machine, until a stop signal.
+
+    Raises StateFolderBusyError, EmbeddedServerError or ChildFailedError, and CommandFailed when the
+    database cannot be prepared.
+    """
+    from app.adapters.embedded.process_supervisor import ProcessSupervisor
+
+    supervisor = ProcessSupervisor(settings.state_dir, colour=sys.stdout.isatty())
+    with supervisor:
+        _run_supervised(supervisor, settings, api_app)
+        forget_address(settings.state_dir)
+        supervisor.say("stopping")
+    # Not before: whoever still ran could have called the cloud, and so have started it again.
+    if stop_local_cloud(settings.state_dir):
+        supervisor.say("some machines of the local cloud are left; run `lowtide down`")
+    supervisor.say("stopped; `lowtide up` goes on from here")
+
+
+def _run_supervised(supervisor: ProcessSupervisor, settings: Settings, api_app: str) -> None:
+    loading = _load_in_background("app.adapters.postgres.migrate", "app.adapters.postgres.tables")
+    settings = _start_servers(supervisor, settings)
+    if supervisor.stopping:
+        return
+    loading.join()
+    _prepare(supervisor, settings)
+    if supervisor.stopping or not supervisor.start(_programs(settings, api_app)):
+        return
+    address = _address(settings)
+    remember_address(settings.state_dir, address)
+    supervisor.say(f"sign in with the key in {settings.state_dir / KEY_FILE}")
+    sys.stdout.write(f"ready {address}\n")
+    sys.stdout.flush()
+    supervisor.run()
+
+
+def _start_servers(supervisor: ProcessSupervisor, settings: Settings) -> Settings:
+    """The settings with the URLs of the servers of our own, once those answer."""
+    from app.adapters.embedded.embedded_server import EmbeddedServer
+    from app.adapters.embedded.postgres_server import EmbeddedPostgres
+    from app.adapters.embedded.valkey_server import EmbeddedValkey
+
+    own: dict[str, EmbeddedServer] = {}
+    if settings.database_url is None:
+        own["database_url"] = EmbeddedPostgres(settings.state_dir)
+    if settings.redis_url is None:
+        own["redis_url"] = EmbeddedValkey(settings.state_dir)
+    if own and not supervisor.start([server.process_spec() for server in own.values()]):
+        return settings
+    return settings.model_copy(update={name: server.url for name, server in own.items()})
+
+
+def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> None:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.bootstrap import database_url
+
+    try:
+        done = prepare_database(database_url(settings), settings.state_dir)
+    except SQLAlchemyError as error:
+        message = f"the database cannot be prepared: {first_line(error)}"
+        raise CommandFailed(message, UNREACHABLE) from error
+    for line in done.lines():
+        supervisor.say(line)
+
+
+def _programs(settings: Settings, api_app: str) -> list[ProcessSpec]:
+    """Api, worker and beat: side by side, with all settings in their environment."""
+    from app.adapters.embedded.process_spec import ProcessSpec
+    from app.adapters.embedded.program_environment import program_environment
+
+    environment = program_environment(_environment(settings))
+    # -P and a working folder of ours: a package of the user's that is called `app` is not meant.
+    python, folder = (sys.executable, "-P", "-m"), settings.state_dir
+    level = "warning" if settings.log_level == "info" else settings.log_level
+    api = (
+        *(*python, "uvicorn", api_app, "--host", settings.host, "--port", str(settings.port)),
+        *("--loop", "uvloop", "--http", "httptools", "--log-level", level, "--no-access-log"),
+        *("--no-server-header", "--no-proxy-headers", "--timeout-graceful-shutdown", "3"),
+    )
+    return [
+        ProcessSpec(
+            "api",
+            api,
+            environment,
+            ready=_answers(settings),
+            ready_timeout_seconds=_API_READY_SECONDS,
+            stop_timeout_seconds=_API_STOP_SECONDS,
+            cwd=folder,
+        ),
+        ProcessSpec(
+            "worker",
+            (*python, "workers.programs", "worker"),
+            environment,
+            stop_timeout_seconds=_WORKER_STOP_SECONDS,
+            cwd=folder,
+        ),
+        ProcessSpec(
+            "beat",
+            (*python, "workers.programs", "beat"),
+            environment,
+            stop_timeout_seconds=_BEAT_STOP_SECONDS,
+            cwd=folder,
+        ),
+    ]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """What options and servers of our own add to the environment of the programs."""
+    from app.bootstrap import database_url, redis_url
+
+    return {
+        f"{PREFIX}STATE_DIR": str(settings.state_dir),
+        f"{PREFIX}DATABASE_URL": database_url(settings),
+        f"{PREFIX}REDIS_URL": redis_url(settings),
+        f"{PREFIX}HOST": settings.host,
+        f"{PREFIX}PORT": str(settings.port),
+    }
+
+
+def _answers(settings: Settings) -> Callable[[], bool]:
+    """Whether the api says that it is ready; asked a few times a second at most."""
+    host = _reachable_host(settings.host)
+    next_probe = 0.0
+
+    def ready() -> bool:
+        nonlocal next_probe
+        if steady_seconds() < next_probe:
+            return False
+        next_probe = steady_seconds() + _PROBE_PERIOD_SECONDS
+        connection = http.client.HTTPConnection(host, settings.port, timeout=_PROBE_SECONDS)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return ready
+
+
+def _refuse_unusable_providers(settings: Settings) -> None:
+    problems = settings.provider_problems
+    if problems and not settings.active_providers:
+        raise CommandFailed("; ".join(problems[name] for name in sorted(problems)))
+
+
+def _free_port(host: str, port: int) -> int:
+    """The port, or a free one for 0. Raises CommandFailed when nothing can listen there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise CommandFailed(
+                f"nothing can listen on {host}:{port} ({error.strerror or error}); "
+                "choose another port with --port, or 0 for a free one"
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _reachable_host(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+
+
+def _address(settings: Settings) -> str:
+    host = _reachable_host(settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def _load_in_background(*modules: str) -> threading.Thread:
+    """Import what comes next while the servers start: half a second sooner ready."""
+    thread = threading.Thread(target=lambda: [importlib.import_module(name) for name in modules])
+    thread.start()
+    return thread
+
+
+__all__ = ["API_APP", "register", "run_all", "up"]

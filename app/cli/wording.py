@@ -1,0 +1,146 @@
+"""How values are worded for people: money, shares, times, sizes, places.
+
+Pure: the present is an argument. Not here: tables and colour (`terminal`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from app.cli.failures import CommandFailed
+from app.domain.durations import (
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    format_duration,
+    parse_duration,
+)
+from app.domain.errors import InvalidValue
+from app.domain.money import format_usd
+
+NOTHING: Final = "-"
+_SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_SMALL_MICROUSD: Final = 1_000_000
+
+
+def money(microusd: int | None) -> str:
+    """ "$1,800.00"; three decimals below a dollar; "-" for None."""
+    if microusd is None:
+        return NOTHING
+    return format_usd(microusd, 3 if 0 < abs(microusd) < _SMALL_MICROUSD else 2)
+
+
+def exact_money(microusd: int) -> str:
+    """All six decimals: "$0.000000"."""
+    return format_usd(microusd, 6)
+
+
+def hourly(microusd_per_hour: int | None) -> str:
+    """ "0.918" dollars an hour; "-" for None and 0."""
+    return NOTHING if not microusd_per_hour else f"{microusd_per_hour / 1_000_000:,.3f}"
+
+
+def percent(share: float | None) -> str:
+    """0.7 as "70 %"; "-" for None."""
+    return NOTHING if share is None else f"{share:.0%}".replace("%", " %")
+
+
+def against_on_demand(microusd: int, on_demand_microusd: int) -> str:
+    """A price against on-demand: "-70 %"."""
+    if on_demand_microusd <= 0:
+        return NOTHING
+    return f"{microusd / on_demand_microusd - 1:+.0%}".replace("%", " %").replace("+0", "0")
+
+
+def size(size_bytes: int) -> str:
+    """ "3.4 MiB"."""
+    for name, unit in _SIZES:
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.1f} {name}"
+    return f"{size_bytes} B"
+
+
+def instant(text: str | None) -> datetime | None:
+    """The aware instant of the api's ISO 8601 text."""
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def since(text: str, now: datetime) -> datetime:
+    """The instant of "36h" before now, or of an ISO 8601 text. Raises CommandFailed."""
+    try:
+        return now - timedelta(seconds=parse_duration(text))
+    except InvalidValue:
+        pass
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise CommandFailed(
+            f"--since {text[:40]!r}: write how long ago (90s, 15m, 36h, 2d) or a time like "
+            "2026-03-01T12:00Z"
+        ) from error
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def clock_time(text: str | None) -> str:
+    """ "2026-03-01 12:00:05" in UTC; "-" for None."""
+    at = instant(text)
+    return NOTHING if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def span(seconds: float) -> str:
+    """A length of time to its two largest units: "1h 30m", "2d 4h", "45s"."""
+    whole = round(abs(seconds))
+    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
+        if whole >= unit:
+            whole -= whole % finer
+            break
+    return format_duration(-whole if seconds < 0 else whole)
+
+
+def ago(text: str | None, now: datetime) -> str:
+    """ "5m 3s ago"; "-" for None."""
+    at = instant(text)
+    return NOTHING if at is None else f"{span(max(0.0, (now - at).total_seconds()))} ago"
+
+
+def ahead(text: str | None, now: datetime) -> str:
+    """ "in 3h 20m", "12m ago"; "-" for None."""
+    at = instant(text)
+    if at is None:
+        return NOTHING
+    left = (at - now).total_seconds()
+    return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
+
+
+def bar(share: float | None, cells: int) -> str:
+    """A bar of so many characters, filled by the share."""
+    filled = round(max(0.0, min(1.0, share or 0.0)) * cells)
+    return "█" * filled + "░" * (cells - filled)
+
+
+def pool(key: str | None) -> str:
+    """A pool's key for people: "aws us-west-2a p3.2xlarge spot"; "-" for None."""
+    if key is None:
+        return NOTHING
+    parts = key.split("/")
+    if len(parts) != 5:
+        return key
+    provider, _region, zone, instance_type, market = parts
+    return f"{provider} {zone} {instance_type} {market.replace('_', '-')}"
+
+
+def place(key: str) -> str:
+    """Where a pool is: "aws us-west-2a spot"."""
+    parts = key.split("/")
+    return f"{parts[0]} {parts[2]} {parts[4].replace('_', '-')}" if len(parts) == 5 else key
+
+
+def short_id(text: Any) -> str:
+    """The end of an id: ids begin with the time, so the end tells them apart."""
+    return NOTHING if text is None else str(text)[-8:]
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 machine", "2 machines"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,104 @@
+"""A working folder as one archive that depends on nothing but its content.
+
+Equal folders give equal bytes: sorted, without times, owners or the machine's own modes. Not here:
+which files belong in (`workdir_files`), or the upload (`submit`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from app.cli.failures import CommandFailed
+from app.cli.wording import size
+from app.cli.workdir_files import Member, find_members
+
+CONTENT_BYTES_MAX: Final = 4 << 30
+_COMPRESSION: Final = 6
+_PIECE_BYTES: Final = 256 << 10
+_LARGEST_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A packed folder in a temporary file; `digest` is `sha256:` and hex digits, of its bytes."""
+
+    digest: str
+    size_bytes: int
+    content_bytes: int
+    files: int
+    file: IO[bytes]
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes from the beginning."""
+        self.file.seek(0)
+        while piece := self.file.read(_PIECE_BYTES):
+            yield piece
+
+
+@contextmanager
+def packed(folder: Path, archive_bytes_max: int) -> Iterator[Archive]:
+    """The folder as a deterministic tar.gz, removed at the end.
+
+    Raises CommandFailed when something cannot travel, or when the folder (4 GiB) or the archive
+    (`archive_bytes_max`) is too large: then with the largest files.
+    """
+    members = find_members(folder)
+    content_bytes = sum(member.size_bytes for member in members)
+    if content_bytes > CONTENT_BYTES_MAX:
+        raise _too_large(folder, members, size(content_bytes), CONTENT_BYTES_MAX)
+    with tempfile.TemporaryFile(prefix="lowtide-workdir-") as file:
+        with (
+            # The name and the time would be written into the archive.
+            gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for member in members:
+                _add(tar, member)
+                if file.tell() > archive_bytes_max:
+                    raise _too_large(folder, members, "its archive", archive_bytes_max)
+        size_bytes = file.tell()
+        if size_bytes > archive_bytes_max:
+            raise _too_large(
+                folder, members, f"its archive of {size(size_bytes)}", archive_bytes_max
+            )
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        files = sum(1 for member in members if not member.is_dir)
+        yield Archive(f"sha256:{digest}", size_bytes, content_bytes, files, file)
+
+
+def _add(tar: tarfile.TarFile, member: Member) -> None:
+    entry = tarfile.TarInfo(member.name)
+    entry.mode = 0o755 if member.is_dir or member.executable else 0o644
+    if member.target is not None:
+        entry.type, entry.linkname = tarfile.SYMTYPE, member.target
+        tar.addfile(entry)
+        return
+    if member.is_dir:
+        entry.type = tarfile.DIRTYPE
+        tar.addfile(entry)
+        return
+    entry.size = member.size_bytes
+    try:
+        with member.path.open("rb") as content:
+            tar.addfile(entry, content)
+    except OSError as error:
+        reason = error.strerror or "it changed while it was packed; try again"
+        raise CommandFailed(f"workdir: {member.path} cannot be packed: {reason}") from error
+
+
+def _too_large(folder: Path, members: Sequence[Member], what: str, bytes_max: int) -> CommandFailed:
+    largest = sorted(members, key=lambda member: -member.size_bytes)[:_LARGEST_NAMED]
+    named = "".join(f"\n  {size(one.size_bytes):>9}  {one.name}" for one in largest)
+    return CommandFailed(
+        f"workdir: {folder} is too large: {what}, at most {size(bytes_max)}. "
+        f"List what the job does not need in .gitignore; the largest files:{named}"
+    )

@@ -1,0 +1,213 @@
+"""The control plane's API as simulated agents reach it.
+
+Lives here: registration and reports through the production verbs, the board that answers steady
+reports from memory, and outages. What the real API's board does every half second, this one does
+when somebody is about to look. Not here: the agent (`simulated_agent`), or what gets lost between
+the two (`faults`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.domain.credentials import digest
+from app.orchestration.read_directives import read_directives
+from app.orchestration.receive_agent_report import receive_agent_report
+from app.orchestration.register_agent import register_agent
+from app.orchestration.runtime import Runtime
+from app.ports.contact_store import AnsweredReport
+from app.simulation.event_log import EventLog
+from app.simulation.virtual_clock import VirtualClock
+from app.simulation.watched_transactions import Interrupted, WatchedTransactions
+from trainer.protocol.agent_report import AgentReport, Registration
+from trainer.protocol.directive import Directive, DirectiveKind, RegistrationReply, ReportReply
+from trainer.protocol.wire import decode, encode
+
+_LISTENING_US = 5_000_000
+
+
+class Unreachable(Exception):
+    """No answer came: the request or its reply was lost, or the control plane is away."""
+
+
+@dataclass
+class _Entry:
+    """An agent on the board, under the digest of its credential."""
+
+    instance_id: UUID
+    job_id: UUID
+    session_id: str
+    seq: int
+    fence: int | None
+    total_steps: int | None
+    ack_fact_no: int
+    directive: Directive
+
+
+class AgentNetwork:
+    """One api process."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        transactions: WatchedTransactions,
+        clock: VirtualClock,
+        log: EventLog,
+    ) -> None:
+        self.away = False
+        self.full_reports = 0
+        self.steady_reports = 0
+        self.answered_us: dict[str, int] = {}
+        self._runtime = runtime
+        self._transactions = transactions
+        self._clock = clock
+        self._log = log
+        self._board: dict[str, _Entry] = {}
+        self._unwritten: dict[UUID, tuple[AgentReport, int]] = {}
+        self._listened_us: int | None = None
+
+    def register(self, registration: Registration) -> RegistrationReply:
+        """Through the production verb. Raises Unreachable and what the verb raises."""
+        if self.away:
+            raise Unreachable
+        try:
+            with self._runtime.begin() as uow:
+                return register_agent(uow, self._runtime, registration)
+        except Interrupted as error:
+            raise Unreachable from error
+
+    def report(self, credential: str, report: AgentReport) -> ReportReply:
+        """Answer a report. Raises Unreachable and what the production verb raises."""
+        if self.away:
+            raise Unreachable
+        key = digest(credential)
+        entry = self._steady(key, report)
+        if entry is None:
+            reply = self._full(key, report)
+            self.answered_us[report.instance_id] = self._clock.true_us
+            return reply
+        self.steady_reports += 1
+        self.answered_us[report.instance_id] = self._clock.true_us
+        entry.seq = report.seq
+        self._unwritten[entry.instance_id] = (report, self._clock.true_us)
+        return self._reply(entry)
+
+    def flush(self) -> None:
+        """Write what was promised, and that somebody listens."""
+        now_us, listened_us = self._clock.true_us, self._listened_us
+        listens = listened_us is None or now_us - listened_us >= _LISTENING_US
+        if self.away or not (listens or self._unwritten):
+            return
+        unwritten, self._unwritten = self._unwritten, {}
+        # The real process writes every five seconds, this one only when it is looked at: what
+        # lies between is no gap in hearing.
+        between_us = 0 if listened_us is None else now_us - listened_us
+        gap_seconds = self._runtime.limits.listening_gap_seconds + between_us / 1_000_000
+        try:
+            with self._runtime.begin() as uow:
+                if listens:
+                    uow.contacts.note_listening(uow.now, gap_seconds)
+                reports = [
+                    _answered(instance_id, report, (now_us - at_us) / 1_000_000)
+                    for instance_id, (report, at_us) in sorted(unwritten.items())
+                ]
+                uow.contacts.store(reports, uow.now)
+        except Interrupted:
+            self._unwritten = {**unwritten, **self._unwritten}
+            return
+        if listens:
+            self._listened_us = now_us
+
+    def leave(self) -> None:
+        """The api process ends; what it had promised half a second ago is written."""
+        self.flush()
+        self.away = True
+        self._board.clear()
+        self._listened_us = None
+
+    def come_back(self) -> None:
+        """It is started again, and listens."""
+        self.away = False
+        self.flush()
+
+    def _steady(self, key: str, report: AgentReport) -> _Entry | None:
+        """The entry that answers a report without news; None when it needs a transaction."""
+        entry = self._board.get(key)
+        total = None if report.progress is None else report.progress.total_steps
+        if (
+            entry is None
+            or report.facts
+            or str(entry.instance_id) != report.instance_id
+            or entry.session_id != report.session_id
+            or report.seq < entry.seq
+            or report.fence != entry.fence
+            or total not in (None, entry.total_steps)
+        ):
+            return None
+        if self._transactions.changed_since(entry.job_id, "board"):
+            self._refresh(entry.job_id)
+        found = self._board.get(key)
+        timed = found is not None and found.directive.kind is DirectiveKind.DRAIN
+        return None if timed else found
+
+    def _refresh(self, job_id: UUID) -> None:
+        """Read the directives of a changed job's machines, as the board's exchange does."""
+        held = read_directives(self._runtime, [job_id])[job_id]
+        self._transactions.mark(job_id, "board")
+        for key in [key for key, entry in self._board.items() if entry.job_id == job_id]:
+            entry = self._board[key]
+            directive = held.get(entry.instance_id)
+            if directive is None or directive.credential_hash != key:
+                del self._board[key]
+            elif directive.directive.version > entry.directive.version:
+                entry.directive = directive.directive
+
+    def _full(self, key: str, report: AgentReport) -> ReportReply:
+        self.full_reports += 1
+        # What crosses a process crosses it as JSON: the shapes must survive that.
+        arrived = decode(AgentReport, encode(report))
+        self._board.pop(key, None)
+        try:
+            with self._runtime.begin() as uow:
+                reply = receive_agent_report(uow, self._runtime, key, arrived)
+                found = uow.instances.get(UUID(report.instance_id))
+                job_id = None if found is None else found.job_id
+        except Interrupted as error:
+            raise Unreachable from error
+        if job_id is not None:
+            progress = report.progress
+            self._board[key] = _Entry(
+                instance_id=UUID(report.instance_id),
+                job_id=job_id,
+                session_id=report.session_id,
+                seq=report.seq,
+                fence=report.fence,
+                total_steps=None if progress is None else progress.total_steps,
+                ack_fact_no=reply.ack_fact_no,
+                directive=reply.directive,
+            )
+        return reply
+
+    def _reply(self, entry: _Entry) -> ReportReply:
+        limits = self._runtime.limits
+        return ReportReply(
+            ack_fact_no=entry.ack_fact_no,
+            lease_seconds=limits.agent_lease_seconds,
+            next_report_seconds=limits.report_interval_seconds,
+            directive=entry.directive,
+        )
+
+
+def _answered(instance_id: UUID, report: AgentReport, seconds_ago: float) -> AnsweredReport:
+    progress = report.progress
+    return AnsweredReport(
+        instance_id=instance_id,
+        session_id=report.session_id,
+        seq=report.seq,
+        answered_seconds_ago=max(0.0, seconds_ago),
+        phase=report.phase.value,
+        step=None if progress is None else progress.step,
+        total_steps=None if progress is None else progress.total_steps,
+        metrics={} if progress is None else dict(progress.metrics),
+    )

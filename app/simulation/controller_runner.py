@@ -1,0 +1,316 @@
+"""Runs the production controllers in virtual time: one phase per event.
+
+A controller starts when it is rung, or at the first beat of its period at or after its
+`next_due`; an empty controller is never ticked. Its lease is one event, each piece's effect and
+apply two more, with time between them in which anything may happen, the death of the worker
+included. Not here: the phases themselves, which are the production frame's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.orchestration.controller_frame import (
+    AnyController,
+    apply_phase,
+    effect_phase,
+    lease_phase,
+)
+from app.orchestration.runtime import Runtime
+from app.simulation.event_log import EventLog
+from app.simulation.event_loop import EventLoop
+from app.simulation.seeded_entropy import Dice
+from app.simulation.virtual_clock import VirtualClock, microseconds
+from app.simulation.watched_transactions import Interrupted, WatchedTransactions, Write
+
+_EMPTY_RUNS_MAX = 300
+_RING_SECONDS = 0.005
+
+
+class ControllerSpins(AssertionError):
+    """A controller says again and again that it has work, and finds none."""
+
+
+@dataclass
+class RingFaults:
+    """What happens to the next rings: each number is used up one by one."""
+
+    lose: int = 0
+    double: int = 0
+
+
+@dataclass
+class LateFaults:
+    """What happens to the next pieces of work: seconds that pass between two of their phases."""
+
+    before_effect: list[float] = field(default_factory=list)
+    before_apply: list[float] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Station:
+    """One controller with what the runner knows of it."""
+
+    controller: AnyController
+    offset_us: int
+    words: set[str] = field(default_factory=set)
+    due_us: int | None = None
+    asked: bool = False
+    rung_us: int | None = None
+    running: int = 0
+    empty_runs: int = 0
+
+
+class SimulatedWakeups:
+    """Implements `app.ports.wakeups.Wakeups`: hands rings to the runner, unless they are lost."""
+
+    def __init__(self) -> None:
+        self.runner: ControllerRunner | None = None
+        self.faults = RingFaults()
+
+    def ring(self, controllers: Iterable[str]) -> None:
+        """Ring soon."""
+        for name in controllers:
+            if self.faults.lose:
+                self.faults.lose -= 1
+            elif self.runner is not None:
+                doubled = self.faults.double > 0
+                self.faults.double -= int(doubled)
+                self.runner.rung(name, doubled)
+
+
+class ControllerRunner:
+    """A worker process with its beat. Implements `Ticker`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        transactions: WatchedTransactions,
+        controllers: Iterable[AnyController],
+        loop: EventLoop,
+        log: EventLog,
+        dice: Dice,
+        before: dict[str, Callable[[], None]],
+    ) -> None:
+        """before: what has to be written down before a controller looks at its rows."""
+        self.late = LateFaults()
+        self.runs: dict[str, int] = {}
+        self.failures: list[str] = []
+        self._runtime = runtime
+        self._transactions = transactions
+        self._loop = loop
+        self._clock: VirtualClock = loop.clock
+        self._log = log
+        self._dice = dice
+        self._before = before
+        self._life = 0
+        self.up_since_us = 0
+        self._die_after: int | None = None
+        self._next: int | None = None
+        self._fresh = False
+        self._affected: dict[Write, tuple[_Station, ...]] = {}
+        self._stations = {
+            controller.name: _Station(controller, dice.between(0, 999_999))
+            for controller in controllers
+        }
+        transactions.on_write = self._written
+
+    # --- faults ---
+
+    def kill(self, away_seconds: float) -> None:
+        """SIGKILL to the worker: every piece of work in flight is lost; it comes back later."""
+        self._life += 1
+        self.up_since_us = self._clock.true_us + microseconds(away_seconds)
+        for station in self._stations.values():
+            station.running, station.rung_us, station.asked = 0, None, False
+        self._die_after = None
+        self._fresh = False
+        self._log.write("worker", f"dies, and comes back in {away_seconds:.1f} s")
+
+    def die_after(self, phases: int) -> None:
+        """Die once so many more phases have been done, between that one and the next."""
+        self._die_after = phases
+
+    def forget(self) -> None:
+        """Ask every controller again when it is due: the clock has jumped."""
+        for station in self._stations.values():
+            station.asked = False
+        self._fresh = False
+
+    # --- the ticker ---
+
+    def next_us(self) -> int | None:
+        """When the first controller is to start."""
+        if not self._fresh:
+            self._ask()
+            starts = [self._start_us(station) for station in self._stations.values()]
+            self._next = min((at for at in starts if at is not None), default=None)
+            self._fresh = True
+        return self._next
+
+    def tick(self) -> None:
+        """Start the first controller that is due."""
+        now = self._clock.true_us
+        self._fresh = False
+        for station in self._stations.values():
+            at = self._start_us(station)
+            if at is not None and at <= now:
+                self._start(station)
+                return
+
+    def rung(self, name: str, doubled: bool) -> None:
+        """Somebody rang."""
+        station = self._stations.get(name)
+        if station is None:
+            return
+        station.rung_us = self._clock.true_us + microseconds(_RING_SECONDS)
+        self._fresh = False
+        if doubled:
+            self._loop.after(2 * _RING_SECONDS, lambda: self._start(station))
+
+    def _start_us(self, station: _Station) -> int | None:
+        if station.running:
+            return None
+        starts = [] if station.rung_us is None else [station.rung_us]
+        if station.due_us is not None:
+            period = max(1, microseconds(station.controller.period_seconds))
+            first = max(station.due_us, self._clock.true_us) - station.offset_us
+            starts.append(-(-first // period) * period + station.offset_us)
+        return max(min(starts), self.up_since_us) if starts else None
+
+    def _ask(self) -> None:
+        """Ask the controllers whose answer may have changed when they are due."""
+        stale = [one for one in self._stations.values() if not one.asked and not one.running]
+        if not stale:
+            return
+        for station in stale:
+            prepare = self._before.get(station.controller.name)
+            if prepare is not None:
+                prepare()
+        with self._runtime.begin() as uow:
+            for station in stale:
+                with self._transactions.reading() as words:
+                    due = station.controller.next_due(uow)
+                if not words <= station.words:
+                    station.words |= words
+                    self._affected.clear()
+                station.asked = True
+                station.due_us = None if due is None else self._clock.true_us_of(due)
+
+    def _written(self, write: Write) -> None:
+        stations = self._affected.get(write)
+        if stations is None:
+            table, columns = write
+            stations = self._affected[write] = tuple(
+                one
+                for one in self._stations.values()
+                if table in one.words and (columns is None or not columns.isdisjoint(one.words))
+            )
+        for station in stations:
+            station.asked = False
+            self._fresh = False
+
+    # --- the phases ---
+
+    def _start(self, station: _Station) -> None:
+        controller, life = station.controller, self._life
+        rung = station.rung_us is not None
+        station.rung_us, station.asked = None, rung is False
+        self._fresh = False
+        prepare = self._before.get(controller.name)
+        if prepare is not None:
+            prepare()
+            if not rung and not station.asked:
+                return  # what it waited for has changed just now: it is asked again first
+        station.asked = False
+        self.runs[controller.name] = self.runs.get(controller.name, 0) + 1
+        try:
+            work = lease_phase(self._runtime, controller)
+        except Interrupted as error:
+            self._log.write(controller.name, f"lease: {error}")
+            return
+        if not work:
+            self._count_empty(station)
+            return
+        station.empty_runs = 0
+        if len(work) >= controller.limit:
+            station.rung_us = self._clock.true_us + microseconds(_RING_SECONDS)
+        if self._phase_done(life):
+            return
+        station.running += len(work)
+        for piece in work:
+            self._plan_effect(station, piece, life)
+
+    def _plan_effect(self, station: _Station, piece: Any, life: int) -> None:
+        quick = station.controller.queue == "quick"
+        wait = self._dice.uniform(0.0, 0.02) + _taken(self.late.before_effect, quick)
+        self._loop.after(wait, lambda: self._effect(station, piece, life, quick))
+
+    def _effect(self, station: _Station, piece: Any, life: int, quick: bool) -> None:
+        if life != self._life:
+            return
+        controller = station.controller
+        try:
+            result = effect_phase(controller, piece)
+        except Exception as error:
+            self._piece_failed(station, error)
+            return
+        if self._phase_done(life):
+            return
+        if quick:
+            # Nothing happened outside the database: the next event is the apply itself.
+            self._apply(station, piece, result, life)
+            return
+        wait = self._dice.uniform(0.05, 1.5) + _taken(self.late.before_apply, quick)
+        self._loop.after(wait, lambda: self._apply(station, piece, result, life))
+
+    def _apply(self, station: _Station, piece: Any, result: Any, life: int) -> None:
+        if life != self._life:
+            return
+        controller = station.controller
+        try:
+            apply_phase(self._runtime, controller, piece, result)
+        except Interrupted as error:
+            self._log.write(controller.name, f"apply: {error}")
+        except Exception as error:
+            self._piece_failed(station, error)
+            return
+        self._log.write(controller.name, "applied")
+        self._piece_done(station)
+        self._phase_done(life)
+
+    def _piece_done(self, station: _Station) -> None:
+        station.running = max(0, station.running - 1)
+        station.asked = False
+        self._fresh = False
+
+    def _piece_failed(self, station: _Station, error: Exception) -> None:
+        """What a worker would log: in a simulation it is a bug, and ends it."""
+        self._piece_done(station)
+        self._log.write(station.controller.name, f"FAILED: {type(error).__name__}: {error}")
+        raise error
+
+    def _phase_done(self, life: int) -> bool:
+        """Whether the worker has died right after this phase."""
+        if self._die_after is None or life != self._life:
+            return life != self._life
+        self._die_after -= 1
+        if self._die_after > 0:
+            return False
+        self.kill(self._dice.uniform(1.0, 20.0))
+        return True
+
+    def _count_empty(self, station: _Station) -> None:
+        station.empty_runs += 1
+        if station.empty_runs > _EMPTY_RUNS_MAX:
+            seconds = _EMPTY_RUNS_MAX * station.controller.period_seconds
+            raise ControllerSpins(
+                f"{station.controller.name} found nothing in {_EMPTY_RUNS_MAX} runs on end, "
+                f"over at least {seconds:.0f} s, though it said that it was due"
+            )
+
+
+def _taken(waits: list[float], quick: bool) -> float:
+    return waits.pop(0) if waits and not quick else 0.0

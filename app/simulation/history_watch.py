@@ -1,0 +1,111 @@
+"""Reads every job's new history and holds it against the tables and against the true world.
+
+Lives here: numbering, moves only through the tables, and that nothing is lost on silence alone.
+Not here: rows as they stand (`invariants`), money, or the checkpoint store (`lineage_watch`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from app.domain.attempt import ATTEMPT_TRANSITIONS, AttemptEvent
+from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent
+from app.domain.job import JOB_TRANSITIONS, JobEvent
+from app.domain.transition_table import TransitionTable
+from app.simulation.broken import InvariantBroken
+from app.simulation.virtual_clock import MICROSECONDS
+from app.simulation.world import World
+
+_NEW_EVENTS = text(
+    "SELECT seq, actor, kind, noun, noun_id, from_state, to_state, message FROM events "
+    "WHERE job_id = :job_id AND seq > :after ORDER BY seq"
+)
+_MACHINE = text("SELECT provider, provider_instance_id FROM instances WHERE id = :id")
+_TABLES: dict[str, tuple[TransitionTable[Any, Any], type[Any], type[Any]]] = {
+    "job": (JOB_TRANSITIONS, type(JOB_TRANSITIONS.initial), JobEvent),
+    "attempt": (ATTEMPT_TRANSITIONS, type(ATTEMPT_TRANSITIONS.initial), AttemptEvent),
+    "instance": (INSTANCE_TRANSITIONS, type(INSTANCE_TRANSITIONS.initial), InstanceEvent),
+}
+_SILENCE_WATCH = "controller:watch_contacts"
+_CLOUDS_WORD = ("cloud:reconcile_instances", "cloud:sweep_deployment")
+_TOLERANCE_SECONDS = 2.0
+
+
+class HistoryWatch:
+    """Remembers how far each job's history was read, and every noun's newest state."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._read: dict[UUID, int] = {}
+        self._states: dict[UUID, str] = {}
+        self.events = 0
+
+    def check(self, connection: Connection, job_id: UUID, state: str, event_seq: int) -> None:
+        """Read what is new; raises InvariantBroken."""
+        after = self._read.get(job_id, 0)
+        rows = list(connection.execute(_NEW_EVENTS, {"job_id": job_id, "after": after}))
+        for expected, row in enumerate(rows, start=after + 1):
+            if row.seq != expected:
+                raise InvariantBroken("history is numbered without gaps", f"{job_id}: {row}")
+            self._check_move(row)
+            self._check_witness(connection, row)
+            self._world.log.write(f"job {str(job_id)[-6:]}", f"{row.kind}: {row.message}")
+        self.events += len(rows)
+        self._read[job_id] = after + len(rows)
+        if self._read[job_id] != event_seq:
+            raise InvariantBroken(
+                "history is numbered without gaps", f"{job_id}: {self._read[job_id]}, {event_seq}"
+            )
+        told = self._states.get(job_id)
+        if told is not None and told != state:
+            raise InvariantBroken(
+                "a state changes only through its table", f"job {job_id} is {state}, not {told}"
+            )
+
+    def _check_move(self, row: Any) -> None:
+        if row.to_state is None or row.noun not in _TABLES:
+            return
+        table, states, events = _TABLES[row.noun]
+        if row.from_state is not None:
+            known = self._states.get(row.noun_id, row.from_state)
+            moved = table.next_state(states(row.from_state), events(row.kind))
+            if known != row.from_state or moved != row.to_state:
+                raise InvariantBroken("a state changes only through its table", str(row))
+        self._states[row.noun_id] = row.to_state
+
+    def _check_witness(self, connection: Connection, row: Any) -> None:
+        if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
+            raise InvariantBroken("nothing is drained on silence", str(row))
+        if row.actor == _SILENCE_WATCH and row.kind in ("release_ordered", "stop_observed"):
+            if row.noun == "instance":
+                self._check_silence(row)
+        if row.actor in _CLOUDS_WORD and row.kind in ("absence_confirmed", "stop_observed"):
+            self._check_gone(connection, row)
+
+    def _check_silence(self, row: Any) -> None:
+        """Given up by its silence: then it was truly unheard for as long as the rule asks."""
+        limits = self._world.runtime.limits
+        heard_us = self._world.network.answered_us.get(str(row.noun_id))
+        if heard_us is None:
+            raise InvariantBroken("silence counts only from an answer on", str(row))
+        silent = (self._world.clock.true_us - heard_us) / MICROSECONDS
+        forced = "not heard of" in row.message
+        needed = limits.force_silence_seconds if forced else limits.agent_lease_seconds
+        needed -= self._world.clock.largest_error_seconds
+        if silent + _TOLERANCE_SECONDS < needed:
+            raise InvariantBroken(
+                "nothing is stopped or released on silence without a second witness",
+                f"instance {row.noun_id} was answered {silent:.0f} s ago: {row.message}",
+            )
+
+    def _check_gone(self, connection: Connection, row: Any) -> None:
+        """Called gone by its cloud: then it is, or is shutting down."""
+        found = connection.execute(_MACHINE, {"id": row.noun_id}).one()
+        machine = self._world.clouds[found.provider].machines.get(found.provider_instance_id)
+        if machine is not None and machine.stopping_us is None:
+            raise InvariantBroken(
+                "only a machine that is gone is called gone", f"{machine.machine_id}: {row.message}"
+            )

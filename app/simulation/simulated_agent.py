@@ -1,0 +1,361 @@
+"""One machine's agent: the real supervisor, driven in virtual time.
+
+Lives here: what `machine_runtime` does on a real machine: registering, reporting, and carrying
+out actions, with the trainer, the store and the network simulated. Not here: any rule of the
+agent, which is production code, or what the network loses (`agent_network`, `faults`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.domain.errors import DomainError
+from app.domain.instance import EndedBy
+from app.orchestration.receive_agent_report import CredentialRefused, FenceRefused
+from app.orchestration.register_agent import NotKnownYet
+from app.simulation.agent_line import AgentLine
+from app.simulation.agent_network import AgentNetwork, Unreachable
+from app.simulation.event_log import EventLog
+from app.simulation.event_loop import Event, EventLoop
+from app.simulation.memory_store import JobStore, MemoryStore
+from app.simulation.seeded_entropy import Dice
+from app.simulation.simulated_gang import SimulatedGang, Trainings
+from app.simulation.simulated_lineage import Lineage
+from app.simulation.simulated_machine import SimulatedMachine
+from app.simulation.virtual_clock import microseconds
+from trainer.agent import supervisor, time_rules
+from trainer.agent.actions import (
+    Action,
+    ArmPowerOff,
+    CancelPreparation,
+    KillTrainer,
+    Leave,
+    PowerOff,
+    PublishCheckpoint,
+    ReportNow,
+    SignalDrain,
+    StartPreparation,
+    StartTrainer,
+)
+from trainer.agent.agent_state import AgentState, Stage
+from trainer.agent.notices import Notice, NoticeKind
+from trainer.agent.observations import (
+    GpuFaulted,
+    NoticeSeen,
+    Observation,
+    Refusal,
+    Registered,
+    ReportAnswered,
+    ReportRefused,
+    TrainerStarted,
+)
+from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
+
+_REGISTRATION_SECONDS_MAX = 1_800.0
+_RETRY_MOST_SECONDS = 15.0
+_UNANSWERED_POWER_OFF_SECONDS = 2_100.0
+_SOON_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class AgentTools:
+    """What agents share: the world they live in."""
+
+    loop: EventLoop
+    log: EventLog
+    network: AgentNetwork
+    trainings: Trainings
+    store: MemoryStore
+    power_off: Callable[[SimulatedMachine, EndedBy], None]
+
+
+class SimulatedAgent:
+    """The agent of one machine, from boot to its end."""
+
+    def __init__(self, tools: AgentTools, machine: SimulatedMachine, dice: Dice) -> None:
+        self.machine = machine
+        self.state: AgentState | None = None
+        self.line = AgentLine(tools.network, tools.loop, dice, self._say)
+        self.dead = False
+        self._tools = tools
+        self._dice = dice
+        self._nonce = f"{dice.bits(256):064x}"
+        self._boot_id = f"boot-{machine.machine_id}"
+        self._sessions = 0
+        self._period = 60.0
+        self._failures = 0
+        self._report: Event | None = None
+        self._wake: Event | None = None
+        self._power_off: Event | None = None
+        self._gang: SimulatedGang | None = None
+        self._rank = 0
+        self._lineage: Lineage | None = None
+        self._job_id = ""
+
+    @property
+    def registered(self) -> bool:
+        """It has a credential."""
+        return bool(self.line.credential)
+
+    def notice_delay(self) -> float:
+        """Seconds until its watch of the metadata looks again."""
+        return self._dice.uniform(0.1, 5.0)
+
+    def boot(self, after_seconds: float) -> None:
+        """The machine runs; its agent starts after the image has booted."""
+        self._arm(self._uptime() + after_seconds + _UNANSWERED_POWER_OFF_SECONDS)
+        self._after(after_seconds, self._begin_session)
+
+    def die(self) -> None:
+        """The machine is gone, or hangs for good: nothing on it runs any more."""
+        if self.dead:
+            return
+        self.dead = True
+        for event in (self._report, self._wake, self._power_off):
+            if event is not None:
+                event.cancel()
+        if self._lineage is not None:
+            self._lineage.cancel()
+        if self._gang is not None:
+            self._gang.vanish(self._rank)
+
+    def restart(self) -> None:
+        """The agent's process dies and comes back; it kills the trainer it finds."""
+        if self.dead or self.state is None:
+            return
+        work = self.state.work
+        killed = work.fence if work is not None and work.stage is not Stage.ENDED else None
+        self._say(f"its agent restarts, killing the trainer of attempt {killed}")
+        for event in (self._report, self._wake):
+            if event is not None:
+                event.cancel()
+        if self._lineage is not None:
+            self._lineage.cancel()
+        if self._gang is not None:
+            self._gang.vanish(self._rank)
+            self._gang = None
+        self.state = None
+        self._after(1.0, lambda: self._begin_session(killed))
+
+    def gpu_fault(self) -> None:
+        """A GPU reports an error that it does not recover from."""
+        self.observe(GpuFaulted("Xid 79: the GPU has fallen off the bus"))
+
+    def see_notice(self, seconds_left: Callable[[], float], number: int) -> None:
+        """The machine's metadata shows a notice from now on."""
+        if self.state is None:
+            self._after(2.0, lambda: self.see_notice(seconds_left, number))
+            return
+        notice = Notice(
+            NoticeKind.INTERRUPTION,
+            "terminate",
+            max(0.0, seconds_left()),
+            "simulated_metadata",
+            f"{self.machine.machine_id}/{number}",
+        )
+        self.observe(NoticeSeen(notice))
+
+    def observe(self, observation: Observation) -> None:
+        """Let the supervisor take a step and do what it says."""
+        self._step((observation,))
+
+    # --- the supervisor's driver ---
+
+    def _begin_session(self, killed_fence: int | None = None) -> None:
+        self._sessions += 1
+        session_id = f"{self.machine.machine_id}-session-{self._sessions}"
+        self._register(session_id, killed_fence, self._uptime(), 1.0)
+
+    def _register(
+        self, session_id: str, killed_fence: int | None, since: float, wait: float
+    ) -> None:
+        now = self._uptime()
+        if now - since > _REGISTRATION_SECONDS_MAX:
+            self._say("gives up registering")
+            return
+        try:
+            reply = self.line.register(self._registration(session_id))
+        except NotKnownYet:
+            self._after(1.0, lambda: self._register(session_id, killed_fence, since, 1.0))
+            return
+        except Unreachable:
+            longer = min(wait * 1.5, _RETRY_MOST_SECONDS)
+            self._after(longer, lambda: self._register(session_id, killed_fence, since, longer))
+            return
+        except DomainError as error:
+            self._say(f"its registration is refused: {type(error).__name__}")
+            return
+        self._job_id = reply.run_config.job_id
+        store = JobStore(self._tools.store, reply.run_config.checkpoint_uri.rsplit("/", 1)[-1])
+        self._lineage = Lineage(
+            store,
+            self._tools.loop,
+            self._dice,
+            self.observe,
+            self._may_commit,
+            self._uptime,
+            reply.instance_id,
+        )
+        self._period = reply.next_report_seconds
+        self.state = supervisor.initial_state(
+            self._boot_id, session_id, now, killed_fence=killed_fence
+        )
+        self._say(f"registered as {reply.instance_id}")
+        self._step((Registered(now, reply),))
+        self._send_after(_SOON_SECONDS)
+
+    def _registration(self, session_id: str) -> Registration:
+        number = int(self.machine.machine_id.rsplit("-", 1)[-1])
+        return Registration(
+            protocol=PROTOCOL_VERSION,
+            launch_token=self.machine.user_data["LOWTIDE_LAUNCH_TOKEN"],
+            nonce=self._nonce,
+            provider_instance_id=self.machine.machine_id,
+            boot_id=self._boot_id,
+            session_id=session_id,
+            uptime_ms=round(self._uptime() * 1000),
+            private_address=f"10.0.{number // 250}.{number % 250 + 1}",
+            port_from=20_000,
+            port_to=20_100,
+            gpu_count=1,
+        )
+
+    def _step(self, observations: tuple[Observation, ...]) -> None:
+        if self.dead or self.state is None:
+            return
+        self.state, actions = supervisor.step(self.state, observations, self._uptime())
+        for action in actions:
+            self._carry_out(action)
+        self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if self.dead or self.state is None:
+            return
+        due = time_rules.next_due(self.state, self._uptime())
+        if due is not None:
+            # A hair later, so that what is due has really come when floats are compared.
+            wake = microseconds(due) + 1 + self.machine.running_us
+            self._wake = self._tools.loop.at(wake, lambda: self._step(()))
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case StartPreparation(directive) if self._lineage is not None:
+                self._rank = directive.node_rank or 0
+                self._gang = self._tools.trainings.gang(
+                    self._job_id, directive.fence or 0, max(1, len(directive.peers))
+                )
+                self._lineage.prepare(directive)
+            case CancelPreparation() if self._lineage is not None:
+                self._lineage.cancel_preparation()
+            case StartTrainer(directive, parent):
+                self._start_trainer(directive.fence or 0, parent.step if parent else 0)
+            case SignalDrain() if self._gang is not None:
+                self._gang.drain(self._rank)
+            case KillTrainer() if self._gang is not None:
+                self._gang.kill(self._rank)
+            case PublishCheckpoint() if self._lineage is not None:
+                self._lineage.publish(action)
+            case ReportNow():
+                if not self._failures:
+                    self._send_after(_SOON_SECONDS)
+            case ArmPowerOff(at):
+                self._arm(at)
+            case PowerOff():
+                self._tools.power_off(self.machine, EndedBy.OS_SHUTDOWN)
+            case Leave():
+                self._say("leaves")
+                self._after(10.0, self._gone)
+
+    def _start_trainer(self, fence: int, from_step: int) -> None:
+        gang, rank = self._gang, self._rank
+        if gang is None:
+            return
+
+        def started() -> None:
+            if self.dead or self.state is None or self._gang is not gang:
+                return
+            self.observe(TrainerStarted(fence))
+            gang.join(rank, from_step, self.observe)
+
+        self._after(self._dice.uniform(1.0, 4.0), started)
+
+    def _may_commit(self, fence: int) -> bool:
+        """As the real agent asks right before a manifest."""
+        if self.state is None:
+            return False
+        work, until = self.state.work, self.state.lease_until
+        mine = work is not None and work.fence == fence and work.stage is not Stage.ENDED
+        return mine and until is not None and self._uptime() < until
+
+    def _gone(self) -> None:
+        """The agent has ended in peace; the machine idles until it is given back."""
+        if self._gang is not None:
+            self._gang.vanish(self._rank)
+        self.state = None
+        for event in (self._report, self._wake):
+            if event is not None:
+                event.cancel()
+
+    # --- reports ---
+
+    def _send_after(self, seconds: float) -> None:
+        at_us = self._tools.loop.clock.true_us + microseconds(seconds)
+        if self._report is not None and not self._report.cancelled:
+            if self._tools.loop.clock.true_us < self._report.at_us <= at_us:
+                return
+            self._report.cancel()
+        self._report = self._tools.loop.at(at_us, self._send)
+
+    def _send(self) -> None:
+        if self.dead or self.state is None:
+            return
+        sent_at = self._uptime()
+        self.state, report = supervisor.next_report(self.state, sent_at)
+        observation: Observation
+        try:
+            observation = ReportAnswered(sent_at, self.line.report(report))
+        except Unreachable:
+            self._failures += 1
+            pause = min(2.0 ** min(self._failures - 1, 5), _RETRY_MOST_SECONDS)
+            self._report = None
+            self._send_after(pause)
+            return
+        except CredentialRefused:
+            observation = ReportRefused(Refusal.REVOKED)
+            self.line.credential = ""
+            self._failures = 0
+            self._step((observation,))
+            self._report = None
+            return
+        except FenceRefused:
+            observation = ReportRefused(Refusal.NOT_A_MEMBER)
+        self._failures = 0
+        self._report = None
+        if isinstance(observation, ReportAnswered):
+            self._period = observation.reply.next_report_seconds
+        self._send_after(self._period)
+        self._step((observation,))
+
+    # --- small things ---
+
+    def _arm(self, at: float) -> None:
+        """The independent timer that powers the machine off; it survives the agent."""
+        if self._power_off is not None:
+            self._power_off.cancel()
+        at_us = self.machine.running_us + microseconds(at)
+        self._power_off = self._tools.loop.at(
+            at_us, lambda: self._tools.power_off(self.machine, EndedBy.OS_SHUTDOWN)
+        )
+
+    def _uptime(self) -> float:
+        return (self._tools.loop.clock.true_us - self.machine.running_us) / 1_000_000
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> Event:
+        return self._tools.loop.after(seconds, lambda: None if self.dead else action())
+
+    def _say(self, text: str) -> None:
+        self._tools.log.write(f"agent {self.machine.machine_id}", text)

@@ -1,0 +1,129 @@
+"""The control plane's transactions, watched: one at a time, faulty on demand, with a memory.
+
+Lives here: the unit-of-work factory of a simulation. It knows whether a transaction is open (a
+call to a cloud inside one is a bug), can lose a commit or its answer, and remembers which jobs
+and which columns were written, so that nothing is asked again that cannot have changed.
+Not here: the unit of work itself, which is the production one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
+from app.ports.unit_of_work import UnitOfWork
+from app.ports.wakeups import Wakeups
+
+_UPDATE = re.compile(r"^\s*UPDATE\s+(\w+)\s+SET\s(.*?)(?:\sFROM\s|\sWHERE\s|$)", re.S)
+_OTHER_WRITE = re.compile(r"^\s*(?:INSERT INTO|DELETE FROM) (\w+)")
+_COLUMN = re.compile(r"(\w+)\s*=")
+_WORD = re.compile(r"\w+")
+
+Write = tuple[str, frozenset[str] | None]
+"""Table, and the columns set; None: whole rows came or went."""
+
+
+class Interrupted(Exception):
+    """The process or its connection died around a commit; whether it held is not known to it."""
+
+
+class WatchedTransactions:
+    """Implements `UnitOfWorkFactory`."""
+
+    def __init__(
+        self, engine: Engine, wakeups: Wakeups, read_clock: Callable[[], datetime]
+    ) -> None:
+        self._factory = PostgresUnitOfWorkFactory(engine, wakeups, read_clock)
+        self.is_open = False
+        self.count = 0
+        self.lose_commits = 0
+        self.lose_answers = 0
+        self.touched_jobs: set[UUID] = set()
+        self.on_write: Callable[[Write], None] | None = None
+        self._marks: dict[UUID, set[str]] = {}
+        self._parsed: dict[str, Write | None] = {}
+        self._changed: set[UUID] = set()
+        self._wrote = False
+        self._reading: set[str] | None = None
+        event.listen(engine, "before_cursor_execute", self._see)
+
+    @contextmanager
+    def __call__(self) -> Iterator[UnitOfWork]:
+        """A transaction; raises Interrupted where a fault takes its commit or its answer."""
+        if self.is_open:
+            raise AssertionError("a transaction was opened inside another")
+        self.is_open = True
+        self.count += 1
+        try:
+            with self._factory() as uow:
+                yield uow
+                uow.flush()
+                if self.lose_commits and self._wrote:
+                    self.lose_commits -= 1
+                    raise Interrupted("the process died before its commit")
+        finally:
+            self.is_open = False
+            changed, wrote = self._changed, self._wrote
+            self._changed, self._wrote = set(), False
+        for job_id in changed:
+            self._marks.pop(job_id, None)
+        self.touched_jobs |= changed
+        if self.lose_answers and wrote:
+            self.lose_answers -= 1
+            raise Interrupted("the commit held, and its answer was lost")
+
+    def session_of(self, uow: UnitOfWork) -> Session:
+        """The session below a unit of work, for the parts of the API that speak SQL."""
+        return cast(PostgresUnitOfWork, uow).session
+
+    def mark(self, job_id: UUID, reader: str) -> None:
+        """The reader has seen the job as it is now."""
+        self._marks.setdefault(job_id, set()).add(reader)
+
+    def changed_since(self, job_id: UUID, reader: str) -> bool:
+        """Whether the job was written since the reader marked it."""
+        return reader not in self._marks.get(job_id, ())
+
+    @contextmanager
+    def reading(self) -> Iterator[set[str]]:
+        """Collect every word of the statements that run inside."""
+        self._reading = words = set()
+        try:
+            yield words
+        finally:
+            self._reading = None
+
+    def _see(
+        self, connection: Any, cursor: Any, statement: str, parameters: Any, *rest: Any
+    ) -> None:
+        if self._reading is not None:
+            self._reading.update(_WORD.findall(statement))
+        if statement not in self._parsed:
+            self._parsed[statement] = _parse(statement)
+        write = self._parsed[statement]
+        if write is None:
+            return
+        self._wrote = True
+        if write[0] == "jobs":
+            many = parameters if isinstance(parameters, list) else [parameters]
+            self._changed.update(row["jobs_id"] for row in many if "jobs_id" in row)
+        if self.on_write is not None:
+            self.on_write(write)
+
+
+def _parse(statement: str) -> Write | None:
+    other = _OTHER_WRITE.match(statement)
+    if other is not None:
+        return other[1], None
+    changed = _UPDATE.match(statement)
+    if changed is None:
+        return None
+    return changed[1], frozenset(_COLUMN.findall(changed[2]))

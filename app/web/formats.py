@@ -1,0 +1,133 @@
+"""How values read on the pages: money, durations, instants, words.
+
+Lives here: pure functions that templates use as filters. Not here: what is shown (`job_page`) or
+where (`templates/`). Durations and money in words are the domain's own.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from math import floor, isfinite
+
+from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from app.domain.money import format_usd
+
+_CENT_MICROUSD = 10_000
+DASH = "–"
+
+
+def usd(microusd: int | None) -> str:
+    """Cents where there are dollars, tenths of a cent below one dollar, so that small bills live.
+
+    0 → "$0.00", 918_000 → "$0.918", 12_345_678 → "$12.35"; None is a dash.
+    """
+    if microusd is None:
+        return DASH
+    small = 0 < abs(microusd) < 100 * _CENT_MICROUSD
+    return format_usd(microusd, 3 if small else 2)
+
+
+def usd_exact(microusd: int | None) -> str:
+    """To the micro-dollar, as the ledger has it."""
+    return DASH if microusd is None else format_usd(microusd, 6)
+
+
+def per_hour(microusd: int | None) -> str:
+    """A price: always three decimals, so that columns align."""
+    return DASH if microusd is None else f"{format_usd(microusd, 3)}/h"
+
+
+def percent(ratio: float | Fraction | None, places: int = 0) -> str:
+    """0.742 → "74 %". Never rounded up to 100 while something is missing."""
+    if ratio is None:
+        return DASH
+    value = float(ratio) * 100
+    if not isfinite(value):
+        return DASH
+    step = 10**places
+    if 0 < value < 100:
+        value = floor(value * step) / step
+    return f"{value:.{places}f} %"
+
+
+def brief(seconds: float | None) -> str:
+    """A duration in at most two units: 42 → "42 s", 5400 → "1 h 30 m", -90 → "-1 m 30 s"."""
+    if seconds is None:
+        return DASH
+    if seconds < 0:
+        return f"-{brief(-seconds)}"
+    whole = int(seconds)
+    days, rest = divmod(whole, DAY_SECONDS)
+    hours, rest = divmod(rest, HOUR_SECONDS)
+    minutes, rest = divmod(rest, MINUTE_SECONDS)
+    if days:
+        return f"{days} d {hours} h" if hours else f"{days} d"
+    if hours:
+        return f"{hours} h {minutes} m" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} m {rest} s" if rest else f"{minutes} m"
+    return f"{rest} s"
+
+
+def stopwatch(seconds: float) -> str:
+    """A place on a time axis: 0 → "0:00", 84 → "1:24", 3725 → "1:02:05"."""
+    sign, whole = ("-" if seconds < 0 else ""), int(abs(seconds))
+    hours, rest = divmod(whole, HOUR_SECONDS)
+    minutes, second = divmod(rest, MINUTE_SECONDS)
+    if hours:
+        return f"{sign}{hours}:{minutes:02d}:{second:02d}"
+    return f"{sign}{minutes}:{second:02d}"
+
+
+def ago(instant: datetime | None, now: datetime) -> str:
+    """How long since, or until: "42 s ago", "in 3 m"."""
+    if instant is None:
+        return DASH
+    seconds = (now - instant).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{brief(seconds)} ago" if seconds > 0 else f"in {brief(-seconds)}"
+
+
+def clock_time(instant: datetime | None) -> str:
+    """Time of day in UTC, with seconds."""
+    return DASH if instant is None else instant.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def full_time(instant: datetime | None) -> str:
+    """Date and time in UTC, for people."""
+    if instant is None:
+        return DASH
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def machine_time(instant: datetime) -> str:
+    """The `datetime` attribute of a <time>."""
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def words(name: object) -> str:
+    """A stored word as people read it: "gang_wait" → "gang wait"."""
+    return str(name).replace("_", " ").replace("on demand", "on-demand")
+
+
+def count(value: float | None) -> str:
+    """1234567 → "1,234,567"; at most four significant digits below a thousand."""
+    if value is None or not isfinite(value):
+        return DASH
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def size(size_bytes: int | None) -> str:
+    """Bytes in decimal units."""
+    if size_bytes is None:
+        return DASH
+    amount = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,233 @@
+"""What the page of a job shows, as one value made from the reports.
+
+Lives here: figures and rows, ready for the template. Not here: sentences (`job_sentences`),
+the table of machines (`machine_rows`),
+geometry (`time_chart`, `metric_charts`), or the markup (`templates/job_live.html`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any, Final
+from uuid import UUID
+
+from app.domain.entities import Contact, Job
+from app.domain.job import (
+    CLAIMABLE_JOB_STATES,
+    JOB_TRANSITIONS,
+    TERMINAL_JOB_STATES,
+    JobState,
+    StopCause,
+    event_for_stop,
+)
+from app.domain.job_spec import parse_spec
+from app.orchestration.estimate_remaining import WorkLeft, work_left
+from app.ports.job_reports import JobFacts
+from app.ports.page_reports import JobTimeline
+from app.ports.read_models import JobCost
+from app.web.job_sentences import TONES, next_look, why
+from app.web.machine_rows import MachineRow, machine_rows
+from app.web.metric_charts import MetricChart, metric_charts
+from app.web.page_frame import PageParts
+from app.web.time_chart import LEGEND, Story, TimeChart, time_chart
+from app.web.unmet_needs import OfferRow, cheapest_offers, needs
+
+EVENTS_SHOWN: Final = 40
+POINTS_MAX: Final = 400
+_QUICK_SECONDS, _SLOW_SECONDS = 1, 5
+
+
+@dataclass(frozen=True)
+class CostShare:
+    """Where money went: `x` and `share` are percentages of everything booked."""
+
+    name: str
+    microusd: int
+    x: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the job is. `percent` is None while the total is not known."""
+
+    step: int
+    total_steps: int | None
+    percent: float | None
+    steps_per_second: float | None
+    eta_at: datetime | None
+    eta_seconds: int | None
+
+
+@dataclass(frozen=True)
+class JobView:
+    """Everything on the page but the logs."""
+
+    job: Job
+    project_name: str
+    now: datetime
+    tone: str
+    why: str
+    next_look: str | None
+    refresh_seconds: int | None
+    progress: Progress
+    slack_seconds: float | None
+    attempts: int
+    interruptions: int
+    last_checkpoint_at: datetime | None
+    spent_microusd: int
+    cap_microusd: int | None
+    microusd_per_hour: int
+    billing_speed: int
+    machines: tuple[MachineRow, ...]
+    earlier_machines: int
+    chart: TimeChart | None
+    curves: tuple[MetricChart, ...]
+    cost: JobCost | None
+    shares: tuple[CostShare, ...]
+    events: tuple[Mapping[str, Any], ...]
+    needs: str
+    offers: tuple[OfferRow, ...]
+    can_cancel: bool
+    can_pause: bool
+    can_resume: bool
+
+    @property
+    def budget_share(self) -> float | None:
+        """How much of the budget is spent, 0 to 1."""
+        return None if not self.cap_microusd else min(1.0, self.spent_microusd / self.cap_microusd)
+
+    @property
+    def net_saved_ratio(self) -> Fraction | None:
+        """The headline: how much less this cost than the same work on demand."""
+        return None if self.cost is None else self.cost.statement.net_saved_ratio
+
+
+def job_view(parts: PageParts, job_id: UUID) -> JobView:
+    """Read everything and put it together. Raises NotFound."""
+    now = parts.runtime.clock.now()
+    facts = parts.jobs.job(job_id)
+    timeline = parts.reports.timeline(job_id, now)
+    points = parts.reports.recent_metrics(job_id, POINTS_MAX)
+    cost = parts.costs.job_cost(job_id)
+    job = facts.job
+    contacts = [one.contact for one in facts.machines if one.contact is not None]
+    spec = parse_spec(job.spec)
+    left = work_left(job, spec, facts.attempt, contacts)
+    progress = _progress(job, left, now)
+    story = Story(
+        timeline=timeline,
+        points=points,
+        now=now,
+        live=job.state not in TERMINAL_JOB_STATES and job.state is not JobState.PAUSED,
+        step=progress.step,
+        step_at=_step_at(contacts, progress.step),
+        total_steps=progress.total_steps,
+        eta_at=progress.eta_at,
+        deadline_at=job.deadline_at,
+        last_safe_at=job.last_safe_at,
+    )
+    waits_fresh = job.state in CLAIMABLE_JOB_STATES and not _ever_ran(timeline)
+    return JobView(
+        job=job,
+        project_name=facts.project_name,
+        now=now,
+        tone=TONES[job.state],
+        why=why(facts, now),
+        next_look=next_look(job, now),
+        refresh_seconds=_refresh_seconds(job),
+        progress=progress,
+        slack_seconds=_slack(job, progress, now),
+        attempts=facts.counts.attempts,
+        interruptions=facts.counts.interruptions,
+        last_checkpoint_at=facts.last_checkpoint_at,
+        spent_microusd=facts.budget.spent_microusd,
+        cap_microusd=facts.budget.cap_microusd,
+        microusd_per_hour=_hourly(facts),
+        billing_speed=max((lane.instance.billing_speed for lane in timeline.lanes), default=1),
+        machines=machine_rows(facts, timeline, cost, now),
+        earlier_machines=timeline.earlier_machines,
+        chart=None if waits_fresh else time_chart(story),
+        curves=metric_charts(points),
+        cost=cost,
+        shares=() if cost is None else _shares(cost),
+        events=tuple(parts.reports.recent_events(job_id, EVENTS_SHOWN)),
+        needs=needs(spec) if waits_fresh else "",
+        offers=cheapest_offers(parts.jobs, spec) if waits_fresh else (),
+        can_cancel=_possible(job, StopCause.USER),
+        can_pause=job.state is not JobState.STOPPING and _possible(job, StopCause.PAUSE),
+        can_resume=job.state is JobState.PAUSED,
+    )
+
+
+def _possible(job: Job, cause: StopCause) -> bool:
+    return JOB_TRANSITIONS.allows(job.state, event_for_stop(job.state, cause))
+
+
+def _refresh_seconds(job: Job) -> int | None:
+    """How often the page looks again; None once nothing can change any more."""
+    if job.state in TERMINAL_JOB_STATES:
+        return None if job.cost_final_at is not None else _SLOW_SECONDS
+    return _SLOW_SECONDS if job.state is JobState.PAUSED else _QUICK_SECONDS
+
+
+def _progress(job: Job, left: WorkLeft, now: datetime) -> Progress:
+    percent = None
+    if job.state is JobState.SUCCEEDED:
+        percent = 100.0
+    elif left.total_steps:
+        percent = min(100.0, 100 * left.step / left.total_steps)
+    going = job.state in (JobState.RUNNING, JobState.STARTING, JobState.RECOVERING)
+    seconds = left.seconds if going else None
+    return Progress(
+        step=left.step,
+        total_steps=left.total_steps,
+        percent=percent,
+        steps_per_second=left.steps_per_second if job.state is JobState.RUNNING else None,
+        eta_at=None if seconds is None else now + timedelta(seconds=seconds),
+        eta_seconds=seconds,
+    )
+
+
+def _step_at(contacts: list[Contact], step: int) -> datetime | None:
+    found = [one.step_at for one in contacts if one.step == step and one.step_at is not None]
+    return max(found, default=None)
+
+
+def _slack(job: Job, progress: Progress, now: datetime) -> float | None:
+    """Seconds between the expected end and the deadline; negative when it will be late."""
+    if job.deadline_at is None:
+        return None
+    end = job.ended_at or progress.eta_at
+    return None if end is None else (job.deadline_at - end).total_seconds()
+
+
+def _hourly(facts: JobFacts) -> int:
+    return sum(
+        one.price_microusd_per_hour or 0
+        for one in facts.machines
+        if one.instance.launched_at is not None and one.instance.ended_at is None
+    )
+
+
+def _ever_ran(timeline: JobTimeline) -> bool:
+    return any(lane.instance.launched_at is not None for lane in timeline.lanes)
+
+
+def _shares(cost: JobCost) -> tuple[CostShare, ...]:
+    """Activities with an amount, in the order of the legend."""
+    amounts = {name.value: amount for name, amount in cost.statement.by_activity.items() if amount}
+    total = sum(amounts.values())
+    order = [*LEGEND, *sorted(set(amounts) - set(LEGEND))]
+    shares: list[CostShare] = []
+    x = 0.0
+    for name in order:
+        if name not in amounts:
+            continue
+        share = 100 * amounts[name] / total if total > 0 else 0.0
+        shares.append(CostShare(name, amounts[name], round(x, 3), round(share, 3)))
+        x += share
+    return tuple(shares)

@@ -1,0 +1,137 @@
+"""Why a job is where it is, in one sentence.
+
+Lives here: sentences made from states. Where a rule has written its own reason (a wait, an end),
+that is what people read. Not here: figures (`job_page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from app.domain.attempt import AttemptState, DrainCause
+from app.domain.entities import Attempt, Instance, Job
+from app.domain.instance import InstanceState
+from app.domain.job import JobState, StopCause
+from app.ports.job_reports import JobFacts
+from app.web import formats
+
+TONES: Final = {
+    JobState.QUEUED: "waiting",
+    JobState.STARTING: "moving",
+    JobState.RUNNING: "good",
+    JobState.RECOVERING: "moving",
+    JobState.STOPPING: "moving",
+    JobState.PAUSED: "waiting",
+    JobState.SUCCEEDED: "good",
+    JobState.FAILED: "bad",
+    JobState.CANCELLED: "ended",
+}
+"""How a state is coloured; its word is always there, too."""
+
+_STOPS: Final = {
+    StopCause.PAUSE: "Pausing",
+    StopCause.BUDGET: "The budget is used up",
+    StopCause.MAX_DURATION: "The job has run for as long as it may",
+    StopCause.DEADLINE: "The deadline has passed",
+    StopCause.USER: "Cancelling",
+}
+
+
+def why(facts: JobFacts, now: datetime) -> str:
+    """The sentence below the job's state."""
+    job = facts.job
+    if job.state is JobState.SUCCEEDED:
+        return _succeeded(job)
+    if job.end_message and job.ended_at is not None:
+        return _sentence(job.end_message)
+    if job.state is JobState.PAUSED:
+        return _sentence(job.end_message or "Paused; it keeps its place and its checkpoints.")
+    if job.state in (JobState.QUEUED, JobState.RECOVERING):
+        return _waiting(job, facts)
+    if job.state is JobState.STOPPING:
+        cause = _STOPS.get(job.stop_cause or StopCause.USER, "Stopping")
+        return f"{cause}: what runs is saved first, then the machines are given back."
+    return _attempting(facts, now)
+
+
+def next_look(job: Job, now: datetime) -> str | None:
+    """When a waiting job is looked at again, None for one that does not wait."""
+    if job.state not in (JobState.QUEUED, JobState.RECOVERING):
+        return None
+    if job.claimable_at is None or job.claimable_at <= now:
+        return "now"
+    return formats.ago(job.claimable_at, now)
+
+
+def _waiting(job: Job, facts: JobFacts) -> str:
+    if job.wait_reason:
+        return _sentence(job.wait_reason)
+    if job.state is JobState.QUEUED:
+        return "In the queue: the next free controller looks for machines."
+    last = facts.counts.last_end
+    because = "" if last is None else f" ({formats.words(last[0])})"
+    return (
+        f"The last attempt ended{because}; the next one goes on from step {job.committed_step:,}."
+    )
+
+
+def _attempting(facts: JobFacts, now: datetime) -> str:
+    attempt = facts.attempt
+    machines = [one.instance for one in facts.machines]
+    if attempt is None:
+        return "The next attempt is being formed."
+    here = [one for one in machines if one.registered_at is not None]
+    if attempt.state is AttemptState.PROVISIONING:
+        return f"{_of(len(here), attempt.node_count)} registered; the rest is on its way."
+    if attempt.state is AttemptState.PREPARING:
+        return f"{_machines(attempt.node_count)}{_zone(here)}: restoring and finding each other."
+    if attempt.state is AttemptState.DRAINING:
+        return _draining(attempt, machines, now)
+    if attempt.state is AttemptState.SETTLING:
+        return "The attempt has ended; finding out why before the next one."
+    return f"Training on {_machines(attempt.node_count)}{_zone(here)}."
+
+
+def _draining(attempt: Attempt, machines: Sequence[Instance], now: datetime) -> str:
+    if attempt.drain_cause is DrainCause.INTERRUPTION:
+        noticed = [one for one in machines if one.state is InstanceState.INTERRUPTING]
+        left = "" if attempt.drain_until_at is None else _left(attempt.drain_until_at, now)
+        return f"The cloud takes {_machines(len(noticed) or 1)}{left}: saving a checkpoint."
+    if attempt.drain_cause is DrainCause.YIELD:
+        return "Saving a checkpoint to move to other machines."
+    return "Saving a checkpoint before the machines are given back."
+
+
+def _left(until: datetime, now: datetime) -> str:
+    seconds = (until - now).total_seconds()
+    return f" in {formats.brief(seconds)}" if seconds >= 1 else " now"
+
+
+def _succeeded(job: Job) -> str:
+    took = ""
+    if job.ended_at is not None:
+        took = f", {formats.brief((job.ended_at - job.submitted_at).total_seconds())} after it was"
+        took += " submitted"
+    return f"Finished at step {job.committed_step:,}{took}."
+
+
+def _zone(machines: Sequence[Instance]) -> str:
+    zones = sorted({one.pool.zone for one in machines if one.pool is not None})
+    return f" in {', '.join(zones)}" if zones else ""
+
+
+def _machines(number: int) -> str:
+    return "1 machine" if number == 1 else f"{number} machines"
+
+
+def _of(number: int, total: int) -> str:
+    return f"{number} of {_machines(total)} {'is' if number == 1 else 'are'}"
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    stripped = text.strip()
+    end = "" if stripped.endswith((".", "!", "?")) else "."
+    return f"{stripped[:1].upper()}{stripped[1:]}{end}"

@@ -1,0 +1,73 @@
+"""The end of a job's log streams, as text that a page can show.
+
+Not here: reading from an offset (`app.orchestration.read_logs`), or the markup.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from app.orchestration.read_logs import list_logs, read_log
+from app.orchestration.runtime import Runtime
+from app.ports.log_index import LogStream
+
+TAIL_BYTES: Final = 48 * 1024
+_LINES_MAX: Final = 300
+# Colours and cursor movements of terminals, and control characters but tab and new line.
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """One stream's end. `streams` are all of the job; `version` changes with what is shown."""
+
+    streams: tuple[LogStream, ...]
+    stream: str | None
+    text: str
+    size_bytes: int
+    is_cut: bool
+
+    @property
+    def version(self) -> str:
+        """Equal exactly when nothing new has been written."""
+        return _version(self.streams, self.size_bytes)
+
+
+def log_tail(runtime: Runtime, job_id: UUID, wanted: str | None, seen: str) -> LogTail | None:
+    """The end of the wanted stream, else of the one written to last; None if `seen` is that."""
+    streams = tuple(list_logs(runtime, job_id))
+    shown = next((one for one in streams if one.stream == wanted), None)
+    if shown is None:
+        shown = max(streams, key=lambda one: (one.updated_at, one.stream), default=None)
+    if _version(streams, 0 if shown is None else shown.size_bytes) == seen:
+        return None
+    if shown is None:
+        return LogTail(streams, None, "", 0, False)
+    part = read_log(runtime, job_id, shown.stream, -TAIL_BYTES)
+    text, is_cut = readable(part.content, cut_at_start=part.byte_offset > 0)
+    return LogTail(streams, shown.stream, text, part.size_bytes, is_cut)
+
+
+def _version(streams: tuple[LogStream, ...], size_bytes: int) -> str:
+    return f"{len(streams)}-{size_bytes}"
+
+
+def readable(content: bytes, *, cut_at_start: bool) -> tuple[str, bool]:
+    """Text without terminal codes, at most 300 lines, and whether something is left out before.
+
+    Of a line that was written over with carriage returns, as progress bars do, the last state.
+    """
+    text = content.decode("utf-8", "replace").replace("\r\n", "\n")
+    lines = text.split("\n")
+    if cut_at_start and len(lines) > 1:
+        lines = lines[1:]
+    kept = lines[-_LINES_MAX:]
+    cleaned = (
+        _CONTROLS.sub("", _TERMINAL_CODES.sub("", line.rstrip("\r").rpartition("\r")[2]))
+        for line in kept
+    )
+    return "\n".join(cleaned), cut_at_start or len(kept) < len(lines)

@@ -1,0 +1,223 @@
+"""What every page has in common: its parts, its templates, its headers, its errors.
+
+Lives here: `PageParts`, rendering, and the route class that adds headers and turns problems into
+pages. Not here: the pages themselves (`pages`, `sign_in`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from anyio import to_thread
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as ConnectionsInUse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from app.domain.errors import CommandRefused, DomainError, NotFound
+from app.orchestration.runtime import Runtime
+from app.ports.job_reports import JobReports
+from app.ports.object_store import ObjectStoreError
+from app.ports.page_reports import PageReports
+from app.ports.read_models import CostReports
+from app.web import formats
+from app.web.session import Sessions, Visitor
+
+FOLDER: Final = Path(__file__).parent
+STATIC_FOLDER: Final = FOLDER / "static"
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now", 503: "Try again"}
+
+_SILENT: Final = "The database or the store does not answer at the moment. Try again in a second."
+_OLD_FORM: Final = (
+    "This form is too old, or came from elsewhere. Go back, reload the page and try again."
+)
+_BROKEN: Final = "This is our mistake, not yours; the api's log has the details."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PageParts:
+    """What the pages work with, opened once for each process."""
+
+    runtime: Runtime
+    jobs: JobReports
+    costs: CostReports
+    reports: PageReports
+    sessions: Sessions
+
+    @classmethod
+    def of(
+        cls, runtime: Runtime, jobs: JobReports, costs: CostReports, reports: PageReports
+    ) -> PageParts:
+        """The parts on what the api has opened."""
+        return cls(runtime, jobs, costs, reports, Sessions(reports))
+
+
+class SignInNeeded(Exception):
+    """The page is for those who have signed in."""
+
+
+class FormExpired(Exception):
+    """A form came without the token of a page that this browser was shown."""
+
+
+def parts_of(request: Request) -> PageParts:
+    """The parts of the app that serves a request."""
+    parts: PageParts = request.app.state.pages
+    return parts
+
+
+def signed_in(request: Request) -> Visitor:
+    """The visitor; raises SignInNeeded for one whose key is missing, unknown or revoked."""
+    visitor = parts_of(request).sessions.visitor(request)
+    if visitor is None or visitor.owner is None:
+        raise SignInNeeded
+    return visitor
+
+
+def check_form(request: Request, visitor: Visitor | None, token: str) -> None:
+    """Raises FormExpired unless the form was made for this visitor."""
+    if not parts_of(request).sessions.is_form_token(visitor, token):
+        raise FormExpired
+
+
+def render(
+    request: Request, template: str, visitor: Visitor | None, status: int = 200, **values: Any
+) -> HTMLResponse:
+    """A page or a part of one."""
+    token = "" if visitor is None else parts_of(request).sessions.form_token(visitor)
+    content = (
+        _templates()
+        .get_template(template)
+        .render(visitor=visitor, form_token=token, static=static_address, **values)
+    )
+    return HTMLResponse(content, status, HEADERS)
+
+
+def redirect(address: str) -> Response:
+    """Go there with GET. `address` is a path of this site."""
+    return RedirectResponse(address, 303, HEADERS)
+
+
+def error_page(request: Request, status: int, sentence: str) -> HTMLResponse:
+    """A page that says what went wrong and where to go on; for any path that is no API's."""
+    pages = getattr(request.app.state, "pages", None)
+    visitor = None
+    if status < 500 and pages is not None:
+        visitor = pages.sessions.visitor(request)
+    title = _TITLES.get(status, "Something went wrong" if status >= 500 else "Not possible")
+    return render(request, "error.html", visitor, status, title=title, sentence=sentence)
+
+
+def static_address(name: str) -> str:
+    """The address of a static file; it changes with its content, so it may be kept for ever."""
+    return f"/static/{name}?v={_content_digest(name)}"
+
+
+class PageRoute(APIRoute):
+    """A route whose problems are pages, too."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with errors turned into what a browser can show."""
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except SignInNeeded:
+                return _to_sign_in(request)
+            except HTTPException:
+                raise
+            except Exception as error:
+                status, sentence = _told(request, error)
+                # Who looks is a question to the database.
+                return await to_thread.run_sync(error_page, request, status, sentence)
+
+        return guarded
+
+
+def _told(request: Request, error: Exception) -> tuple[int, str]:
+    """Status and sentence of an error; what is no person's fault goes to the log."""
+    match error:
+        case FormExpired():
+            return 403, _OLD_FORM
+        case RequestValidationError():
+            return 422, "The form is incomplete. Go back and try again."
+        case NotFound():
+            return 404, error.message
+        case CommandRefused():
+            return 409, error.message
+        case DomainError():
+            return 422, error.message
+        case OperationalError() | ConnectionsInUse() | ObjectStoreError():
+            log.warning("%s %s: %s", request.method, request.url.path, error)
+            return 503, _SILENT
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return 500, _BROKEN
+
+
+def _to_sign_in(request: Request) -> Response:
+    """To the sign-in page, and back to this one afterwards."""
+    path = request.url.path
+    if request.headers.get("hx-request"):
+        shown = request.headers.get("hx-current-url", "")
+        path = "/" + shown.split("://", 1)[-1].partition("/")[2].partition("?")[0]
+        where = f"/sign-in?next={quote(path, safe='/')}"
+        return Response(status_code=401, headers={**HEADERS, "HX-Redirect": where})
+    if request.method != "GET":
+        path = path.rpartition("/")[0] or "/"
+    return redirect(f"/sign-in?next={quote(path, safe='/')}")
+
+
+@cache
+def _content_digest(name: str) -> str:
+    return hashlib.sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        usd=formats.usd,
+        usd_exact=formats.usd_exact,
+        per_hour=formats.per_hour,
+        percent=formats.percent,
+        brief=formats.brief,
+        ago=formats.ago,
+        clock_time=formats.clock_time,
+        full_time=formats.full_time,
+        machine_time=formats.machine_time,
+        words=formats.words,
+        count=formats.count,
+        size=formats.size,
+    )
+    return environment

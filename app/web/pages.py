@@ -1,0 +1,142 @@
+"""The pages of jobs: the list, one job, and the parts of them that look again by themselves.
+
+Lives here: routes alone, and how they are mounted. Not here: what a page shows (`job_page`,
+`job_list`, `log_tail`), signing in (`sign_in`), or commands (`job_forms`).
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import Annotated
+
+import yaml
+from anyio import to_thread
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.exception_handlers import http_exception_handler
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from app.web import job_forms, sign_in
+from app.web.job_list import SavedRatios, job_list
+from app.web.job_page import job_view
+from app.web.log_tail import log_tail
+from app.web.page_frame import (
+    HEADERS,
+    STATIC_FOLDER,
+    PageRoute,
+    error_page,
+    parts_of,
+    redirect,
+    render,
+    signed_in,
+)
+from app.web.session import HOME, Visitor
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+SignedIn = Annotated[Visitor, Depends(signed_in)]
+Shown = Annotated[str, Query(alias="state", max_length=20)]
+Cursor = Annotated[str | None, Query(max_length=80)]
+
+_saved = SavedRatios()
+_NO_PAGE = "There is no page at this address."
+
+
+def mount_pages(app: FastAPI) -> None:
+    """Add the pages and their static files to the api's app.
+
+    Before the first request `app.state.pages` must hold `page_frame.PageParts`. Call this after
+    the app's own error responses are in place.
+    """
+    for one in (router, sign_in.router, job_forms.router):
+        app.include_router(one)
+    app.mount("/static", _StaticFiles(directory=STATIC_FOLDER), name="static")
+    answer_otherwise = app.exception_handlers.get(HTTPException, http_exception_handler)
+
+    async def not_found(request: Request, error: HTTPException) -> Response:
+        """A page for a browser that looks for one which is not there; others as before."""
+        if error.status_code == 404 and "text/html" in request.headers.get("accept", ""):
+            return await to_thread.run_sync(error_page, request, 404, _NO_PAGE)
+        answer = answer_otherwise(request, error)
+        return await answer if isawaitable(answer) else answer
+
+    app.add_exception_handler(HTTPException, not_found)  # type: ignore[arg-type]
+
+
+class _StaticFiles(StaticFiles):
+    """Files whose addresses change with their content, so browsers may keep them."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        """The file, to be kept for a year."""
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+@router.get("/")
+def home() -> Response:
+    """The list of jobs."""
+    return redirect(HOME)
+
+
+@router.get("/jobs")
+def jobs(
+    request: Request, visitor: SignedIn, state: Shown = "all", cursor: Cursor = None
+) -> Response:
+    """Jobs of the project, newest first."""
+    return _jobs(request, visitor, "jobs.html", state, cursor)
+
+
+@router.get("/jobs/-/table")
+def jobs_table(
+    request: Request, visitor: SignedIn, state: Shown = "all", cursor: Cursor = None
+) -> Response:
+    """The part of the list that looks again by itself."""
+    return _jobs(request, visitor, "jobs_table.html", state, cursor)
+
+
+@router.get("/jobs/{job}")
+def job(request: Request, visitor: SignedIn, job: str) -> Response:
+    """One job, whole."""
+    return _job(request, visitor, job, "job.html")
+
+
+@router.get("/jobs/{job}/live")
+def job_live(request: Request, visitor: SignedIn, job: str) -> Response:
+    """The part of a job's page that looks again by itself."""
+    return _job(request, visitor, job, "job_live.html")
+
+
+@router.get("/jobs/{job}/log-tail")
+def job_log_tail(
+    request: Request,
+    visitor: SignedIn,
+    job: str,
+    stream: Annotated[str | None, Query(max_length=200)] = None,
+    seen: Annotated[str, Query(max_length=60)] = "",
+) -> Response:
+    """The end of one stream of logs; 204 when that is what is shown already."""
+    parts = parts_of(request)
+    assert visitor.owner is not None
+    job_id = parts.jobs.job_id(visitor.owner.project_id, job)
+    tail = log_tail(parts.runtime, job_id, stream, seen)
+    if tail is None:
+        return Response(status_code=204, headers=HEADERS)
+    return render(request, "job_logs.html", visitor, job_ref=job, tail=tail)
+
+
+def _jobs(
+    request: Request, visitor: Visitor, template: str, state: str, cursor: str | None
+) -> Response:
+    assert visitor.owner is not None
+    listed = job_list(parts_of(request), _saved, visitor.owner.project_id, state, cursor)
+    return render(request, template, visitor, listed=listed, cursor=cursor)
+
+
+def _job(request: Request, visitor: Visitor, job: str, template: str) -> Response:
+    parts = parts_of(request)
+    assert visitor.owner is not None
+    view = job_view(parts, parts.jobs.job_id(visitor.owner.project_id, job))
+    spec_text = yaml.safe_dump(view.job.spec, sort_keys=False, allow_unicode=True)
+    return render(request, template, visitor, view=view, now=view.now, spec_text=spec_text)

@@ -1,0 +1,129 @@
+"""Who looks at a page: a signed cookie that names an API key, and tokens for forms.
+
+The cookie holds the key's id, never the key, and every request asks the database whether that key
+is still good. Not here: the sign-in page (`sign_in`), or what the API's callers send.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from itsdangerous import BadData, URLSafeTimedSerializer
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.domain.credentials import derive, digest
+from app.domain.events import Actor, ActorKind
+from app.ports.job_reports import KeyOwner
+from app.ports.page_reports import PageReports
+
+COOKIE: Final = "lowtide_session"
+SESSION_SECONDS: Final = 7 * 24 * 3600
+HOME: Final = "/jobs"
+_KEY = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
+_SAFE_PATH = re.compile(r"/(?![/\\])[A-Za-z0-9_.~!$&'()*+,;=:@%/?-]{0,500}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """A browser: `owner` is None until it has signed in. `nonce` is what its form tokens bind."""
+
+    nonce: str
+    owner: KeyOwner | None = None
+
+    @property
+    def actor(self) -> Actor:
+        """How a signed-in visitor is named in histories; ValueError for another."""
+        if self.owner is None:
+            raise ValueError("nobody has signed in")
+        return Actor(ActorKind.PERSON, self.owner.key_name)
+
+
+class Sessions:
+    """Makes and reads the cookie. One per process; the deployment's secret is read once."""
+
+    def __init__(self, reports: PageReports) -> None:
+        self._reports = reports
+        self._secret: str | None = None
+
+    def visitor(self, request: Request) -> Visitor | None:
+        """The visitor of a request, or None when it brings no good cookie."""
+        content = self._read(request.cookies.get(COOKIE, ""))
+        if content is None:
+            return None
+        nonce, key_id = content
+        owner = None if key_id is None else self._reports.key_owner_by_id(key_id)
+        return Visitor(nonce, owner)
+
+    def owner_of_key(self, key: str) -> KeyOwner | None:
+        """Whose API key this is; None for a text that is no key, unknown or revoked."""
+        written = key.strip()
+        if _KEY.fullmatch(written) is None:
+            return None
+        return self._reports.key_owner(digest(written))
+
+    def keep(self, request: Request, response: Response, visitor: Visitor) -> None:
+        """Set the cookie. A session ends after a week, however it is used."""
+        key_id = None if visitor.owner is None else str(visitor.owner.key_id)
+        response.set_cookie(
+            COOKIE,
+            self._serializer().dumps({"nonce": visitor.nonce, "key": key_id}),
+            max_age=SESSION_SECONDS,
+            path="/",
+            secure=is_https(request),
+            httponly=True,
+            samesite="lax",
+        )
+
+    def end(self, request: Request, response: Response) -> None:
+        """Remove the cookie."""
+        response.delete_cookie(
+            COOKIE, path="/", secure=is_https(request), httponly=True, samesite="lax"
+        )
+
+    def form_token(self, visitor: Visitor) -> str:
+        """The token that this visitor's forms carry."""
+        return derive(self._key(), "form", visitor.nonce)
+
+    def is_form_token(self, visitor: Visitor | None, token: str) -> bool:
+        """Whether a form came from a page that this visitor was shown."""
+        if visitor is None:
+            return False
+        expected = self.form_token(visitor)
+        return hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
+
+    def _read(self, cookie: str) -> tuple[str, UUID | None] | None:
+        try:
+            content: Any = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
+            key = content["key"]
+            return str(content["nonce"]), None if key is None else UUID(key)
+        except (BadData, KeyError, TypeError, ValueError):
+            return None
+
+    def _serializer(self) -> URLSafeTimedSerializer:
+        return URLSafeTimedSerializer(self._key(), salt="lowtide.session")
+
+    def _key(self) -> str:
+        if self._secret is None:
+            self._secret = derive(self._reports.deployment_secret(), "pages")
+        return self._secret
+
+
+def is_https(request: Request) -> bool:
+    """Whether the browser speaks https, to us or to a proxy before us.
+
+    A forged header can only take the browser's own cookie away from itself.
+    """
+    forwarded = request.headers.get("x-forwarded-proto", "").split(",")[0].strip()
+    return request.url.scheme == "https" or forwarded == "https"
+
+
+def local_path(written: str | None) -> str:
+    """Where to go after signing in: a path of this site, else the list of jobs."""
+    if written and _SAFE_PATH.fullmatch(written) and not written.startswith("/sign-"):
+        return written
+    return HOME

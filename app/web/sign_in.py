@@ -1,0 +1,70 @@
+"""Signing in with an API key, and out.
+
+The key is sent once, by a form, and never appears in an address. Not here: the cookie (`session`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from app.web.page_frame import PageRoute, check_form, parts_of, redirect, render
+from app.web.session import Visitor, local_path
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_WRONG_KEY = (
+    "This key is unknown or has been revoked. A key begins with lt_ and is 46 characters long."
+)
+
+
+@router.get("/sign-in")
+def show(request: Request, next: str | None = None) -> Response:
+    """The form; those who have signed in already go on at once."""
+    parts = parts_of(request)
+    visitor = parts.sessions.visitor(request)
+    if visitor is not None and visitor.owner is not None:
+        return redirect(local_path(next))
+    return _form(request, visitor, local_path(next))
+
+
+@router.post("/sign-in")
+def sign_in(
+    request: Request,
+    key: Annotated[str, Form(max_length=200)],
+    form_token: Annotated[str, Form(max_length=200)] = "",
+    next: Annotated[str, Form(max_length=600)] = "",
+) -> Response:
+    """Check the key and begin a session under a new nonce."""
+    parts = parts_of(request)
+    visitor = parts.sessions.visitor(request)
+    check_form(request, visitor, form_token)
+    owner = parts.sessions.owner_of_key(key)
+    if owner is None:
+        return _form(request, visitor, local_path(next), _WRONG_KEY, 401)
+    response = redirect(local_path(next))
+    parts.sessions.keep(request, response, Visitor(parts.runtime.entropy.new_token(), owner))
+    return response
+
+
+@router.post("/sign-out")
+def sign_out(request: Request, form_token: Annotated[str, Form(max_length=200)] = "") -> Response:
+    """End the session of this browser."""
+    parts = parts_of(request)
+    check_form(request, parts.sessions.visitor(request), form_token)
+    response = redirect("/sign-in")
+    parts.sessions.end(request, response)
+    return response
+
+
+def _form(
+    request: Request, visitor: Visitor | None, next_path: str, error: str = "", status: int = 200
+) -> Response:
+    parts = parts_of(request)
+    shown_to = visitor or Visitor(parts.runtime.entropy.new_token())
+    response = render(request, "sign_in.html", shown_to, status, next_path=next_path, error=error)
+    if visitor is None:
+        parts.sessions.keep(request, response, shown_to)
+    return response

@@ -1,0 +1,36 @@
+// What the pages need beyond htmx: rest while hidden, say when the server is silent, follow logs.
+"use strict";
+
+(() => {
+  let answeredAt = new Date();
+
+  const offline = (silent) => {
+    const note = document.getElementById("offline");
+    if (!note || note.hidden === !silent) return;
+    document.getElementById("offline-since").textContent = answeredAt.toLocaleTimeString();
+    note.hidden = !silent;
+  };
+
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (document.hidden && event.detail.requestConfig.triggeringEvent === undefined) {
+      event.preventDefault();
+    }
+  });
+
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const status = event.detail.xhr.status;
+    if (status >= 200 && status < 500) answeredAt = new Date();
+    offline(status === 0 || status >= 500);
+  });
+
+  // A log that was read to its end stays at its end.
+  let following = true;
+  document.addEventListener("htmx:beforeSwap", () => {
+    const log = document.getElementById("log-text");
+    following = !log || log.scrollHeight - log.scrollTop - log.clientHeight < 24;
+  });
+  document.addEventListener("htmx:afterSettle", () => {
+    const log = document.getElementById("log-text");
+    if (log && following) log.scrollTop = log.scrollHeight;
+  });
+})();

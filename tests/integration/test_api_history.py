@@ -1,0 +1,156 @@
+"""A job's history over REST: events, attempts, checkpoints, metrics and logs, in parts."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from sqlalchemy import insert
+
+from app.adapters.postgres import tables
+from tests.support.agent_api import Gang, SpeakingAgent
+from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
+from tests.support.postgres import PostgresForTests
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeopleApi]:
+    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+def gang(api: PeopleApi) -> Gang:
+    return make_own_gang(api, 2, name="told")
+
+
+def items(api: PeopleApi, path: str, **query: object) -> list[dict]:
+    answer = api.client.get(f"/api/v1/jobs/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    found: list[dict] = answer.json()["items"]
+    return found
+
+
+def test_events_come_in_order_and_in_parts(api: PeopleApi):
+    name = api.submitted()["name"]
+    for verb in ("pause", "resume", "cancel"):
+        assert api.client.post(f"/api/v1/jobs/{name}/{verb}").status_code == 200
+    whole = items(api, f"{name}/events")
+    assert [event["seq"] for event in whole] == [1, 2, 3, 4]
+    assert [event["to_state"] for event in whole] == ["queued", "paused", "queued", "cancelled"]
+    first = api.client.get(f"/api/v1/jobs/{name}/events", params={"limit": 3}).json()
+    assert first["next"] == "3"
+    assert items(api, f"{name}/events", after=first["next"], limit=3) == whole[3:]
+
+
+def test_attempts_have_their_members(api: PeopleApi, gang: Gang):
+    [attempt] = items(api, "told/attempts")
+    assert (attempt["fence"], attempt["state"], attempt["node_count"]) == (1, "provisioning", 2)
+    assert [member["node_rank"] for member in attempt["members"]] == [0, 1]
+    assert [member["instance_id"] for member in attempt["members"]] == [
+        str(one) for one in gang.instance_ids
+    ]
+    assert attempt["members"][0]["pool"] == "local/us-west-2/us-west-2a/p3.2xlarge/spot"
+
+
+def test_checkpoints_come_newest_first(api: PeopleApi, gang: Gang):
+    rows = [
+        {
+            "job_id": gang.job_id, "fence": fence, "step": step, "digest": "d", "size_bytes": 10,
+            "final": False, "committed_at": NOW, "instance_id": gang.instance_ids[0],
+            "metrics": {"loss": 0.5},
+        }
+        for fence, step in ((1, 10), (1, 20), (2, 15))
+    ]  # fmt: skip
+    with api.engine.begin() as connection:
+        connection.execute(insert(tables.checkpoints).values(rows))
+    found = items(api, "told/checkpoints")
+    assert [(one["fence"], one["step"]) for one in found] == [(2, 15), (1, 20), (1, 10)]
+    assert found[0]["metrics"] == {"loss": 0.5}
+
+
+def test_metrics_come_in_parts(api: PeopleApi, gang: Gang):
+    rows = [
+        {"job_id": gang.job_id, "fence": fence, "step": step, "at": NOW, "metrics": {"loss": step}}
+        for fence in (1, 2)
+        for step in (0, 5, 10)
+    ]
+    with api.engine.begin() as connection:
+        connection.execute(insert(tables.metric_points).values(rows))
+    seen, after = [], None
+    for _ in range(3):
+        query = {"limit": 2, **({"after": after} if after else {})}
+        part = api.client.get("/api/v1/jobs/told/metrics", params=query).json()
+        seen += [(point["fence"], point["step"]) for point in part["items"]]
+        after = part["next"]
+    assert seen == [(1, 0), (1, 5), (1, 10), (2, 0), (2, 5), (2, 10)]
+    assert api.client.get("/api/v1/jobs/told/metrics").json()["next"] is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"after": "x"}, {"after": "1"}, {"after": "-1.5"}, {"after": "1." + "9" * 30}, {"limit": 0}],
+)
+def test_a_bad_place_in_the_metrics_is_refused(api: PeopleApi, gang: Gang, query: dict):
+    assert api.client.get("/api/v1/jobs/told/metrics", params=query).status_code == 422
+
+
+@pytest.fixture(scope="module")
+def written(api: PeopleApi) -> bytes:
+    """A log that an agent has sent in pieces."""
+    agent = SpeakingAgent(api, make_own_gang(api, name="logged"))
+    assert agent.register().status_code == 200
+    whole = b""
+    for number in range(5):
+        piece = f"line {number} \u00fc\n".encode() * (number + 1)
+        assert agent.append("attempt-1/node-0.log", len(whole), piece).status_code == 200
+        whole += piece
+    return whole
+
+
+def read_log(api: PeopleApi, **query: object) -> tuple[bytes, int]:
+    answer = api.client.get(
+        "/api/v1/jobs/logged/logs", params={"stream": "attempt-1/node-0.log", **query}
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.content, int(answer.headers["lowtide-next-offset"])
+
+
+def test_streams_are_listed_with_their_sizes(api: PeopleApi, written: bytes):
+    [stream] = items(api, "logged/logs")
+    assert (stream["stream"], stream["size_bytes"]) == ("attempt-1/node-0.log", len(written))
+    UUID(stream["instance_id"])
+
+
+@pytest.mark.parametrize(
+    ("offset", "limit"), [(0, 1 << 20), (0, 7), (3, 20), (13, 40), (30, 1), (10**15, 5), (60, 999)]
+)
+def test_any_range_of_a_log_can_be_read(api: PeopleApi, written: bytes, offset: int, limit: int):
+    content, next_offset = read_log(api, offset=offset, limit=limit)
+    assert content == written[offset : offset + limit]
+    assert next_offset == min(len(written), offset) + len(content)
+
+
+def test_a_log_can_be_read_from_its_end(api: PeopleApi, written: bytes):
+    assert read_log(api, offset=-15) == (written[-15:], len(written))
+    assert read_log(api, offset=-(10**6))[0] == written
+
+
+def test_a_log_is_followed_to_its_end(api: PeopleApi, written: bytes):
+    seen, offset = b"", 0
+    while True:
+        content, offset = read_log(api, offset=offset, limit=16)
+        if not content:
+            break
+        seen += content
+    assert seen == written
+
+
+def test_an_unknown_stream_is_named_with_those_there_are(api: PeopleApi, written: bytes):
+    answer = api.client.get("/api/v1/jobs/logged/logs", params={"stream": "../../etc/passwd"})
+    assert answer.status_code == 404
+    assert "attempt-1/node-0.log" in answer.json()["detail"]

@@ -1,0 +1,321 @@
+"""Jobs over REST: the list and its pages, one job in its documented shape, and commands to it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from sqlalchemy import insert, select, text, update
+
+from app.adapters.postgres import money_tables, tables
+from app.api.job_shapes import JobAccepted, JobDetail, JobPage
+from app.domain.job import JobState
+from tests.support.agent_api import POOL, Gang
+from tests.support.people_api import (
+    PeopleApi,
+    make_key,
+    make_own_gang,
+    make_project,
+    people_api,
+    settings_for,
+)
+from tests.support.postgres import PostgresForTests
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeopleApi]:
+    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
+        yield up
+
+
+def names(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    JobPage.model_validate(answer.json())
+    return [item["name"] for item in answer.json()["items"]]
+
+
+def show(api: PeopleApi, job: str) -> dict:
+    answer = api.client.get(f"/api/v1/jobs/{job}")
+    assert answer.status_code == 200, answer.text
+    JobDetail.model_validate(answer.json())
+    document: dict = answer.json()
+    return document
+
+
+def set_job(api: PeopleApi, job_id: object, **values: object) -> None:
+    with api.engine.begin() as connection:
+        connection.execute(update(tables.jobs).where(tables.jobs.c.id == job_id).values(values))
+
+
+def price_pool(api: PeopleApi, microusd_per_hour: int) -> None:
+    pools = money_tables.pools
+    with api.engine.begin() as connection:
+        connection.execute(pools.delete())
+        connection.execute(
+            insert(pools).values(
+                pool=POOL, provider="local", cloud="ec2",
+                hardware={"gpu_name": "V100", "gpu_count": 1, "gpu_memory_gb": 16},
+                price_microusd_per_hour=microusd_per_hour,
+                on_demand_microusd_per_hour=3_060_000, quoted_at=datetime.now(UTC),
+                price_source="test", billing_speed=1, refusals=0,
+            )
+        )  # fmt: skip
+
+
+def hear(api: PeopleApi, instance_id: UUID, **values: object) -> None:
+    with api.engine.begin() as connection:
+        connection.execute(
+            insert(tables.contacts).values(
+                instance_id=instance_id, session_id="s", seq=1, fact_no=0,
+                answered_at=datetime.now(UTC), phase="train", **values,
+            )
+        )  # fmt: skip
+
+
+def test_the_list_comes_newest_first_in_pages(api: PeopleApi):
+    label = {"suite": "pages"}
+    made = [api.submitted(labels=label)["name"] for _ in range(5)]
+    query = {"label": "suite=pages", "limit": 2}
+    seen: list[str] = []
+    cursor: str | None = None
+    for _ in range(3):
+        more = {"cursor": cursor} if cursor else {}
+        answer = api.client.get("/api/v1/jobs", params={**query, **more})
+        seen += names(answer)
+        cursor = answer.json()["next"]
+    assert seen == made[::-1]
+    assert cursor is None
+    full = api.client.get("/api/v1/jobs", params={**query, "limit": 5})
+    assert full.json()["next"] is None
+
+
+def test_jobs_submitted_in_one_instant_are_listed_once_each(api: PeopleApi):
+    at = datetime.now(UTC)
+    ids = [api.submitted(labels={"suite": "instant"})["id"] for _ in range(4)]
+    for job_id in ids:
+        set_job(api, job_id, submitted_at=at)
+    seen, cursor = [], None
+    while len(seen) < 10:
+        query = {"label": "suite=instant", "limit": 1, **({"cursor": cursor} if cursor else {})}
+        answer = api.client.get("/api/v1/jobs", params=query).json()
+        seen += [item["id"] for item in answer["items"]]
+        cursor = answer["next"]
+        if cursor is None:
+            break
+    assert seen == sorted(ids, reverse=True)
+
+
+def test_filters_narrow_the_list(api: PeopleApi):
+    api.submitted(name="filter-one", labels={"team": "nlp", "tier": "a"})
+    second = api.submitted(name="filter-two", labels={"team": "nlp"})
+    api.client.post("/api/v1/jobs/filter-two/cancel")
+
+    def found(**query: object) -> list[str]:
+        answer = api.client.get("/api/v1/jobs", params={"name": "filter-", **query})
+        return sorted(names(answer))
+
+    assert found() == ["filter-one", "filter-two"]
+    assert found(state="queued") == ["filter-one"]
+    assert found(state="cancelled,running") == ["filter-two"]
+    assert found(state="live") == ["filter-one"]
+    assert found(state="ended") == ["filter-two"]
+    assert found(label=["team=nlp", "tier=a"]) == ["filter-one"]
+    assert found(label="team=vision") == []
+    assert found(since=second["submitted_at"]) == ["filter-two"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"state": "sleeping"}, "state"),
+        ({"cursor": "x"}, "cursor"),
+        ({"cursor": "9" * 70 + "-" + str(uuid4())[:5]}, "cursor"),
+        ({"limit": 201}, "limit"),
+        ({"limit": 10**30}, "limit"),
+        ({"label": "team"}, "label"),
+        ({"since": "2026-01-01T00:00:00"}, "since"),
+        ({"since": "yesterday"}, "since"),
+    ],
+)
+def test_a_bad_filter_is_named(api: PeopleApi, query: dict, field: str):
+    answer = api.client.get("/api/v1/jobs", params=query)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+
+
+def test_a_waiting_job_says_why(api: PeopleApi):
+    made = api.submitted(budget_usd=5, deadline="2h")
+    JobAccepted.model_validate(made)
+    found = show(api, made["name"])
+    assert (found["id"], found["state"]) == (made["id"], "queued")
+    assert "queue" in found["why"]
+    assert found["money"]["left_microusd"] == 5_000_000
+    assert found["deadline"]["on_deadline"] == "finish"
+    set_job(api, made["id"], wait_reason="No pool has 4 machines.", claimable_at=datetime.now(UTC))
+    assert show(api, made["id"])["why"] == "No pool has 4 machines."
+
+
+def test_a_running_job_shows_progress_machines_and_money(api: PeopleApi):
+    gang = make_own_gang(api, 2, name="shown")
+    price_pool(api, 918_000)
+    began = datetime.now(UTC) - timedelta(seconds=100)
+    set_job(
+        api, gang.job_id, state="running", started_at=began, total_steps=1000, committed_step=300
+    )
+    attempts, instances = tables.attempts, tables.instances
+    with api.engine.begin() as connection:
+        connection.execute(
+            update(attempts)
+            .where(attempts.c.id == gang.attempt_id)
+            .values(state="running", trained_at=began)
+        )
+        connection.execute(
+            update(instances)
+            .where(instances.c.id == gang.instance_ids[1])
+            .values(
+                state="interrupting",
+                noticed_at=datetime.now(UTC),
+                notice_deadline_at=datetime.now(UTC) + timedelta(seconds=60),
+            )
+        )
+    at = began + timedelta(seconds=100)
+    metrics = {"loss": 0.25, "samples_per_second": 1940.0}
+    hear(api, gang.instance_ids[0], fence=1, step=400, step_at=at, metrics=metrics)
+    found = show(api, "shown")
+    progress = found["progress"]
+    assert (progress["step"], progress["percent"], progress["loss"]) == (400, 40.0, 0.25)
+    assert progress["samples_per_second"] == 1940.0
+    assert progress["steps_per_second"] == pytest.approx(4.0)
+    assert progress["remaining_seconds"] == 150
+    assert progress["eta_from"] == "measured"
+    assert found["money"]["microusd_per_hour"] == 2 * 918_000
+    first, second = found["machines"]
+    assert (first["zone"], first["market"], first["phase"]) == ("us-west-2a", "spot", "train")
+    assert 0 < second["notice"]["seconds_left"] <= 60
+    assert found["attempts"]["live"]["fence"] == 1
+    listed = api.client.get("/api/v1/jobs", params={"name": "shown"}).json()["items"][0]
+    assert (listed["step"], listed["percent"], listed["machines"]) == (400, 40.0, 2)
+    assert listed["pools"] == [POOL.key]
+    assert listed["microusd_per_hour"] == 2 * 918_000
+
+
+def test_steps_of_an_earlier_attempt_do_not_count(api: PeopleApi):
+    gang = make_own_gang(api, name="redone")
+    set_job(api, gang.job_id, total_steps=100, committed_step=10, next_fence=3)
+    with api.engine.begin() as connection:
+        connection.execute(
+            update(tables.attempts).where(tables.attempts.c.id == gang.attempt_id).values(fence=2)
+        )
+    hear(api, gang.instance_ids[0], fence=1, step=90, metrics={})
+    assert show(api, "redone")["progress"]["step"] == 10
+    listed = api.client.get("/api/v1/jobs", params={"name": "redone"}).json()["items"][0]
+    assert listed["step"] == 10
+
+
+def test_a_job_is_cancelled_once(api: PeopleApi):
+    api.submitted(name="to-cancel")
+    answer = api.client.post("/api/v1/jobs/to-cancel/cancel", json={"now": True})
+    assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
+    JobDetail.model_validate(answer.json())
+    assert answer.json()["why"] == "Cancelled by ada, at once."
+    again = api.client.post("/api/v1/jobs/to-cancel/cancel")
+    assert again.status_code == 409
+    assert "cancelled" in again.json()["detail"]
+
+
+def test_cancelling_drains_what_runs_and_is_in_the_history(api: PeopleApi):
+    gang: Gang = make_own_gang(api, name="draining")
+    set_job(api, gang.job_id, state="running")
+    with api.engine.begin() as connection:
+        connection.execute(
+            update(tables.attempts)
+            .where(tables.attempts.c.id == gang.attempt_id)
+            .values(state="running")
+        )
+    found = api.client.post("/api/v1/jobs/draining/cancel").json()
+    assert (found["state"], found["stop_cause"]) == ("stopping", "user")
+    assert found["attempts"]["live"]["state"] == "draining"
+    events = api.client.get("/api/v1/jobs/draining/events").json()["items"]
+    assert {"stop_ordered", "drain_ordered_stop"} <= {event["kind"] for event in events}
+    assert {event["actor"] for event in events} == {"person:ada"}
+
+
+def test_a_paused_job_resumes_with_more_budget(api: PeopleApi):
+    api.submitted(name="to-pause", budget_usd=5)
+    refused = api.client.post("/api/v1/jobs/to-pause/resume")
+    assert refused.status_code == 409
+    assert "only a paused job" in refused.json()["detail"]
+    assert api.client.post("/api/v1/jobs/to-pause/pause").json()["state"] == "paused"
+    assert api.client.post("/api/v1/jobs/to-pause/pause").status_code == 409
+    for bad in ("abc", "-5", 0, {"x": 1}, True):
+        answer = api.client.post("/api/v1/jobs/to-pause/resume", json={"add_budget_usd": bad})
+        assert answer.status_code == 422, answer.text
+        assert "add_budget_usd" in answer.json()["detail"]
+    assert show(api, "to-pause")["state"] == "paused"
+    done = api.client.post("/api/v1/jobs/to-pause/resume", json={"add_budget_usd": "+50"}).json()
+    assert (done["state"], done["money"]["budget_microusd"]) == ("queued", 55_000_000)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status"),
+    [
+        (b'{"now": "yes"}', "application/json", 422),
+        (b'{"nwo": true}', "application/json", 422),
+        (b'{"now":', "application/json", 422),
+        (b"[" * 100_000, "application/json", 400),
+        (b"now: true", "application/yaml", 415),
+        (b'{"now": NaN}', "application/json", 422),
+    ],
+)
+def test_a_bad_command_changes_nothing(api: PeopleApi, body: bytes, content_type: str, status: int):
+    name = api.submitted()["name"]
+    headers = {"Content-Type": content_type}
+    answer = api.client.post(f"/api/v1/jobs/{name}/cancel", content=body, headers=headers)
+    assert answer.status_code in (status, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert show(api, name)["state"] == "queued"
+
+
+def test_a_command_does_not_wait_long_for_a_locked_job(api: PeopleApi):
+    made = api.submitted(name="locked")
+    with api.engine.begin() as connection:
+        statement = select(tables.jobs.c.id).where(tables.jobs.c.id == made["id"])
+        connection.execute(statement.with_for_update())
+        answer = api.client.post("/api/v1/jobs/locked/cancel")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "try again" in answer.json()["detail"]
+    assert show(api, "locked")["state"] == "queued"
+
+
+def test_other_projects_jobs_are_out_of_sight(api: PeopleApi):
+    api.submitted(name="mine")
+    other = make_key(api.engine, make_project(api.engine, "other"), "eve")
+    as_other = {"Authorization": f"Bearer {other}"}
+    assert api.client.get("/api/v1/jobs", headers=as_other).json()["items"] == []
+    for method, path in (("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("GET", "/cost")):
+        answer = api.client.request(method, f"/api/v1/jobs/mine{path}", headers=as_other)
+        assert answer.status_code == 404
+    assert show(api, "mine")["state"] == JobState.QUEUED
+
+
+def test_a_name_that_looks_like_an_id_finds_its_job(api: PeopleApi):
+    name = str(uuid4())
+    made = api.submitted(name=name)
+    assert show(api, name)["id"] == made["id"]
+    shadow = api.submitted(name=made["id"])
+    assert show(api, made["id"])["name"] == name
+    assert shadow["id"] != made["id"]
+
+
+def test_the_list_uses_its_index(api: PeopleApi):
+    from app.adapters.postgres.job_list_statement import list_statement
+    from app.ports.job_reports import JobFilter
+
+    statement, parameters = list_statement(JobFilter(api.project_id, 50))
+    with api.engine.connect() as connection:
+        connection.execute(text("SET enable_seqscan = off"))
+        plan = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars().all()
+    assert any("ix_jobs_listing" in line and "Backward" in line for line in plan), plan

@@ -1,0 +1,485 @@
+"""The command line against the real api: what is printed, what is refused, which exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, insert, select
+
+from app.adapters.postgres import tables
+from app.domain.attempt import AttemptState
+from app.domain.entities import Instance, Job
+from app.domain.instance import EndedBy
+from app.domain.job import JobState
+from tests.support.command_line import CommandLine
+from tests.support.money_story import POOL, START, MoneyStory
+from tests.support.people_api import PeopleApi, make_key, people_api, settings_for
+
+STREAM = "attempt-{:04d}/node-{}.log"
+TRAINER = "trainer: {model: mlp, data: digits, epochs: 2}\n"
+
+
+@dataclass
+class World:
+    """A deployment with one job that runs, and one that has ended."""
+
+    api: PeopleApi
+    story: MoneyStory
+    cli: CommandLine
+    job: Job
+    machine: Instance
+    folder: Path
+
+    def spec(self, text: str = TRAINER, name: str = "job.yaml") -> str:
+        """The path of a spec with this text."""
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def event(self, kind: str, message: str, **data: object) -> None:
+        """One more line in the job's history."""
+        events = tables.events
+        with self.story.engine.begin() as connection:
+            seqs = connection.scalars(select(events.c.seq).where(events.c.job_id == self.job.id))
+            connection.execute(
+                insert(events).values(
+                    job_id=self.job.id,
+                    seq=max(seqs, default=0) + 1,
+                    at=START,
+                    actor="controller:claim_jobs",
+                    kind=kind,
+                    noun="job",
+                    message=message,
+                    data=data,
+                )
+            )
+
+    def log(self, stream: str, content: bytes, offset: int = 0) -> None:
+        """Bytes in a stream, stored as the agents' route stores them."""
+        key = f"logs/{self.job.id}/{stream}/{offset:012d}"
+        self.api.parts.runtime.object_store.put_new(key, content)
+        where = {"job_id": self.job.id, "stream": stream}
+        with self.story.engine.begin() as connection:
+            if offset == 0:
+                connection.execute(
+                    insert(tables.log_streams).values(
+                        **where,
+                        instance_id=self.machine.id,
+                        size_bytes=len(content),
+                        updated_at=datetime.now(UTC),
+                    )
+                )
+            connection.execute(
+                insert(tables.log_chunks).values(
+                    **where, byte_offset=offset, size_bytes=len(content), object_key=key
+                )
+            )
+
+    def succeed(self, **fields: object) -> None:
+        """The running job ends well."""
+        ended_at = self.story.after(3_600)
+        with self.story.engine.begin() as connection:
+            connection.execute(
+                tables.attempts.update()
+                .where(tables.attempts.c.job_id == self.job.id)
+                .values(state=AttemptState.SUCCEEDED, ended_at=ended_at, end_reason="finished")
+            )
+            connection.execute(
+                tables.jobs.update()
+                .where(tables.jobs.c.id == self.job.id)
+                .values(state=JobState.SUCCEEDED, ended_at=ended_at, **fields)
+            )
+
+    def stored_spec(self, name: str) -> dict[str, object]:
+        """The spec of a job as it is stored."""
+        with self.story.engine.connect() as connection:
+            spec: dict[str, object] = connection.execute(
+                select(tables.jobs.c.spec).where(tables.jobs.c.name == name)
+            ).scalar_one()
+            return spec
+
+
+@pytest.fixture
+def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
+    story = MoneyStory(engine)
+    story.quote((datetime.now(UTC) - START).total_seconds(), [(-60, 3_600_000)])
+    project_id = story.project()
+    job = story.job(project_id, "digits", cap=25_000_000, labels={"team": "nlp"})
+    attempt = story.attempt(job)
+    machine = story.machine(job, attempt=attempt)
+    ended = story.job(project_id, "older")
+    gone = story.machine(ended)
+    story.end(gone, 1_800, EndedBy.CLOUD_INTERRUPTION)
+    story.set_job(ended, state=JobState.FAILED, ended_at=story.after(1_800), end_message="No luck.")
+    story.accrue(3_600)
+    with people_api(settings_for(database_url, valkey_url, tmp_path / "state")) as api:
+        variables = {
+            "LOWTIDE_SERVER_URL": api.url,
+            "LOWTIDE_API_KEY": make_key(engine, project_id),
+            "LOWTIDE_STATE_DIR": str(tmp_path / "none"),
+        }
+        (tmp_path / "home").mkdir()
+        cli = CommandLine(tmp_path / "home", variables)
+        yield World(api, story, cli, job, machine, tmp_path)
+
+
+# --- who may, and where ---------------------------------------------------------------------------
+
+
+def test_nothing_that_listens_is_exit_code_3(world: World):
+    world.cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:1"
+    said = world.cli.fails(3, "jobs").errors
+    assert "cannot be reached" in said
+    assert "lowtide up" in said
+    failure = world.cli.fails(3, "jobs", "--json")
+    assert '"exit_code": 3' in failure.errors
+
+
+@pytest.mark.parametrize("key", ["", "lt_wrong", "lt_" + "a" * 43])
+def test_a_missing_or_wrong_key_says_what_to_do(world: World, key: str):
+    world.cli.variables["LOWTIDE_API_KEY"] = key
+    assert "lowtide login" in world.cli.fails(2, "jobs").errors
+
+
+def test_login_keeps_a_good_key_and_no_other(world: World):
+    url, key = world.api.url, world.cli.variables.pop("LOWTIDE_API_KEY")
+    del world.cli.variables["LOWTIDE_SERVER_URL"]
+    config = world.cli.home / ".config" / "lowtide" / "config.toml"
+    world.cli.fails(2, "login", url, stdin="lt_wrong\n")
+    world.cli.fails(2, "login", url, stdin="\n")
+    world.cli.fails(2, "login", "not an address", stdin=f"{key}\n")
+    assert not config.exists()
+    assert url in world.cli.ok("login", f"{url}/", stdin=f"{key}\n").out
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert "digits" in world.cli.ok("jobs").out
+
+
+def test_an_unknown_option_or_command_is_exit_code_2(world: World):
+    for arguments in (["jobs", "--bogus"], ["jbos"], ["show"], ["logs", "digits", "--rank", "x"]):
+        world.cli.fails(2, *arguments)
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def test_jobs_are_listed_with_what_they_cost(world: World):
+    ran = world.cli.ok("jobs")
+    assert ran.out.splitlines()[0].split()[:4] == ["ID", "NAME", "STATE", "PROGRESS"]
+    assert "local us-west-2a spot" in ran.row("digits", "running", "3.600")
+    assert "$3.60" in ran.row("digits")
+    assert "failed" in ran.row("older")
+    assert "\x1b" not in ran.out
+    assert world.cli.ok("ps", "-q", "-s", "live").out == "digits\n"
+    assert [job["name"] for job in world.cli.ok("jobs", "--json", "-l", "team=nlp").json] == [
+        "digits"
+    ]
+    assert "No job matches" in world.cli.ok("jobs", "--since", "1h").out
+    assert "no state of a job" in world.cli.fails(2, "jobs", "-s", "asleep").errors
+    assert "how long ago" in world.cli.fails(2, "jobs", "--since", "once").errors
+
+
+def test_long_lists_are_read_part_by_part(world: World):
+    for number in range(5):
+        world.story.job(world.job.project_id, f"more-{number}")
+    names = world.cli.ok("jobs", "-q", "--limit", "6").out.split()
+    assert len(set(names)) == 6
+    assert len(world.cli.ok("jobs", "-q").out.split()) == 7
+
+
+def test_without_jobs_the_next_step_is_told(world: World):
+    key = make_key(world.story.engine, world.api.project_id, "empty")
+    world.cli.variables["LOWTIDE_API_KEY"] = key
+    assert world.cli.ok("jobs").out == "No jobs yet. Submit one: lowtide submit job.yaml\n"
+    assert world.cli.ok("jobs", "--json").json == []
+    assert "No machine is rented" in world.cli.ok("instances").out
+
+
+def test_a_job_is_found_by_name_id_and_end_of_id(world: World):
+    job_id = str(world.job.id)
+    for name in ("digits", job_id, job_id[-8:]):
+        assert world.cli.ok("show", name, "--json").json["id"] == job_id
+    assert "There is no job 'nothing'" in world.cli.fails(2, "show", "nothing").errors
+    for name in ("../jobs", "", "."):
+        assert "neither a name nor an id" in world.cli.fails(2, "show", name).errors
+
+
+def test_show_tells_what_matters(world: World):
+    out = world.cli.ok("show", "digits").out
+    for told in ("digits", "running", "$3.60 of $25.00", "team=nlp", "p3.2xlarge", "1 attempt"):
+        assert told in out
+    assert "No luck." in world.cli.ok("show", "older").out
+    assert world.cli.ok("show", "older", "-q").out == "failed\n"
+
+
+def test_commands_to_a_job(world: World):
+    assert "stopping" in world.cli.ok("pause", "digits").out
+    assert "stopping" in world.cli.ok("cancel", "digits").out
+    assert "only a paused job" in world.cli.fails(2, "resume", "digits").errors
+    assert "failed" in world.cli.fails(2, "cancel", "older").errors
+    world.story.job(world.job.project_id, "resting", cap=1, state=JobState.PAUSED)
+    assert world.cli.ok("resume", "resting", "--budget", "+50", "--json").json["money"][
+        "budget_microusd"
+    ] == 50_000_001  # fmt: skip
+    wrong = world.cli.fails(2, "resume", "resting", "--budget", "lots").errors
+    assert "add_budget_usd" in wrong
+
+
+def test_cancelling_several_goes_on_past_one_that_fails(world: World):
+    world.story.job(world.job.project_id, "waiting", state=JobState.QUEUED)
+    ran = world.cli.fails(2, "cancel", "nothing", "waiting", "--now")
+    assert "nothing: " in ran.errors
+    assert "waiting: cancelled" in ran.out
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+def test_events_and_why(world: World):
+    considered = [
+        {
+            "pool": POOL.key,
+            "price_microusd_per_hour": 3_600_000,
+            "on_demand_microusd_per_hour": 10_800_000,
+            "fits": True,
+            "why": "fits, has capacity for 1",
+        }
+    ]
+    world.event("claimed", "Attempt 1 begins.", considered=considered)
+    world.event("checkpoint_committed", "Saved \x1b[2J step 5.")
+    ran = world.cli.ok("events", "digits")
+    assert "Attempt 1 begins." in ran.row("claimed")
+    assert "\x1b" not in ran.out
+    assert world.cli.ok("events", "digits", "--kind", "claimed", "-q").out == "claimed\n"
+    assert [row["seq"] for row in world.cli.ok("events", "digits", "--json").json] == [1, 2]
+    explained = world.cli.ok("explain", "digits").out
+    assert "-67 %" in explained
+    assert "✓ fits, has capacity for 1" in explained
+    assert world.cli.ok("explain", "digits", "--json").json["considered"] == considered
+
+
+def test_checkpoints_and_metrics(world: World):
+    assert "No checkpoint yet" in world.cli.ok("checkpoints", "digits").out
+    assert "No metrics yet" in world.cli.ok("metrics", "digits").out
+    with world.story.engine.begin() as connection:
+        connection.execute(
+            insert(tables.checkpoints).values(
+                job_id=world.job.id, fence=1, step=412, digest="d", size_bytes=3_600_000,
+                final=True, committed_at=START, instance_id=world.machine.id,
+                metrics={"accuracy": 0.978},
+            )
+        )  # fmt: skip
+        connection.execute(
+            insert(tables.metric_points),
+            [
+                {"job_id": world.job.id, "fence": 1, "step": step, "at": START,
+                 "metrics": {"loss": 1 / step}}
+                for step in range(1, 1_201)
+            ],
+        )  # fmt: skip
+    row = world.cli.ok("checkpoints", "digits").row("412")
+    assert "3.4 MiB" in row
+    assert "final, accuracy 0.978" in row
+    spread = world.cli.ok("metrics", "digits").out.splitlines()
+    assert spread[0].split() == ["STEP", "ATTEMPT", "LOSS"]
+    assert len(spread) == 21
+    assert len(world.cli.ok("metrics", "digits", "--json", "--all").json) == 1_200
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+def test_logs_of_the_newest_attempt_or_another(world: World):
+    assert "Nothing was written yet" in world.cli.ok("logs", "digits").errors
+    world.log(STREAM.format(1, 0), b"old\n")
+    world.log(STREAM.format(2, 0), "é one\n".encode())
+    world.log(STREAM.format(2, 0), b"two", offset=7)
+    with world.story.engine.begin() as connection:
+        streams = tables.log_streams
+        connection.execute(
+            streams.update().where(streams.c.stream == STREAM.format(2, 0)).values(size_bytes=10)
+        )
+    assert world.cli.ok("logs", "digits").out == "é one\ntwo\n"
+    assert world.cli.ok("logs", "digits", "--attempt", "1").out == "old\n"
+    assert world.cli.ok("logs", "digits", "-n", "1").out == "two\n"
+    assert world.cli.ok("logs", "digits", "--since", "10m").out == "é one\ntwo\n"
+    assert world.cli.ok("logs", "digits", "--rank", "1").out == ""
+    first = world.cli.ok("logs", "digits", "--json").out.splitlines()[0]
+    assert first == '{"attempt": 2, "rank": 0, "line": "é one"}'
+
+
+def test_logs_followed_end_with_the_job(world: World):
+    world.succeed(node_count=2)
+    world.log(STREAM.format(1, 0), b"zero\n")
+    world.log(STREAM.format(1, 1), b"one\n")
+    assert world.cli.ok("logs", "digits", "-f").out == "node 0 | zero\nnode 1 | one\n"
+
+
+# --- machines, offers, money ----------------------------------------------------------------------
+
+
+def test_instances_and_their_interruption(world: World):
+    ran = world.cli.ok("instances")
+    assert "digits" in ran.row("registered", "3.600")
+    assert "older" in world.cli.ok("instances", "--all").row("cloud_interruption")
+    assert world.cli.ok("instances", "list", "--job", "older", "-q").out == ""
+    machine = str(world.machine.id)
+    assert world.cli.ok("instances", "-q").out == f"{machine}\n"
+    for end in (machine, machine[-8:]):
+        refused = world.cli.fails(2, "instances", "interrupt", end, "--notice", "6").errors
+        assert "no machine" in refused.lower() or "local cloud" in refused.lower()
+    assert "no rented machine" in world.cli.fails(2, "instances", "interrupt", "ffffffff").errors
+    both = ("--notice", "6", "--no-notice")
+    assert "not both" in world.cli.fails(2, "instances", "interrupt", machine, *both).errors
+
+
+def test_offers(world: World):
+    ran = world.cli.ok("offers")
+    assert "-67 %" in ran.row("p3.2xlarge spot")
+    assert "1 x V100 16 GB" in ran.row("p3.2xlarge on-demand")
+    assert len(world.cli.ok("offers", "--gpu", "v100", "--spot", "--json").json) == 1
+    assert "No pool matches" in world.cli.ok("offers", "--gpu", "H100").out
+
+
+def test_what_a_job_cost(world: World):
+    out = world.cli.ok("cost", "digits").out
+    assert "$3.60 (accruing)" in out
+    assert "gang wait $3.60 (100 %)" in out
+    assert "$25.00, $21.40 left" in out
+    assert "waived" in world.cli.ok("cost", "report", "older").out
+    found = world.cli.ok("cost", "digits", "--json").json
+    assert found["statement"]["total_microusd"] == 3_600_000
+    assert world.cli.ok("cost", "digits", "-q").out == "$3.600000\n"
+    assert "leave the job out" in world.cli.fails(2, "cost", "digits", "--csv").errors
+
+
+def test_what_a_period_cost(world: World):
+    ran = world.cli.ok("cost", "--since", "2026-03-01")
+    assert "100 %" in ran.row("digits", "$3.60")
+    assert "$0.00" in ran.row("unallocated")
+    assert "$0.000000" in ran.row("books")
+    csv = world.cli.ok("cost", "--since", "2026-03-01", "--csv", "--by", "pool").out
+    assert csv.startswith("pool,")
+    assert "3.600000" in csv
+    by_team = world.cli.ok("cost", "--by", "label:team", "--since", "2026-03-01", "--json").json
+    assert by_team["rows"][0]["key"] == "nlp"
+    assert "by" in world.cli.fails(2, "cost", "--by", "colour").errors
+    assert "how long ago" in world.cli.fails(2, "cost", "--since", "once").errors
+
+
+def test_the_books_are_verified_and_a_difference_is_exit_code_1(world: World):
+    assert "closed, difference $0.000000" in world.cli.ok("cost", "verify").out
+    world.cli.ok("cost", "verify", "digits")
+    with world.story.engine.begin() as connection:
+        connection.execute(
+            tables.budgets.update()
+            .where(tables.budgets.c.id == world.job.budget_id)
+            .values(spent_microusd=1)
+        )
+    ran = world.cli.run("cost", "verify")
+    assert ran.exit_code == 1
+    assert "NOT CLOSED" in ran.out
+    assert not world.cli.run("cost", "verify", "--json").json["closed"]
+
+
+# --- submit ---------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_plans_and_submits_nothing(world: World):
+    before = world.api.count(tables.jobs)
+    out = world.cli.ok("submit", world.spec(), "--dry-run", "-n", "new").out
+    assert "✓ cheapest" in out
+    assert "$3.600 an hour" in out
+    assert "nothing was submitted" in out
+    found = world.cli.ok("submit", world.spec(), "--dry-run", "--json", "--gpu", "H100").json
+    assert found["plan"]["pool"] is None
+    assert "which was not asked for" in found["plan"]["considered"][0]["why"]
+    assert world.api.count(tables.jobs) == before
+
+
+def test_a_job_is_submitted_with_what_the_options_say(world: World):
+    spec = world.spec()
+    ran = world.cli.ok("submit", spec, "-d", "-n", "new", "--set", "trainer.epochs=7", "--spot")
+    assert "lowtide watch new" in ran.out
+    stored = world.stored_spec("new")
+    assert stored["trainer"]["epochs"] == 7  # type: ignore[index]
+    assert stored["market"] == "spot"
+    assert world.cli.ok("submit", "-", "-d", "-q", "-n", "piped", stdin=TRAINER).out == "piped\n"
+    assert world.cli.ok("submit", spec, "-d", "--json").json["state"] == "queued"
+    taken = world.cli.fails(2, "submit", spec, "-d", "-n", "new").errors
+    assert "'new-2' is free" in taken
+
+
+def test_the_estimate_is_held_against_the_budget(world: World):
+    text = (
+        "run: sleep 1\nresources: {gpu: V100:1}\nbudget_usd: 5\n"
+        "estimate: {hours: 10, gpu: V100:1, nodes: 2}\n"
+    )
+    out = world.cli.ok("submit", world.spec(text), "--dry-run").out
+    assert "comes to $72.00" in out
+    assert "more than the budget of $5.00" in out
+
+
+def test_a_bad_spec_is_refused_here_with_every_problem(world: World):
+    before = world.api.count(tables.jobs)
+    spec = world.spec("trainer: {model: mlp, data: digits, epochs: -1}\nbudgt_usd: 5\n")
+    errors = world.cli.fails(2, "submit", spec).errors
+    assert "trainer.epochs" in errors
+    assert "did you mean 'budget_usd'" in errors
+    problems = world.cli.fails(2, "submit", spec, "--json").errors
+    assert '"field": "trainer.epochs"' in problems
+    passed = world.cli.fails(2, "submit", world.spec(), "--deadline", "2020-01-01T00:00Z").errors
+    assert "deadline" in passed
+    assert "name a field" in world.cli.fails(2, "submit", world.spec(), "--set", ".x=1").errors
+    world.cli.fails(2, "submit", str(world.folder / "absent.yaml"))
+    assert world.api.count(tables.jobs) == before
+
+
+def test_a_folder_is_packed_uploaded_once_and_kept_under_its_digest(world: World):
+    folder = world.folder / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / ".gitignore").write_text("*.pyc\n")
+    (folder / "x.pyc").write_text("-")
+    spec = world.spec("run: python train.py\nworkdir: code\n")
+    first = world.cli.ok("submit", spec, "-d", "-n", "one")
+    assert "workdir 2 files" in first.out
+    assert "uploaded before" not in first.out
+    digest = world.stored_spec("one")["workdir"]
+    head = world.api.client.head(f"/api/v1/workdirs/{digest}")
+    assert head.status_code == 200
+    assert "uploaded before" in world.cli.ok("submit", spec, "-d", "-n", "two").out
+    assert world.stored_spec("two")["workdir"] == digest
+    (folder / "out").symlink_to("/etc")
+    assert "out -> /etc" in world.cli.fails(2, "submit", spec, "-d").errors
+
+
+def test_following_ends_with_the_jobs_own_ending(world: World):
+    # Watched after its end, each says how it went at once.
+    world.event("attempt_succeeded", "Trained to the end.")
+    world.succeed(total_steps=10)
+    ran = world.cli.ok("watch", "digits")
+    assert "✓ Trained to the end." in ran.out
+    assert "digits succeeded" in ran.out
+    assert "\r" not in ran.out
+    failed = world.cli.run("watch", "older")
+    assert failed.exit_code == 1
+    assert "older failed: No luck." in failed.out
+    world.story.job(world.job.project_id, "resting", state=JobState.PAUSED)
+    paused = world.cli.run("watch", "resting", "--json")
+    assert (paused.exit_code, paused.json["state"]) == (1, "paused")
+
+
+def test_every_command_tells_how_to_use_it(world: World):
+    from typer.main import get_command
+
+    from app.cli.main import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert {"submit", "jobs", "logs", "cost", "instances"} <= set(commands)
+    for name in commands:
+        assert "Usage: " in world.cli.ok(name, "--help").out
+    assert "lowtide submit job.yaml" in world.cli.ok("submit", "-h").out

@@ -1,0 +1,145 @@
+"""The whole api program, served for real, with a project and its key in a real database.
+
+Here: the served app, the keys, and a client. Not here: agents (`agent_api`), clouds, workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from sqlalchemy import Engine, insert, select, update
+
+from app.adapters.postgres import tables
+from app.adapters.postgres.engine import make_engine
+from app.adapters.system_entropy import SystemEntropy
+from app.api.main import create_app
+from app.api.parts import ApiParts
+from app.domain.credentials import digest
+from app.settings import Settings
+from tests.support.agent_api import Gang, make_gang, wait_until
+
+SPEC = {"trainer": {"model": "mlp", "data": "digits", "steps": 100}}
+
+
+@dataclass
+class PeopleApi:
+    """A served api. `client` carries the key of the project `admin`."""
+
+    url: str
+    app: FastAPI
+    engine: Engine
+    client: httpx.Client
+    key: str
+    project_id: UUID
+
+    @property
+    def parts(self) -> ApiParts:
+        """What the routes work with."""
+        parts: ApiParts = self.app.state.parts
+        return parts
+
+    def submit(self, spec: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+        """POST a spec as JSON; header names are written with _ for -."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.post("/api/v1/jobs", json=spec or SPEC, headers=named)
+
+    def submitted(self, **fields: Any) -> dict[str, Any]:
+        """A job that was taken."""
+        answer = self.submit({**SPEC, **fields})
+        assert answer.status_code == 201, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    def count(self, table: Any) -> int:
+        """Rows of a table."""
+        with self.engine.connect() as connection:
+            return len(connection.execute(select(table)).all())
+
+
+def make_project(engine: Engine, name: str) -> UUID:
+    """A project's row."""
+    project_id = uuid4()
+    with engine.begin() as connection:
+        connection.execute(
+            insert(tables.projects).values(id=project_id, name=name, created_at=datetime.now(UTC))
+        )
+    return project_id
+
+
+def make_key(engine: Engine, project_id: UUID, name: str = "ada") -> str:
+    """A key of a project, stored as its digest."""
+    key = f"lt_{SystemEntropy().new_token()}"
+    with engine.begin() as connection:
+        connection.execute(
+            insert(tables.api_keys).values(
+                id=uuid4(),
+                project_id=project_id,
+                name=name,
+                key_hash=digest(key),
+                created_at=datetime.now(UTC),
+            )
+        )
+    return key
+
+
+def revoke_key(engine: Engine, key: str) -> None:
+    """End a key."""
+    keys = tables.api_keys
+    with engine.begin() as connection:
+        connection.execute(
+            update(keys).where(keys.c.key_hash == digest(key)).values(revoked_at=datetime.now(UTC))
+        )
+
+
+def settings_for(database_url: str, redis_url: str, folder: Path, **other: Any) -> Settings:
+    """Settings of an api with everything in one folder."""
+    return Settings(
+        state_dir=folder, database_url=database_url, redis_url=redis_url, port=0, **other
+    )
+
+
+@contextlib.contextmanager
+def people_api(settings: Settings) -> Iterator[PeopleApi]:
+    """Serve the whole app on a free port of this machine, by uvicorn in a thread."""
+    assert settings.database_url is not None
+    engine = make_engine(settings.database_url)
+    project_id = make_project(engine, "admin")
+    key = make_key(engine, project_id)
+    app = create_app(settings)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started or not thread.is_alive())
+    try:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        signed_in = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=url, timeout=20, headers=signed_in) as client:
+            yield PeopleApi(url, app, engine, client, key, project_id)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=15)
+        engine.dispose()
+        assert not thread.is_alive()
+
+
+def make_own_gang(api: PeopleApi, nodes: int = 1, *, name: str, **spec: Any) -> Gang:
+    """A job of the api's own project whose machines the cloud has started."""
+    gang = make_gang(api.engine, api.parts.runtime, nodes, name=name, **spec)
+    jobs, budgets = tables.jobs, tables.budgets
+    with api.engine.begin() as connection:
+        own = {"project_id": api.project_id}
+        connection.execute(update(jobs).where(jobs.c.id == gang.job_id).values(own))
+        connection.execute(update(budgets).where(budgets.c.job_id == gang.job_id).values(own))
+    return gang

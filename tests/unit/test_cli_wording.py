@@ -1,0 +1,155 @@
+"""Words, tables and lines: for a screen and for a pipe."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.cli import wording
+from app.cli.failures import CommandFailed
+from app.cli.history import spread
+from app.cli.job_lookup import one_ending_in
+from app.cli.logs import Reader
+from app.cli.terminal import Column, Terminal, printable
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+COLUMNS = (
+    Column("NAME", lambda row: row[0]),
+    Column("$/H", lambda row: row[1], True),
+    Column("WHY", lambda row: row[2]),
+)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_pipe(**manners: bool) -> Terminal:
+    return Terminal(out=io.StringIO(), errors=io.StringIO(), **manners)
+
+
+def written(terminal: Terminal) -> str:
+    assert isinstance(terminal.out, io.StringIO)
+    return terminal.out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (wording.money(1_800_000_000), "$1,800.00"),
+        (wording.money(459_000), "$0.459"),
+        (wording.money(0), "$0.00"),
+        (wording.money(-459_000), "-$0.459"),
+        (wording.money(None), "-"),
+        (wording.exact_money(0), "$0.000000"),
+        (wording.hourly(918_000), "0.918"),
+        (wording.hourly(0), "-"),
+        (wording.percent(0.704), "70 %"),
+        (wording.against_on_demand(918_000, 3_060_000), "-70 %"),
+        (wording.against_on_demand(3_060_000, 3_060_000), "0 %"),
+        (wording.against_on_demand(4_000_000, 3_200_000), "+25 %"),
+        (wording.size(512), "512 B"),
+        (wording.size(3_600_000), "3.4 MiB"),
+        (wording.span(45), "45s"),
+        (wording.span(5_461), "1h 31m"),
+        (wording.span(187_261), "2d 4h"),
+        (wording.ago("2026-03-01T11:54:57+00:00", NOW), "5m 3s ago"),
+        (wording.ahead("2026-03-01T15:20:00Z", NOW), "in 3h 20m"),
+        (wording.ahead("2026-03-01T11:48:00Z", NOW), "12m ago"),
+        (wording.bar(0.5, 4), "██░░"),
+        (wording.bar(None, 2), "░░"),
+        (wording.pool("aws/us-west-2/us-west-2a/p3.2xlarge/on_demand"),
+         "aws us-west-2a p3.2xlarge on-demand"),
+        (wording.pool(None), "-"),
+        (wording.plural(1, "machine"), "1 machine"),
+        (wording.plural(1_200, "machine"), "1,200 machines"),
+    ],
+)  # fmt: skip
+def test_values_in_words(said: str, expected: str):
+    assert said == expected
+
+
+def test_since_is_a_length_or_a_time():
+    assert wording.since("36h", NOW) == NOW - timedelta(hours=36)
+    assert wording.since("2026-02-01T00:00Z", NOW) == datetime(2026, 2, 1, tzinfo=UTC)
+    assert wording.since("2026-02-01", NOW) == datetime(2026, 2, 1, tzinfo=UTC)
+    with pytest.raises(CommandFailed, match="how long ago"):
+        wording.since("yesterday", NOW)
+
+
+def test_a_table_lines_up():
+    terminal = on_pipe()
+    terminal.table(COLUMNS, [("a", "0.918", "cheapest"), ("longer", "12.000", "")])
+    assert written(terminal).splitlines() == [
+        "NAME       $/H  WHY",
+        "a        0.918  cheapest",
+        "longer  12.000",
+    ]
+
+
+def test_a_pipe_gets_no_colour_and_a_screen_does():
+    def painted(out: io.StringIO, **manners: bool) -> str:
+        terminal = Terminal(out=out, errors=io.StringIO(), **manners)
+        terminal.table(COLUMNS, [("a", "1", "b")])
+        terminal.line(terminal.state("failed"))
+        return out.getvalue()
+
+    assert "\x1b" not in painted(io.StringIO())
+    assert "\x1b[31mfailed\x1b[0m" in painted(Screen())
+    assert "\x1b" not in painted(Screen(), no_color=True)
+
+
+def test_colour_does_not_shift_a_column():
+    screen = Screen()
+    columns = (
+        Column("STATE", lambda row: row, style=lambda row: "red"),
+        Column("X", lambda row: "x"),
+    )
+    Terminal(out=screen, errors=io.StringIO()).table(columns, ["ok", "failed"])
+    plain = screen.getvalue()
+    for code in ("\x1b[31m", "\x1b[1m", "\x1b[0m"):
+        plain = plain.replace(code, "")
+    assert plain.splitlines()[1:] == ["ok      x", "failed  x"]
+
+
+def test_quiet_and_json_keep_to_what_scripts_read():
+    quiet, as_json = on_pipe(quiet=True), on_pipe(as_json=True)
+    for terminal in (quiet, as_json):
+        terminal.line("for people")
+        terminal.table(COLUMNS, [("a", "b", "c")])
+        terminal.result("name")
+    assert written(quiet) == "name\n"
+    assert written(as_json) == ""
+
+
+def test_text_from_elsewhere_cannot_move_the_cursor():
+    assert printable("a\x1b[2Jb\nc\u202e") == "a�[2Jb c�"
+
+
+def test_lines_of_a_log_come_whole_though_the_bytes_do_not():
+    reader = Reader(1, 0, "attempt-0001/node-0.log")
+    accent = "é\n".encode()
+    assert reader.lines(b"one\ntw" + accent[:1]) == ["one"]
+    assert reader.lines(accent[1:] + b"three") == ["twé"]
+    assert reader.lines(b"", last=True) == ["three"]
+    assert reader.lines(b"", last=True) == []
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever():
+    reader = Reader(1, 0, "attempt-0001/node-0.log")
+    assert len("".join(reader.lines(b"x" * 200_000))) == 200_000
+
+
+def test_points_are_spread_over_all_of_them():
+    assert spread([1, 2, 3], 5) == [1, 2, 3]
+    assert spread(list(range(101)), 5) == [0, 25, 50, 75, 100]
+
+
+def test_the_end_of_an_id_must_mean_one():
+    assert one_ending_in(["0001-aa", "0002-bb"], "bb") == "0002-bb"
+    assert one_ending_in(["0001-aa"], "bb") is None
+    with pytest.raises(CommandFailed, match="several ids"):
+        one_ending_in(["0001-aa", "0002-aa"], "aa")

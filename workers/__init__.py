@@ -1,0 +1,1 @@
+"""Celery programs: worker and beat."""

@@ -1,0 +1,47 @@
+"""What a ring does in a worker: it is handed over to the worker's own threads.
+
+Celery knows one number of threads for all queues, so its single thread only hands over, within
+microseconds; the threads of `hands` are kept apart by queue. Not here: configuration
+(`celery_app`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.signals import worker_init, worker_shutdown
+
+from app.adapters.celery_wakeups import RUN_TASK
+from app.settings import load_settings
+from workers.celery_app import LOOK_TASK, app
+from workers.hands import Hands
+
+_hands: list[Hands] = []
+
+
+@app.task(name=RUN_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+def ring_controller(name: str) -> None:
+    """A commit made work for this controller: run it."""
+    for hands in _hands:
+        hands.ring(name)
+
+
+@app.task(name=LOOK_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+def look_at_controllers(names: list[str]) -> None:
+    """The period of these controllers has passed: run those that are due by their rows."""
+    for hands in _hands:
+        hands.look_at(names)
+
+
+@worker_init.connect  # type: ignore[untyped-decorator]
+def _start(**_: Any) -> None:
+    # Before the broker is reached: alarms ring without it.
+    hands = Hands(load_settings())
+    hands.start()
+    _hands.append(hands)
+
+
+@worker_shutdown.connect  # type: ignore[untyped-decorator]
+def _stop(**_: Any) -> None:
+    while _hands:
+        _hands.pop().stop()
