@@ -121,7 +121,7 @@ def open_wakeups(settings: Settings) -> CeleryWakeups:
     controllers = {
         one.name: Ringable(one.queue, one.period_seconds) for one in controller_schedule(settings)
     }
-    return CeleryWakeups(redis_url(settings), controllers)
+    return CeleryWakeups(redis_url(settings), controllers, SystemEntropy())
 
 
 def open_store(settings: Settings) -> ObjectStore:

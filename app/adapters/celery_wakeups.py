@@ -1,49 +1,50 @@
 """The wakeup port over Celery: one small message on a controller's queue, and how to reach Redis.
 
-Lives here: the ring as the api sends it, and the broker settings that sender and worker share. Not
-here: what a worker does with a ring (`workers.tasks`).
+Lives here: the ring as the api sends it, in Celery's message format, and the broker settings of the
+worker that takes it. Not here: what a worker does with a ring (`workers.tasks`).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
-from celery import Celery
-from kombu.exceptions import KombuError
+from app.adapters.redis_list import RedisAway, RedisList
+from app.ports.entropy import Entropy
 
 log = logging.getLogger(__name__)
 
-RUN_TASK = "lowtide.run_controller"
+RUN_TASK: Final = "lowtide.run_controller"
 """Run the named controller now."""
 
-GAP_SECONDS = 0.005
+GAP_SECONDS: Final = 0.005
 """At most one message per controller in this time."""
 
-_BUSY_SHARE = 20
-_PAUSE_SECONDS_MAX = 0.2
-_CONNECT_SECONDS = 1.0
-_ANSWER_SECONDS = 2.0
-_DROP_LOG_SECONDS = 30.0
+_BUSY_SHARE: Final = 20
+_PAUSE_SECONDS_MAX: Final = 0.2
+_ANSWER_SECONDS: Final = 1.0
+_DROP_LOG_SECONDS: Final = 30.0
 
 
 def broker_settings(redis_url: str) -> dict[str, Any]:
-    """Celery settings for both ends: rings that are lost are lost, and nobody waits for ever."""
+    """Celery's settings for reaching Redis: nobody waits for ever, and nothing is kept."""
     return {
-        "broker_url": redis_url,
+        "broker_url": _kombu_url(redis_url),
         "broker_transport_options": {
-            "socket_connect_timeout": _CONNECT_SECONDS,
-            "socket_timeout": _ANSWER_SECONDS,
+            "socket_connect_timeout": _ANSWER_SECONDS,
+            "socket_timeout": 5.0,
             "socket_keepalive": True,
         },
         "result_backend": None,
         "task_ignore_result": True,
-        "task_default_delivery_mode": "transient",
-        "task_create_missing_queues": True,
         "worker_send_task_events": False,
         "task_send_sent_event": False,
         "accept_content": ["json"],
@@ -65,10 +66,12 @@ class CeleryWakeups:
     dropped and counted: beat rings every controller at its period.
     """
 
-    def __init__(self, redis_url: str, controllers: Mapping[str, Ringable]) -> None:
+    def __init__(
+        self, redis_url: str, controllers: Mapping[str, Ringable], entropy: Entropy
+    ) -> None:
+        self._redis = RedisList(redis_url, _ANSWER_SECONDS)
         self._controllers = controllers
-        self._celery = Celery("lowtide-rings", set_as_current=False)
-        self._celery.conf.update(broker_settings(redis_url))
+        self._entropy = entropy
         self._changed = threading.Condition()
         self._waiting: dict[str, None] = {}
         self._closing = False
@@ -105,7 +108,7 @@ class CeleryWakeups:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
-        self._celery.close()
+        self._redis.close()
 
     def _send_all(self) -> None:
         while True:
@@ -123,19 +126,65 @@ class CeleryWakeups:
 
     def _send(self, name: str) -> None:
         controller = self._controllers[name]
+        expires_at = datetime.now(UTC) + timedelta(seconds=controller.expires_seconds)
+        message = celery_message(
+            RUN_TASK, (name,), controller.queue, expires_at, str(self._entropy.new_id())
+        )
         try:
-            self._celery.send_task(
-                RUN_TASK,
-                (name,),
-                queue=controller.queue,
-                expires=controller.expires_seconds,
-                ignore_result=True,
-                retry=False,
-            )
-        except (KombuError, OSError) as error:
+            self._redis.push(controller.queue, message)
+        except RedisAway as error:
             self._dropped += 1
             if time.monotonic() >= self._next_drop_log:
                 self._next_drop_log = time.monotonic() + _DROP_LOG_SECONDS
                 log.warning("rings are dropped, controllers run at their periods: %s", error)
         else:
             self._sent += 1
+
+
+def celery_message(
+    task: str, arguments: tuple[str, ...], queue: str, expires_at: datetime, message_id: str
+) -> bytes:
+    """A task call as Celery lays it on a Redis list.
+
+    Celery's message protocol 2 (docs: "Message Protocol") in kombu's virtual transport: a JSON
+    document whose body is base64 of JSON `[args, kwargs, embed]`.
+    """
+    embed = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+    body = json.dumps([arguments, {}, embed]).encode()
+    return json.dumps(
+        {
+            "body": b64encode(body).decode(),
+            "content-encoding": "utf-8",
+            "content-type": "application/json",
+            "headers": {
+                "lang": "py",
+                "task": task,
+                "id": message_id,
+                "root_id": message_id,
+                "parent_id": None,
+                "group": None,
+                "retries": 0,
+                "eta": None,
+                "expires": expires_at.isoformat(),
+                "timelimit": [None, None],
+                "ignore_result": True,
+            },
+            "properties": {
+                "correlation_id": message_id,
+                "delivery_mode": 1,
+                "delivery_info": {"exchange": "", "routing_key": queue},
+                "priority": 0,
+                "body_encoding": "base64",
+                "delivery_tag": message_id,
+            },
+        }
+    ).encode()
+
+
+def _kombu_url(redis_url: str) -> str:
+    """kombu calls a Unix socket `redis+socket://` and its database a virtual host."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    database = parse_qs(parts.query).get("db", ["0"])[-1]
+    return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={database}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 
 import orjson
@@ -41,6 +42,8 @@ def _plain(value: Any) -> Any:
         return {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Fraction):
+        return float(value)
     if isinstance(value, frozenset | set):
         return sorted(value)
     raise TypeError(f"no JSON form for {type(value).__name__}")

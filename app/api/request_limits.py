@@ -23,7 +23,7 @@ LARGER_BODIES = {
 _TARGET_BYTES_MAX = 8_192
 # A refused body is still read a little, so that the client has a chance to see the answer.
 _DRAINED_BYTES_MAX = 16 * MIB
-_DRAIN_SECONDS = 5.0
+_DRAIN_SECONDS = 2.0
 
 
 class RequestLimits:

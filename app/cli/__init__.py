@@ -1,1 +1,1 @@
-"""The `lowtide` command: what people type. It talks to the api over HTTP, except where it runs it."""
+"""The `lowtide` command. It talks to the api over HTTP, except where it runs the api itself."""

@@ -147,7 +147,7 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
     terminal.fields(
         [
             ("total", wording.money(total) + (f" ({firmness})" if firmness else "")),
-            ("books", f"differ by {wording.exact_money(found['difference_microusd'])}"),
+            ("books", _books(found["difference_microusd"])),
         ]
     )
 
@@ -168,6 +168,11 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
     if found["unbilled"]:
         without = ", ".join(map(wording.short_id, found["unbilled"]))
         terminal.line(f"Without a known price, so not billed: {without}")
+
+
+def _books(difference_microusd: int) -> str:
+    verdict = "NOT CLOSED" if difference_microusd else "closed"
+    return f"{verdict}, difference {wording.exact_money(difference_microusd)}"
 
 
 def _length(row: dict[str, Any]) -> str:

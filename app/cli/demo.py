@@ -37,7 +37,7 @@ _SPEC: Final[dict[str, Any]] = {
         "data": "digits",
         "steps": 1000,
         "batch_size": 64,
-        "step_delay_seconds": 0.02,
+        "step_delay_seconds": 0.012,
     },
     "nodes": 2,
     "resources": {"gpu": "V100"},
@@ -112,9 +112,6 @@ class DemoRun:
         job = self._until(lambda j: _phase(j) == "running", "its machines are up")
         claimed = next(e for e in self._events() if e["kind"] == "claimed")
         self._tell(*plan(job, claimed["data"]["considered"], "$5.00", "2h"))
-        deadline = job["deadline"] or {}
-        if deadline.get("slack_seconds"):
-            self._tell(f"        slack before on-demand: {deadline['slack_seconds'] / 60:.0f}m")
         names = " ".join(self._labels[m["id"]] for m in job["machines"])
         zone = job["machines"][0]["zone"]
         self._tell("", f"{self._clock()}    machines {names} up in {zone} · training")
@@ -123,7 +120,7 @@ class DemoRun:
         job = self._until(lambda j: j["ended_at"] is not None, "the job's end", lines=True)
         accuracy = self._accuracy()
         shown = "unknown" if accuracy is None else f"{accuracy:.1%}".replace("%", " %")
-        self._tell(f"{progress(self._clock(), job).split('   ')[0]}   test accuracy {shown}")
+        self._tell(progress(self._clock(), job), f"        test accuracy {shown}")
         return self._settle(job, accuracy, taken, report)
 
     def _interrupt(self) -> tuple[str, datetime, datetime]:
@@ -132,10 +129,13 @@ class DemoRun:
         def far_enough(job: Document) -> bool:
             total = job["progress"]["total_steps"] or 1
             saved = job["progress"]["committed_step"] > 0
-            return saved and job["progress"]["step"] >= _TAKE_AT_SHARE * total
+            return saved and bool(job["progress"]["step"] >= _TAKE_AT_SHARE * total)
 
         job = self._until(far_enough, "enough progress", lines=True)
         self._tell(progress(self._clock(), job))
+        slack = (job["deadline"] or {}).get("slack_seconds")
+        if slack is not None:
+            self._tell(f"        spot is safe for another {slack / 60:.0f}m before the deadline")
         machine = job["machines"][-1]
         answer = self._api.post(
             f"/instances/{machine['id']}/interrupt", {"notice_seconds": NOTICE_SECONDS}
@@ -153,14 +153,18 @@ class DemoRun:
 
         def trains_again(job: Document) -> bool:
             live = job["attempts"]["live"]
-            return live is not None and live["fence"] == 2 and live["state"] == "running"
+            again = live is not None and live["fence"] == 2 and live["state"] == "running"
+            return again and job["progress"]["step"] > (live["parent_step"] or 0)
 
-        job = self._until(trains_again, "the next attempt")
+        self._until(trains_again, "the next attempt")
         self._until(lambda j: self._gone(taken), "the machine to be gone")
-        self._tell(
-            *interruption(self._events(), self._labels, noticed_at, self._labels[taken], killed_at)
-        )
         first, second = self._attempts()[:2]
+        kept = [
+            self._labels[member["instance_id"]]
+            for member in first["members"]
+            if member["instance_id"] != taken
+        ]
+        self._tell(*interruption(self._events(), noticed_at, self._labels[taken], kept, killed_at))
         step = second["parent_step"] or 0
         joined = {m["instance_id"] for m in second["members"]}
         joined -= {m["instance_id"] for m in first["members"]}
@@ -173,7 +177,6 @@ class DemoRun:
         aside = step - max(periodic) if periodic else None
         redone = first["best_step"] - step
         self._tell(resumed(self._clock(), names, step, redone, aside))
-        self._tell(progress(self._clock(), job))
 
     def _settle(self, job: Document, accuracy: float | None, taken: str, report: Path) -> bool:
         """Wait for the books to close, print the bill, and judge."""
@@ -183,7 +186,6 @@ class DemoRun:
         evidence = Evidence(
             job=job,
             attempts=self._attempts(),
-            checkpoints=self._api.get(f"/jobs/{self._name}/checkpoints")["items"],
             instances=self._instances(),
             verification=self._api.get("/costs/verify", {"job": self._name}),
             accuracy=accuracy,
@@ -201,7 +203,7 @@ class DemoRun:
         for what in failed:
             self._tell(f"demo: this did not happen: {what}")
         write_report(report, self._name, self._lines, found, cost)
-        return not failed
+        return len(failed) == 0
 
     def _until(
         self, met: Callable[[Document], bool], what: str, *, lines: bool = False

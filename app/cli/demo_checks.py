@@ -28,7 +28,6 @@ class Evidence:
 
     job: Document
     attempts: Sequence[Document]
-    checkpoints: Sequence[Document]
     instances: Sequence[Document]
     verification: Document
     accuracy: float | None
@@ -43,7 +42,6 @@ def checks(evidence: Evidence) -> list[Check]:
     kept = _ids(first) - {evidence.interrupted_id}
     joined = _ids(last) - _ids(first)
     zones = {i["zone"] for i in evidence.instances if i["id"] in _ids(first) | _ids(last)}
-    at_notice = [p["step"] for p in evidence.checkpoints if p["fence"] == first["fence"]]
     living = [i for i in evidence.instances if i["state"] not in ("terminated", "launch_failed")]
     accuracy = evidence.accuracy
     return [
@@ -59,7 +57,7 @@ def checks(evidence: Evidence) -> list[Check]:
         Check("all machines were in one zone", len(zones) == 1),
         Check(
             "training resumed at the very step it had stopped",
-            bool(at_notice) and last["parent_step"] == max(at_notice) == first["best_step"],
+            bool(last["parent_step"]) and last["parent_step"] == first["best_step"],
         ),
         Check(f"test accuracy above {ACCURACY_MIN:.0%}", (accuracy or 0.0) > ACCURACY_MIN),
         Check(

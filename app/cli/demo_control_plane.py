@@ -6,11 +6,12 @@ Not here: what the demo does with it (`demo`).
 from __future__ import annotations
 
 import os
-import select
+import queue
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,41 +72,43 @@ class DemoControlPlane:
             return
         process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=_STOP_SECONDS)
+            process.wait(timeout=_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate(timeout=10)
+            process.wait(timeout=10)
 
     def _wait_until_ready(self, process: subprocess.Popen[str]) -> None:
-        """Read its lines until it says where it answers; the rest goes to a log by a reader."""
+        """Wait for the line that says where it answers; every line goes to the log."""
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(
+            target=self._copy_lines, args=(process, lines), name="demo-log", daemon=True
+        ).start()
         deadline = time.monotonic() + _READY_SECONDS
-        stream = process.stdout
         seen: list[str] = []
-        while stream is not None and time.monotonic() < deadline:
-            if not select.select([stream], [], [], 0.2)[0] and process.poll() is None:
-                continue
-            line = stream.readline()
-            if not line and process.poll() is not None:
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                line = lines.get(timeout=left)
+            except queue.Empty:
+                break
+            if line is None:
                 break
             seen.append(line)
             if line.startswith(_READY):
                 self.url = line.removeprefix(_READY).strip()
-                self._keep_reading(process)
                 return
         tail = "".join(seen[-15:]).rstrip()
         raise CommandFailed(f"the control plane did not come up:\n{tail}", UNREACHABLE)
 
-    def _keep_reading(self, process: subprocess.Popen[str]) -> None:
+    def _copy_lines(
+        self, process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]
+    ) -> None:
         """Empty the pipe for as long as the process lives, into a log that people can read."""
-        import threading
-
-        def copy() -> None:
-            with self.log.open("w") as log:
-                for line in process.stdout or ():
-                    log.write(line)
-                    log.flush()
-
-        threading.Thread(target=copy, name="demo-log", daemon=True).start()
+        with self.log.open("w") as log:
+            for line in process.stdout or ():
+                log.write(line)
+                log.flush()
+                lines.put(line)
+        lines.put(None)
 
 
 def free_port(preferred: int) -> int:

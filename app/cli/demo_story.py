@@ -79,9 +79,9 @@ def progress(at: str, job: Document) -> str:
 
 def interruption(
     events: Iterable[Document],
-    labels: Mapping[str, str],
     noticed_at: datetime,
     taken: str,
+    kept: Iterable[str],
     killed_at: datetime | None,
 ) -> list[str]:
     """What followed the notice, each line with its distance from it, in the order it happened."""
@@ -95,8 +95,8 @@ def interruption(
         if kind == "drain_ordered_interruption" and not any("asked" in t for _, t in found):
             found.append((at, "every rank is asked to stop after its present step"))
         elif kind == "replacement_requested":
-            kept = ", ".join(sorted(set(labels.values()) - {taken}))
-            found.append((at, f"replacement requested in {data['zone']} · {kept} kept"))
+            names = ", ".join(sorted(kept))
+            found.append((at, f"replacement requested in {data['zone']} · {names} kept"))
         elif kind == "checkpoint_committed" and stopped == []:
             found.append((at, f"checkpoint {data['step']} saved and verified"))
         elif kind == "member_drained":

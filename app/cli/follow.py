@@ -28,6 +28,8 @@ _MARKS: Final = {
     "interruption_noticed": "⚡", "replacement_requested": "↺", "training_resumed": "↺",
     "checkpoint_committed": "·", "attempt_ended_retryable": "↺", "attempt_succeeded": "✓",
 }  # fmt: skip
+_WATCHED: Final = frozenset({"state", "next look", "metrics", "deadline", "checkpoint", "tried"})
+"""What the screen says of a job below its line of progress."""
 _UNTOLD: Final = frozenset({"launch_submitted", "member_prepared", "stale_result"})
 
 
@@ -61,9 +63,8 @@ def follow(api: ApiClient, terminal: Terminal, path: str) -> dict[str, Any]:
     status = _StatusLine(terminal)
     told = -_PERCENT_STEP
     for job, events in _looks(api, path):
-        for event in events:
-            if event["kind"] not in _UNTOLD:
-                status.above(event_line(event))
+        for event in _worth_telling(events):
+            status.above(event_line(event))
         now = datetime.now(UTC)
         percent = job["progress"]["percent"]
         if terminal.interactive:
@@ -131,6 +132,13 @@ def _looks(api: ApiClient, path: str) -> Iterator[tuple[dict[str, Any], list[dic
         time.sleep(_POLL_SECONDS)
 
 
+def _worth_telling(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what is of no use, and once what a job, its attempt and its machines all report."""
+    told = [event for event in events if event["kind"] not in _UNTOLD]
+    before = ["", *(event["message"] for event in told)]
+    return [event for event, other in zip(told, before, strict=False) if event["message"] != other]
+
+
 def _watch_screen(api: ApiClient, terminal: Terminal, path: str) -> dict[str, Any]:
     from rich.console import Console
     from rich.live import Live
@@ -140,7 +148,7 @@ def _watch_screen(api: ApiClient, terminal: Terminal, path: str) -> dict[str, An
     console = Console(no_color=not terminal.colour, highlight=False)
     with Live(console=console, auto_refresh=False) as live:
         for job, events in _looks(api, path):
-            recent = [*recent, *(e for e in events if e["kind"] not in _UNTOLD)][-_EVENTS_KEPT:]
+            recent = [*recent, *_worth_telling(events)][-_EVENTS_KEPT:]
             live.update(Text.from_ansi(_screen(terminal, job, recent)), refresh=True)
     return job
 
@@ -155,7 +163,8 @@ def _screen(terminal: Terminal, job: dict[str, Any], recent: list[dict[str, Any]
     paper.line(paper.paint(job["name"], "bold"))
     paper.line(job_view.progress_line(job, now))
     paper.line()
-    paper.fields(job_view.summary(job, now, paper))
+    summary = job_view.summary(job, now, paper)
+    paper.fields((name, value) for name, value in summary if name in _WATCHED)
     if job["machines"]:
         paper.line()
         paper.table(job_view.MACHINE_COLUMNS, job["machines"])

@@ -5,6 +5,7 @@ Not here: the job as it stands (`jobs`), its output (`logs`) and its cost (`cost
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -17,11 +18,14 @@ from app.cli.terminal import Column, Terminal
 
 _LIMIT: Final = 10_000
 _POINTS_SHOWN: Final = 20
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# The placement's own words for the pools that nobody asked about.
+_OTHER_MARKET: Final = "another market than asked for"
 
 EVENT_COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
     Column("KIND", lambda row: row["kind"]),
-    Column("BY", lambda row: row["actor"]),
+    Column("BY", lambda row: actor(row["actor"])),
     Column("MESSAGE", lambda row: row["message"]),
 )
 
@@ -110,7 +114,12 @@ def explain(invocation: Invocation, job: JobName) -> None:
     terminal.line(f"{found['name']} is {terminal.state(found['state'])}{_because(found, now)}")
     if claim is not None:
         terminal.line(f"\nPools considered at {wording.clock_time(claim['at'])} UTC, best first:")
-        terminal.table(_CONSIDERED_COLUMNS, claim["data"]["considered"])
+        considered = claim["data"]["considered"]
+        shown = [row for row in considered if row["why"] != _OTHER_MARKET]
+        terminal.table(_CONSIDERED_COLUMNS, shown)
+        if len(shown) < len(considered):
+            others = wording.plural(len(considered) - len(shown), "pool")
+            terminal.line(f"and {others} of the other market")
     if told:
         terminal.line("\nDecisions so far:")
         terminal.table(EVENT_COLUMNS, told)
@@ -136,6 +145,12 @@ _CONSIDERED_COLUMNS: Final = (
     ),
     Column("VERDICT", lambda row: ("✓ " if row["fits"] else "  ") + row["why"]),
 )
+
+
+def actor(text: str) -> str:
+    """Who did it, with a long id cut to its end: "agent 93ec1b47"."""
+    kind, _, name = text.partition(":")
+    return f"{kind} {wording.short_id(name) if _ID.fullmatch(name) else name}"
 
 
 def spread(points: list[Any], count: int) -> list[Any]:

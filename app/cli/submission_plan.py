@@ -168,8 +168,8 @@ def _against(row: Considered) -> str:
 
 def _decision(row: Considered, plan: Plan) -> str:
     if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
-        return f"✓ cheapest, {row.why}"
-    return f"  dearer, {row.why}" if row.fits else f"  {row.why}"
+        return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
+    return f"  dearer, {row.why.removeprefix('fits, ')}" if row.fits else f"  {row.why}"
 
 
 def _why_not_on_demand(plan: Plan) -> str:

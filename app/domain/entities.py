@@ -80,7 +80,10 @@ class Job:
 
 @dataclass(eq=False)
 class Attempt:
-    """One rendezvous of a gang. `fence` is its number within the job and only grows."""
+    """One rendezvous of a gang. `fence` is its number within the job and only grows.
+
+    best_step: the highest step it is known to have trained; committed_step: the highest saved.
+    """
 
     id: UUID
     job_id: UUID
@@ -103,6 +106,7 @@ class Attempt:
     settle_until_at: datetime | None = None
     stalled_at: datetime | None = None
     best_step: int = 0
+    committed_step: int = 0
     end_reason: EndReason | None = None
     end_message: str | None = None
     ended_at: datetime | None = None

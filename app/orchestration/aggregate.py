@@ -41,9 +41,6 @@ class JobAggregate:
         self.job = job
         self.actor = actor
         self.now: datetime = max(uow.now, job.updated_at)
-        # Raised before anything is computed: an answer given in this transaction carries the
-        # version that its rows will have.
-        job.version += 1
         self.attempt: Attempt | None = uow.attempts.live(job.id)
         self.members: list[AttemptMember] = (
             [] if self.attempt is None else uow.attempts.members(self.attempt.id)
@@ -55,6 +52,10 @@ class JobAggregate:
             if member.instance_id not in self.instances:
                 self.adopt(uow.instances.get(member.instance_id))
         self._spec: JobSpec | None = None
+        # Raised before anything is computed: an answer given in this transaction carries the
+        # version that its rows will have. After the reads above, so that one statement writes both.
+        job.version += 1
+        job.updated_at = self.now
 
     @property
     def spec(self) -> JobSpec:
@@ -165,8 +166,7 @@ class JobAggregate:
         )
 
     def close(self) -> None:
-        """Stamp the change: its time and its next timer."""
-        self.job.updated_at = self.now
+        """Set the instant at which a rule of time applies next."""
         self.job.timer_at = next_timer(self.job, self.attempt, self.living())
 
 

@@ -125,6 +125,7 @@ def _prepared(context: FactContext) -> None:
         attempt.parent_step = _int(parent.get("step"))
         attempt.parent_digest = str(parent.get("digest", ""))[:64]
         attempt.best_step = max(attempt.best_step, attempt.parent_step or 0)
+        attempt.committed_step = max(attempt.committed_step, attempt.parent_step or 0)
     advance_attempt(context.aggregate, context.limits)
 
 
@@ -187,6 +188,7 @@ def _checkpoint(context: FactContext) -> None:
     aggregate.job.committed_step = max(aggregate.job.committed_step, step)
     if context.current and aggregate.attempt is not None:
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
+        aggregate.attempt.committed_step = max(aggregate.attempt.committed_step, step)
     kind = "Final checkpoint" if final else "Checkpoint"
     aggregate.record(
         JobEventKind.CHECKPOINT_COMMITTED,
@@ -260,6 +262,9 @@ def _end_member(
     context: FactContext, member: AttemptMember, outcome: MemberOutcome, end: dict[str, Any]
 ) -> None:
     aggregate = context.aggregate
+    if aggregate.attempt is not None:
+        trained = end.get("step") or 0
+        aggregate.attempt.best_step = max(aggregate.attempt.best_step, trained)
     member.outcome, member.end, member.ended_at = outcome.value, end, context.at
     member.exit_code = _int(context.fact.data.get("exit_code"))
     kinds = {

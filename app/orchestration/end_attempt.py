@@ -51,6 +51,10 @@ def end_attempt(
     attempt.end_reason, attempt.end_message = reason, message
     for member in aggregate.members:
         assign(aggregate, aggregate.instances[member.instance_id], None)
+        contact = aggregate.uow.instances.contact(member.instance_id)
+        if contact is not None and contact.fence == attempt.fence:
+            # Steps trained and lost are rework for the next attempt; only the reports know them.
+            attempt.best_step = max(attempt.best_step, contact.step or 0)
     _count(aggregate, attempt, reason)
     ending = ending_of(
         reason,
@@ -109,7 +113,7 @@ def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None
     billed = attempt.state is not AttemptState.SUCCEEDED and any(
         instance.launched_at is not None for instance in aggregate.instances.values()
     )
-    if attempt.best_step > (attempt.parent_step or 0):
+    if attempt.committed_step > (attempt.parent_step or 0):
         job.attempts_without_progress = 0
     elif billed:
         job.attempts_without_progress += 1

@@ -42,7 +42,8 @@ def receive_agent_report(
         raise CredentialRefused("This credential is unknown or has been revoked.")
     actor = Actor(ActorKind.AGENT, str(found.id))
     with open_job(uow, runtime.entropy, found.job_id, actor) as aggregate:
-        instance = uow.instances.get(found.id)
+        # Read anew: what was loaded by the credential may have changed before the job was ours.
+        instance = uow.instances.lock(found.id)
         if aggregate is None or instance is None or instance.credential_hash != credential_hash:
             raise CredentialRefused("This credential has been revoked.")
         aggregate.adopt(instance)
@@ -68,8 +69,10 @@ def receive_agent_report(
 def _check_fence(aggregate: JobAggregate, instance: Instance, report: AgentReport) -> None:
     fences = {report.fence, *(fact.fence for fact in report.facts)} - {None}
     for fence in sorted(fence for fence in fences if fence is not None):
-        attempt = aggregate.uow.attempts.by_fence(aggregate.job.id, fence)
-        members = [] if attempt is None else aggregate.uow.attempts.members(attempt.id)
+        attempt, members = aggregate.attempt, aggregate.members
+        if attempt is None or attempt.fence != fence:
+            attempt = aggregate.uow.attempts.by_fence(aggregate.job.id, fence)
+            members = [] if attempt is None else aggregate.uow.attempts.members(attempt.id)
         if instance.id not in {member.instance_id for member in members}:
             raise FenceRefused(f"This machine is no member of attempt {fence}.")
 
@@ -112,13 +115,14 @@ def _apply_new_facts(
     runtime: Runtime,
 ) -> None:
     """Facts above the last known number, in their order; each dated by the machine's uptime."""
-    for fact in sorted(report.facts, key=lambda fact: fact.fact_no):
-        if fact.fact_no <= contact.fact_no:
-            continue
+    new = [fact for fact in report.facts if fact.fact_no > contact.fact_no]
+    new.sort(key=lambda fact: fact.fact_no)
+    if new:
+        contact.fact_no = new[-1].fact_no
+    for fact in new:
         age = max(0, report.uptime_ms - fact.uptime_ms)
         happened_at = aggregate.now - timedelta(milliseconds=age)
         apply_fact(aggregate, instance, fact, report.session_id, happened_at, runtime.limits)
-        contact.fact_no = fact.fact_no
 
 
 def instance_of_credential(uow: UnitOfWork, credential_hash: str) -> tuple[UUID, UUID]:

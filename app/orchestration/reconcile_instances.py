@@ -94,9 +94,16 @@ class ReconcileInstances:
         """Apply what was seen, each machine under its job's lock, jobs in id order."""
         jobs = sorted({look.job_id for look in work.looks if look.job_id is not None})
         for job_id in jobs:
+            job = uow.jobs.lock(job_id)
+            if job is None:
+                continue
+            now = max(uow.now, job.updated_at)
             looks = [look for look in work.looks if look.job_id == job_id]
+            news = [look for look in looks if not self._is_quiet(uow, look, result, now)]
+            if not news:
+                continue  # most looks: the job's version stays, and nobody's directive is stale
             with open_job(uow, self._runtime.entropy, job_id, _ACTOR) as aggregate:
-                for look in looks:
+                for look in news:
                     if aggregate is not None:
                         self._apply_one(aggregate, look, result)
         for look in work.looks:
@@ -106,6 +113,25 @@ class ReconcileInstances:
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first look is due."""
         return uow.instances.next_description_at()
+
+    def _is_quiet(self, uow: UnitOfWork, look: Look, seen: Seen, now: datetime) -> bool:
+        """Set the next look of a machine of which there is nothing new; False when there is."""
+        instance = uow.instances.get(look.instance_id)
+        if instance is None or instance.state in TERMINAL_INSTANCE_STATES:
+            return False
+        if seen.machines is not None:
+            machine = seen.machines.get(look.provider_instance_id)
+            unchanged = (
+                machine is not None
+                and machine.state in (MachineState.PENDING, MachineState.RUNNING)
+                and instance.launched_at is not None
+                and instance.absent_since_at is None
+            )
+            if not unchanged:
+                return False
+            instance.observed_at = max(instance.observed_at or seen.asked_at, seen.asked_at)
+        instance.describe_at = now + timedelta(seconds=_period(instance, self._runtime.limits))
+        return True
 
     def _apply_one(self, aggregate: JobAggregate, look: Look, seen: Seen) -> None:
         limits = self._runtime.limits

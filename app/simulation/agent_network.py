@@ -8,6 +8,7 @@ the two (`faults`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -59,6 +60,7 @@ class AgentNetwork:
         self.full_reports = 0
         self.steady_reports = 0
         self.answered_us: dict[str, int] = {}
+        self.on_heard_again: Callable[[], None] = lambda: None
         self._runtime = runtime
         self._transactions = transactions
         self._clock = clock
@@ -85,10 +87,10 @@ class AgentNetwork:
         entry = self._steady(key, report)
         if entry is None:
             reply = self._full(key, report)
-            self.answered_us[report.instance_id] = self._clock.true_us
+            self._heard(report.instance_id)
             return reply
         self.steady_reports += 1
-        self.answered_us[report.instance_id] = self._clock.true_us
+        self._heard(report.instance_id)
         entry.seq = report.seq
         self._unwritten[entry.instance_id] = (report, self._clock.true_us)
         return self._reply(entry)
@@ -130,6 +132,15 @@ class AgentNetwork:
         """It is started again, and listens."""
         self.away = False
         self.flush()
+        self.on_heard_again()
+
+    def _heard(self, instance_id: str) -> None:
+        """Remember the answer; after a silence, whoever watches for silence is told."""
+        before_us, now_us = self.answered_us.get(instance_id), self._clock.true_us
+        self.answered_us[instance_id] = now_us
+        interval_us = 1_000_000 * self._runtime.limits.report_interval_seconds
+        if before_us is None or now_us - before_us > 2 * interval_us:
+            self.on_heard_again()
 
     def _steady(self, key: str, report: AgentReport) -> _Entry | None:
         """The entry that answers a report without news; None when it needs a transaction."""

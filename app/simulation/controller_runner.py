@@ -58,6 +58,7 @@ class _Station:
     words: set[str] = field(default_factory=set)
     due_us: int | None = None
     asked: bool = False
+    tried: bool = False
     rung_us: int | None = None
     running: int = 0
     empty_runs: int = 0
@@ -93,8 +94,12 @@ class ControllerRunner:
         log: EventLog,
         dice: Dice,
         before: dict[str, Callable[[], None]],
+        deaf: dict[str, frozenset[str]],
     ) -> None:
-        """before: what has to be written down before a controller looks at its rows."""
+        """before: what has to be written down before a controller looks at its rows.
+
+        deaf: tables whose writes can only make a controller due later; it is asked when due.
+        """
         self.late = LateFaults()
         self.runs: dict[str, int] = {}
         self.failures: list[str] = []
@@ -105,6 +110,7 @@ class ControllerRunner:
         self._log = log
         self._dice = dice
         self._before = before
+        self._deaf = deaf
         self._life = 0
         self.up_since_us = 0
         self._die_after: int | None = None
@@ -133,10 +139,10 @@ class ControllerRunner:
         """Die once so many more phases have been done, between that one and the next."""
         self._die_after = phases
 
-    def forget(self) -> None:
-        """Ask every controller again when it is due: the clock has jumped."""
+    def forget(self, name: str | None = None) -> None:
+        """Ask a controller again when it is due, or all of them: the clock has jumped."""
         for station in self._stations.values():
-            station.asked = False
+            station.asked = station.asked and name not in (None, station.controller.name)
         self._fresh = False
 
     # --- the ticker ---
@@ -198,6 +204,8 @@ class ControllerRunner:
                     self._affected.clear()
                 station.asked = True
                 station.due_us = None if due is None else self._clock.true_us_of(due)
+                late = station.due_us is not None and station.due_us <= self._clock.true_us
+                station.tried = station.tried and late
 
     def _written(self, write: Write) -> None:
         stations = self._affected.get(write)
@@ -206,7 +214,9 @@ class ControllerRunner:
             stations = self._affected[write] = tuple(
                 one
                 for one in self._stations.values()
-                if table in one.words and (columns is None or not columns.isdisjoint(one.words))
+                if table in one.words
+                and table not in self._deaf.get(one.controller.name, ())
+                and (columns is None or not columns.isdisjoint(one.words))
             )
         for station in stations:
             station.asked = False
@@ -222,9 +232,10 @@ class ControllerRunner:
         prepare = self._before.get(controller.name)
         if prepare is not None:
             prepare()
-            if not rung and not station.asked:
-                return  # what it waited for has changed just now: it is asked again first
-        station.asked = False
+            if not rung and not station.tried:
+                station.tried, station.asked = True, False
+                return  # with what is written down now it may be due later: it is asked again
+        station.asked = station.tried = False
         self.runs[controller.name] = self.runs.get(controller.name, 0) + 1
         try:
             work = lease_phase(self._runtime, controller)

@@ -35,9 +35,7 @@ class People:
         limits = self._world.runtime.limits
 
         def deed(aggregate: JobAggregate) -> None:
-            order_stop(
-                aggregate, StopCause.USER, "Cancelled by a person.", limits, at_once=at_once
-            )
+            order_stop(aggregate, StopCause.USER, "Cancelled by a person.", limits, at_once=at_once)
 
         self._command(job_id, "cancel", deed)
 
@@ -48,9 +46,7 @@ class People:
         self._command(
             job_id,
             "pause",
-            lambda aggregate: order_stop(
-                aggregate, StopCause.PAUSE, "Paused by a person.", limits
-            ),
+            lambda aggregate: order_stop(aggregate, StopCause.PAUSE, "Paused by a person.", limits),
         )
         self._world.loop.after(resume_after_seconds, lambda: self.resume(job_id, None))
 
@@ -90,9 +86,7 @@ class People:
         """As the API does it; a person whose answer is lost, or who gets a 503, tries again."""
         world = self._world
         if world.network.away:
-            world.loop.after(
-                ANSWER_LOST_AGAIN_SECONDS, lambda: self._command(job_id, what, deed)
-            )
+            world.loop.after(ANSWER_LOST_AGAIN_SECONDS, lambda: self._command(job_id, what, deed))
             return
         try:
             with (
@@ -104,8 +98,6 @@ class People:
         except CommandRefused as refused:
             world.log.write("person", f"{what} is refused: {refused}")
         except Interrupted:
-            world.loop.after(
-                ANSWER_LOST_AGAIN_SECONDS, lambda: self._command(job_id, what, deed)
-            )
+            world.loop.after(ANSWER_LOST_AGAIN_SECONDS, lambda: self._command(job_id, what, deed))
         else:
             world.log.write("person", what)

@@ -92,9 +92,7 @@ class Lineage:
 
     def _restore(self, directive: Directive, waits_until: float) -> None:
         fence, rank = directive.fence or 0, directive.node_rank or 0
-        self._observe(
-            PhaseEntered(fence, MachinePhase.RESTORE, self._uptime())
-        )
+        self._observe(PhaseEntered(fence, MachinePhase.RESTORE, self._uptime()))
         if rank != 0 and not self._recorded(fence):
             if self._loop.clock.elapsed_seconds > waits_until:
                 self._fail(fence, "rank 0 did not record the start in time")

@@ -15,9 +15,7 @@ from app.simulation.virtual_clock import VirtualClock, instant, microseconds
 
 _HOUR_US = 3_600_000_000
 _BEFORE_US = 6 * _HOUR_US
-_HARDWARE = Hardware(
-    gpu_name="V100", gpu_count=1, gpu_memory_gb=16, vcpus=8, memory_gb=61
-)
+_HARDWARE = Hardware(gpu_name="V100", gpu_count=1, gpu_memory_gb=16, vcpus=8, memory_gb=61)
 _ON_DEMAND_MICROUSD_PER_HOUR = 3_060_000
 
 
@@ -77,7 +75,9 @@ class SimulatedMarket:
             for region, zone in zones:
                 spot = Pool(provider, region, zone, f"{cloud}-v100", Market.SPOT)
                 dice = entropy.stream(f"market/{spot.key}")
-                self.paths[spot] = _spot_path(spot, cloud, dice, clock.starts_us, until_us, settings)
+                self.paths[spot] = _spot_path(
+                    spot, cloud, dice, clock.starts_us, until_us, settings
+                )
                 steady = replace(spot, market=Market.ON_DEMAND)
                 self.paths[steady] = PoolPath(
                     steady,
@@ -126,7 +126,9 @@ def _spot_path(
         times.append(at_us)
         prices.append(round(_ON_DEMAND_MICROUSD_PER_HOUR * share))
         share = min(0.85, max(0.15, share * dice.uniform(0.88, 1.14)))
-        at_us += max(60_000_000, microseconds(dice.waiting_seconds(3600 * settings.price_step_hours)))
+        at_us += max(
+            60_000_000, microseconds(dice.waiting_seconds(3600 * settings.price_step_hours))
+        )
     return PoolPath(
         pool,
         cloud,

@@ -84,9 +84,7 @@ class World:
         self.store = MemoryStore()
         self.wakeups = SimulatedWakeups()
         self.transactions = WatchedTransactions(engine, self.wakeups, self.clock.now)
-        self.market = SimulatedMarket(
-            self.entropy, self.clock, settings.hours, settings.market
-        )
+        self.market = SimulatedMarket(self.entropy, self.clock, settings.hours, settings.market)
         self.trainings = Trainings(self.loop, self.entropy.stream("trainings"))
         self.agents: dict[str, SimulatedAgent] = {}
         self.clouds = {name: self._cloud(name, cloud) for name, cloud in _CLOUDS}
@@ -112,8 +110,10 @@ class World:
             self.loop,
             self.log,
             self.entropy.stream("worker"),
-            {"watch_contacts": self.network.flush},
+            before={"watch_contacts": self.network.flush},
+            deaf={"watch_contacts": frozenset({"contacts", "deployment"})},
         )
+        self.network.on_heard_again = lambda: self.worker.forget("watch_contacts")
         self.wakeups.runner = self.worker
         self.loop.tickers.append(self.worker)
         self.project_id = self._found()

@@ -241,6 +241,7 @@ def _create_attempts() -> None:
         sa.Column("settle_until_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("best_step", sa.BigInteger(), nullable=False),
+        sa.Column("committed_step", sa.BigInteger(), nullable=False),
         sa.Column("end_reason", sa.Text(), nullable=True),
         sa.Column("end_message", sa.Text(), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),

@@ -3,128 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, insert
 
 from app.adapters.postgres import tables
-from app.domain.attempt import AttemptState
-from app.domain.entities import Instance, Job
-from app.domain.instance import EndedBy
 from app.domain.job import JobState
-from tests.support.command_line import CommandLine
-from tests.support.money_story import POOL, START, MoneyStory
-from tests.support.people_api import PeopleApi, make_key, people_api, settings_for
+from tests.support.cli_world import World, small_world
+from tests.support.money_story import POOL, START
+from tests.support.people_api import make_key, settings_for
 
 STREAM = "attempt-{:04d}/node-{}.log"
-TRAINER = "trainer: {model: mlp, data: digits, epochs: 2}\n"
-
-
-@dataclass
-class World:
-    """A deployment with one job that runs, and one that has ended."""
-
-    api: PeopleApi
-    story: MoneyStory
-    cli: CommandLine
-    job: Job
-    machine: Instance
-    folder: Path
-
-    def spec(self, text: str = TRAINER, name: str = "job.yaml") -> str:
-        """The path of a spec with this text."""
-        path = self.folder / name
-        path.write_text(text)
-        return str(path)
-
-    def event(self, kind: str, message: str, **data: object) -> None:
-        """One more line in the job's history."""
-        events = tables.events
-        with self.story.engine.begin() as connection:
-            seqs = connection.scalars(select(events.c.seq).where(events.c.job_id == self.job.id))
-            connection.execute(
-                insert(events).values(
-                    job_id=self.job.id,
-                    seq=max(seqs, default=0) + 1,
-                    at=START,
-                    actor="controller:claim_jobs",
-                    kind=kind,
-                    noun="job",
-                    message=message,
-                    data=data,
-                )
-            )
-
-    def log(self, stream: str, content: bytes, offset: int = 0) -> None:
-        """Bytes in a stream, stored as the agents' route stores them."""
-        key = f"logs/{self.job.id}/{stream}/{offset:012d}"
-        self.api.parts.runtime.object_store.put_new(key, content)
-        where = {"job_id": self.job.id, "stream": stream}
-        with self.story.engine.begin() as connection:
-            if offset == 0:
-                connection.execute(
-                    insert(tables.log_streams).values(
-                        **where,
-                        instance_id=self.machine.id,
-                        size_bytes=len(content),
-                        updated_at=datetime.now(UTC),
-                    )
-                )
-            connection.execute(
-                insert(tables.log_chunks).values(
-                    **where, byte_offset=offset, size_bytes=len(content), object_key=key
-                )
-            )
-
-    def succeed(self, **fields: object) -> None:
-        """The running job ends well."""
-        ended_at = self.story.after(3_600)
-        with self.story.engine.begin() as connection:
-            connection.execute(
-                tables.attempts.update()
-                .where(tables.attempts.c.job_id == self.job.id)
-                .values(state=AttemptState.SUCCEEDED, ended_at=ended_at, end_reason="finished")
-            )
-            connection.execute(
-                tables.jobs.update()
-                .where(tables.jobs.c.id == self.job.id)
-                .values(state=JobState.SUCCEEDED, ended_at=ended_at, **fields)
-            )
-
-    def stored_spec(self, name: str) -> dict[str, object]:
-        """The spec of a job as it is stored."""
-        with self.story.engine.connect() as connection:
-            spec: dict[str, object] = connection.execute(
-                select(tables.jobs.c.spec).where(tables.jobs.c.name == name)
-            ).scalar_one()
-            return spec
 
 
 @pytest.fixture
 def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    story = MoneyStory(engine)
-    story.quote((datetime.now(UTC) - START).total_seconds(), [(-60, 3_600_000)])
-    project_id = story.project()
-    job = story.job(project_id, "digits", cap=25_000_000, labels={"team": "nlp"})
-    attempt = story.attempt(job)
-    machine = story.machine(job, attempt=attempt)
-    ended = story.job(project_id, "older")
-    gone = story.machine(ended)
-    story.end(gone, 1_800, EndedBy.CLOUD_INTERRUPTION)
-    story.set_job(ended, state=JobState.FAILED, ended_at=story.after(1_800), end_message="No luck.")
-    story.accrue(3_600)
-    with people_api(settings_for(database_url, valkey_url, tmp_path / "state")) as api:
-        variables = {
-            "LOWTIDE_SERVER_URL": api.url,
-            "LOWTIDE_API_KEY": make_key(engine, project_id),
-            "LOWTIDE_STATE_DIR": str(tmp_path / "none"),
-        }
-        (tmp_path / "home").mkdir()
-        cli = CommandLine(tmp_path / "home", variables)
-        yield World(api, story, cli, job, machine, tmp_path)
+    settings = settings_for(database_url, valkey_url, tmp_path / "state")
+    with small_world(settings, engine, tmp_path) as made:
+        yield made
 
 
 # --- who may, and where ---------------------------------------------------------------------------
@@ -347,7 +244,9 @@ def test_offers(world: World):
 def test_what_a_job_cost(world: World):
     out = world.cli.ok("cost", "digits").out
     assert "$3.60 (accruing)" in out
-    assert "gang wait $3.60 (100 %)" in out
+    assert "useful $3.00 (83 %)  boot $0.600 (17 %)" in out
+    # 3,000 useful seconds and one boot of 600, at $10.80 an hour.
+    assert "$10.80 for the same work, so 67 % saved, net" in out
     assert "$25.00, $21.40 left" in out
     assert "waived" in world.cli.ok("cost", "report", "older").out
     found = world.cli.ok("cost", "digits", "--json").json
@@ -383,78 +282,6 @@ def test_the_books_are_verified_and_a_difference_is_exit_code_1(world: World):
     assert ran.exit_code == 1
     assert "NOT CLOSED" in ran.out
     assert not world.cli.run("cost", "verify", "--json").json["closed"]
-
-
-# --- submit ---------------------------------------------------------------------------------------
-
-
-def test_a_dry_run_plans_and_submits_nothing(world: World):
-    before = world.api.count(tables.jobs)
-    out = world.cli.ok("submit", world.spec(), "--dry-run", "-n", "new").out
-    assert "✓ cheapest" in out
-    assert "$3.600 an hour" in out
-    assert "nothing was submitted" in out
-    found = world.cli.ok("submit", world.spec(), "--dry-run", "--json", "--gpu", "H100").json
-    assert found["plan"]["pool"] is None
-    assert "which was not asked for" in found["plan"]["considered"][0]["why"]
-    assert world.api.count(tables.jobs) == before
-
-
-def test_a_job_is_submitted_with_what_the_options_say(world: World):
-    spec = world.spec()
-    ran = world.cli.ok("submit", spec, "-d", "-n", "new", "--set", "trainer.epochs=7", "--spot")
-    assert "lowtide watch new" in ran.out
-    stored = world.stored_spec("new")
-    assert stored["trainer"]["epochs"] == 7  # type: ignore[index]
-    assert stored["market"] == "spot"
-    assert world.cli.ok("submit", "-", "-d", "-q", "-n", "piped", stdin=TRAINER).out == "piped\n"
-    assert world.cli.ok("submit", spec, "-d", "--json").json["state"] == "queued"
-    taken = world.cli.fails(2, "submit", spec, "-d", "-n", "new").errors
-    assert "'new-2' is free" in taken
-
-
-def test_the_estimate_is_held_against_the_budget(world: World):
-    text = (
-        "run: sleep 1\nresources: {gpu: V100:1}\nbudget_usd: 5\n"
-        "estimate: {hours: 10, gpu: V100:1, nodes: 2}\n"
-    )
-    out = world.cli.ok("submit", world.spec(text), "--dry-run").out
-    assert "comes to $72.00" in out
-    assert "more than the budget of $5.00" in out
-
-
-def test_a_bad_spec_is_refused_here_with_every_problem(world: World):
-    before = world.api.count(tables.jobs)
-    spec = world.spec("trainer: {model: mlp, data: digits, epochs: -1}\nbudgt_usd: 5\n")
-    errors = world.cli.fails(2, "submit", spec).errors
-    assert "trainer.epochs" in errors
-    assert "did you mean 'budget_usd'" in errors
-    problems = world.cli.fails(2, "submit", spec, "--json").errors
-    assert '"field": "trainer.epochs"' in problems
-    passed = world.cli.fails(2, "submit", world.spec(), "--deadline", "2020-01-01T00:00Z").errors
-    assert "deadline" in passed
-    assert "name a field" in world.cli.fails(2, "submit", world.spec(), "--set", ".x=1").errors
-    world.cli.fails(2, "submit", str(world.folder / "absent.yaml"))
-    assert world.api.count(tables.jobs) == before
-
-
-def test_a_folder_is_packed_uploaded_once_and_kept_under_its_digest(world: World):
-    folder = world.folder / "code"
-    folder.mkdir()
-    (folder / "train.py").write_text("print(1)\n")
-    (folder / ".gitignore").write_text("*.pyc\n")
-    (folder / "x.pyc").write_text("-")
-    spec = world.spec("run: python train.py\nworkdir: code\n")
-    first = world.cli.ok("submit", spec, "-d", "-n", "one")
-    assert "workdir 2 files" in first.out
-    assert "uploaded before" not in first.out
-    digest = world.stored_spec("one")["workdir"]
-    head = world.api.client.head(f"/api/v1/workdirs/{digest}")
-    assert head.status_code == 200
-    assert "uploaded before" in world.cli.ok("submit", spec, "-d", "-n", "two").out
-    assert world.stored_spec("two")["workdir"] == digest
-    (folder / "out").symlink_to("/etc")
-    assert "out -> /etc" in world.cli.fails(2, "submit", spec, "-d").errors
 
 
 def test_following_ends_with_the_jobs_own_ending(world: World):

@@ -140,8 +140,9 @@ def test_the_statement_of_an_interrupted_job(
     assert found.statement.total_microusd == total
     assert found.statement.waived_microusd == 160 * A_SECOND
     assert found.budget.left_microusd == 5_000_000 - total
-    # On demand costs three times as much; a boot took 30 s on average.
-    assert found.statement.on_demand_comparison_microusd == 3 * (200 + 30) * A_SECOND
+    # On demand costs three times as much; the first gang's machines were paid 40 s before
+    # the first step.
+    assert found.statement.on_demand_comparison_microusd == 3 * (200 + 40) * A_SECOND
     assert found.statement.rate_saved_ratio == Fraction(2, 3)
     assert found.unbilled == ()
     assert "disk" in found.not_metered

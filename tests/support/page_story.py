@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.system_entropy import SystemEntropy
 from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, AttemptMember, Checkpoint, Contact, Instance
+from app.domain.entities import Attempt, AttemptMember, Checkpoint, Contact, Instance, Job
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import EndedBy
 from app.domain.job import JobState
@@ -28,6 +28,7 @@ from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.aggregate import open_job
 from app.orchestration.append_logs import append_log
 from app.orchestration.submit_job import submit_job
+from app.ports.log_index import LogStream
 from app.ports.unit_of_work import PhaseRecord
 from tests.support.money_story import MoneyStory
 
@@ -83,7 +84,7 @@ class PageStory(MoneyStory):
     def interrupted_run(self) -> UUID:
         """The whole story; the job trains at its end."""
         job_id = self.submit()
-        job = self._job(job_id)
+        job = self.job_row(job_id)
         self.quote(0, PRICES)
         self.set_job(
             job, state=JobState.RUNNING, started_at=self.after(150), next_fence=3,
@@ -112,11 +113,35 @@ class PageStory(MoneyStory):
             self.accrue(seconds)
         return job_id
 
-    # --- pieces -------------------------------------------------------------------------------
+    def state(self, job_id: UUID) -> JobState:
+        """Where a job stands."""
+        return self.job_row(job_id).state
 
-    def _job(self, job_id: UUID) -> Any:
+    def change(self, job_id: UUID, **fields: Any) -> None:
+        """What a controller would write into the job's row."""
+        self.set_job(self.job_row(job_id), **fields)
+
+    def job_row(self, job_id: UUID) -> Job:
+        """The job as the database has it now."""
         with self.begin() as uow:
-            return uow.jobs.get(job_id)
+            found = uow.jobs.get(job_id)
+        assert found is not None
+        return found
+
+    def writer_of(self, job_id: UUID, stream: str) -> str:
+        """The credential (its hash) of the machine that writes a log."""
+        return self._credential(self._stream(job_id, stream).instance_id)
+
+    def log_size(self, job_id: UUID, stream: str) -> int:
+        """How many bytes a log has."""
+        return self._stream(job_id, stream).size_bytes
+
+    def _stream(self, job_id: UUID, stream: str) -> LogStream:
+        with self.begin() as uow:
+            [found] = [one for one in uow.logs.streams(job_id) if one.stream == stream]
+        return found
+
+    # --- pieces -------------------------------------------------------------------------------
 
     def _attempt(
         self, job_id: UUID, fence: int, created: float, trained: float, parent: int | None
@@ -136,7 +161,7 @@ class PageStory(MoneyStory):
     def _machine(
         self, job_id: UUID, requested: float, launched: float, attempt: Attempt | None
     ) -> Instance:
-        job = self._job(job_id)
+        job = self.job_row(job_id)
         registered_at = self.after(launched + 40)
         credential = self.entropy.new_token()
         machine = self.machine(
@@ -235,11 +260,11 @@ class PageStory(MoneyStory):
             )
             text = f"\x1b[32mresumed at step 341\x1b[0m on rank {rank} <of 2>\n{lines}"
             stream = f"attempt-0002/node-{rank}.log"
-            append_log(self.runtime, self._credential(machine), stream, 0, text.encode())
+            append_log(self.runtime, self._credential(machine.id), stream, 0, text.encode())
 
-    def _credential(self, machine: Instance) -> str:
+    def _credential(self, machine_id: UUID) -> str:
         with self.begin() as uow:
-            stored = uow.instances.get(machine.id)
+            stored = uow.instances.get(machine_id)
             assert stored is not None
             assert stored.credential_hash is not None
             return stored.credential_hash

@@ -110,7 +110,7 @@ def _train(turn: Turn, directive: Directive, work: Work) -> None:
     watched = turn.state.watches_first_step and work.publishes
     turn.work(stage=Stage.RUNNING, stepped_at=turn.now if watched else None)
     turn.enter(
-        MachinePhase.RESTORE if turn.state.watches_first_step else MachinePhase.TRAIN, turn.now
+        MachinePhase.SETUP if turn.state.watches_first_step else MachinePhase.TRAIN, turn.now
     )
     turn.do(StartTrainer(directive, work.parent))
 

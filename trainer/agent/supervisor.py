@@ -74,6 +74,9 @@ _TRAINER_PHASES = frozenset(
 )
 """What a trainer can say of itself; the rest of the timeline is the agent's to tell."""
 
+_BEFORE_FIRST_STEP = frozenset({MachinePhase.SETUP, MachinePhase.RESTORE})
+"""A trainer that starts up or loads a checkpoint; its first step says that it trains."""
+
 
 def initial_state(
     boot_id: str,
@@ -305,5 +308,5 @@ def _progressed(turn: Turn, seen: ProgressSeen) -> None:
     turn.add_point({"step": float(seen.step), **seen.metrics})
     if work.step is None or seen.step > work.step:
         turn.work(step=seen.step, stepped_at=turn.now)
-        if work.stage is Stage.RUNNING and turn.state.phase is MachinePhase.RESTORE:
+        if work.stage is Stage.RUNNING and turn.state.phase in _BEFORE_FIRST_STEP:
             turn.enter(MachinePhase.TRAIN, turn.now, seen.step)

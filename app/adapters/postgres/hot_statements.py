@@ -21,7 +21,7 @@ from app.ports.job_submission import KnownJob, Submission
 STATEMENT_TIMEOUT_MS = 5_000
 LOCK_TIMEOUT_MS = 2_000
 _CONNECT_SECONDS = 5
-_WAIT_FOR_CONNECTION_SECONDS = 5.0
+_WAIT_FOR_CONNECTION_SECONDS = 3.0
 
 # The budget and the event come from the job's RETURNING: when its name or its key is taken,
 # nothing at all is stored. Foreign keys are checked at the end of the statement.

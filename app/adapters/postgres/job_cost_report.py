@@ -81,7 +81,7 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         project_id=job.project_id,
         name=job.name,
         status=status,
-        statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran)),
+        statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran, phases)),
         instances=rows,
         budget=own,
         project_budget=project,
@@ -210,11 +210,14 @@ def _row(
     )
 
 
-def _yardstick(job: Job, ran: Sequence[Instance]) -> OnDemandYardstick | None:
+def _yardstick(
+    job: Job, ran: Sequence[Instance], phases: Mapping[UUID, Sequence[Row[Any]]]
+) -> OnDemandYardstick | None:
     """The lowest on-demand price recorded when the job's machines were rented, and one boot.
 
     Recorded prices, and not those of today, so that a final figure stays what it is. A boot is
-    the mean time from the cloud's start to the agent's registration.
+    the mean time from the cloud's start of the first gang's machines to the job's first step: an
+    uninterrupted run pays it once.
     """
     prices = [
         one.on_demand_microusd_per_hour
@@ -223,10 +226,17 @@ def _yardstick(job: Job, ran: Sequence[Instance]) -> OnDemandYardstick | None:
     ]
     if not prices:
         return None
+    trained = [
+        row.from_at
+        for rows in phases.values()
+        for row in rows
+        if row.phase == MachinePhase.TRAIN and row.job_id == job.id
+    ]
+    first = min(trained, default=None)
     boots = [
-        max(0.0, (one.registered_at - one.launched_at).total_seconds())
+        (first - one.launched_at).total_seconds()
         for one in ran
-        if one.registered_at is not None and one.launched_at is not None
+        if first is not None and one.launched_at is not None and one.launched_at <= first
     ]
     return OnDemandYardstick(
         microusd_per_hour=min(prices),

@@ -195,6 +195,7 @@ attempts = Table(
     instant("settle_until_at"),
     instant("stalled_at"),
     Column("best_step", BigInteger, nullable=False),
+    Column("committed_step", BigInteger, nullable=False),
     Column("end_reason", Word(EndReason)),
     Column("end_message", Text),
     instant("ended_at"),

@@ -1,0 +1,257 @@
+"""The page of a job: what it shows, that it is live, and what its buttons do."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from playwright.sync_api import Browser, expect
+
+from app.domain.end_reason import EndReason
+from app.domain.events import JobEventKind
+from app.domain.job import JobState
+from app.orchestration.append_logs import append_log
+from tests.browser.conftest import Site
+from tests.support.browser import PHONE, Visit, visit
+from tests.support.page_story import AGE_SECONDS
+
+
+def finish(site: Site, job_id: UUID) -> None:
+    """The job has ended, and its costs are final."""
+    ended_at = site.story.after(AGE_SECONDS)
+    site.story.change(
+        job_id,
+        state=JobState.SUCCEEDED,
+        ended_at=ended_at,
+        cost_final_at=ended_at,
+        end_reason=EndReason.FINISHED,
+        committed_step=1000,
+    )
+
+
+def end_attempts(site: Site) -> None:
+    """No attempt is alive, so that the job may come to rest."""
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE attempts SET state = 'stopped', ended_at = now(), end_reason = 'user_paused' "
+            "WHERE state = 'running'"
+        )
+
+
+def test_it_shows_state_progress_money_machines_and_history(look: Visit, site: Site):
+    site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    page = look.page
+    expect(page.get_by_role("status").filter(has_text="running")).to_be_visible()
+    expect(page.get_by_text("Training on 2 machines in us-west-2a.")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"step 6\d\d of 1,000"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"ETA .*UTC, in \d+ m"))).to_be_visible()
+    expect(page.locator(".figures")).to_contain_text(re.compile(r"spot is safe for \d+ m"))
+
+    machines = page.get_by_role("table").filter(has_text="Machine").first
+    rows = machines.get_by_role("row")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(1)).to_contain_text("m1")
+    expect(rows.nth(2)).to_contain_text("m3")
+    expect(rows.nth(3)).to_contain_text("ended by cloud interruption")
+    expect(rows.nth(3)).to_contain_text("waived $0.204")
+
+    events = page.get_by_label("Newest first").get_by_role("listitem")
+    expect(events.first).to_contain_text("m2 is gone, taken by the cloud.")
+    expect(events.last).to_contain_text("Submitted: cnn on digits on 2 machines")
+
+
+def test_the_tables_of_cost_add_up_to_what_is_booked(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    booked = site.story.budget(site.story.job_row(job_id)).spent_microusd
+    look.signed_in(site.key, "/jobs/digits")
+    cells = look.page.locator(".sums tbody").first.locator("td:last-child")
+    expect(cells).to_have_count(8)
+    amounts = [round(float(text.replace("$", "")) * 1e6) for text in cells.all_inner_texts()]
+    assert sum(amounts) == booked
+    total = look.page.locator(".sums .total td:last-child")
+    expect(total).to_have_text(f"${booked / 1e6:.6f}")
+
+
+def test_the_chart_marks_the_notice_the_end_and_the_resumption(look: Visit, site: Site):
+    site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    chart = look.page.get_by_role("img", name=re.compile(r"Step 6\d\d of 1,000 on 3 machines"))
+    expect(chart).to_be_visible()
+    titles = chart.locator("title").all_text_contents()
+    for told in (
+        r"m1: useful, .*about \$0\.0\d+",
+        r"m2: the cloud gave notice at [\d:]+, 2 m ahead",
+        r"m2: gone at [\d:]+, ended by cloud interruption",
+        r"m3: boot, 46\.0 s",
+        r"m1: idle, 1 m 17 s",
+        r"Attempt 2 resumed at step 341",
+    ):
+        assert any(re.match(told, title) for title in titles), told
+    assert chart.locator("polyline.water").count() == 2
+    assert chart.locator("polyline.projection").count() == 1
+
+
+def test_changes_in_the_database_appear_without_a_reload(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    expect(look.page.get_by_text("Training on 2 machines")).to_be_visible()
+    look.page.evaluate("window.stillTheSamePage = true")
+
+    site.story.say(job_id, AGE_SECONDS, JobEventKind.REBALANCE_RECOMMENDED, "m1 may go.", "cloud:x")
+    expect(look.page.get_by_text("m1 may go.")).to_be_visible()
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE contacts SET step = 777, step_at = now()")
+    expect(look.page.get_by_text("step 777 of 1,000")).to_be_visible()
+
+    end_attempts(site)
+    finish(site, job_id)
+    expect(look.page.get_by_role("status").filter(has_text="succeeded")).to_be_visible()
+    # Nothing can change any more, so the page has stopped to ask.
+    expect(look.page.locator("#job-live")).not_to_have_attribute("hx-get", re.compile("."))
+    expect(look.page.get_by_role("button", name="Cancel…")).to_have_count(0)
+    asked: list[str] = []
+    look.page.on("request", lambda request: asked.append(request.url))
+    look.page.wait_for_timeout(2_500)
+    assert asked == []
+    assert look.page.evaluate("window.stillTheSamePage")
+
+
+def test_a_silent_server_is_told_and_the_page_recovers(look: Visit, site: Site):
+    site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    told = look.page.get_by_text("No answer from the server")
+    expect(told).to_be_hidden()
+    look.page.route("**/live", lambda route: route.abort())
+    expect(told).to_be_visible()
+    look.page.unroute("**/live")
+    expect(told).to_be_hidden()
+    # The browser and htmx report what this test has cut off.
+    cut_off = re.compile("ERR_FAILED|htmx:(afterRequest|sendError)")
+    look.complaints[:] = [one for one in look.complaints if not cut_off.search(one)]
+
+
+def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
+    look: Visit, site: Site
+):
+    site.story.quote(0, ((-60, 2_900_000),))
+    job_id = site.story.submit()
+    reason = "every pool with a V100 costs more than 90 % of on-demand"
+    next_look = site.story.after(AGE_SECONDS + 300)
+    site.story.change(job_id, wait_reason=reason, claimable_at=next_look)
+    look.signed_in(site.key, "/jobs/digits")
+    expect(look.page.get_by_role("heading", name="Waiting for machines")).to_be_visible()
+    expect(look.page.get_by_text("Every pool with a V100 costs more")).to_be_visible()
+    expect(look.page.get_by_text(re.compile(r"Next look: in (4 m|5 m)"))).to_be_visible()
+    expect(look.page.get_by_text("It needs 2 machines with V100:1")).to_be_visible()
+    expect(look.page.get_by_role("row").filter(has_text="$2.900/h")).to_be_visible()
+    expect(look.page.locator("svg.tide")).to_have_count(0)
+
+
+def test_cancelling_asks_first_and_then_stops_the_job(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    cancel = look.page.get_by_role("button", name="Cancel…")
+    cancel.click()
+    dialog = look.page.get_by_role("dialog", name="Cancel digits?")
+    expect(dialog).to_be_visible()
+    # It stays open while the page behind it looks again.
+    look.page.wait_for_timeout(1_500)
+    dialog.get_by_role("button", name="Keep it").click()
+    expect(dialog).to_be_hidden()
+    assert site.story.state(job_id) == JobState.RUNNING
+
+    cancel.click()
+    dialog.get_by_role("button", name="Cancel the job").click()
+    expect(look.page).to_have_url(re.compile("/jobs/digits$"))
+    expect(look.page.get_by_role("status").filter(has_text="stopping")).to_be_visible()
+    expect(look.page.get_by_text("Cancelled by ada, after saving.").first).to_be_visible()
+    assert site.story.state(job_id) == JobState.STOPPING
+
+
+def test_pausing_and_resuming_with_more_budget(look: Visit, site: Site):
+    job_id = site.story.submit()
+    look.signed_in(site.key, "/jobs/digits")
+    look.page.get_by_role("button", name="Pause…").click()
+    look.page.get_by_role("button", name="Pause the job").click()
+    expect(look.page.get_by_role("status").filter(has_text="paused")).to_be_visible()
+    assert site.story.state(job_id) == JobState.PAUSED
+
+    look.page.get_by_role("button", name="Resume…").click()
+    look.page.get_by_label("Add to the budget of $5.00").fill("+2.50")
+    look.page.get_by_role("button", name="Resume the job").click()
+    expect(look.page.get_by_role("status").filter(has_text="queued")).to_be_visible()
+    expect(look.page.locator(".figures")).to_contain_text("of $7.50")
+    assert site.story.state(job_id) == JobState.QUEUED
+
+
+def test_an_order_that_comes_too_late_is_refused_in_a_sentence(look: Visit, site: Site):
+    job_id = site.story.submit()
+    look.signed_in(site.key, "/jobs/digits")
+    look.page.get_by_role("button", name="Pause…").click()
+    finish(site, job_id)
+    look.page.get_by_role("button", name="Pause the job").click()
+    expect(look.page.get_by_role("heading", name="Not possible now")).to_be_visible()
+    expect(look.page.get_by_text("succeeded")).to_be_visible()
+
+
+def test_logs_are_text_by_stream_and_grow_by_themselves(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    log = look.page.locator("#log-text")
+    look.page.get_by_role("button", name="attempt-0002/node-0.log").click()
+    expect(log).to_contain_text("resumed at step 341 on rank 0 <of 2>")
+    assert "\x1b" not in log.inner_text()
+
+    machine = site.story.writer_of(job_id, "attempt-0002/node-0.log")
+    size = site.story.log_size(job_id, "attempt-0002/node-0.log")
+    append_log(site.story.runtime, machine, "attempt-0002/node-0.log", size, b"here is more\n")
+    expect(log).to_contain_text("here is more")
+    look.page.get_by_role("button", name="attempt-0002/node-1.log").click()
+    expect(log).to_contain_text("on rank 1 <of 2>")
+    look.page.wait_for_timeout(2_500)
+    expect(log).to_contain_text("on rank 1 <of 2>")
+
+
+def test_it_fits_a_phone(site: Site, browser: Browser):
+    site.story.interrupted_run()
+    with visit(browser, site.api.url, viewport=PHONE, is_mobile=True, has_touch=True) as phone:
+        phone.signed_in(site.key, "/jobs/digits")
+        expect(phone.page.locator("#log-text")).to_contain_text("step")
+        assert phone.overflow_px() == 0
+        expect(phone.page.get_by_role("button", name="Cancel…")).to_be_in_viewport()
+        phone.page.get_by_role("button", name="Cancel…").tap()
+        expect(phone.page.get_by_role("button", name="Cancel the job")).to_be_in_viewport()
+        assert phone.overflow_px() == 0
+        phone.assert_content()
+
+
+def test_everything_is_reached_with_the_keyboard(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    look.page.keyboard.press("Tab")
+    expect(look.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    look.page.keyboard.press("Enter")
+    look.page.keyboard.press("Tab")
+    expect(look.page.get_by_role("button", name="Pause…")).to_be_focused()
+    look.page.keyboard.press("Tab")
+    cancel = look.page.get_by_role("button", name="Cancel…")
+    expect(cancel).to_be_focused()
+    # The page looks again below, and the focus stays.
+    look.page.wait_for_timeout(1_500)
+    expect(cancel).to_be_focused()
+    look.page.keyboard.press("Enter")
+    dialog = look.page.get_by_role("dialog", name="Cancel digits?")
+    expect(dialog).to_be_visible()
+    look.page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    look.page.keyboard.press("Enter")
+    expect(dialog).to_be_visible()
+    look.page.keyboard.press("Tab")
+    look.page.keyboard.press("Space")
+    expect(dialog.get_by_label("At once, without saving")).to_be_checked()
+    look.page.keyboard.press("Tab")
+    look.page.keyboard.press("Tab")
+    look.page.keyboard.press("Enter")
+    expect(look.page.get_by_text("Cancelled by ada, at once.").first).to_be_visible()
+    assert site.story.state(job_id) == JobState.STOPPING

@@ -1,0 +1,89 @@
+"""`lowtide submit` against the real api: the plan, what is sent, what is refused before that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres import tables
+from tests.support.cli_world import TRAINER, World, small_world
+from tests.support.people_api import settings_for
+
+
+@pytest.fixture
+def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
+    settings = settings_for(database_url, valkey_url, tmp_path / "state")
+    with small_world(settings, engine, tmp_path) as made:
+        yield made
+
+
+def test_a_dry_run_plans_and_submits_nothing(world: World):
+    before = world.api.count(tables.jobs)
+    out = world.cli.ok("submit", world.spec(), "--dry-run", "-n", "new").out
+    assert "✓ cheapest" in out
+    assert "$3.600 an hour" in out
+    assert "nothing was submitted" in out
+    found = world.cli.ok("submit", world.spec(), "--dry-run", "--json", "--gpu", "H100").json
+    assert found["plan"]["pool"] is None
+    assert "which was not asked for" in found["plan"]["considered"][0]["why"]
+    assert world.api.count(tables.jobs) == before
+
+
+def test_a_job_is_submitted_with_what_the_options_say(world: World):
+    spec = world.spec()
+    ran = world.cli.ok("submit", spec, "-d", "-n", "new", "--set", "trainer.epochs=7", "--spot")
+    assert "lowtide watch new" in ran.out
+    stored = world.stored_spec("new")
+    assert stored["trainer"]["epochs"] == 7  # type: ignore[index]
+    assert stored["market"] == "spot"
+    assert world.cli.ok("submit", "-", "-d", "-q", "-n", "piped", stdin=TRAINER).out == "piped\n"
+    assert world.cli.ok("submit", spec, "-d", "--json").json["state"] == "queued"
+    taken = world.cli.fails(2, "submit", spec, "-d", "-n", "new").errors
+    assert "'new-2' is free" in taken
+
+
+def test_the_estimate_is_held_against_the_budget(world: World):
+    text = (
+        "run: sleep 1\nresources: {gpu: V100:1}\nbudget_usd: 5\n"
+        "estimate: {hours: 10, gpu: V100:1, nodes: 2}\n"
+    )
+    out = world.cli.ok("submit", world.spec(text), "--dry-run").out
+    assert "comes to $72.00" in out
+    assert "more than the budget of $5.00" in out
+
+
+def test_a_bad_spec_is_refused_here_with_every_problem(world: World):
+    before = world.api.count(tables.jobs)
+    spec = world.spec("trainer: {model: mlp, data: digits, epochs: -1}\nbudgt_usd: 5\n")
+    errors = world.cli.fails(2, "submit", spec).errors
+    assert "trainer.epochs" in errors
+    assert "did you mean 'budget_usd'" in errors
+    problems = world.cli.fails(2, "submit", spec, "--json").errors
+    assert '"field": "trainer.epochs"' in problems
+    passed = world.cli.fails(2, "submit", world.spec(), "--deadline", "2020-01-01T00:00Z").errors
+    assert "deadline" in passed
+    assert "name a field" in world.cli.fails(2, "submit", world.spec(), "--set", ".x=1").errors
+    world.cli.fails(2, "submit", str(world.folder / "absent.yaml"))
+    assert world.api.count(tables.jobs) == before
+
+
+def test_a_folder_is_packed_uploaded_once_and_kept_under_its_digest(world: World):
+    folder = world.folder / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / ".gitignore").write_text("*.pyc\n")
+    (folder / "x.pyc").write_text("-")
+    spec = world.spec("run: python train.py\nworkdir: code\n")
+    first = world.cli.ok("submit", spec, "-d", "-n", "one")
+    assert "workdir 2 files" in first.out
+    assert "uploaded before" not in first.out
+    digest = world.stored_spec("one")["workdir"]
+    head = world.api.client.head(f"/api/v1/workdirs/{digest}")
+    assert head.status_code == 200
+    assert "uploaded before" in world.cli.ok("submit", spec, "-d", "-n", "two").out
+    assert world.stored_spec("two")["workdir"] == digest
+    (folder / "out").symlink_to("/etc")
+    assert "out -> /etc" in world.cli.fails(2, "submit", spec, "-d").errors

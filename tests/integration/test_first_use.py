@@ -1,0 +1,59 @@
+"""The first rows of a database: once, whoever comes, and never without the key being kept."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import Engine, select
+
+from app.adapters.postgres import tables
+from app.adapters.postgres.first_use import prepare_first_use
+from app.adapters.system_clock import SystemClock
+from app.adapters.system_entropy import SystemEntropy
+from app.domain.credentials import digest
+
+CLOCK, ENTROPY = SystemClock(), SystemEntropy()
+
+
+def test_a_new_database_gets_a_deployment_a_project_and_a_key(engine: Engine):
+    keys: list[str] = []
+    assert prepare_first_use(engine, CLOCK, ENTROPY, keys.append)
+    with engine.connect() as connection:
+        [deployment] = connection.execute(select(tables.deployment)).all()
+        [project] = connection.execute(select(tables.projects)).all()
+        [budget] = connection.execute(select(tables.budgets)).all()
+        [key] = connection.execute(select(tables.api_keys)).all()
+    assert len(deployment.secret) >= 43
+    assert (budget.project_id, budget.job_id, budget.cap_microusd) == (project.id, None, None)
+    assert (project.name, key.project_id, key.revoked_at) == ("default", project.id, None)
+    assert key.key_hash == digest(keys[0])
+    assert keys[0].startswith("lt_")
+
+
+def test_it_happens_once_even_when_two_come_together(engine: Engine):
+    keys: list[str] = []
+    made: list[bool] = []
+
+    def prepare() -> None:
+        made.append(prepare_first_use(engine, CLOCK, ENTROPY, keys.append))
+
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [False, False, False, True]
+    assert len(keys) == 1
+
+
+def test_a_key_that_could_not_be_kept_is_made_again(engine: Engine):
+    def full_disk(key: str) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        prepare_first_use(engine, CLOCK, ENTROPY, full_disk)
+    with engine.connect() as connection:
+        assert connection.execute(select(tables.deployment)).all() == []
+        assert connection.execute(select(tables.api_keys)).all() == []
+    assert prepare_first_use(engine, CLOCK, ENTROPY, lambda key: None)
