@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from app.domain.entities import Contact, Instance
 from app.domain.instance import LIVE_INSTANCE_STATES, TERMINAL_INSTANCE_STATES, InstanceState
@@ -15,6 +16,18 @@ from app.ports.page_reports import JobTimeline, MachineLane
 from app.ports.read_models import InstanceCost, JobCost
 from app.web import formats
 from app.web.lane_pieces import lane_price
+from trainer.protocol.agent_report import MachinePhase
+
+_DOING: Final[dict[str, str]] = {
+    MachinePhase.BOOT: "booting",
+    MachinePhase.SETUP: "setting up",
+    MachinePhase.RESTORE: "restoring",
+    MachinePhase.GANG_WAIT: "waiting for the others",
+    MachinePhase.TRAIN: "training",
+    MachinePhase.CHECKPOINT: "saving a checkpoint",
+    MachinePhase.EVAL: "evaluating",
+    MachinePhase.DRAIN: "saving to leave",
+}
 
 
 @dataclass(frozen=True)
@@ -87,5 +100,5 @@ def _doing(machine: Instance, contact: Contact | None, now: datetime) -> str:
     if machine.state is InstanceState.TERMINATING:
         return "being given back"
     if contact is not None:
-        return formats.words(contact.phase)
+        return _DOING.get(contact.phase, formats.words(contact.phase))
     return "booting" if machine.launched_at is not None else "asked for"
