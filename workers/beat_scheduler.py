@@ -1,15 +1,38 @@
-"""How beat waits: in memory, and without waking up early.
+"""How beat waits and rings: in memory, without waking up early, without waiting for Redis.
 
 Not here: the schedule (`celery_app`).
 """
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
+from typing import Any, Final
+
 from celery.beat import Scheduler
+
+from app.adapters.celery_wakeups import celery_message
+from app.adapters.redis_list import RedisAway, RedisList
+from app.adapters.system_clock import SystemClock
+from app.adapters.system_entropy import SystemEntropy
+from app.bootstrap import redis_url
+from app.settings import load_settings
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS: Final = 1.0
 
 
 class MemoryScheduler(Scheduler):  # type: ignore[misc]
-    """Celery's scheduler without a file: what it would remember is due again anyway."""
+    """Celery's scheduler without a file: what it would remember is due again anyway.
+
+    It sends as the api does, which spares beat 8 MB of client library.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._redis = RedisList(redis_url(load_settings()), _ANSWER_SECONDS)
+        self._clock, self._entropy = SystemClock(), SystemEntropy()
+        super().__init__(*arguments, **options)
 
     def adjust(self, n: float | None, drift: float = 0.0) -> float | None:
         """Seconds to sleep until the next ring.
@@ -18,3 +41,15 @@ class MemoryScheduler(Scheduler):  # type: ignore[misc]
         come, which costs more than all the rings.
         """
         return n
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """Send one ring; while Redis is away it is lost, and workers look by themselves."""
+        options = entry.options
+        expires_at = self._clock.now() + timedelta(seconds=options["expires"])
+        message = celery_message(
+            entry.task, entry.args, options["queue"], expires_at, str(self._entropy.new_id())
+        )
+        try:
+            self._redis.push(options["queue"], message)
+        except RedisAway as error:
+            log.warning("ring %s is lost: %s", entry.name, error)

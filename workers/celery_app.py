@@ -40,6 +40,8 @@ def make_celery(settings: Settings) -> Celery:
         task_default_queue=QUEUES[0],
         task_acks_late=False,
         task_serializer="json",
+        # No results, so nothing to clean up at night either.
+        result_expires=None,
         timezone="UTC",
         enable_utc=True,
         beat_schedule=beat_schedule(controller_schedule(settings)),

@@ -1,7 +1,7 @@
 """The wakeup port over Celery: one small message on a controller's queue, and how to reach Redis.
 
-Lives here: the ring as the api sends it, in Celery's message format, and the broker settings of the
-worker that takes it. Not here: what a worker does with a ring (`workers.tasks`).
+Lives here: the ring as api and beat send it, in Celery's message format, and the broker settings of
+the worker that takes it. Not here: what a worker does with a ring (`workers.tasks`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -142,7 +142,7 @@ class CeleryWakeups:
 
 
 def celery_message(
-    task: str, arguments: tuple[str, ...], queue: str, expires_at: datetime, message_id: str
+    task: str, arguments: Sequence[object], queue: str, expires_at: datetime, message_id: str
 ) -> bytes:
     """A task call as Celery lays it on a Redis list.
 

@@ -37,13 +37,12 @@ def receive_agent_report(
 
     Raises CredentialRefused, or FenceRefused when the report names a fence of another machine.
     """
-    found = uow.instances.by_credential(credential_hash)
-    if found is None or found.job_id is None or str(found.id) != report.instance_id:
+    instance_id, job_id = instance_of_credential(uow, credential_hash)
+    if str(instance_id) != report.instance_id:
         raise CredentialRefused("This credential is unknown or has been revoked.")
-    actor = Actor(ActorKind.AGENT, str(found.id))
-    with open_job(uow, runtime.entropy, found.job_id, actor) as aggregate:
-        # Read anew: what was loaded by the credential may have changed before the job was ours.
-        instance = uow.instances.lock(found.id)
+    actor = Actor(ActorKind.AGENT, str(instance_id))
+    with open_job(uow, runtime.entropy, job_id, actor) as aggregate:
+        instance = uow.instances.get(instance_id)
         if aggregate is None or instance is None or instance.credential_hash != credential_hash:
             raise CredentialRefused("This credential has been revoked.")
         aggregate.adopt(instance)
@@ -127,7 +126,7 @@ def _apply_new_facts(
 
 def instance_of_credential(uow: UnitOfWork, credential_hash: str) -> tuple[UUID, UUID]:
     """(instance, job) of a credential; CredentialRefused when it is unknown or revoked."""
-    found = uow.instances.by_credential(credential_hash)
-    if found is None or found.job_id is None:
+    instance_id, job_id = uow.instances.holder_of(credential_hash) or (None, None)
+    if instance_id is None or job_id is None:
         raise CredentialRefused("This credential is unknown or has been revoked.")
-    return found.id, found.job_id
+    return instance_id, job_id

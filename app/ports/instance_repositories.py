@@ -43,8 +43,8 @@ class Instances(Protocol):
         """The row of a machine the cloud names."""
         ...
 
-    def by_credential(self, credential_hash: str) -> Instance | None:
-        """The instance whose agent holds this credential."""
+    def holder_of(self, credential_hash: str) -> tuple[UUID, UUID | None] | None:
+        """(instance, job) of a credential: nothing is loaded that a lock would find outdated."""
         ...
 
     def add(self, instance: Instance) -> None:

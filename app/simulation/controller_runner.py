@@ -195,7 +195,7 @@ class ControllerRunner:
             prepare = self._before.get(station.controller.name)
             if prepare is not None:
                 prepare()
-        with self._runtime.begin() as uow:
+        with self._transactions.look() as uow:
             for station in stale:
                 with self._transactions.reading() as words:
                     due = station.controller.next_due(uow)

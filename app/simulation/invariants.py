@@ -81,6 +81,7 @@ class Invariants:
         self.full_checks = 0
         self._world = world
         self._committed: dict[UUID, int] = {}
+        self._reader = world.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._last_full = 0
         world.store.watch = self.lineage.created
 
@@ -90,7 +91,7 @@ class Invariants:
         if world.transactions.touched_jobs:
             touched = sorted(world.transactions.touched_jobs)
             world.transactions.touched_jobs.clear()
-            with world.engine.connect() as connection:
+            with self._reader.connect() as connection:
                 for job_id in touched:
                     self._check_job(connection, job_id)
         if world.loop.happened - self._last_full >= EVENTS_BETWEEN_FULL_CHECKS:
@@ -100,7 +101,7 @@ class Invariants:
     def check_all(self) -> None:
         """Everything that must hold at any instant."""
         self.full_checks += 1
-        with self._world.engine.connect() as connection:
+        with self._reader.connect() as connection:
             self._check_assignments(connection)
             self._check_machines(connection)
             self._check_timers(connection)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, event
@@ -42,6 +42,8 @@ class WatchedTransactions:
         self, engine: Engine, wakeups: Wakeups, read_clock: Callable[[], datetime]
     ) -> None:
         self._factory = PostgresUnitOfWorkFactory(engine, wakeups, read_clock)
+        self._reader = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._read_clock = read_clock
         self.is_open = False
         self.count = 0
         self.lose_commits = 0
@@ -80,9 +82,11 @@ class WatchedTransactions:
             self.lose_answers -= 1
             raise Interrupted("the commit held, and its answer was lost")
 
-    def session_of(self, uow: UnitOfWork) -> Session:
-        """The session below a unit of work, for the parts of the API that speak SQL."""
-        return cast(PostgresUnitOfWork, uow).session
+    @contextmanager
+    def look(self) -> Iterator[UnitOfWork]:
+        """Read without a transaction around it; what is read must be of one instant anyway."""
+        with Session(self._reader) as session:
+            yield PostgresUnitOfWork(session, self._read_clock)
 
     def mark(self, job_id: UUID, reader: str) -> None:
         """The reader has seen the job as it is now."""

@@ -6,7 +6,11 @@ import re
 from tests.support.source_tree import SourceFile, source_files
 
 # Programs that start other programs pass their environment on; they read no setting from it.
-_PASS_ENVIRONMENT_ON = ("app/adapters/embedded/", "app/adapters/providers/local/")
+_PASS_ENVIRONMENT_ON = (
+    "app/adapters/embedded/",
+    "app/adapters/providers/local/",
+    "app/cli/demo_control_plane.py",
+)
 _SQL_CLOCKS_AND_DICE = re.compile(
     r"\b(now|gen_random_uuid|uuidv4|uuidv7|random|nextval|statement_timestamp"
     r"|transaction_timestamp|clock_timestamp)\s*\(|\bCURRENT_(TIMESTAMP|DATE|TIME)\b"

@@ -23,7 +23,8 @@ def _routes(routes: Any) -> Iterator[tuple[str, str]]:
         if path is not None and methods:
             yield from ((method, path) for method in sorted(methods - {"HEAD", "OPTIONS"}))
         else:
-            yield from _routes(getattr(route, "routes", None) or ())
+            included = getattr(route, "original_router", route)
+            yield from _routes(getattr(included, "routes", None) or ())
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:

@@ -58,10 +58,12 @@ class InstanceRepository:
         )
         return self._session.scalars(statement).one_or_none()
 
-    def by_credential(self, credential_hash: str) -> Instance | None:
-        """The instance whose agent holds this credential."""
-        statement = select(Instance).where(_instances.c.credential_hash == credential_hash)
-        return self._session.scalars(statement).one_or_none()
+    def holder_of(self, credential_hash: str) -> tuple[UUID, UUID | None] | None:
+        """(instance, job) of a credential: nothing is loaded that a lock would find outdated."""
+        columns = (_instances.c.id, _instances.c.job_id)
+        statement = select(*columns).where(_instances.c.credential_hash == credential_hash)
+        row = self._session.execute(statement).one_or_none()
+        return None if row is None else (row.id, row.job_id)
 
     def add(self, instance: Instance) -> None:
         """Store a new instance."""

@@ -28,6 +28,7 @@ class JobRepository:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._events: list[dict[str, Any]] = []
 
     def submit(self, submission: Submission) -> bool:
         """Store a new job; False, and nothing stored, when its name or key is taken."""
@@ -196,8 +197,14 @@ class JobRepository:
         return list(self._session.scalars(statement))
 
     def add_event(self, event: EventRecord) -> None:
-        """Append to the history."""
-        self._session.execute(insert(tables.events).values(vars(event)))
+        """Append to the history, with the transaction's other lines in one statement."""
+        self._events.append(vars(event))
+
+    def write_events(self) -> None:
+        """Send the lines that wait."""
+        if self._events:
+            rows, self._events = self._events, []
+            self._session.execute(insert(tables.events), rows)
 
     def add_phase(self, phase: PhaseRecord) -> None:
         """Record a phase; a replayed one changes nothing."""

@@ -19,6 +19,11 @@ from app.adapters.postgres.log_repository import LogRepository
 from app.adapters.postgres.money_repository import MoneyRepository
 from app.adapters.postgres.offer_repository import OfferRepository
 from app.adapters.postgres.operations_repository import OperationsRepository
+from app.ports.contact_store import Contacts
+from app.ports.instance_repositories import Instances, Operations
+from app.ports.job_repositories import Attempts, Jobs, Launches
+from app.ports.log_index import LogIndex
+from app.ports.money_store import Money, Offers
 from app.ports.wakeups import Wakeups
 
 _CLOCK = text("SELECT clock_timestamp()")
@@ -29,15 +34,15 @@ class PostgresUnitOfWork:
 
     def __init__(self, session: Session, read_clock: Callable[[], datetime] | None) -> None:
         self.session = session
-        self.jobs = JobRepository(session)
-        self.attempts = AttemptRepository(session)
-        self.launches = LaunchRepository(session)
-        self.instances = InstanceRepository(session)
-        self.contacts = ContactStatements(session)
-        self.logs = LogRepository(session)
-        self.offers = OfferRepository(session)
-        self.money = MoneyRepository(session)
-        self.operations = OperationsRepository(session)
+        self.jobs: Jobs = JobRepository(session)
+        self.attempts: Attempts = AttemptRepository(session)
+        self.launches: Launches = LaunchRepository(session)
+        self.instances: Instances = InstanceRepository(session)
+        self.contacts: Contacts = ContactStatements(session)
+        self.logs: LogIndex = LogRepository(session)
+        self.offers: Offers = OfferRepository(session)
+        self.money: Money = MoneyRepository(session)
+        self.operations: Operations = OperationsRepository(session)
         self.rings: dict[str, None] = {}
         self._read_clock = read_clock
         self._now: datetime | None = None
@@ -55,6 +60,7 @@ class PostgresUnitOfWork:
     def flush(self) -> None:
         """Send pending changes to the store, so that its constraints speak now."""
         self.session.flush()
+        self.jobs.write_events()
 
     def ring_after_commit(self, *controllers: str) -> None:
         """Ring controllers once the transaction is durable."""
@@ -83,5 +89,6 @@ class PostgresUnitOfWorkFactory:
         with Session(self._engine, expire_on_commit=False) as session, session.begin():
             work = PostgresUnitOfWork(session, self._read_clock)
             yield work
+            work.flush()
         if work.rings:
             self._wakeups.ring(work.rings)
