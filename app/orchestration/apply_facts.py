@@ -369,6 +369,8 @@ _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
 
 def _int(value: object) -> int | None:
     """A whole number from the wire, bounded to what the columns hold; else None."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # metrics are decimals, and so is the step of a point: 40.0
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(2**62) < value < 2**62 else None

@@ -1,0 +1,30 @@
+"""The deployment that most end-to-end tests share: one start, many jobs, closed books at the end.
+
+Not here: deployments with programs that die or with settings of their own (in their modules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.control_plane import ControlPlane, running_control_plane
+
+# A minute of billing in a second, so that budgets and hours fit into a test.
+BILLING_SPEED = 60
+SETTINGS = {
+    "LOWTIDE_LOCAL_BILLING_SPEED": str(BILLING_SPEED),
+    "LOWTIDE_LOCAL_NOTICE_SECONDS": "8",
+}
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """A running deployment; at the end every machine is gone and every bill agrees."""
+    with running_control_plane(**SETTINGS) as found:
+        yield found
+        living = found.get("/instances", live=True)["items"]
+        assert not living, f"machines without a live job: {living}"
+        verified = found.verify()
+        assert verified["closed"], verified

@@ -1,0 +1,124 @@
+"""Notices of a cloud, each for real: drained, replaced, resumed at the very step, paid once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from tests.support.control_plane import ControlPlane
+from tests.support.followed_job import FollowedJob, submit, submit_small
+
+NOTICE_SECONDS = 8.0
+
+
+def at(event: dict[str, str]) -> datetime:
+    """When an event was written."""
+    return datetime.fromisoformat(event["at"])
+
+
+def assert_resumed_exactly(job: FollowedJob, attempts: int = 2) -> None:
+    """Every attempt went on where the one before it had drained: nothing was done again."""
+    found = job.attempts()
+    assert [one["state"] for one in found] == ["interrupted"] * (attempts - 1) + ["succeeded"]
+    assert {one["end_reason"] for one in found[:-1]} == {"spot_interrupted"}
+    for before, after in zip(found, found[1:], strict=False):
+        assert (after["parent_fence"], after["parent_step"]) == (
+            before["fence"],
+            before["committed_step"],
+        )
+        assert before["best_step"] == before["committed_step"] > 0
+
+
+@pytest.mark.parametrize(
+    ("infra", "gpu"), [("local/us-west-2", "V100"), ("local/us-central1", "H100")]
+)
+def test_the_trainer_goes_on_at_the_very_step_after_a_notice(
+    plane: ControlPlane, infra: str, gpu: str
+):
+    job = submit(
+        plane,
+        trainer={
+            "model": "mlp",
+            "data": "digits",
+            "steps": 300,
+            "step_delay_seconds": 0.01,
+            "checkpoint_interval_steps": 100_000,
+        },
+        infra=[infra],
+        resources={"gpu": gpu},
+    )
+    job.until_step(20)
+    [machine] = job.machines()
+    assert machine["pool"].startswith(infra.replace("local/", "local:")) or infra in str(machine)
+    job.interrupt(machine, NOTICE_SECONDS)
+    job.settle()
+    assert_resumed_exactly(job)
+    first = next(one for one in job.instances() if one["id"] == machine["id"])
+    assert first["ended_by"] == "cloud_interruption"
+    noticed, asked = job.event("interruption_noticed"), job.event("replacement_requested")
+    assert (at(asked) - at(noticed)).total_seconds() < 1.0
+    steps = [point["step"] for point in plane.get(f"/jobs/{job.id}/metrics", limit=5000)["items"]]
+    assert steps == sorted(set(steps)), "a step was reported by two attempts"
+
+
+def test_the_agent_hears_of_a_notice_within_seconds(plane: ControlPlane):
+    job = submit_small(plane, 150, STEP_SECONDS=0.05)
+    job.until_step(5)
+    [machine] = job.machines()
+    answer = plane.post(f"/instances/{machine['id']}/interrupt", {"notice_seconds": NOTICE_SECONDS})
+    job.until(lambda _: len(job.attempts()) == 2, "the next attempt")
+    armed_at = datetime.fromisoformat(answer["ends_at"]).timestamp() - NOTICE_SECONDS
+    late = at(job.event("interruption_noticed")).timestamp() - armed_at
+    print(f"notice -> agent -> control plane: {late:.2f} s")
+    assert late < 5.0
+    job.settle()
+    job.assert_exact(150)
+    assert_resumed_exactly(job)
+
+
+def test_a_notice_on_the_replacement_too(plane: ControlPlane):
+    job = submit_small(plane, 160, nodes=2, STEP_SECONDS=0.05)
+    job.until_step(5, fence=1)
+    kept, taken = job.machines()
+    job.interrupt(taken, NOTICE_SECONDS)
+    job.until_step(10, fence=2)
+    assert kept["id"] in {one["id"] for one in job.machines()}
+    [replacement] = [one for one in job.machines() if one["id"] != kept["id"]]
+    job.interrupt(replacement, NOTICE_SECONDS)
+    job.settle()
+    job.assert_exact(160)
+    assert_resumed_exactly(job, attempts=3)
+    assert len(job.instances()) == 4
+    zones = {one["zone"] for one in job.instances()}
+    assert len(zones) == 1
+
+
+def test_a_kill_without_notice(plane: ControlPlane):
+    job = submit_small(plane, 150, STEP_SECONDS=0.05, SAVE_EVERY=10)
+    job.until_committed(10)
+    [machine] = job.machines()
+    answer = plane.post(f"/instances/{machine['id']}/interrupt", {"notice_seconds": None})
+    job.until_step(30, fence=2)
+    killed_at = datetime.fromisoformat(answer["ends_at"])
+    [_, second] = job.instances()
+    late = (datetime.fromisoformat(second["requested_at"]) - killed_at).total_seconds()
+    print(f"kill without notice -> replacement requested: {late:.2f} s")
+    assert late < 30.0
+    job.settle()
+    job.assert_exact(150)
+    [first, _] = job.attempts()
+    assert (first["state"], first["end_reason"]) == ("interrupted", "spot_interrupted")
+
+
+def test_a_notice_whose_kill_comes_after_the_work_is_done(plane: ControlPlane):
+    job = submit_small(plane, 120, STEP_SECONDS=0.05)
+    job.until_step(5)
+    [machine] = job.machines()
+    job.interrupt(machine, 3_000.0)
+    job.settle()
+    job.assert_exact(120)
+    [attempt] = job.attempts()
+    assert attempt["state"] == "succeeded"
+    [only] = job.instances()
+    assert only["ended_by"] in ("us", "os_shutdown")

@@ -1,0 +1,32 @@
+"""One machine, one command, no fault: from the working folder to outputs, logs and a closed bill."""
+
+from __future__ import annotations
+
+from tests.support.control_plane import ControlPlane
+from tests.support.followed_job import submit_small
+
+
+def test_a_command_from_a_workdir_runs_to_its_end_and_is_paid_to_the_micro_dollar(
+    plane: ControlPlane,
+):
+    job = submit_small(plane, 40, SAVE_EVERY=10, setup="echo set up > mark; cat mark")
+    shown = job.settle()
+
+    [attempt] = job.attempts()
+    [machine] = job.instances()
+    assert (attempt["state"], attempt["end_reason"]) == ("succeeded", "finished")
+    assert shown["progress"]["step"] == shown["progress"]["committed_step"] == 40
+    # Told to leave, its agent may be quicker than our order to the cloud.
+    assert machine["ended_by"] in ("us", "os_shutdown")
+    job.assert_exact(40)
+    assert "set up" in job.logs()
+
+    points = plane.get(f"/jobs/{job.id}/checkpoints")["items"]
+    assert (points[0]["step"], points[0]["final"]) == (40, True)
+    losses = plane.get(f"/jobs/{job.id}/metrics")["items"]
+    assert losses[-1]["metrics"]["loss"] == 1 / 40
+
+    cost = plane.get(f"/jobs/{job.id}/cost", reconcile=True)
+    assert cost["total_microusd"] > 0
+    kinds = [event["kind"] for event in job.events()]
+    assert len([kind for kind in kinds if kind == "checkpoint_committed"]) == len(points)

@@ -1,0 +1,248 @@
+"""One job of a running deployment: submitted, followed, its machines hit by faults, its books read.
+
+Not here: the deployment (`control_plane`), or what is expected of a job (tests/e2e).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from app.adapters.providers.local.machine_processes import find_processes, kill_once
+from tests.support.control_plane import SMALL_TRAINER, ControlPlane, Document
+from tests.support.small_trainer import expected
+
+JOB_SECONDS = 90.0
+_POLL_SECONDS = 0.1
+_ENDED = ("succeeded", "failed", "cancelled")
+_LOG_TAIL_BYTES = 3_000
+
+
+class FollowedJob:
+    """One job, by id."""
+
+    def __init__(self, plane: ControlPlane, job_id: str) -> None:
+        self.plane = plane
+        self.id = job_id
+
+    def show(self) -> Document:
+        """The job as its page has it."""
+        found: Document = self.plane.get(f"/jobs/{self.id}")
+        return found
+
+    def until(
+        self, met: Callable[[Document], bool], what: str, seconds: float = JOB_SECONDS
+    ) -> Document:
+        """The job's document once it is so; fails the test when that can never come, or does not."""
+        deadline = time.monotonic() + seconds
+        while True:
+            job = self.show()
+            if met(job):
+                return job
+            if job["state"] in _ENDED or time.monotonic() > deadline:
+                raise AssertionError(f"never: {what}\n{self.story()}")
+            time.sleep(_POLL_SECONDS)
+
+    def until_state(self, state: str, seconds: float = JOB_SECONDS) -> Document:
+        """The job's document once it is in the state."""
+        return self.until(lambda job: job["state"] == state, state, seconds)
+
+    def until_step(self, step: int, fence: int | None = None) -> Document:
+        """Once the live attempt (of that fence) has made this step."""
+
+        def reached(job: Document) -> bool:
+            live = job["attempts"]["live"]
+            trains = live is not None and live["state"] == "running"
+            right = fence is None or (live is not None and live["fence"] == fence)
+            return trains and right and job["progress"]["step"] >= step
+
+        return self.until(reached, f"step {step} of attempt {fence or 'any'}")
+
+    def until_committed(self, step: int = 1) -> Document:
+        """Once it trains and a checkpoint of this step or a later one is in the store."""
+        return self.until(
+            lambda job: job["progress"]["committed_step"] >= step and job["state"] == "running",
+            f"a committed step from {step} on",
+        )
+
+    def attempts(self) -> list[Document]:
+        """Every attempt, by fence."""
+        return list(self.plane.get(f"/jobs/{self.id}/attempts")["items"])
+
+    def events(self) -> list[Document]:
+        """The whole history."""
+        return list(self.plane.get(f"/jobs/{self.id}/events", limit=1000)["items"])
+
+    def event(self, kind: str) -> Document:
+        """The first event of the kind; fails when there is none."""
+        found = [event for event in self.events() if event["kind"] == kind]
+        assert found, f"no event {kind}\n{self.story()}"
+        return found[0]
+
+    def instances(self) -> list[Document]:
+        """Every machine it ever asked for, oldest first."""
+        found = self.plane.get("/instances", job=self.id, live=False)["items"]
+        return sorted(found, key=lambda one: (one["requested_at"], one["id"]))
+
+    def machines(self) -> list[Document]:
+        """The machines of the live attempt, by rank."""
+        [live] = [one for one in self.attempts() if one["ended_at"] is None]
+        by_id = {one["id"]: one for one in self.instances()}
+        return [by_id[member["instance_id"]] for member in live["members"]]
+
+    def interrupt(self, machine: Document, notice_seconds: float | None) -> None:
+        """Let the local cloud take the machine."""
+        body = {"notice_seconds": notice_seconds}
+        self.plane.post(f"/instances/{machine['id']}/interrupt", body)
+
+    def logs(self, last_bytes: int = 1 << 20) -> str:
+        """All streams, one after another."""
+        parts = []
+        for one in self.plane.get(f"/jobs/{self.id}/logs")["items"]:
+            query = {"stream": one["stream"], "offset": -last_bytes, "limit": last_bytes}
+            answer = self.plane.api.get(f"/jobs/{self.id}/logs", params=query)
+            assert answer.status_code == 200, answer.text
+            parts.append(f"--- {one['stream']}\n{answer.text}")
+        return "\n".join(parts)
+
+    def story(self) -> str:
+        """All that is known of the job, for the message of a failed test."""
+        job = self.show()
+        lines = [f"job {self.id}: {job['state']}, {job['why']}, {job['progress']['step']=}"]
+        lines += [f"  attempt {a['fence']} {a['state']} {a['end_message']}" for a in self.attempts()]
+        lines += [
+            f"  {i['provider_instance_id']} {i['state']} {i['ended_by']} {i['pool']}"
+            for i in self.instances()
+        ]
+        lines += [f"  {e['at'][11:23]} {e['kind']}: {e['message']}" for e in self.events()[-40:]]
+        consoles = [
+            f"--- console of {path.parent.name}\n" + path.read_text("utf-8", "replace")[-800:]
+            for path in (
+                self.plane.state_dir / "cloud" / "machines" / str(i["provider_instance_id"])
+                / "console.log"
+                for i in self.instances()
+            )
+            if path.is_file()
+        ]
+        return "\n".join([*lines, self.logs(_LOG_TAIL_BYTES), *consoles, self.plane.tails()])
+
+    def folder(self, machine: Document) -> Path:
+        """The machine's disk."""
+        name = str(machine["provider_instance_id"])
+        return self.plane.state_dir / "cloud" / "machines" / name / "disk"
+
+    def is_saving(self, machine: Document) -> bool:
+        """Whether a checkpoint is half written on the machine right now."""
+        return any(self.folder(machine).glob("attempts/*/checkpoints/step-*.tmp*"))
+
+    def settle(self, *, state: str = "succeeded", seconds: float = JOB_SECONDS) -> Document:
+        """The job at its end, with its books closed: nothing rented, nothing paid twice."""
+        job = self.until_state(state, seconds)
+        self.plane.wait(
+            lambda: self.show()["money"]["cost_final_at"] is not None, "the final cost", 60
+        )
+        self.assert_books_close()
+        return job
+
+    def assert_books_close(self) -> None:
+        """No machine is left, assignments are gapless and disjoint, ledger = the cloud's bill."""
+        living = [i for i in self.instances() if i["state"] not in ("terminated", "launch_failed")]
+        assert not living, f"leaked: {living}"
+        for machine in self.instances():
+            pid_left = find_processes(machine["provider_instance_id"] or "none")
+            assert not pid_left, f"processes of {machine['provider_instance_id']}: {pid_left}"
+        _assert_assigned_once(self)
+        found: Document = self.plane.get("/costs/verify", job=self.id)
+        assert found["closed"], f"{found}\n{self.story()}"
+        ran = [one for one in self.instances() if one["launched_at"] is not None]
+        assert found["invoiced"] == len(ran), f"{found}\n{self.story()}"
+
+    def assert_exact(self, steps: int) -> None:
+        """Every step was done once, from the state of the one before."""
+        assert f"finished {steps} {expected(steps)}" in self.logs(), self.story()
+
+
+def submit(plane: ControlPlane, **spec: Any) -> FollowedJob:
+    """Submit a job as given."""
+    return FollowedJob(plane, plane.post("/jobs", spec)["id"])
+
+
+def submit_small(plane: ControlPlane, steps: int, **changes: Any) -> FollowedJob:
+    """Submit the small trainer. UPPERCASE changes are its environment, others fields of the spec."""
+    environment = {"STEPS": str(steps)}
+    environment |= {name: str(value) for name, value in changes.items() if name.isupper()}
+    fields = {name: value for name, value in changes.items() if not name.isupper()}
+    spec = {
+        "workdir": plane.upload({"small_trainer.py": SMALL_TRAINER.read_text()}),
+        "run": "exec python3 small_trainer.py",
+        "resources": {"gpu": "V100"},
+        "infra": ["local"],
+        "env": environment,
+        **fields,
+    }
+    return submit(plane, **spec)
+
+
+def processes(machine: Document) -> dict[int, str]:
+    """Processes of a machine: pid and command."""
+    found = {}
+    for pid in find_processes(str(machine["provider_instance_id"])):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        found[pid] = command.replace(b"\0", b" ").decode("utf-8", "replace")
+    return found
+
+
+def kill_agent(machine: Document) -> int:
+    """SIGKILL the machine's agent alone: its pid."""
+    return _kill_one(machine, lambda command: "trainer.agent.main" in command)
+
+
+def kill_rank(machine: Document) -> int:
+    """SIGKILL one training process of the machine, and neither its starter nor the agent."""
+
+    def trains(command: str) -> bool:
+        bundled = "trainer.training.train" in command and "torch.distributed.run" not in command
+        return bundled or command.startswith("python3 small_trainer.py")
+
+    return _kill_one(machine, trains)
+
+
+def kill_machine(machine: Document) -> None:
+    """SIGKILL everything on the machine, the agent first."""
+    kill_agent(machine)
+    while kill_once(str(machine["provider_instance_id"])):
+        continue
+
+
+def _kill_one(machine: Document, wanted: Callable[[str], bool]) -> int:
+    found = processes(machine)
+    pids = [pid for pid, command in found.items() if wanted(command)]
+    assert pids, f"no such process on {machine['provider_instance_id']}: {found}"
+    os.kill(pids[0], signal.SIGKILL)
+    return pids[0]
+
+
+def _assert_assigned_once(job: FollowedJob) -> None:
+    for machine in job.instances():
+        rows = job.plane.sql(
+            "SELECT from_at, to_at FROM assignments WHERE instance_id = :id ORDER BY from_at",
+            id=machine["id"],
+        )
+        if machine["launched_at"] is None:
+            assert not rows, f"{machine['id']} never ran and is paid for: {rows}"
+            continue
+        ends = [row["from_at"] for row in rows[1:]] + [_instant(machine["ended_at"])]
+        assert [row["to_at"] for row in rows] == ends, f"{machine}: {rows}"
+        assert rows[0]["from_at"] == _instant(machine["launched_at"]), f"{machine}: {rows}"
+
+
+def _instant(written: str) -> datetime:
+    return datetime.fromisoformat(written)
