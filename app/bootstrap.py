@@ -184,6 +184,15 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
+def require_usable_providers(settings: Settings) -> None:
+    """Raises SettingsError when a cloud is asked for that is not there, or when none is left."""
+    for name in settings.active_providers:
+        if name != "local":
+            raise SettingsError(f"{PREFIX}PROVIDERS: {name} is not available yet; use local")
+    if not settings.active_providers:
+        raise SettingsError("; ".join(settings.provider_problems.values()))
+
+
 def _required(value: str | None, name: str, example: str) -> str:
     if value is None:
         raise SettingsError(
@@ -206,12 +215,11 @@ def _no_transaction() -> AbstractContextManager[UnitOfWork]:
 
 
 def _clouds(settings: Settings) -> tuple[dict[str, CloudProvider], dict[str, PriceSource]]:
-    """Providers and price sources by name; one that is not there yet stops the program."""
+    """Providers and price sources by name. Raises SettingsError for one that is not there yet."""
+    require_usable_providers(settings)
     providers: dict[str, CloudProvider] = {}
     prices: dict[str, PriceSource] = {}
     for name in settings.active_providers:
-        if name != "local":
-            raise SettingsError(f"{PREFIX}PROVIDERS: {name} is not available yet; use local")
         from app.adapters.providers.local.price_source import LocalPriceSource
         from app.adapters.providers.local.provider import LocalProvider
 

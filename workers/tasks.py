@@ -7,14 +7,19 @@ microseconds; the threads of `hands` are kept apart by queue. Not here: configur
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import Any
 
 from celery.signals import worker_init, worker_shutdown
 
 from app.adapters.celery_wakeups import RUN_TASK
-from app.settings import load_settings
+from app.ports.object_store import ObjectStoreError
+from app.settings import SettingsError, load_settings
 from workers.celery_app import LOOK_TASK, app
 from workers.hands import Hands
+
+log = logging.getLogger(__name__)
 
 _hands: list[Hands] = []
 
@@ -36,7 +41,15 @@ def look_at_controllers(names: list[str]) -> None:
 @worker_init.connect  # type: ignore[untyped-decorator]
 def _start(**_: Any) -> None:
     # Before the broker is reached: alarms ring without it.
-    hands = Hands(load_settings())
+    try:
+        hands = Hands(load_settings())
+    except (SettingsError, ObjectStoreError) as error:
+        # Celery swallows the errors of those who listen, and would run a worker without hands.
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from error
+    except Exception as error:
+        log.exception("the worker cannot start")
+        raise SystemExit(1) from error
     hands.start()
     _hands.append(hands)
 

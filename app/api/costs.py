@@ -23,6 +23,7 @@ router = APIRouter(prefix="/api/v1", tags=["costs"])
 
 _PERIOD_DAYS = 30
 _PERIOD_DAYS_MAX = 3_660
+_LAST_DAY = date.max - timedelta(days=1)  # a period ends with the midnight after its last day
 
 
 @router.get("/jobs/{job}/cost", response_model=None)
@@ -58,6 +59,8 @@ def costs(
     """The project's costs by usage over whole UTC days, dearest first, with what no job pays."""
     parts = parts_of(request)
     last = to_day or parts.runtime.clock.now().date()
+    if last > _LAST_DAY:
+        raise InvalidValue(f"to: {_LAST_DAY} is the last day there is; give an earlier one", "to")
     first = from_day
     if first is None:
         first = date.fromordinal(max(1, last.toordinal() - _PERIOD_DAYS + 1))

@@ -22,7 +22,7 @@ from app.cli.local_command import StateDir, ending_well, first_line, settings_wi
 from app.cli.migrate import KEY_FILE, prepare_database
 from app.cli.server_status import forget_address, remember_address, stop_local_cloud
 from app.cli.terminal import Terminal
-from app.settings import PREFIX, Settings
+from app.settings import PREFIX, Settings, SettingsError
 
 if TYPE_CHECKING:
     from app.adapters.embedded.process_spec import ProcessSpec
@@ -231,9 +231,12 @@ def _answers(settings: Settings) -> Callable[[], bool]:
 
 
 def _refuse_unusable_providers(settings: Settings) -> None:
-    problems = settings.provider_problems
-    if problems and not settings.active_providers:
-        raise CommandFailed("; ".join(problems[name] for name in sorted(problems)))
+    from app.bootstrap import require_usable_providers
+
+    try:
+        require_usable_providers(settings)
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _free_port(host: str, port: int) -> int:

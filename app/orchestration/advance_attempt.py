@@ -29,6 +29,7 @@ from app.domain.job import JobEvent, JobState, stop_end_reason
 from app.domain.verdict import MemberEnd, MemberOutcome, settle
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import end_attempt
+from app.orchestration.look_order import order_look
 from app.orchestration.runtime import Limits
 
 _LEFT = (MemberOutcome.FINISHED, MemberOutcome.DRAINED, MemberOutcome.STOPPED)
@@ -77,6 +78,10 @@ def enter_settling(
     aggregate.move_attempt(attempt, event, message)
     if attempt.state is AttemptState.SETTLING and attempt.settle_until_at is None:
         attempt.settle_until_at = aggregate.now + timedelta(seconds=limits.settle_seconds)
+        # Peers die of a lost machine long before its silence is noticed: ask its cloud at once.
+        for member in aggregate.members:
+            if member.outcome is None:
+                order_look(aggregate, aggregate.instances[member.instance_id])
     advance_attempt(aggregate, limits)
 
 

@@ -12,10 +12,16 @@ from math import ceil
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.job_spec import JobSpec
 
+# A trainer may report any number of steps; what is left must stay within the calendar.
+SECONDS_MAX = 100 * 365 * 86_400
+
 
 @dataclass(frozen=True)
 class WorkLeft:
-    """Progress and what is left. `seconds` is None while neither rate nor estimate exists."""
+    """Progress and what is left.
+
+    `seconds` is None while neither rate nor estimate exists, and at most a hundred years.
+    """
 
     step: int
     total_steps: int | None
@@ -44,7 +50,7 @@ def work_left(
         return WorkLeft(step, None, rate, None if spec.estimate is None else spec.estimate.seconds)
     left = max(0, total - step)
     if rate is not None:
-        return WorkLeft(step, total, rate, ceil(left / rate))
+        return WorkLeft(step, total, rate, min(SECONDS_MAX, ceil(left / rate)))
     if spec.estimate is not None:
         share = left / total if total else 0.0
         return WorkLeft(step, total, None, ceil(spec.estimate.seconds * share))

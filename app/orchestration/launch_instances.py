@@ -23,6 +23,7 @@ from app.domain.retry_policy import pool_cool_down_seconds
 from app.orchestration.accept_machines import accept_machine
 from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.fill_gang import fill_gang
 from app.orchestration.lose_instances import note_never_came
 from app.orchestration.order_instances import LAUNCH_CONTROLLER
 from app.orchestration.runtime import Runtime
@@ -276,6 +277,8 @@ class LaunchInstances:
             return
         for instance in refused:
             note_never_came(aggregate, instance, why, limits)
+        # The zone may have been open until now: places that waited for it are filled.
+        fill_gang(aggregate, limits)
         advance_attempt(aggregate, limits)
 
     def _needs_a_person(self, aggregate: JobAggregate, refusal: PoolRefusal) -> None:

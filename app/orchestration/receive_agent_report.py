@@ -35,6 +35,9 @@ def receive_agent_report(
 ) -> ReportReply:
     """Apply a report and answer it. A replayed report has no effect and gets the same answer.
 
+    A report of another session than the registered one comes from an agent that has since been
+    restarted: it is answered, and nothing of it is applied.
+
     Raises CredentialRefused, or FenceRefused when the report names a fence of another machine.
     """
     instance_id, job_id = instance_of_credential(uow, credential_hash)
@@ -47,8 +50,11 @@ def receive_agent_report(
             raise CredentialRefused("This credential has been revoked.")
         aggregate.adopt(instance)
         _check_fence(aggregate, instance, report)
-        contact = _touch(aggregate, instance, report)
-        _apply_new_facts(aggregate, instance, contact, report, runtime)
+        contact = uow.instances.contact(instance.id)
+        known = contact is not None and contact.session_id == report.session_id
+        if contact is not None and known:
+            _touch(aggregate, contact, report)
+            _apply_new_facts(aggregate, instance, contact, report, runtime)
         directive = compute_directive(
             aggregate.job,
             aggregate.attempt,
@@ -58,7 +64,7 @@ def receive_agent_report(
             aggregate.now,
         )
         return ReportReply(
-            ack_fact_no=contact.fact_no,
+            ack_fact_no=contact.fact_no if contact is not None and known else 0,
             lease_seconds=runtime.limits.agent_lease_seconds,
             next_report_seconds=runtime.limits.report_interval_seconds,
             directive=directive,
@@ -76,22 +82,10 @@ def _check_fence(aggregate: JobAggregate, instance: Instance, report: AgentRepor
             raise FenceRefused(f"This machine is no member of attempt {fence}.")
 
 
-def _touch(aggregate: JobAggregate, instance: Instance, report: AgentReport) -> Contact:
-    """The contact row, moved to this report; a new session starts its facts from zero."""
-    contact = aggregate.uow.instances.contact(instance.id)
-    if contact is None:
-        contact = Contact(
-            instance_id=instance.id,
-            session_id=report.session_id,
-            seq=report.seq,
-            answered_at=aggregate.now,
-            phase=report.phase.value,
-        )
-        aggregate.uow.instances.add_contact(contact)
-    if contact.session_id != report.session_id:
-        contact.session_id, contact.seq, contact.fact_no = report.session_id, 0, 0
+def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> None:
+    """Move the contact row to this report, unless a later one has come before it."""
     if report.seq < contact.seq:
-        return contact
+        return
     contact.seq = report.seq
     contact.answered_at = max(contact.answered_at, aggregate.now)
     contact.phase, contact.fence = report.phase.value, report.fence
@@ -103,7 +97,6 @@ def _touch(aggregate: JobAggregate, instance: Instance, report: AgentReport) -> 
         contact.metrics = dict(progress.metrics)
         if progress.total_steps is not None:
             aggregate.job.total_steps = progress.total_steps
-    return contact
 
 
 def _apply_new_facts(

@@ -21,12 +21,12 @@ from app.domain.instance import (
 )
 from app.orchestration.accept_machines import set_launch_time
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.look_order import RECONCILE_CONTROLLER
 from app.orchestration.lose_instances import note_end, note_stopping
 from app.orchestration.runtime import Limits, Runtime
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.unit_of_work import UnitOfWork
 
-RECONCILE_CONTROLLER = "reconcile_instances"
 _ACTOR = Actor(ActorKind.CLOUD, RECONCILE_CONTROLLER)
 _GONE = (MachineState.TERMINATED, MachineState.STOPPED)
 

@@ -62,6 +62,8 @@ def register_agent(
             raise CommandRefused("Another agent has registered for this machine already.")
         elif instance.credential_hash is None:
             raise TokenRefused("This machine is being given back; its credential is revoked.")
+        else:
+            _renew_session(uow, instance, registration)
         instance.boot_id = registration.boot_id
         directive = compute_directive(
             aggregate.job,
@@ -114,6 +116,13 @@ def _first_time(
     attempt = aggregate.attempt
     assign(aggregate, instance, attempt.id if member is not None and attempt else None)
     advance_attempt(aggregate, runtime.limits)
+
+
+def _renew_session(uow: UnitOfWork, instance: Instance, registration: Registration) -> None:
+    """A restarted agent counts its reports and facts anew; its former self is heard no more."""
+    contact = uow.instances.contact(instance.id)
+    if contact is not None and contact.session_id != registration.session_id:
+        contact.session_id, contact.seq, contact.fact_no = registration.session_id, 0, 0
 
 
 def run_config_of(job: Job, spec: JobSpec, runtime: Runtime) -> RunConfig:

@@ -20,8 +20,8 @@ from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import InstanceState
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.controller_frame import RowController
+from app.orchestration.look_order import order_look
 from app.orchestration.lose_instances import note_lease_over
-from app.orchestration.reconcile_instances import RECONCILE_CONTROLLER
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
 from app.ports.contact_store import UnheardInstance
@@ -197,7 +197,6 @@ def _given_up_at(
 def _unreachable(aggregate: JobAggregate, instance: Instance, answered_at: datetime) -> None:
     """Show it, and ask the cloud at once: its word is the second witness."""
     instance.unreachable_at = aggregate.now
-    instance.describe_at = aggregate.now
     seconds = (aggregate.now - answered_at).total_seconds()
     aggregate.record(
         JobEventKind.INSTANCE_UNREACHABLE,
@@ -206,7 +205,7 @@ def _unreachable(aggregate: JobAggregate, instance: Instance, answered_at: datet
         noun_id=instance.id,
         silent_seconds=round(seconds, 3),
     )
-    aggregate.uow.ring_after_commit(RECONCILE_CONTROLLER)
+    order_look(aggregate, instance)
 
 
 def _heard_again(aggregate: JobAggregate, instance: Instance) -> None:

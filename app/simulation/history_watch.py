@@ -6,6 +6,7 @@ Not here: rows as they stand (`invariants`), money, or the checkpoint store (`li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -42,6 +43,7 @@ class HistoryWatch:
         self._read: dict[UUID, int] = {}
         self._states: dict[UUID, str] = {}
         self.events = 0
+        self.listeners: list[Callable[[str], None]] = []
 
     def check(self, connection: Connection, job_id: UUID, state: str, event_seq: int) -> None:
         """Read what is new; raises InvariantBroken."""
@@ -53,6 +55,8 @@ class HistoryWatch:
             self._check_move(row)
             self._check_witness(connection, row)
             self._world.log.write(f"job {str(job_id)[-6:]}", f"{row.kind}: {row.message}")
+            for listener in self.listeners:
+                listener(row.kind)
         self.events += len(rows)
         self._read[job_id] = after + len(rows)
         if self._read[job_id] != event_seq:

@@ -1,5 +1,38 @@
-"""Named worlds: which jobs come, what goes wrong with them, and what must have become of them.
+"""All named scenarios, and how to run one.
 
-A scenario is small and about one thing; the sweep over seeds (`run_seed`) mixes everything. Not
-here: what a fault does (`faults`).
+A scenario is small and about one thing; the sweep over seeds (`run_seed`) mixes everything.
 """
+
+from __future__ import annotations
+
+from app.simulation.agent_scenarios import AGENT_SCENARIOS
+from app.simulation.cloud_scenarios import CLOUD_SCENARIOS
+from app.simulation.control_plane_scenarios import CONTROL_PLANE_SCENARIOS
+from app.simulation.run_world import Outcome, Run, run_world
+from app.simulation.scenario import Scenario
+from app.simulation.world import WorldSettings
+
+SCENARIOS: dict[str, Scenario] = {
+    **CLOUD_SCENARIOS,
+    **CONTROL_PLANE_SCENARIOS,
+    **AGENT_SCENARIOS,
+}
+
+
+def run_scenario(url: str, name: str, seed: int = 1, echo: bool = False) -> Outcome:
+    """Run a scenario on an empty, migrated database. Raises SimulationFailed."""
+    scenario = SCENARIOS[name]
+
+    def begin(run: Run) -> None:
+        for plan in scenario.jobs:
+            run.world.plan(plan)
+        scenario.script(run)
+
+    return run_world(
+        url,
+        WorldSettings(seed, scenario.hours, market=scenario.market, echo=echo),
+        begin,
+        scenario.hours,
+        f"scenario {name}, seed {seed}",
+        finish=scenario.check,
+    )

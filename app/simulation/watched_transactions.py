@@ -22,8 +22,8 @@ from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitO
 from app.ports.unit_of_work import UnitOfWork
 from app.ports.wakeups import Wakeups
 
-_UPDATE = re.compile(r"^\s*UPDATE\s+(\w+)\s+SET\s(.*?)(?:\sFROM\s|\sWHERE\s|$)", re.S)
-_OTHER_WRITE = re.compile(r"^\s*(?:INSERT INTO|DELETE FROM) (\w+)")
+_UPDATE = re.compile(r"\bUPDATE\s+(\w+)\s+SET\s(.*?)(?:\sFROM\s|\sWHERE\s|$)", re.S)
+_OTHER_WRITE = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM)\s+(\w+)")
 _COLUMN = re.compile(r"(\w+)\s*=")
 _WORD = re.compile(r"\w+")
 
@@ -51,7 +51,7 @@ class WatchedTransactions:
         self.touched_jobs: set[UUID] = set()
         self.on_write: Callable[[Write], None] | None = None
         self._marks: dict[UUID, set[str]] = {}
-        self._parsed: dict[str, Write | None] = {}
+        self._parsed: dict[str, tuple[Write, ...]] = {}
         self._changed: set[UUID] = set()
         self._wrote = False
         self._reading: set[str] | None = None
@@ -112,22 +112,21 @@ class WatchedTransactions:
             self._reading.update(_WORD.findall(statement))
         if statement not in self._parsed:
             self._parsed[statement] = _parse(statement)
-        write = self._parsed[statement]
-        if write is None:
-            return
-        self._wrote = True
-        if write[0] == "jobs":
-            many = parameters if isinstance(parameters, list) else [parameters]
-            self._changed.update(row["jobs_id"] for row in many if "jobs_id" in row)
-        if self.on_write is not None:
-            self.on_write(write)
+        for write in self._parsed[statement]:
+            self._wrote = True
+            if write[0] == "jobs":
+                self._note_jobs(parameters)
+            if self.on_write is not None:
+                self.on_write(write)
+
+    def _note_jobs(self, parameters: Any) -> None:
+        many = parameters if isinstance(parameters, list) else [parameters]
+        named = ("jobs_id", "job_id", "id")
+        self._changed.update(row[name] for row in many for name in named if name in row)
 
 
-def _parse(statement: str) -> Write | None:
-    other = _OTHER_WRITE.match(statement)
-    if other is not None:
-        return other[1], None
-    changed = _UPDATE.match(statement)
-    if changed is None:
-        return None
-    return changed[1], frozenset(_COLUMN.findall(changed[2]))
+def _parse(statement: str) -> tuple[Write, ...]:
+    """Every write of a statement; one may hide behind a WITH."""
+    updates = [(found[1], frozenset(_COLUMN.findall(found[2]))) for found in _UPDATE.finditer(statement)]
+    others: list[Write] = [(found[1], None) for found in _OTHER_WRITE.finditer(statement)]
+    return (*updates, *others)

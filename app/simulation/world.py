@@ -42,10 +42,14 @@ SIMULATED_LIMITS = Limits(
     describe_seconds=600.0,
     describe_soon_seconds=15.0,
     sweep_seconds=600.0,
+    settle_seconds=180.0,
     price_refresh_seconds=1_800.0,
     accrual_seconds=1_800.0,
 )
-"""Longer periods than production's where only the number of looks depends on them."""
+"""Longer periods than production's where only the number of looks depends on them.
+
+Reports come every minute here, not every ten seconds: settling waits longer than two missed ones.
+"""
 
 MakeControllers = Callable[[Runtime], tuple[AnyController, ...]]
 

@@ -95,7 +95,13 @@ def _create_budgets() -> None:
 
 
 def _index_budgets() -> None:
-    op.create_index("ix_budgets_project_id", "budgets", ["project_id"], unique=False)
+    op.create_index(
+        "ix_budgets_reserved",
+        "budgets",
+        ["project_id"],
+        unique=False,
+        postgresql_where=sa.text("reserved_microusd > 0"),
+    )
     op.create_index(
         "uq_budgets_project_own",
         "budgets",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.control_plane import ControlPlane, running_control_plane
+from tests.support.followed_job import assert_all_books_close
 
 # A minute of billing in a second, so that budgets and hours fit into a test.
 BILLING_SPEED = 60
@@ -20,7 +21,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
+def shared_plane() -> Iterator[ControlPlane]:
     """A running deployment; at the end every machine is gone and every bill agrees."""
     with running_control_plane(**SETTINGS) as found:
         yield found
@@ -28,3 +29,10 @@ def plane() -> Iterator[ControlPlane]:
         assert not living, f"machines without a live job: {living}"
         verified = found.verify()
         assert verified["closed"], verified
+
+
+@pytest.fixture(scope="module")
+def plane(shared_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The shared deployment; after a module the books of all its jobs close."""
+    yield shared_plane
+    assert_all_books_close(shared_plane)

@@ -10,7 +10,7 @@ def test_a_command_from_a_workdir_runs_to_its_end_and_is_paid_to_the_micro_dolla
     plane: ControlPlane,
 ):
     job = submit_small(plane, 40, SAVE_EVERY=10, setup="echo set up > mark; cat mark")
-    shown = job.settle()
+    shown = job.finish()
 
     [attempt] = job.attempts()
     [machine] = job.instances()

@@ -302,6 +302,40 @@ def test_a_program_without_its_settings_says_which(program: str):
     assert done.stderr.startswith("LOWTIDE_REDIS_URL is not set")
 
 
+def test_a_worker_without_its_hands_does_not_run():
+    urls = {"LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0", "LOWTIDE_DATABASE_URL": "postgresql://h"}
+    for more, said in (
+        (
+            {"LOWTIDE_OBJECT_STORE_URI": "s3://bucket"},
+            "s3://bucket: stores in S3 are not available",
+        ),
+        (
+            {"LOWTIDE_PROVIDERS": "aws", "LOWTIDE_PUBLIC_URL": "https://lowtide.example"},
+            "LOWTIDE_PROVIDERS: aws is not available yet",
+        ),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "workers.programs", "worker"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environment(**urls, **more),
+        )
+        assert done.returncode == 2
+        assert said in done.stderr
+
+
+def test_up_refuses_clouds_that_it_cannot_use(folder: Path):
+    words = ("up", "--state-dir", str(folder / "clouds"), "--port", "0")
+    plain = lowtide(*words, LOWTIDE_PROVIDERS="gcp")
+    assert plain.returncode == 2
+    assert "LOWTIDE_PUBLIC_URL" in plain.stderr
+    https = {"LOWTIDE_PUBLIC_URL": "https://lowtide.example"}
+    assert "not available yet" in lowtide(*words, LOWTIDE_PROVIDERS="gcp", **https).stderr
+    assert not (folder / "clouds").exists()
+
+
 def test_beat_names_every_controller_once():
     code = (
         "import json; from workers.celery_app import app, QUEUES\n"

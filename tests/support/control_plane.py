@@ -45,6 +45,7 @@ class ControlPlane:
         self.state_dir = state_dir
         self.output = output
         self.ready_seconds = 0.0
+        self.job_ids: list[str] = []
         self._client: httpx.Client | None = None
 
     @property

@@ -140,14 +140,9 @@ class FollowedJob:
         """Whether a checkpoint is half written on the machine right now."""
         return any(self.folder(machine).glob("attempts/*/checkpoints/step-*.tmp*"))
 
-    def settle(self, *, state: str = "succeeded", seconds: float = JOB_SECONDS) -> Document:
-        """The job at its end, with its books closed: nothing rented, nothing paid twice."""
-        job = self.until_state(state, seconds)
-        self.plane.wait(
-            lambda: self.show()["money"]["cost_final_at"] is not None, "the final cost", 60
-        )
-        self.assert_books_close()
-        return job
+    def finish(self, *, state: str = "succeeded", seconds: float = JOB_SECONDS) -> Document:
+        """The job at its end. Its books are looked at when those of all jobs are, later."""
+        return self.until_state(state, seconds)
 
     def assert_books_close(self) -> None:
         """No machine is left, assignments are gapless and disjoint, ledger = the cloud's bill."""
@@ -169,7 +164,19 @@ class FollowedJob:
 
 def submit(plane: ControlPlane, **spec: Any) -> FollowedJob:
     """Submit a job as given."""
-    return FollowedJob(plane, plane.post("/jobs", spec)["id"])
+    job = FollowedJob(plane, plane.post("/jobs", spec)["id"])
+    plane.job_ids.append(job.id)
+    return job
+
+
+def assert_all_books_close(plane: ControlPlane) -> None:
+    """Every job submitted so far has ended and is paid for exactly; none is looked at twice."""
+    jobs = [FollowedJob(plane, job_id) for job_id in plane.job_ids]
+    plane.job_ids.clear()
+    for job in jobs:
+        final = "the final cost of " + job.id
+        plane.wait(lambda j=job: j.show()["money"]["cost_final_at"] is not None, final, 60)
+        job.assert_books_close()
 
 
 def submit_small(plane: ControlPlane, steps: int, **changes: Any) -> FollowedJob:
@@ -210,7 +217,7 @@ def kill_rank(machine: Document) -> int:
 
     def trains(command: str) -> bool:
         bundled = "trainer.training.train" in command and "torch.distributed.run" not in command
-        return bundled or command.startswith("python3 small_trainer.py")
+        return bundled or ("small_trainer.py" in command and not command.startswith("/bin/sh"))
 
     return _kill_one(machine, trains)
 

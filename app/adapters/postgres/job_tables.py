@@ -61,7 +61,12 @@ budgets = Table(
     Column("spent_microusd", BigInteger, nullable=False),
     Column("reserved_microusd", BigInteger, nullable=False),
     CheckConstraint("reserved_microusd >= 0", name="reserved_positive"),
-    Index("ix_budgets_project_id", "project_id"),
+    # Few at a time, however many jobs have ended: what the claims of a project have to add up.
+    Index(
+        "ix_budgets_reserved",
+        "project_id",
+        postgresql_where=text("reserved_microusd > 0"),
+    ),
     Index(
         "uq_budgets_project_own", "project_id", unique=True, postgresql_where=text("job_id IS NULL")
     ),

@@ -59,6 +59,8 @@ class MoneyRepository:
         """What all other jobs of the project have reserved."""
         statement = select(func.coalesce(func.sum(_budgets.c.reserved_microusd), 0)).where(
             _budgets.c.project_id == project_id,
+            # Only these are indexed; the others would add nothing.
+            _budgets.c.reserved_microusd > 0,
             _budgets.c.job_id.is_not(None),
             _budgets.c.job_id != job_id,
         )
@@ -108,7 +110,8 @@ class MoneyRepository:
                 project = row["project_id"]
                 projects[project] = projects.get(project, 0) + row["amount_microusd"]
         for job_id in sorted(spent):
-            self._add_spent(_budgets.c.job_id == job_id, spent[job_id])
+            own_id = select(tables.jobs.c.budget_id).where(tables.jobs.c.id == job_id)
+            self._add_spent(_budgets.c.id == own_id.scalar_subquery(), spent[job_id])
         for project_id in sorted(projects):
             own = (_budgets.c.project_id == project_id) & _budgets.c.job_id.is_(None)
             self._add_spent(own, projects[project_id])
