@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
+from app.adapters.redis_list import RedisAway, RedisList
 from app.api.json_answers import as_json
 from app.api.monitoring import RequestCounts, exposition
 from app.api.parts import ApiParts, parts_of
@@ -64,8 +66,10 @@ def newest_revision() -> str:
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     numbers = [
         match[1]
-        for folder in folders
-        for path in Path(folder).iterdir()
+        for folder in map(Path, folders)
+        # An editable install names a place that is no folder.
+        if folder.is_dir()
+        for path in folder.iterdir()
         if (match := re.fullmatch(r"([0-9]{4})_\w+\.py", path.name))
     ]
     return max(numbers)
@@ -85,13 +89,9 @@ def _redis_problem(parts: ApiParts) -> str | None:
     url = parts.settings.redis_url
     if url is None:
         return "not set"
-    # Loaded by the first ring anyway; not before, for the sake of a quick start.
-    from redis import Redis, RedisError
-
-    seconds = _REDIS_SECONDS
     try:
-        with Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds) as redis:
+        with closing(RedisList(url, _REDIS_SECONDS)) as redis:
             redis.ping()
-    except (RedisError, OSError):
+    except RedisAway:
         return "does not answer; controllers run at their periods"
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 
 from app.domain.attempt import AttemptEvent, AttemptState
@@ -383,8 +384,11 @@ def _float(value: object) -> float | None:
 
 
 def _numbers(value: object) -> dict[str, float]:
-    """Numeric entries of a dictionary from the wire, at most fifty."""
+    """Finite numbers of a dictionary from the wire, at most fifty."""
     if not isinstance(value, dict):
         return {}
-    found = {str(key)[:60]: _float(entry) for key, entry in sorted(value.items())[:50]}
-    return {key: entry for key, entry in found.items() if entry is not None}
+    return {
+        str(key)[:60]: float(entry)
+        for key, entry in sorted(value.items())[:50]
+        if isinstance(entry, int | float) and not isinstance(entry, bool) and isfinite(entry)
+    }

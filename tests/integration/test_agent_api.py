@@ -204,11 +204,17 @@ def test_a_replayed_report_and_resent_facts_have_no_effect(
 
 def test_a_restarted_agent_counts_its_facts_anew(api: ServedApi, engine: Engine, runtime: Runtime):
     (agent,) = _training(api, engine, runtime, 1)
+    late = agent.document(fence=1, facts=[agent.fact(FactKind.REBALANCE)])
     agent.session_id, agent.seq, agent.facts_told = "session-2", 0, 0
+    assert agent.register().status_code == 200
     told = agent.report(fence=1, facts=[agent.fact(FactKind.REBALANCE)])
     assert told.json()["ack_fact_no"] == 1
     assert agent.report(fence=1).json()["ack_fact_no"] == 1
     assert _contact(engine, agent).session_id == "session-2"
+    # What its former self had sent comes late: answered, and without effect.
+    assert agent.send(late).json()["ack_fact_no"] == 0
+    assert _contact(engine, agent).session_id == "session-2"
+    assert _events(engine, agent, "rebalance_recommended") == 1
 
 
 def test_a_gang_meets_and_a_notice_reaches_the_other_rank_at_once(

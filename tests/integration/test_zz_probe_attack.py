@@ -72,7 +72,7 @@ def test_facts(api):
     print(len(FACTS))
     assert 0
 
-PROG=[dict(step=v,total_steps=t,metrics=m) for v,t,m in [(1,2**62,{}),(0,0,{}),(2**62,1,{}),(2**62,2**62,{}),(5,10**15,{}),(1,100,{'loss':1e308}),(1,100,{'loss':-1e308,'samples_per_second':1e308}),(1,100,{'':1}),(1,100,{'<script>alert(1)</script>':1}),(1,100,{'x'*200000:1}),(1,100,{'a\0b':1}),(1,100,{'\ud83d\ude00':1}),(1,100,{'=cmd()':1}),(1,100,{'loss':10**300}),(1,100,{'loss':10**30}),(3,None,{})]]
+PROG=[dict(step=v,total_steps=t,metrics=m) for v,t,m in [(1,2**62,{}),(0,0,{}),(2**62,1,{}),(2**62,2**62,{}),(5,10**15,{}),(1,100,{'loss':1e308}),(1,100,{'loss':-1e308,'samples_per_second':1e308}),(1,100,{'':1}),(1,100,{'<script>alert(1)</script>':1}),(1,100,{'x'*200000:1}),(1,100,{'a\0b':1}),(1,100,{'=cmd()':1}),(1,100,{'loss':10**300}),(1,100,{'loss':10**30}),(3,None,{})]]
 def test_progress(api):
     bad=[]
     for d in PROG:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 from sqlalchemy import Engine, create_engine
 
 LOCK_TIMEOUT_MS = 2_000
@@ -27,6 +28,9 @@ def make_engine(
         max_overflow=max_overflow,
         pool_pre_ping=True,
         pool_timeout=10,
+        # PostgreSQL writes 1e30 out in full. The usual reader makes a whole number of it, beyond
+        # what answers can hold; this one reads it as the float that it was.
+        json_deserializer=orjson.loads,
         connect_args={
             "options": options,
             "connect_timeout": 5,

@@ -136,6 +136,19 @@ class RecordedMarkets:
         return self._terms.epoch_us + math.ceil(Fraction(ahead) / self._terms.market_speed)
 
 
+def recorded_regions() -> tuple[str, ...]:
+    """Every region of the recordings, sorted; read from the files, without the cloud."""
+    return tuple(
+        sorted(
+            {
+                region_of(zone.partition("_")[0], recording.cloud)
+                for recording in RECORDINGS
+                for zone in read_trace(TRACES_FOLDER / f"{recording.name}.npz").zones
+            }
+        )
+    )
+
+
 def _all_pools() -> Iterator[PoolMarket]:
     taken: set[Pool] = set()
     for recording in RECORDINGS:

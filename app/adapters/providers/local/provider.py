@@ -15,6 +15,7 @@ from typing import Any
 from app.adapters.providers.local.catalog import PROVIDER
 from app.adapters.providers.local.cloud_client import CloudClient
 from app.adapters.providers.local.cloud_settings import LocalSettings, read_terms
+from app.adapters.providers.local.market import recorded_regions
 from app.domain.instance import EndedBy
 from app.domain.machine_facts import TimeSource
 from app.domain.offer import Pool
@@ -64,8 +65,7 @@ class LocalProvider:
     def regions(self) -> tuple[str, ...]:
         """Regions the recordings cover."""
         if not self._regions:
-            pools = (Pool.parse(offer["pool"]) for offer in self._client.call("offers")["offers"])
-            self._regions = tuple(sorted({pool.region for pool in pools}))
+            self._regions = recorded_regions()
         return self._regions
 
     def launch(self, order: LaunchOrder) -> LaunchResult:
