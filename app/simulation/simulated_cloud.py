@@ -77,6 +77,7 @@ class SimulatedCloud:
         self.orders: dict[str, LaunchOrder] = {}
         self._by_token: dict[str, list[SimulatedMachine]] = {}
         self._ready_us: dict[str, int] = {}
+        self._refused: dict[str, tuple[PoolRefusal, ...]] = {}
         self._dice = dice
         self._tools = tools
 
@@ -98,6 +99,7 @@ class SimulatedCloud:
             if started:
                 self.orders[order.client_token] = order
                 self._by_token[order.client_token] = started
+                self._refused[order.client_token] = tuple(refused)
                 self._log(f"launch {order.client_token[-8:]} started {_names(started)}")
         if self.faults.lose_reply:
             self.faults.lose_reply -= 1
@@ -117,7 +119,7 @@ class SimulatedCloud:
             raise ProviderError(RefusalKind.REJECTED, f"no operation {operation!r}")
         if self._now < self._ready_us[token]:
             return LaunchResult(pending_operation=operation)
-        return LaunchResult(tuple(self._accepted(one) for one in machines))
+        return LaunchResult(tuple(self._accepted(one) for one in machines), self._refused[token])
 
     def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
         """Machines started under a token that are visible now."""
@@ -233,6 +235,9 @@ class SimulatedCloud:
                 refused.append(PoolRefusal(bid.pool, kind, f"{bid.pool.zone}: {kind}"))
                 continue
             room = self._room(bid.pool)
+            if room < order.count:
+                text = f"{bid.pool.zone}: room for {room} of {order.count}"
+                refused.append(PoolRefusal(bid.pool, RefusalKind.NO_CAPACITY, text))
             self._ready_us[order.client_token] = self._now + microseconds(
                 self._dice.uniform(3.0, 12.0)
             )

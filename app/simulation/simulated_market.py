@@ -13,6 +13,9 @@ from app.domain.offer import Hardware, Market, Offer, Pool
 from app.simulation.seeded_entropy import Dice, SeededEntropy
 from app.simulation.virtual_clock import VirtualClock, instant, microseconds
 
+Places = tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
+"""(provider, whose rules, ((region, zone), …)) for each provider."""
+
 _HOUR_US = 3_600_000_000
 _BEFORE_US = 6 * _HOUR_US
 _HARDWARE = Hardware(gpu_name="V100", gpu_count=1, gpu_memory_gb=16, vcpus=8, memory_gb=61)
@@ -66,12 +69,17 @@ class SimulatedMarket:
     """All pools of the world, by key."""
 
     def __init__(
-        self, entropy: SeededEntropy, clock: VirtualClock, hours: float, settings: MarketSettings
+        self,
+        entropy: SeededEntropy,
+        clock: VirtualClock,
+        hours: float,
+        settings: MarketSettings,
+        places: Places | None = None,
     ) -> None:
         self._clock = clock
         self.paths: dict[Pool, PoolPath] = {}
         until_us = clock.starts_us + round(hours * _HOUR_US)
-        for provider, cloud, zones in _PLACES:
+        for provider, cloud, zones in places or _PLACES:
             for region, zone in zones:
                 spot = Pool(provider, region, zone, f"{cloud}-v100", Market.SPOT)
                 dice = entropy.stream(f"market/{spot.key}")
@@ -110,7 +118,7 @@ class SimulatedMarket:
         )
 
 
-_PLACES = (
+_PLACES: Places = (
     ("aws", "ec2", (("us-east-1", "us-east-1a"), ("us-east-1", "us-east-1b"))),
     ("gcp", "gce", (("us-central1", "us-central1-a"),)),
 )

@@ -23,9 +23,12 @@ from app.ports.cloud_provider import (
 )
 from tests.providers.local_under_test import open_local
 from tests.providers.provider_under_test import ProviderUnderTest
+from tests.providers.simulated_under_test import open_simulated
 
 PROVIDERS: dict[str, Callable[[], AbstractContextManager[ProviderUnderTest]]] = {
     "local": open_local,
+    "simulated-ec2": open_simulated("aws", "ec2"),
+    "simulated-gce": open_simulated("gcp", "gce"),
 }
 
 
@@ -62,11 +65,19 @@ def launch(under_test: ProviderUnderTest, wanted: LaunchOrder) -> LaunchResult:
     return result[0]
 
 
+def shown_under(under_test: ProviderUnderTest, token: str, count: int) -> tuple[CloudMachine, ...]:
+    """What a token finds once the cloud shows it all; clouds show new machines late."""
+    provider = under_test.provider
+    under_test.eventually(lambda: len(provider.find_by_token(token)) >= count)
+    return provider.find_by_token(token)
+
+
 def ids(machines: tuple[AcceptedMachine, ...] | tuple[CloudMachine, ...]) -> list[str]:
     return sorted(machine.provider_instance_id for machine in machines)
 
 
 def look(under_test: ProviderUnderTest, machine_id: str) -> CloudMachine:
+    under_test.eventually(lambda: bool(under_test.provider.describe((machine_id,))))
     (found,) = under_test.provider.describe((machine_id,))
     return found
 
@@ -86,7 +97,7 @@ def test_a_launch_gives_its_count_in_one_pool_and_says_when(under_test: Provider
     assert len(set(ids(result.accepted))) == 2
     (pool,) = {machine.pool for machine in result.accepted}
     assert pool in pools
-    shown = under_test.provider.find_by_token("token-1")
+    shown = shown_under(under_test, "token-1", 2)
     assert ids(shown) == ids(result.accepted)
     for machine in shown:
         assert machine.state in (MachineState.PENDING, MachineState.RUNNING)
@@ -107,7 +118,7 @@ def test_the_same_token_and_order_never_give_more_machines(under_test: ProviderU
     first = launch(under_test, wanted)
     again = launch(under_test, wanted)
     assert ids(again.accepted) == ids(first.accepted)
-    assert ids(under_test.provider.find_by_token("token-1")) == ids(first.accepted)
+    assert ids(shown_under(under_test, "token-1", 2)) == ids(first.accepted)
 
 
 def test_the_same_token_with_another_order_is_rejected(under_test: ProviderUnderTest) -> None:
@@ -116,7 +127,7 @@ def test_the_same_token_with_another_order_is_rejected(under_test: ProviderUnder
     with pytest.raises(ProviderError) as refused:
         launch(under_test, replace(wanted, count=2, min_count=2))
     assert refused.value.kind is RefusalKind.REJECTED
-    assert len(under_test.provider.find_by_token("token-1")) == 1
+    assert len(shown_under(under_test, "token-1", 1)) == 1
 
 
 def test_a_lost_reply_leaves_machines_that_the_token_finds(under_test: ProviderUnderTest) -> None:
@@ -125,7 +136,7 @@ def test_a_lost_reply_leaves_machines_that_the_token_finds(under_test: ProviderU
     with pytest.raises(LaunchOutcomeUnknown) as unknown:
         under_test.provider.launch(wanted)
     assert unknown.value.kind is RefusalKind.UNAVAILABLE
-    found = under_test.provider.find_by_token("token-1")
+    found = shown_under(under_test, "token-1", 1)
     assert len(found) == 1
     assert ids(launch(under_test, wanted).accepted) == ids(found)
 
@@ -189,6 +200,7 @@ def test_a_pool_that_is_not_offered_is_unsupported(under_test: ProviderUnderTest
 def test_describe_tells_only_of_machines_that_exist(under_test: ProviderUnderTest) -> None:
     result = launch(under_test, order(*under_test.pools(Market.SPOT), count=2))
     wanted = ids(result.accepted)
+    shown_under(under_test, "token-1", 2)
     found = under_test.provider.describe((*reversed(wanted), "i-00000000000000000"))
     assert [machine.provider_instance_id for machine in found] == wanted
     assert under_test.provider.describe(()) == ()
@@ -222,6 +234,7 @@ def test_what_the_cloud_takes_ends_by_interruption(under_test: ProviderUnderTest
 def test_capacity_comes_back_when_a_machine_ends(under_test: ProviderUnderTest) -> None:
     pool = under_test.pools(Market.SPOT)[0]
     full = launch(under_test, order(pool, count=under_test.room, token="filler"))
+    shown_under(under_test, "filler", under_test.room)
     under_test.provider.terminate(tuple(ids(full.accepted)))
     under_test.eventually(
         lambda: all(
@@ -236,6 +249,8 @@ def test_the_list_of_a_region_is_complete_and_sorted(under_test: ProviderUnderTe
     first, second = under_test.pools(Market.SPOT)[:2]
     here = launch(under_test, order(first, count=2, token="a")).accepted
     here += launch(under_test, order(second, token="b")).accepted
+    shown_under(under_test, "a", 2)
+    shown_under(under_test, "b", 1)
     found = under_test.provider.list_deployment(first.region)
     assert found.complete
     assert [machine.provider_instance_id for machine in found.machines] == ids(here)

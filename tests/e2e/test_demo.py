@@ -1,0 +1,38 @@
+"""`lowtide demo` as a stranger runs it: every line earned, and nothing left running."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.support.control_plane import LOWTIDE, clean_environment, left_running
+
+_LIMIT_SECONDS = 280.0
+
+
+def test_the_demo_ends_well_and_leaves_nothing_running() -> None:
+    with tempfile.TemporaryDirectory(prefix="lowtide-demo-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        done = subprocess.run(
+            [LOWTIDE, "demo", "--state-dir", str(folder / "state"), "--port", "0"],
+            cwd=folder,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_SECONDS,
+        )
+        said = done.stdout
+        assert done.returncode == 0, said + done.stderr
+        assert re.search(r"resumed at step \d+ · 0 steps redone", said), said
+        assert "ledger = provider's bill to the micro-dollar ✓" in said
+        assert "leaked machines 0 ✓" in said
+        assert "waived" in said
+        report = (folder / "demo-report.html").read_text("utf-8")
+        assert "the survivor was kept" in report
+        assert "✗" not in report
+        assert (folder / "state" / "admin.key").stat().st_mode & 0o777 == 0o600
+        assert left_running(folder) == {}
