@@ -57,9 +57,7 @@ def check_beat() -> None:
         clients = valkey.client_list()
     address = next(_host(one) for one in clients if int(one["id"]) == own_id)
     idle = [
-        float(one["idle"])
-        for one in clients
-        if _host(one) == address and int(one["id"]) != own_id
+        float(one["idle"]) for one in clients if _host(one) == address and int(one["id"]) != own_id
     ]
     _refuse_silence("beat", "Valkey", min(idle, default=None))
 

@@ -21,8 +21,7 @@ user=$(id -u):$(id -g)
 if [ -e .env ]; then
     echo "kept .env"
 else
-    sed -e "s|^LOWTIDE_PUBLIC_URL=.*|LOWTIDE_PUBLIC_URL=https://$domain|" \
-        -e "s|^PROXY_USER=.*|PROXY_USER=$user|" \
+    sed -e "s|^PROXY_USER=.*|PROXY_USER=$user|" \
         -e "s|^POSTGRES_PASSWORD=.*|POSTGRES_PASSWORD=$(openssl rand -hex 24)|" \
         -e "s|^VALKEY_PASSWORD=.*|VALKEY_PASSWORD=$(openssl rand -hex 24)|" \
         deploy/env.example >.env.new

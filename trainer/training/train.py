@@ -194,7 +194,10 @@ def main() -> int:
     if environment.under_torchrun:
         drain.die_with_launcher()
     ending.write_started(environment)
-    progress = Progress(environment.progress_file if environment.rank == 0 else None)
+    first_here = environment.local_rank == 0
+    progress = Progress(
+        environment.progress_file if first_here else None, phases_only=environment.rank != 0
+    )
     progress.phase("boot", 0)
     result = run_to_end(options.config, environment, progress, stop)
     if result.error is None:

