@@ -134,6 +134,23 @@ class Settings(BaseSettings):
     drain_seconds: float = _quick(
         30, 90, "How long a machine may take to save when we ask for it, not the cloud"
     )
+    force_silence_seconds: float = Field(
+        default=600,
+        gt=0,
+        description="How long a machine may be silent, while others are heard, until it is "
+        "ended; its work goes on elsewhere once its cloud says that it is gone",
+    )
+    on_demand_acquire_seconds: float = Field(
+        default=1800,
+        ge=0,
+        description="Time kept free before a deadline to get on-demand machines",
+    )
+    boot_seconds: float = Field(
+        default=300, ge=0, description="Time kept free before a deadline for machines to boot"
+    )
+    restore_seconds: float = Field(
+        default=60, ge=0, description="Time kept free before a deadline to load a checkpoint"
+    )
     local_slots: int = Field(
         default=4, ge=1, le=64, description="Machines in each pool of the local cloud"
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import date, timedelta
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from app.ports.read_models import CostGroup, Invoices
 
 router = APIRouter(prefix="/api/v1", tags=["costs"])
 
+_FORMULA = re.compile(r"[=@+\t\r]|-(?![0-9.]+$)")  # an amount below zero is none
 _PERIOD_DAYS = 30
 _PERIOD_DAYS_MAX = 3_660
 _LAST_DAY = date.max - timedelta(days=1)  # a period ends with the midnight after its last day
@@ -96,4 +98,4 @@ def _invoices(parts: ApiParts) -> Invoices | None:
 
 def _safe_cells(row: list[str]) -> list[str]:
     """Spreadsheets run cells that begin like a formula; names and labels are people's text."""
-    return [f"'{cell}" if cell[:1] in ("=", "@", "+", "\t") else cell for cell in row]
+    return [f"'{cell}" if _FORMULA.match(cell) else cell for cell in row]

@@ -7,6 +7,7 @@ sentences of the domain (`app.domain.errors`), which are passed on as they are.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +20,7 @@ from psycopg_pool import PoolTimeout
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as ConnectionsInUse
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound, SpecError
@@ -38,6 +39,31 @@ _TITLES = {
     CommandRefused: (409, "Not possible now"),
     NotFound: (404, "Not found"),
     DomainError: (422, "The request was refused"),
+}
+
+_SAID = {
+    "missing": "is required",
+    "extra_forbidden": "is not known here; remove it",
+    "model_attributes_type": "must be a JSON object",
+}
+_SHOULD = re.compile(r"^(?:Input|String|List) should ")
+
+_TEXT = {"type": "string"}
+_PROBLEM_SHAPE = {
+    "type": "object",
+    "description": "RFC 9457; `errors` names each field at fault.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        **dict.fromkeys(("type", "title", "detail", "instance"), _TEXT),
+        "status": {"type": "integer"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": dict.fromkeys(("field", "message", "kind"), _TEXT),
+            },
+        },
+    },
 }
 
 Errors = Sequence[Mapping[str, str]]
@@ -78,6 +104,7 @@ def install_error_responses(app: FastAPI) -> None:
         app.add_exception_handler(known, _domain_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(DBAPIError, _database_error)
     app.add_exception_handler(psycopg.Error, _database_error)
     app.add_exception_handler(PoolTimeout, _busy)
@@ -85,6 +112,19 @@ def install_error_responses(app: FastAPI) -> None:
     app.add_exception_handler(ObjectStoreError, _store_error)
     app.add_exception_handler(ProviderError, _provider_error)
     app.add_exception_handler(Exception, _unexpected)
+
+
+def describe_problems(page: dict[str, Any]) -> None:
+    """Correct an OpenAPI page: every error of every route is a problem, not the framework's."""
+    shapes = page["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        shapes.pop(name, None)
+    shapes["Problem"] = _PROBLEM_SHAPE
+    told = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for routes in page["paths"].values():
+        for route in routes.values():
+            route["responses"].pop("422", None)
+            route["responses"]["default"] = {"description": "What went wrong", "content": told}
 
 
 async def _domain_error(request: Request, error: Exception) -> Response:
@@ -126,7 +166,8 @@ def _parameter_problem(error: Mapping[str, Any]) -> dict[str, str]:
         return {"field": "", "message": f"the body is not valid JSON: {reason}", "kind": "invalid"}
     field = ".".join(str(part)[:80] for part in path)
     kind = {"missing": "missing", "extra_forbidden": "unknown_field"}.get(error["type"], "invalid")
-    said = str(error["msg"]).removeprefix("Value error, ")
+    said = _SAID.get(error["type"]) or _SHOULD.sub("must ", str(error["msg"]))
+    said = said.removeprefix("Value error, ")
     message = f"{field or where}: {said[:1].lower()}{said[1:]}"
     return {"field": field, "message": message[:500], "kind": kind}
 
@@ -148,6 +189,11 @@ async def _database_error(request: Request, error: Exception) -> Response:
         detail = "The database does not answer at the moment; try again."
         return problem(503, detail, instance=path, headers=_SOON)
     return await _unexpected(request, error)
+
+
+async def _client_gone(request: Request, error: Exception) -> Response:
+    """Nobody reads this; what matters is that a client's end is no failure of ours."""
+    return problem(400, "The connection ended before the body did.", instance=request.url.path)
 
 
 async def _busy(request: Request, error: Exception) -> Response:

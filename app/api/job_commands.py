@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, HTTPException, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
 from starlette.responses import Response
 
 from app.api.auth import Caller, SignedIn
@@ -44,11 +44,14 @@ class CancelBody(BaseModel):
     now: bool = False
 
 
+_BUDGET_SHAPE = {"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]}
+
+
 class ResumeBody(BaseModel):
     """`add_budget_usd`: raise the job's cap by this much, as 50, "50" or "+50"."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    add_budget_usd: int | float | str | None = None
+    add_budget_usd: Annotated[object, WithJsonSchema(_BUDGET_SHAPE)] = None
 
 
 @router.post("/{job}/cancel", response_model=None, responses={200: {"model": JobDetail}})
@@ -116,7 +119,7 @@ def _command(
     return as_json(job_document(parts.reports.job(job_id), runtime.clock.now()))
 
 
-def _added_budget(written: int | float | str | None) -> int | None:
+def _added_budget(written: object) -> int | None:
     if written is None:
         return None
     amount = written.strip().removeprefix("+") if isinstance(written, str) else written

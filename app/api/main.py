@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api import agents, costs, health, instances, job_commands, job_history, jobs, workdirs
 from app.api.agent_board import start_board, stop_board
-from app.api.error_responses import install_error_responses
+from app.api.error_responses import describe_problems, install_error_responses
 from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
 from app.api.request_limits import RequestLimits
@@ -55,6 +55,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # The usual pages load scripts from elsewhere; the description itself is at /openapi.json.
         docs_url=None,
         redoc_url=None,
+        # A redirect would name whatever the Host header says, and http behind a proxy: a client
+        # that follows it would send its key there.
+        redirect_slashes=False,
     )
     app.state.request_counts = RequestCounts()
     install_error_responses(app)
@@ -63,12 +66,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for module in _ROUTERS:
         app.include_router(module.router)
     mount_pages(app)
-    _describe_spec(app)
+    _describe(app)
     return app
 
 
-def _describe_spec(app: FastAPI) -> None:
-    """Put the job spec, which is read by hand, among the described shapes."""
+def _describe(app: FastAPI) -> None:
+    """Put among the described shapes the job spec, which is read by hand, and our problems."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -77,6 +80,7 @@ def _describe_spec(app: FastAPI) -> None:
             shapes = page.setdefault("components", {}).setdefault("schemas", {})
             shapes.update(spec.pop("$defs", {}))
             shapes["JobSpec"] = spec
+            describe_problems(page)
             app.openapi_schema = page
         return app.openapi_schema
 

@@ -1,4 +1,4 @@
-"""Bounds on every request before a route sees it: the size of its body, and NUL bytes.
+"""Bounds on every request before a route sees it: body, address, headers, and NUL bytes.
 
 Lives here: the ASGI layer that refuses. Not here: what a body means (the routes).
 """
@@ -21,13 +21,15 @@ LARGER_BODIES = {
     "/agent/v1/reports": 4 * MIB,
 }
 _TARGET_BYTES_MAX = 8_192
+_HEADERS_MAX = 100
+_HEADER_BYTES_MAX = 64 << 10
 # A refused body is still read a little, so that the client has a chance to see the answer.
 _DRAINED_BYTES_MAX = 16 * MIB
 _DRAIN_SECONDS = 2.0
 
 
 class RequestLimits:
-    """Refuses what is too large or cannot be text, with 413, 414 or 400."""
+    """Refuses what is too large or cannot be text, with 413, 414, 431 or 400."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,6 +44,9 @@ class RequestLimits:
             await _answer(scope, receive, send, 414, "The address is longer than 8 KiB.")
         elif b"%00" in target or b"\0" in target:
             await _answer(scope, receive, send, 400, "The address holds a NUL byte; remove it.")
+        elif _too_many(scope["headers"]):
+            what = f"more than {_HEADERS_MAX} headers, or {_HEADER_BYTES_MAX >> 10} KiB of them"
+            await _answer(scope, receive, send, 431, f"The request has {what}; send fewer.")
         else:
             await self._bounded(scope, receive, send)
 
@@ -72,6 +77,12 @@ def limit_of(path: str) -> int:
         if path.startswith(beginning):
             return limit
     return BODY_BYTES_MAX
+
+
+def _too_many(headers: list[tuple[bytes, bytes]]) -> bool:
+    if len(headers) > _HEADERS_MAX:
+        return True
+    return sum(len(name) + len(value) for name, value in headers) > _HEADER_BYTES_MAX
 
 
 def _too_large(limit: int) -> str:

@@ -38,7 +38,10 @@ class DemoControlPlane:
         self.url = ""
 
     def __enter__(self) -> Self:
-        self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+        # Loaded here: other commands start quicker without it.
+        from app.adapters.embedded.state_folder import open_state_folder
+
+        open_state_folder(self._state_dir)
         command = [sys.executable, "-c", _PROGRAM, "up"]
         command += ["--state-dir", str(self._state_dir), "--port", str(self._port)]
         self._process = subprocess.Popen(

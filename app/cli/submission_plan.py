@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from app.cli import wording
@@ -16,7 +16,7 @@ from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
     from app.domain.job_spec import JobSpec
-    from app.domain.offer import Offer
+    from app.domain.offer import Market, Offer
     from app.domain.placement import Considered
 
 _ROWS_MAX: Final = 5
@@ -70,11 +70,16 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     from app.domain.placement import consider, need_of
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
-    wanted = Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
-    considered = consider(quoted, need_of(spec, wanted, spec.node_count), now)
+    considered = consider(quoted, need_of(spec, _market(spec), spec.node_count), now)
     compared = consider(quoted, need_of(spec, Market.ON_DEMAND, spec.node_count), now)
     chosen = _first_fit(considered)
     return Plan(spec, considered, chosen, _first_fit(compared), _estimated_cost(spec, chosen))
+
+
+def _market(spec: JobSpec) -> Market:
+    from app.domain.offer import Market
+
+    return Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
 
 
 def read_offer(row: dict[str, Any]) -> Offer:
@@ -125,9 +130,11 @@ def print_plan(terminal: Terminal, plan: Plan) -> None:
 
 def plan_sentences(plan: Plan) -> list[str]:
     """The price and the estimate, and what stands against a start now."""
-    if plan.microusd_per_hour is None:
+    if plan.chosen is None or plan.microusd_per_hour is None:
         return [
-            "No pool fits at this moment: the job will wait in the queue, and start when one does."
+            f"Nothing can start now: {_why_none_fits(plan)}.",
+            "The job will wait in the queue, and start when a pool fits.",
+            *_out_of_reach(plan.spec),
         ]
     machines = wording.plural(plan.spec.node_count, "machine")
     told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour."]
@@ -141,7 +148,46 @@ def plan_sentences(plan: Plan) -> list[str]:
                 f"That is more than the budget of {wording.money(budget)}: "
                 "the job would be paused when the budget is spent."
             )
-    return [" ".join(told)]
+    return [" ".join(told), *_out_of_reach(plan.spec), *_too_little(plan)]
+
+
+def _why_none_fits(plan: Plan) -> str:
+    from app.domain.no_offer import why_none_fits
+    from app.domain.placement import need_of
+
+    need = need_of(plan.spec, _market(plan.spec), plan.spec.node_count)
+    return why_none_fits(plan.considered, need)
+
+
+def _out_of_reach(spec: JobSpec) -> list[str]:
+    """A deadline that is nearer than the estimate of the work."""
+    from app.domain.durations import format_duration
+
+    if spec.estimate is None or not isinstance(spec.deadline, timedelta):
+        return []
+    ahead = int(spec.deadline.total_seconds())
+    if spec.estimate.seconds <= ahead:
+        return []
+    return [
+        f"The deadline is in {format_duration(ahead)}, the estimate says "
+        f"{format_duration(spec.estimate.seconds)}: it will be missed, unless the work is shorter."
+    ]
+
+
+def _too_little(plan: Plan) -> list[str]:
+    """A budget that does not pay for a start."""
+    from app.domain.budget import first_stretch_microusd
+
+    budget = plan.spec.budget_microusd
+    if budget is None or plan.chosen is None:
+        return []
+    first = first_stretch_microusd([plan.chosen.price_microusd_per_hour] * plan.spec.node_count)
+    if first <= budget:
+        return []
+    return [
+        f"The first 15 minutes cost {wording.money(first)}, more than the budget of "
+        f"{wording.money(budget)}: the job will be paused before it starts."
+    ]
 
 
 def gpu_text(hardware: Any) -> str:

@@ -15,6 +15,7 @@ from app.domain.apportionment import divide_up
 from app.domain.money import format_usd
 
 SECONDS_PER_HOUR = 3600
+_CENT_MICROUSD = 10_000
 FIRST_STRETCH_SECONDS = 900
 """A claim must afford the new gang's first 15 minutes, on the clock of the bill."""
 
@@ -95,10 +96,18 @@ def claim_allowed(
     cap = format_usd(cap_microusd)
     if needed <= cap_microusd:
         return Verdict(True, f"Within the budget of {cap}: {figures}.")
-    short = format_usd(needed - cap_microusd, 6)
     return Verdict(
-        False, f"Over the budget of {cap} by {short}: {figures}. Raise the budget to go on."
+        False,
+        f"Over the budget of {cap} by {_at_least(needed - cap_microusd)}: {figures}. "
+        "Raise the budget to go on.",
     )
+
+
+def _at_least(microusd: int) -> str:
+    """An amount that is enough to add: rounded up to the cent, where it is a cent or more."""
+    if microusd < _CENT_MICROUSD:
+        return format_usd(microusd, 6)
+    return format_usd(-(-microusd // _CENT_MICROUSD) * _CENT_MICROUSD)
 
 
 def stop_ordered(

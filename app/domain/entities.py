@@ -30,6 +30,7 @@ class Job:
     run_limit_at: when `max_duration` ends, counted from the first attempt that trained.
     hold_until_at: until when idle survivors are kept for the next attempt.
     timer_at: the earliest instant at which a rule of time applies to the job or what it owns.
+    prune_at: when its checkpoints are to be looked through for spare ones.
     market_mode: `spot`, or `on_demand` once the last safe moment has passed.
     """
 
@@ -64,6 +65,7 @@ class Job:
     slack_look_at: datetime | None = None
     hold_until_at: datetime | None = None
     timer_at: datetime | None = None
+    prune_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     cost_final_at: datetime | None = None

@@ -210,7 +210,16 @@ def parse_spec(data: object) -> JobSpec:
         raise spec_error(error, _SECTIONS) from error
 
 
+def normal_text(spec: JobSpec) -> str:
+    """`to_json` as JSON text: equal specs, however written, have the same."""
+    return json.dumps(spec.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 (64 hex digits) of a `normal_text`."""
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
 def spec_digest(spec: JobSpec) -> str:
-    """SHA-256 (64 hex digits) of the canonical JSON: equal specs, however written, agree."""
-    canonical = json.dumps(spec.to_json(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+    """The digest that equal specs, however written, agree in."""
+    return digest_of(normal_text(spec))

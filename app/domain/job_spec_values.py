@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-from app.domain.durations import duration_text, parse_duration
+from app.domain.durations import DAY_SECONDS, duration_text, parse_duration
 from app.domain.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
 from app.domain.infra_choice import InfraChoice, parse_infra_choices
 from app.domain.money import parse_usd, usd_text
@@ -112,8 +112,13 @@ def _read_checkpoint_uri(value: object) -> str:
 
 
 def _read_interval(value: object) -> int | None:
-    """None is "auto"."""
-    return None if value == "auto" else parse_duration(value, at_least_seconds=1)
+    """None is "auto"; a day at most, as the trainer has it."""
+    if value == "auto":
+        return None
+    seconds = parse_duration(value, at_least_seconds=1)
+    if seconds > DAY_SECONDS:
+        raise refusal(f"must be a day at most, not {duration_text(seconds)}")
+    return seconds
 
 
 def _read_market(value: object) -> str:

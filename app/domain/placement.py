@@ -140,14 +140,13 @@ def _mismatch(offer: Offer, need: Need) -> str | None:
         return "another market than asked for"
     if need.domain is not None and Domain.of(pool) != need.domain:
         return "not where the rest of the gang is"
-    if need.infra and not any(_inside(pool, place) for place in need.infra):
+    if not inside(pool, need.infra):
         return "outside the places asked for"
+    if carries(offer, need):
+        return None
     if need.gpu_choices:
-        if not any(_carries(offer, choice) for choice in need.gpu_choices):
-            return f"carries {hardware.gpu_count} x {hardware.gpu_name}, which was not asked for"
-    elif hardware.gpu_memory_gb < need.gpu_memory_gb_min:
-        return f"its GPU has {hardware.gpu_memory_gb} GB, {need.gpu_memory_gb_min} are needed"
-    return None
+        return f"carries {hardware.gpu_count} x {hardware.gpu_name}, which was not asked for"
+    return f"its GPU has {hardware.gpu_memory_gb} GB, {need.gpu_memory_gb_min} are needed"
 
 
 def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: datetime) -> str | None:
@@ -163,15 +162,25 @@ def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: dateti
     return None
 
 
-def _inside(pool: Pool, place: InfraChoice) -> bool:
-    return (
+def inside(pool: Pool, places: Iterable[InfraChoice]) -> bool:
+    """Whether a pool is at one of the places asked for; no places mean anywhere."""
+    asked = tuple(places)
+    return not asked or any(
         pool.provider == place.provider
         and place.region in (None, pool.region)
         and place.zone in (None, pool.zone)
+        for place in asked
     )
 
 
-def _carries(offer: Offer, choice: GpuChoice) -> bool:
+def carries(offer: Offer, need: Need) -> bool:
+    """Whether a pool's machines have the GPUs that are needed."""
+    if not need.gpu_choices:
+        return offer.hardware.gpu_memory_gb >= need.gpu_memory_gb_min
+    return any(_is(offer, choice) for choice in need.gpu_choices)
+
+
+def _is(offer: Offer, choice: GpuChoice) -> bool:
     hardware = offer.hardware
     if hardware.gpu_count != choice.count:
         return False

@@ -7,6 +7,7 @@ doubled keys are judged. The rules of the fields live in job_spec.
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Literal, NoReturn
 
 from app.domain.errors import SpecError
@@ -17,6 +18,8 @@ MAX_DEPTH = 20
 MAX_VALUES = 5_000
 
 SpecTextType = Literal["yaml", "json"]
+
+_CONTAINERS = (dict, list)
 
 # Control characters except tab, newline and return; lone surrogates; the two non-characters. NUL
 # and lone surrogates cannot be stored by PostgreSQL, the others hide text from whoever reads it.
@@ -39,7 +42,8 @@ def parse_spec_text(text: bytes, content_type: SpecTextType) -> dict[str, object
         value = _read_json(decoded)
     else:
         value = read_yaml(decoded, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
-    _check_tree(value)
+    # Only an escape can hide a character from the look at the whole text above.
+    _check_tree(value, texts="\\" in decoded)
     if not isinstance(value, dict):
         _refuse(f"the spec must be a mapping of fields, not {_kind_of(value)}")
     return value
@@ -104,8 +108,8 @@ def _bounded_int(digits: str) -> int:
     return int(digits)
 
 
-def _check_tree(root: object) -> None:
-    """Bounds on a parsed value, without recursion."""
+def _check_tree(root: object, *, texts: bool) -> None:
+    """Bounds on a parsed value, without recursion; `texts`: look at each key and text, too."""
     waiting: list[tuple[object, int]] = [(root, 1)]
     values = 0
     while waiting:
@@ -114,17 +118,20 @@ def _check_tree(root: object) -> None:
         if values > MAX_VALUES:
             _refuse(f"the spec holds more than {MAX_VALUES:,} values; make it smaller")
         if isinstance(value, str):
-            _check_text(value)
+            if texts:
+                _check_text(value)
         elif isinstance(value, float) and not math.isfinite(value):
             _refuse_constant("a number beyond the range of floats")
-        elif isinstance(value, dict | list):
+        elif isinstance(value, _CONTAINERS):
             if depth > MAX_DEPTH:
                 _refuse_depth()
+            items: Iterable[object] = value
             if isinstance(value, dict):
-                for key in value:
-                    _check_text(key)
-                value = list(value.values())
-            waiting.extend((item, depth + 1) for item in value)
+                if texts:
+                    for key in value:
+                        _check_text(key)
+                items = value.values()
+            waiting += [(item, depth + 1) for item in items]
 
 
 def _check_text(text: str) -> None:

@@ -135,6 +135,7 @@ def settle(
         _left_by_our_order(ordered, our_order, order_reason)
         or _taken_by_cloud(ordered, our_order)
         or _gone(ordered)
+        or _agent_failed(ordered)
         or _stalled(stalled)
         or _first_failure(ordered)
         or _unknown(ordered)
@@ -183,6 +184,18 @@ def _gone(members: Sequence[MemberEnd]) -> Verdict | None:
         how = "fell silent" if ours else f"ended ({member.ended_by})"
         text = f"The machine of node {member.node_rank} {how}, and a second witness confirms it."
         return Verdict(AttemptState.LOST, reason, text, member.node_rank)
+    return None
+
+
+def _agent_failed(members: Sequence[MemberEnd]) -> Verdict | None:
+    """An agent that came back had to end its trainer: the others died of that, whatever they say.
+
+    A user's command has no word for a lost peer, so its failure would look like the user's error.
+    """
+    for member in members:
+        if member.reason is EndReason.AGENT_FAILED:
+            text = _failure_text(member, member.reason)
+            return Verdict(AttemptState.FAILED, member.reason, text, member.node_rank)
     return None
 
 

@@ -21,7 +21,7 @@ from app.domain.attempt import (
     merge_drain,
     verdict_event,
 )
-from app.domain.end_reason import EndReason
+from app.domain.end_reason import CoolDownScope, EndReason, facts_of
 from app.domain.entities import Attempt, AttemptMember, Instance
 from app.domain.events import JobEventKind
 from app.domain.instance import EndedBy, InstanceState
@@ -29,6 +29,7 @@ from app.domain.job import JobEvent, JobState, stop_end_reason
 from app.domain.verdict import MemberEnd, MemberOutcome, settle
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import end_attempt
+from app.orchestration.known_lineage import has_final_checkpoint
 from app.orchestration.look_order import order_look
 from app.orchestration.runtime import Limits
 
@@ -98,6 +99,11 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
 
 
 def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+    if has_final_checkpoint(aggregate):
+        # The last attempt's end was lost on the way; training again would pay for it twice.
+        text = "The final checkpoint is in the lineage: nothing is left to train."
+        enter_settling(aggregate, AttemptEvent.MEMBER_ENDED, text, limits)
+        return
     members = aggregate.members
     if attempt.master_port is None and all(member.prepared_at for member in members):
         first = members[0]
@@ -147,6 +153,11 @@ def _settling(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
     )
     if verdict is None:
         return
+    if facts_of(verdict.end_reason).cool_down is CoolDownScope.HOST:
+        # A cloud does not let us name a host: not keeping the machine is how we leave it alone.
+        for member in aggregate.members:
+            if member.node_rank == verdict.node_rank:
+                aggregate.instances[member.instance_id].suspect = True
     aggregate.move_attempt(
         attempt,
         verdict_event(verdict.state),
@@ -165,11 +176,6 @@ _STEPS = {
     AttemptState.DRAINING: _draining,
     AttemptState.SETTLING: _settling,
 }
-
-
-def has_final_checkpoint(aggregate: JobAggregate) -> bool:
-    """Whether the lineage holds a final manifest, as far as we were told."""
-    return any(point.final for point in aggregate.uow.jobs.checkpoints(aggregate.job.id))
 
 
 def note_trainer_started(aggregate: JobAggregate) -> None:
@@ -256,4 +262,5 @@ def _is_gone(instance: Instance) -> bool:
 
 
 def _ended_by(state: InstanceState, ended_by: EndedBy | None) -> EndedBy | None:
-    return ended_by if state is InstanceState.TERMINATED else None
+    ending = (InstanceState.TERMINATING, InstanceState.TERMINATED)
+    return ended_by if state in ending else None

@@ -35,7 +35,9 @@ class JobAggregate:
     now: the transaction's instant, never before the last change of this job.
     """
 
-    def __init__(self, uow: UnitOfWork, entropy: Entropy, job: Job, actor: Actor) -> None:
+    def __init__(
+        self, uow: UnitOfWork, entropy: Entropy, job: Job, actor: Actor, *, looking: bool = False
+    ) -> None:
         self.uow = uow
         self.entropy = entropy
         self.job = job
@@ -52,10 +54,9 @@ class JobAggregate:
             if member.instance_id not in self.instances:
                 self.adopt(uow.instances.get(member.instance_id))
         self._spec: JobSpec | None = None
-        # Raised before anything is computed: an answer given in this transaction carries the
-        # version that its rows will have. After the reads above, so that one statement writes both.
-        job.version += 1
-        job.updated_at = self.now
+        self._raised = False
+        if not looking:
+            self._raise_version()
 
     @property
     def spec(self) -> JobSpec:
@@ -63,6 +64,17 @@ class JobAggregate:
         if self._spec is None:
             self._spec = parse_spec(self.job.spec)
         return self._spec
+
+    def _raise_version(self) -> None:
+        """Say that the job has changed, once.
+
+        Before anything is computed: an answer given in this transaction carries the version that
+        its rows will have. After the first reads, so that one statement writes both columns.
+        """
+        if not self._raised:
+            self._raised = True
+            self.job.version += 1
+            self.job.updated_at = self.now
 
     def adopt(self, instance: Instance | None) -> None:
         """Take an instance of this job into the aggregate."""
@@ -148,6 +160,7 @@ class JobAggregate:
         **data: Any,
     ) -> None:
         """Write one line of history, numbered under the job's lock."""
+        self._raise_version()
         self.job.event_seq += 1
         self.uow.jobs.add_event(
             EventRecord(
@@ -178,12 +191,17 @@ def open_job(
     actor: Actor,
     *,
     skip_locked: bool = False,
+    looking: bool = False,
 ) -> Iterator[JobAggregate | None]:
-    """The aggregate under the job's lock; None when it is absent, or locked and skipped."""
+    """The aggregate under the job's lock; None when it is absent, or locked and skipped.
+
+    looking: the job's version stays as it is, and with it every directive that was handed out,
+    unless something is recorded.
+    """
     job = uow.jobs.lock(job_id, skip_locked=skip_locked)
     if job is None:
         yield None
         return
-    aggregate = JobAggregate(uow, entropy, job, actor)
+    aggregate = JobAggregate(uow, entropy, job, actor, looking=looking)
     yield aggregate
     aggregate.close()

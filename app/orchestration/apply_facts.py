@@ -7,17 +7,14 @@ for a completion. Not here: which facts are new (`receive_agent_report`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import isfinite
 from typing import Any
 
 from app.domain.attempt import AttemptEvent, AttemptState
 from app.domain.end_reason import EndReason
-from app.domain.entities import AttemptMember, Checkpoint, Instance
+from app.domain.entities import AttemptMember, Instance
 from app.domain.events import JobEventKind
 from app.domain.instance import InstanceState
-from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
 from app.domain.verdict import MemberOutcome
 from app.orchestration.advance_attempt import (
     advance_attempt,
@@ -25,44 +22,37 @@ from app.orchestration.advance_attempt import (
     note_trainer_started,
 )
 from app.orchestration.aggregate import JobAggregate
-from app.orchestration.end_attempt import put_at_rest
+from app.orchestration.checkpoint_facts import (
+    note_checkpoint,
+    note_completion,
+    note_final_parent,
+)
+from app.orchestration.fact_context import (
+    SMALL_MAX,
+    FactContext,
+    finite_numbers,
+    number,
+    whole_number,
+)
 from app.orchestration.lose_instances import note_interruption, note_stopping
 from app.orchestration.runtime import Limits
 from app.ports.unit_of_work import PhaseRecord
-from trainer.protocol.agent_report import Fact, FactKind, TrainerOutcome
+from trainer.protocol.agent_report import Fact, FactKind, MachinePhase, TrainerOutcome
 
 _ANNOUNCED_LONG_BEFORE_SECONDS = 300.0
-_STORE_UNAVAILABLE = "store_unavailable"
-_EXIT_CONFIGURATION = 2  # the bundled trainer's word for a configuration that cannot work
-_OUTCOMES = {
-    TrainerOutcome.FINISHED: MemberOutcome.FINISHED,
-    TrainerOutcome.DRAINED: MemberOutcome.DRAINED,
-    TrainerOutcome.FAILED: MemberOutcome.FAILED,
-    TrainerOutcome.KILLED: MemberOutcome.STOPPED,
+# Words by which an agent types an end that is not the user's doing.
+_TYPED_ENDS = {
+    "store_unavailable": EndReason.STORE_UNAVAILABLE,
+    "agent_restarted": EndReason.AGENT_FAILED,
 }
-
-
-@dataclass(frozen=True)
-class FactContext:
-    """One fact, whose machine, and when it happened by our clock."""
-
-    aggregate: JobAggregate
-    instance: Instance
-    fact: Fact
-    session_id: str
-    at: datetime
-    limits: Limits
-
-    @property
-    def current(self) -> bool:
-        """Whether the fact belongs to the live attempt."""
-        attempt = self.aggregate.attempt
-        return attempt is not None and attempt.fence == self.fact.fence
-
-    @property
-    def member(self) -> AttemptMember | None:
-        """The machine's part in the live attempt, when the fact is about that one."""
-        return self.aggregate.member_of(self.instance.id) if self.current else None
+_EXIT_CONFIGURATION = 2  # the bundled trainer's word for a configuration that cannot work
+# Any other word is a failure.
+_OUTCOMES: dict[str, MemberOutcome] = {
+    TrainerOutcome.FINISHED.value: MemberOutcome.FINISHED,
+    TrainerOutcome.DRAINED.value: MemberOutcome.DRAINED,
+    TrainerOutcome.FAILED.value: MemberOutcome.FAILED,
+    TrainerOutcome.KILLED.value: MemberOutcome.STOPPED,
+}
 
 
 def apply_fact(
@@ -85,16 +75,21 @@ def _phase(context: FactContext) -> None:
             session_id=context.session_id,
             fact_no=context.fact.fact_no,
             job_id=context.aggregate.job.id,
-            phase=str(data.get("phase", "idle"))[:20],
+            phase=_phase_named(data.get("phase")).value,
             from_at=context.at,
             fence=context.fact.fence,
-            step=_int(data.get("step")),
+            step=whole_number(data.get("step")),
         )
     )
 
 
+def _phase_named(word: object) -> MachinePhase:
+    """The phase; an unknown word, as of a newer agent, is idle: nobody knows what it bought."""
+    return next((phase for phase in MachinePhase if phase.value == word), MachinePhase.IDLE)
+
+
 def _notice(context: FactContext) -> None:
-    seconds = _float(context.fact.data.get("seconds_left"))
+    seconds = number(context.fact.data.get("seconds_left"))
     deadline = context.at + timedelta(seconds=max(0.0, 0.0 if seconds is None else seconds))
     source = str(context.fact.data.get("source", "agent"))[:50]
     if seconds is not None and seconds > _ANNOUNCED_LONG_BEFORE_SECONDS:
@@ -115,18 +110,20 @@ def _prepared(context: FactContext) -> None:
     if member is None or attempt is None or attempt.state is not AttemptState.PREPARING:
         return
     member.prepared_at = context.aggregate.now
-    port = _int(context.fact.data.get("master_port"))
+    port = whole_number(context.fact.data.get("master_port"), SMALL_MAX)
     if port is not None:
         member.master_port = port
         if attempt.master_port is not None and member.node_rank == 0:
             attempt.master_port = port
     parent = context.fact.data.get("parent")
     if member.node_rank == 0 and isinstance(parent, dict):
-        attempt.parent_fence = _int(parent.get("fence"))
-        attempt.parent_step = _int(parent.get("step"))
+        attempt.parent_fence = whole_number(parent.get("fence"), SMALL_MAX)
+        attempt.parent_step = whole_number(parent.get("step"))
         attempt.parent_digest = str(parent.get("digest", ""))[:64]
         attempt.best_step = max(attempt.best_step, attempt.parent_step or 0)
         attempt.committed_step = max(attempt.committed_step, attempt.parent_step or 0)
+        if bool(context.fact.data.get("final")):
+            note_final_parent(context, attempt)
     advance_attempt(context.aggregate, context.limits)
 
 
@@ -158,76 +155,18 @@ def _trainer_started(context: FactContext) -> None:
     note_trainer_started(context.aggregate)
 
 
-def _checkpoint(context: FactContext) -> None:
-    data, aggregate = context.fact.data, context.aggregate
-    step, fence = _int(data.get("step")), context.fact.fence
-    if step is None or fence is None:
-        return
-    parent = data.get("parent")
-    parent = parent if isinstance(parent, dict) else {}
-    final = bool(data.get("final"))
-    metrics = data.get("metrics")
-    new = aggregate.uow.jobs.add_checkpoint(
-        Checkpoint(
-            job_id=aggregate.job.id,
-            fence=fence,
-            step=step,
-            digest=str(data.get("digest", ""))[:64],
-            size_bytes=_int(data.get("size_bytes")) or 0,
-            final=final,
-            committed_at=context.at,
-            instance_id=context.instance.id,
-            parent_fence=_int(parent.get("fence")),
-            parent_step=_int(parent.get("step")),
-            parent_digest=str(parent["digest"])[:64] if "digest" in parent else None,
-            metrics=_numbers(metrics),
-        )
-    )
-    if not new:
-        return
-    aggregate.uow.flush()
-    aggregate.job.committed_step = max(aggregate.job.committed_step, step)
-    if context.current and aggregate.attempt is not None:
-        aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
-        aggregate.attempt.committed_step = max(aggregate.attempt.committed_step, step)
-    kind = "Final checkpoint" if final else "Checkpoint"
-    aggregate.record(
-        JobEventKind.CHECKPOINT_COMMITTED,
-        f"{kind} {step} is saved and verified.",
-        noun="instance",
-        noun_id=context.instance.id,
-        step=step,
-        fence=fence,
-        final=final,
-    )
-    advance_attempt(aggregate, context.limits)
-
-
-def _completion(context: FactContext) -> None:
-    """The final manifest is in the lineage, whichever attempt wrote it: the work is done."""
-    aggregate = context.aggregate
-    if context.current:
-        advance_attempt(aggregate, context.limits)
-        return
-    waiting = aggregate.job.state in CLAIMABLE_JOB_STATES
-    if waiting or aggregate.job.state is JobState.PAUSED:
-        message = "A final checkpoint arrived from an earlier attempt: the work is done."
-        aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
-        put_at_rest(aggregate, EndReason.FINISHED, message)
-
-
 def _trainer_ended(context: FactContext) -> None:
     member = context.member
     if member is None or member.outcome is not None:
         return
     data = context.fact.data
     error = data.get("error")
-    end: dict[str, Any] = {"step": _int(data.get("step"))}
+    end: dict[str, Any] = {"step": whole_number(data.get("step"))}
     if isinstance(error, dict):
         end["error"] = {
             "type": None if error.get("type") is None else str(error["type"])[:200],
             "message": str(error.get("message", ""))[:2000],
-            "rank": _int(error.get("rank")),
+            "rank": whole_number(error.get("rank")),
             "out_of_memory": bool(error.get("out_of_memory")),
             "peer_communication": bool(error.get("peer_communication")),
         }
@@ -235,14 +174,14 @@ def _trainer_ended(context: FactContext) -> None:
         reason = _reason_of_end(context, data, end["error"])
         if reason is not None:
             end["reason"] = reason.value
-    outcome = _OUTCOMES[TrainerOutcome(str(data.get("outcome", "failed")))]
+    outcome = _OUTCOMES.get(str(data.get("outcome")), MemberOutcome.FAILED)
     _end_member(context, member, outcome, end)
 
 
 def _failed_at(context: FactContext, error: dict[str, Any]) -> datetime:
     """When the rank failed, by its machine's uptime; else when its trainer ended."""
-    uptime_ms = _int(error.get("failed_uptime_ms"))
-    if uptime_ms is None or uptime_ms > context.fact.uptime_ms:
+    uptime_ms = whole_number(error.get("failed_uptime_ms"))
+    if uptime_ms is None or not 0 <= uptime_ms <= context.fact.uptime_ms:
         return context.at
     return context.at - timedelta(milliseconds=context.fact.uptime_ms - uptime_ms)
 
@@ -251,10 +190,10 @@ def _reason_of_end(
     context: FactContext, data: dict[str, Any], error: dict[str, Any]
 ) -> EndReason | None:
     """A more telling reason than the user's error, where the end says one."""
-    if error["type"] == _STORE_UNAVAILABLE:
-        return EndReason.STORE_UNAVAILABLE
+    if error["type"] in _TYPED_ENDS:
+        return _TYPED_ENDS[error["type"]]
     bundled = context.aggregate.spec.command_kind == "trainer"
-    if bundled and _int(data.get("exit_code")) == _EXIT_CONFIGURATION:
+    if bundled and whole_number(data.get("exit_code")) == _EXIT_CONFIGURATION:
         return EndReason.CONFIGURATION_REJECTED
     return None
 
@@ -267,7 +206,7 @@ def _end_member(
         trained = end.get("step") or 0
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, trained)
     member.outcome, member.end, member.ended_at = outcome.value, end, context.at
-    member.exit_code = _int(context.fact.data.get("exit_code"))
+    member.exit_code = whole_number(context.fact.data.get("exit_code"), SMALL_MAX)
     kinds = {
         MemberOutcome.DRAINED: JobEventKind.MEMBER_DRAINED,
         MemberOutcome.FINISHED: JobEventKind.MEMBER_FINISHED,
@@ -289,13 +228,13 @@ def _stalled(context: FactContext) -> None:
     if context.member is None or attempt is None or attempt.stalled_at is not None:
         return
     attempt.stalled_at = context.at
-    step = _int(context.fact.data.get("step"))
+    step = whole_number(context.fact.data.get("step"))
     text = f"No rank made a step after {step}: the stacks of every rank are in the logs."
     enter_settling(context.aggregate, AttemptEvent.STALL_DETECTED, text, context.limits)
 
 
 def _fenced_off(context: FactContext) -> None:
-    by_fence = _int(context.fact.data.get("by_fence"))
+    by_fence = whole_number(context.fact.data.get("by_fence"))
     context.aggregate.record(
         JobEventKind.ATTEMPT_FENCED,
         f"Attempt {context.fact.fence} met attempt {by_fence} in the store and stopped itself.",
@@ -323,9 +262,9 @@ def _metrics(context: FactContext) -> None:
         return
     rows = []
     for point in points[:200]:
-        step = _int(point.get("step")) if isinstance(point, dict) else None
+        step = whole_number(point.get("step")) if isinstance(point, dict) else None
         if step is not None:
-            numbers = {k: v for k, v in _numbers(point).items() if k not in ("step", "at")}
+            numbers = {k: v for k, v in finite_numbers(point).items() if k not in ("step", "at")}
             rows.append((step, context.at, numbers))
     unique = {step: (step, at, numbers) for step, at, numbers in rows}
     context.aggregate.uow.jobs.add_metric_points(
@@ -357,8 +296,8 @@ _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
     FactKind.PREPARED: _prepared,
     FactKind.PREPARATION_FAILED: _preparation_failed,
     FactKind.TRAINER_STARTED: _trainer_started,
-    FactKind.CHECKPOINT: _checkpoint,
-    FactKind.COMPLETION: _completion,
+    FactKind.CHECKPOINT: note_checkpoint,
+    FactKind.COMPLETION: note_completion,
     FactKind.TRAINER_ENDED: _trainer_ended,
     FactKind.STALLED: _stalled,
     FactKind.FENCED_OFF: _fenced_off,
@@ -366,29 +305,3 @@ _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
     FactKind.METRICS: _metrics,
     FactKind.LEAVING: _leaving,
 }
-
-
-def _int(value: object) -> int | None:
-    """A whole number from the wire, bounded to what the columns hold; else None."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # metrics are decimals, and so is the step of a point: 40.0
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -(2**62) < value < 2**62 else None
-
-
-def _float(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if abs(value) < 1e9 else None
-
-
-def _numbers(value: object) -> dict[str, float]:
-    """Finite numbers of a dictionary from the wire, at most fifty."""
-    if not isinstance(value, dict):
-        return {}
-    return {
-        str(key)[:60]: float(entry)
-        for key, entry in sorted(value.items())[:50]
-        if isinstance(entry, int | float) and not isinstance(entry, bool) and isfinite(entry)
-    }

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from app.domain.entities import Assignment, Instance
 from app.orchestration.aggregate import JobAggregate
+from app.ports.unit_of_work import UnitOfWork
 
 
 def assign(aggregate: JobAggregate, instance: Instance, attempt_id: UUID | None) -> None:
@@ -42,13 +43,13 @@ def assign(aggregate: JobAggregate, instance: Instance, attempt_id: UUID | None)
     )
 
 
-def end_assignments(aggregate: JobAggregate, instance: Instance, ended_at: datetime) -> None:
+def end_assignments(uow: UnitOfWork, instance: Instance, ended_at: datetime) -> None:
     """The machine ended then: no span goes beyond, and the last one reaches it."""
-    spans = aggregate.uow.instances.assignments(instance.id)
+    spans = uow.instances.assignments(instance.id)
     for span in spans:
         span.from_at = min(span.from_at, ended_at)
         if span.to_at is None or span.to_at > ended_at:
             span.to_at = ended_at
     if spans:
         spans[-1].to_at = max(ended_at, spans[-1].from_at)
-    aggregate.uow.flush()
+    uow.flush()

@@ -16,11 +16,11 @@ from app.domain.entities import Attempt, Budget
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.placement import Considered, together
-from app.orchestration.advance_attempt import has_final_checkpoint
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.controller_frame import RowController
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
 from app.orchestration.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
+from app.orchestration.known_lineage import has_final_checkpoint
 from app.orchestration.release_order import order_release
 from app.orchestration.reserve_budget import check_and_reserve
 from app.orchestration.runtime import Runtime
@@ -84,7 +84,7 @@ class ClaimJobs(RowController[ReadyJob]):
         if missing:
             considered = self._offers(aggregate, missing)
             if not together(considered):
-                self._wait(aggregate, no_offer_reason(considered))
+                self._wait(aggregate, no_offer_reason(aggregate, considered, missing))
                 return
             missing = job.node_count - len(candidates(aggregate))
         bids = together(considered)
@@ -123,7 +123,7 @@ class ClaimJobs(RowController[ReadyJob]):
             form_until_at=now + timedelta(seconds=limits.provisioning_seconds),
         )
         job.next_fence += 1
-        job.claimable_at = job.wait_reason = job.hold_until_at = None
+        job.claimable_at = job.wait_reason = None
         aggregate.move_job(
             JobEvent.CLAIMED,
             f"Attempt {attempt.fence} begins with {len(candidates(aggregate))} machines at hand.",

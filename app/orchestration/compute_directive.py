@@ -77,7 +77,11 @@ def _drain(job: Job, attempt: Attempt, now: datetime) -> Directive:
 def _stop(job: Job, attempt: Attempt) -> Directive:
     """A peer is gone or has failed: what still runs cannot finish a step and is ended at once."""
     return Directive(
-        DirectiveKind.STOP, job.version, fence=attempt.fence, attempt_id=str(attempt.id)
+        DirectiveKind.STOP,
+        job.version,
+        fence=attempt.fence,
+        attempt_id=str(attempt.id),
+        stalled=attempt.stalled_at is not None,
     )
 
 

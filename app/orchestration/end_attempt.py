@@ -85,14 +85,17 @@ def end_attempt(
             "checkpoint; the job is given up."
         )
         aggregate.move_job(JobEvent.GIVEN_UP, message, reason=final_reason.value)
-    after_attempt(aggregate, final_reason, message, limits)
+    if attempt.preparing_at is not None or job.hold_until_at is None:
+        # Only an attempt that had its gang gives its machines new time to wait for another.
+        job.hold_until_at = aggregate.now + timedelta(seconds=limits.survivor_hold_seconds)
+    after_attempt(aggregate, final_reason, message)
 
 
-def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str, limits: Limits) -> None:
+def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
     """Put the job where its new state says: back in the queue, at rest, or at its end."""
     job = aggregate.job
     if job.state in CLAIMABLE_JOB_STATES:
-        _queue_again(aggregate, reason, limits)
+        _queue_again(aggregate, reason)
     elif job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
         put_at_rest(aggregate, reason, message)
 
@@ -131,8 +134,8 @@ def _cool_down(aggregate: JobAggregate, reason: EndReason) -> None:
             aggregate.uow.offers.cool_down(pool, until, reason.value)
 
 
-def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> None:
-    """Rank the job, keep its healthy machines for a while, and set its next look."""
+def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
+    """Rank the job, keep its healthy machines, and set its next look."""
     job, now = aggregate.job, aggregate.now
     job.queue_rank_at = job.submitted_at - job.priority * PRIORITY_STEP
     if job.state is JobState.RECOVERING:
@@ -147,7 +150,6 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> 
         if wait
         else None
     )
-    job.hold_until_at = now + timedelta(seconds=limits.survivor_hold_seconds)
     unhealthy = [
         instance
         for instance in aggregate.living()

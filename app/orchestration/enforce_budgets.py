@@ -14,7 +14,7 @@ from uuid import UUID
 from app.domain.budget import stop_ordered
 from app.domain.entities import Budget, Instance
 from app.domain.events import Actor, ActorKind
-from app.domain.job import JobState, StopCause
+from app.domain.job import CLAIMABLE_JOB_STATES, JobState, StopCause
 from app.orchestration.accrue_costs import BUDGET_CONTROLLER
 from app.orchestration.aggregate import open_job
 from app.orchestration.controller_frame import RowController
@@ -25,6 +25,8 @@ from app.ports.unit_of_work import Payer, UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, BUDGET_CONTROLLER)
 _WORKING = frozenset({JobState.STARTING, JobState.RUNNING})
+# A job that waits may keep machines for its next attempt, and pays for them.
+_SPENDING = _WORKING | CLAIMABLE_JOB_STATES
 
 
 class EnforceBudgets(RowController[Payer]):
@@ -38,7 +40,7 @@ class EnforceBudgets(RowController[Payer]):
         self.period_seconds = runtime.limits.accrual_seconds
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[Payer]:
-        """Working jobs at or over a cap, as their rows stand."""
+        """Jobs that spend at or over a cap, as their rows stand."""
         return uow.jobs.over_budget(limit)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
@@ -54,9 +56,11 @@ class EnforceBudgets(RowController[Payer]):
         shared = any(budget.job_id is None for budget in budgets)
         others = uow.money.lock_reservations(work.project_id) if shared else []
         with open_job(uow, entropy, work.job_id, _ACTOR, skip_locked=True) as aggregate:
-            if aggregate is None or aggregate.job.state not in _WORKING:
+            if aggregate is None or aggregate.job.state not in _SPENDING:
                 return
             self._reserve_anew(uow, work, budgets, others)
+            if aggregate.job.state not in _WORKING and not aggregate.living():
+                return
             for budget in budgets:
                 verdict = stop_ordered(
                     spent_microusd=budget.spent_microusd,

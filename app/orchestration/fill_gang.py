@@ -14,9 +14,8 @@ from app.domain.attempt import AttemptEvent, AttemptState
 from app.domain.end_reason import EndReason
 from app.domain.entities import AttemptMember, Instance
 from app.domain.events import JobEventKind
-from app.domain.instance import EndedBy
-from app.domain.job import JobState
-from app.domain.offer import Pool
+from app.domain.job import CLAIMABLE_JOB_STATES, JobState
+from app.domain.no_offer import why_none_fits
 from app.domain.placement import Considered, Domain, consider, need_of, together
 from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.aggregate import JobAggregate
@@ -26,6 +25,8 @@ from app.orchestration.order_instances import LaunchPurpose, order_instances
 from app.orchestration.runtime import Limits
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
+# A lost machine may have been the last thing a job waited for: what has ended needs no other one.
+_GOING_ON = CLAIMABLE_JOB_STATES | {JobState.STARTING, JobState.RUNNING}
 
 
 def fill_gang(aggregate: JobAggregate, limits: Limits) -> None:
@@ -46,7 +47,7 @@ def fill_gang(aggregate: JobAggregate, limits: Limits) -> None:
     considered = offers_for(aggregate, missing)
     offers = together(considered)
     if not offers:
-        _give_up_forming(aggregate, no_offer_reason(considered), limits)
+        _give_up_forming(aggregate, no_offer_reason(aggregate, considered, missing), limits)
         return
     _, instances = order_instances(
         aggregate,
@@ -88,7 +89,7 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
     of the next attempt decides.
     """
     job = aggregate.job
-    if job.state is JobState.STOPPING or job.stop_cause is not None:
+    if job.stop_cause is not None or job.state not in _GOING_ON:
         return
     missing = job.node_count - len(candidates(aggregate))
     if missing <= 0 or _zone_undecided(aggregate):
@@ -117,10 +118,15 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
 def offers_for(
     aggregate: JobAggregate, count: int, *, anywhere: bool = False
 ) -> tuple[Considered, ...]:
-    """Offers for `count` more machines: beside those the job has, or (`anywhere`) without them."""
+    """Offers for `count` more machines: beside those the job has, or (`anywhere`) without them.
+
+    Pools whose cloud took a machine of this job lately serve when no other fits.
+    """
     need = need_of(aggregate.spec, aggregate.job.market_mode, count)
     domain = None if anywhere else gang_domain(aggregate)
-    need = replace(need, domain=domain, last_choice=_interrupted_pools(aggregate))
+    since = aggregate.now - RECENT_INTERRUPTION
+    lately = aggregate.uow.instances.interrupted_pools(aggregate.job.id, since)
+    need = replace(need, domain=domain, last_choice=lately)
     return consider(aggregate.uow.offers.all(), need, aggregate.now)
 
 
@@ -135,31 +141,12 @@ def _zone_undecided(aggregate: JobAggregate) -> bool:
     return bool(candidates(aggregate)) and gang_domain(aggregate) is None
 
 
-def _interrupted_pools(aggregate: JobAggregate) -> frozenset[Pool]:
-    """Pools whose cloud took a machine of this job lately: they serve when no other fits."""
-    since = aggregate.now - RECENT_INTERRUPTION
-    everything = aggregate.uow.instances.of_job(aggregate.job.id, live_only=False)
-    return frozenset(
-        instance.pool
-        for instance in everything
-        if instance.pool is not None
-        and instance.ended_by is EndedBy.CLOUD_INTERRUPTION
-        and instance.ended_at is not None
-        and instance.ended_at >= since
-    )
-
-
-def no_offer_reason(considered: tuple[Considered, ...]) -> str:
-    """One sentence on why nothing can be rented now: the reason of the nearest miss."""
-    if not considered:
-        return "no prices are known yet for any pool"
-    by_reason: dict[str, int] = {}
-    for item in considered:
-        by_reason[item.why] = by_reason.get(item.why, 0) + 1
-    mismatches = ("another market", "not where", "outside the places", "carries", "its GPU has")
-    near = [why for why in by_reason if not why.startswith(mismatches)]
-    why = min(near or by_reason, key=lambda text: (-by_reason[text], text))
-    return f"no pool fits now: {by_reason[why]} of {len(considered)} pools {why}"
+def no_offer_reason(
+    aggregate: JobAggregate, considered: tuple[Considered, ...], count: int
+) -> str:
+    """One sentence on why `count` more machines cannot be rented now."""
+    need = need_of(aggregate.spec, aggregate.job.market_mode, count)
+    return why_none_fits(considered, replace(need, domain=gang_domain(aggregate)))
 
 
 def _give_up_forming(aggregate: JobAggregate, why: str, limits: Limits) -> None:

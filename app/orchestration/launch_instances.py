@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from app.domain.attempt import AttemptState
 from app.domain.credentials import launch_token
 from app.domain.end_reason import EndReason
 from app.domain.entities import Instance, Launch
@@ -272,12 +273,19 @@ class LaunchInstances:
         for instance in refused:
             instance.terminate_at = instance.describe_at = None
             aggregate.move_instance(instance, InstanceEvent.LAUNCH_REFUSED, f"Refused: {why}.")
-        if fatal is not None and aggregate.attempt is not None:
-            self._needs_a_person(aggregate, fatal)
-            return
+        attempt = aggregate.attempt
+        if fatal is not None and attempt is not None:
+            if attempt.state is AttemptState.PROVISIONING:
+                self._needs_a_person(aggregate, fatal)
+                return
+            if attempt.state in (AttemptState.PREPARING, AttemptState.RUNNING):
+                # What trains goes on; what it may move to is asked for again later.
+                kind, told = RefusalKind.QUOTA, fatal.message
+                bids = [PoolRefusal(_pool_bid(bid).pool, kind, told) for bid in launch.bids]
+                self._cool_down(aggregate, tuple(bids))
         for instance in refused:
-            note_never_came(aggregate, instance, why, limits)
-        # The zone may have been open until now: places that waited for it are filled.
+            note_never_came(aggregate, instance, why)
+        # All open places at once, with those that waited for the zone to be known.
         fill_gang(aggregate, limits)
         advance_attempt(aggregate, limits)
 
@@ -290,13 +298,17 @@ class LaunchInstances:
     def _cool_down(self, aggregate: JobAggregate, refused: tuple[PoolRefusal, ...]) -> None:
         reason = EndReason.NO_CAPACITY
         seconds = pool_cool_down_seconds(reason)
-        for refusal in refused:
-            if refusal.pool is None or refusal.kind in _AGAIN | _NEEDS_A_PERSON:
-                continue
+        marked = {
+            refusal.pool: refusal
+            for refusal in refused
+            if refusal.pool is not None and refusal.kind not in _AGAIN | _NEEDS_A_PERSON
+        }
+        # In their order, as every transaction that marks several pools.
+        for pool, refusal in sorted(marked.items(), key=lambda item: item[0]):
             until = aggregate.now + timedelta(seconds=seconds)
             if refusal.kind is RefusalKind.UNSUPPORTED:
                 until = aggregate.now + _UNSUPPORTED_COOL_DOWN
-            aggregate.uow.offers.cool_down(refusal.pool, until, refusal.kind.value)
+            aggregate.uow.offers.cool_down(pool, until, refusal.kind.value)
 
 
 def _leasable(launch: Launch, now: datetime) -> bool:

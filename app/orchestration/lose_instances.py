@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from app.domain.attempt import AttemptEvent, AttemptState, DrainCause
 from app.domain.end_reason import EndReason
-from app.domain.entities import AttemptMember, Instance
+from app.domain.entities import Attempt, AttemptMember, Instance
 from app.domain.instance import EndedBy, InstanceEvent, InstanceState
 from app.domain.retry_policy import pool_cool_down_seconds
 from app.orchestration.advance_attempt import advance_attempt, enter_settling, order_drain
@@ -80,15 +80,21 @@ def note_end(
         source=ended_source,
     )
     if instance.launched_at is not None:
-        end_assignments(aggregate, instance, max(ended_at, instance.launched_at))
+        end_assignments(aggregate.uow, instance, max(ended_at, instance.launched_at))
         aggregate.uow.ring_after_commit(ACCRUE_CONTROLLER)
     _leave_attempt(aggregate, instance, was_terminating, limits)
 
 
-def note_stopping(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
-    """The cloud shows the machine shutting down: it is lost, though not yet gone."""
+def note_stopping(
+    aggregate: JobAggregate, instance: Instance, limits: Limits, ended_by: EndedBy | None = None
+) -> None:
+    """The cloud shows the machine shutting down: it is lost, though not yet gone.
+
+    ended_by: who ends it, where the cloud says so already; the attempt's verdict rests on it.
+    """
     if instance.state is InstanceState.TERMINATING:
         return
+    instance.ended_by = ended_by
     aggregate.move_instance(
         instance, InstanceEvent.STOP_OBSERVED, "The cloud shows the machine shutting down."
     )
@@ -97,13 +103,15 @@ def note_stopping(aggregate: JobAggregate, instance: Instance, limits: Limits) -
     _leave_attempt(aggregate, instance, False, limits)
 
 
-def note_never_came(
-    aggregate: JobAggregate, instance: Instance, message: str, limits: Limits
-) -> None:
-    """The launch of this instance was refused: its row has ended, its place is open again."""
-    member = aggregate.member_of(instance.id)
-    if member is not None and aggregate.attempt is not None:
-        _member_missing(aggregate, member, message, limits)
+def note_never_came(aggregate: JobAggregate, instance: Instance, message: str) -> None:
+    """The launch of this instance was refused: its row has ended, its place is open again.
+
+    The caller fills the places that a launch leaves open together (`fill_gang`): one by one they
+    could end up in different zones.
+    """
+    member, attempt = aggregate.member_of(instance.id), aggregate.attempt
+    if member is not None and attempt is not None:
+        _open_place(aggregate, attempt, member, message)
 
 
 def note_overdue(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
@@ -156,8 +164,12 @@ def _member_missing(
     attempt = aggregate.attempt
     if attempt is None:
         return
+    _open_place(aggregate, attempt, member, why)
+    fill_gang(aggregate, limits)
+
+
+def _open_place(aggregate: JobAggregate, attempt: Attempt, member: AttemptMember, why: str) -> None:
     aggregate.uow.attempts.remove_member(member)
     aggregate.members = [other for other in aggregate.members if other is not member]
     text = f"The machine for node {member.node_rank} is missing: {why}."
     aggregate.move_attempt(attempt, AttemptEvent.MEMBER_MISSING, text)
-    fill_gang(aggregate, limits)

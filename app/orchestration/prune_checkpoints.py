@@ -1,14 +1,15 @@
 """Delete checkpoints that are neither among the newest, nor a parent, nor the last one.
 
-Lives here: the choice and the controller. Deleting is idempotent, so it takes no lease: two
-workers at once delete the same things. Not here: local copies on machines (the trainer's own).
+Lives here: the choice and the controller. A new checkpoint makes its job due (`prune_at`).
+Deleting is idempotent, so it takes no lease: two workers at once delete the same things. Not here:
+local copies on machines (the trainer's own).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.entities import Attempt, Checkpoint
@@ -20,15 +21,20 @@ from app.ports.unit_of_work import UnitOfWork
 from trainer.protocol.checkpoint_manifest import data_prefix, manifest_key
 
 PRUNE_CONTROLLER = "prune_checkpoints"
+_VICTIMS_MAX = 200
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What to delete below one job's checkpoint address: (fence, step) pairs."""
+    """What to delete below one job's checkpoint address: (fence, step) pairs.
+
+    again_at: when the job is looked at again, should this come to nothing.
+    """
 
     job_id: UUID
     uri: str
     victims: tuple[tuple[int, int], ...]
+    again_at: datetime
 
 
 class PruneCheckpoints:
@@ -43,19 +49,22 @@ class PruneCheckpoints:
         self._runtime = runtime
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[Pruning]:
-        """Jobs that have more checkpoints than they asked to keep."""
+        """Jobs with new checkpoints, as far as they have more than they asked to keep."""
         work = []
-        for job_id in uow.jobs.with_spare_checkpoints(limit):
-            job = uow.jobs.get(job_id)
+        for job_id in uow.jobs.due_pruning_ids(uow.now, limit):
+            job = uow.jobs.lock(job_id, skip_locked=True)
             if job is None:
                 continue
             spec = parse_spec(job.spec)
+            standing = uow.jobs.standing_checkpoints(job_id)
             victims = spare_checkpoints(
-                uow.jobs.checkpoints(job_id), uow.attempts.of_job(job_id), spec.checkpoint.keep
-            )
+                standing, uow.attempts.of_job(job_id), spec.checkpoint.keep
+            )[:_VICTIMS_MAX]
+            job.prune_at = None
             if victims:
+                again_at = job.prune_at = uow.now + timedelta(seconds=self.period_seconds)
                 uri = checkpoint_uri(job, spec, self._runtime)
-                work.append(Pruning(job_id, uri, victims))
+                work.append(Pruning(job_id, uri, victims, again_at))
         return work
 
     def effect(self, work: Pruning) -> tuple[tuple[int, int], ...]:
@@ -69,33 +78,33 @@ class PruneCheckpoints:
                     store.delete(key)
                 pruned.append((fence, step))
         except ObjectStoreError:
-            # The store is away: what was deleted is written down, the rest has its turn later.
+            # The store is away: what was deleted is written down, the rest is tried at `again_at`.
             pass
         return tuple(pruned)
 
     def apply(self, uow: UnitOfWork, work: Pruning, result: tuple[tuple[int, int], ...]) -> None:
-        """Write down what is gone."""
-        for point in uow.jobs.checkpoints(work.job_id):
-            if (point.fence, point.step) in result and point.pruned_at is None:
+        """Write down what is gone; look again at once when there may be more."""
+        job = uow.jobs.lock(work.job_id)
+        if job is None:
+            return
+        for point in uow.jobs.standing_checkpoints(work.job_id):
+            if (point.fence, point.step) in result:
                 point.pruned_at = uow.now
+        if job.prune_at == work.again_at and len(result) == len(work.victims):
+            job.prune_at = uow.now if len(result) == _VICTIMS_MAX else None
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
-        """At once while a job has too many; the last failure is retried at the period."""
-        return uow.now if uow.jobs.with_spare_checkpoints(1) else None
+        """When the first job is to be looked at."""
+        return uow.jobs.next_pruning_at()
 
 
 def spare_checkpoints(
     checkpoints: Iterable[Checkpoint], attempts: Iterable[Attempt], keep: int
 ) -> tuple[tuple[int, int], ...]:
-    """(fence, step) of those to delete: all but the newest `keep`, recorded parents, final ones."""
+    """(fence, step) of those to delete: all but the newest `keep` and recorded parents.
+
+    checkpoints: those that stand and are not final.
+    """
     parents = {(attempt.parent_fence, attempt.parent_step) for attempt in attempts}
-    standing = sorted(
-        (point for point in checkpoints if point.pruned_at is None),
-        key=lambda point: (point.fence, point.step),
-        reverse=True,
-    )
-    return tuple(
-        (point.fence, point.step)
-        for point in standing[keep:]
-        if not point.final and (point.fence, point.step) not in parents
-    )
+    standing = sorted(((point.fence, point.step) for point in checkpoints), reverse=True)
+    return tuple(place for place in standing[keep:] if place not in parents)

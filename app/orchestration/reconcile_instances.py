@@ -21,6 +21,7 @@ from app.domain.instance import (
 )
 from app.orchestration.accept_machines import set_launch_time
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.assign_instances import end_assignments
 from app.orchestration.look_order import RECONCILE_CONTROLLER
 from app.orchestration.lose_instances import note_end, note_stopping
 from app.orchestration.runtime import Limits, Runtime
@@ -91,10 +92,13 @@ class ReconcileInstances:
         return Seen(asked_at, {machine.provider_instance_id: machine for machine in machines})
 
     def apply(self, uow: UnitOfWork, work: LookBatch, result: Seen) -> None:
-        """Apply what was seen, each machine under its job's lock, jobs in id order."""
+        """Apply what was seen, each machine under its job's lock, jobs in id order.
+
+        A job that is locked elsewhere keeps its look, which is due again at once.
+        """
         jobs = sorted({look.job_id for look in work.looks if look.job_id is not None})
         for job_id in jobs:
-            job = uow.jobs.lock(job_id)
+            job = uow.jobs.lock(job_id, skip_locked=True)
             if job is None:
                 continue
             now = max(uow.now, job.updated_at)
@@ -163,12 +167,19 @@ class ReconcileInstances:
             soon = timedelta(seconds=self._runtime.limits.describe_soon_seconds)
             instance.describe_at = uow.now + soon
             return
+        if machine is None and instance.absent_since_at is None:
+            gap = timedelta(seconds=self._runtime.limits.absence_gap_seconds)
+            instance.absent_since_at, instance.describe_at = seen.asked_at, uow.now + gap
+            return
         event = InstanceEvent.ABSENCE_CONFIRMED
         instance.state = INSTANCE_TRANSITIONS.next_state(instance.state, event)
         instance.ended_by = EndedBy.US if machine is None else machine.ended_by
         instance.ended_at = (machine.ended_at if machine else None) or seen.asked_at
         instance.ended_source = machine.ended_source if machine else "first_seen_gone"
         instance.terminate_at = instance.describe_at = None
+        end_assignments(
+            uow, instance, max(instance.ended_at, instance.launched_at or seen.asked_at)
+        )
 
 
 def observe_machine(
@@ -191,7 +202,7 @@ def observe_machine(
             limits=limits,
         )
     elif machine.state is MachineState.SHUTTING_DOWN:
-        note_stopping(aggregate, instance, limits)
+        note_stopping(aggregate, instance, limits, machine.ended_by)
 
 
 def _note_absence(

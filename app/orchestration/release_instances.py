@@ -34,6 +34,7 @@ class TerminationWork:
     provider: str
     provider_instance_id: str
     lease_token: str
+    lease_until: datetime
 
 
 class ReleaseInstances:
@@ -70,6 +71,7 @@ class ReleaseInstances:
                         instance.provider,
                         instance.provider_instance_id,
                         token,
+                        until,
                     )
                 )
         return work
@@ -79,6 +81,10 @@ class ReleaseInstances:
         provider = self._runtime.providers.get(work.provider)
         if provider is None:
             text = f"provider {work.provider} is not configured in this process"
+            return ProviderError(RefusalKind.UNAVAILABLE, text)
+        latest = work.lease_until - timedelta(seconds=provider.call_timeout_seconds)
+        if self._runtime.clock.now() > latest:
+            text = "the lease has too little time left for a call"
             return ProviderError(RefusalKind.UNAVAILABLE, text)
         try:
             provider.terminate((work.provider_instance_id,))

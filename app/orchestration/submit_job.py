@@ -12,12 +12,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-import orjson
-
 from app.domain.errors import CommandRefused
 from app.domain.events import Actor
 from app.domain.job import JobState
-from app.domain.job_spec import JobSpec, spec_digest
+from app.domain.job_spec import JobSpec, digest_of, normal_text
 from app.domain.money import format_usd
 from app.domain.names import DEFAULT_NAME_COUNT, default_name
 from app.domain.offer import Market
@@ -122,7 +120,8 @@ def build_submission(
     Raises SpecError when the deadline is not ahead of `now`.
     """
     spec.require_deadline_ahead(now)
-    digest = earlier.spec_digest if earlier else spec_digest(spec)
+    text = earlier.spec_json if earlier else normal_text(spec)
+    digest = earlier.spec_digest if earlier else digest_of(text)
     deadline_at = spec.deadline_at(now)
     max_wait_at = None
     if spec.max_wait_seconds is not None:
@@ -133,7 +132,7 @@ def build_submission(
         budget_id=entropy.new_id(),
         project_id=project_id,
         name=spec.name or default_name(int(entropy.uniform() * DEFAULT_NAME_COUNT)),
-        spec_json=orjson.dumps(spec.to_json()).decode(),
+        spec_json=text,
         spec_digest=digest,
         priority=spec.priority,
         node_count=spec.node_count,

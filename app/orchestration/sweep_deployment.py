@@ -50,6 +50,16 @@ class RegionList:
     complete: bool
 
 
+@dataclass(frozen=True)
+class _Stranger:
+    """A running machine that no live row knows; who pays for it, and from when."""
+
+    machine: CloudMachine
+    job_id: UUID | None
+    since: datetime
+    source: str
+
+
 class SweepDeployment:
     """The controller that finds leaks."""
 
@@ -93,9 +103,18 @@ class SweepDeployment:
         uow.operations.record_sweep(
             work.provider, work.region, result.asked_at, result.complete, len(machines)
         )
-        for machine in sorted(machines, key=lambda item: item.provider_instance_id):
-            if machine.state in _RUNNING:
-                self._meet(uow, work.provider, machine)
+        unknown = [
+            stranger
+            for machine in sorted(machines, key=lambda item: item.provider_instance_id)
+            if machine.state in _RUNNING
+            and (stranger := self._stranger(uow, work.provider, machine)) is not None
+        ]
+        # A job that is locked elsewhere has its turn at the next list.
+        for stranger in unknown:
+            if stranger.job_id is None:
+                self._adopt_for_deployment(uow, work.provider, stranger)
+            else:
+                self._adopt_for_job(uow, work.provider, stranger, stranger.job_id)
         if not result.complete:
             return
         uow.operations.close_stale_results(work.provider, result.asked_at)
@@ -121,24 +140,27 @@ class SweepDeployment:
             if aggregate is not None and instance is not None and instance.describe_at:
                 instance.describe_at = min(instance.describe_at, aggregate.now)
 
-    def _meet(self, uow: UnitOfWork, provider: str, machine: CloudMachine) -> None:
+    def _stranger(self, uow: UnitOfWork, provider: str, machine: CloudMachine) -> _Stranger | None:
+        """The machine with the job that pays for it; None when its row is known or coming."""
         known = uow.instances.by_provider_id(provider, machine.provider_instance_id)
         if known is not None and known.state not in TERMINAL_INSTANCE_STATES:
-            return
-        launch_tag, job_tag = machine.tags.get("lowtide:launch"), machine.tags.get("lowtide:job")
-        launch = None if launch_tag is None else uow.launches.get(UUID(launch_tag))
+            return None
+        launch_id, tagged_id = (_tagged(machine, noun) for noun in ("launch", "job"))
+        launch = None if launch_id is None else uow.launches.get(launch_id)
         if launch is not None and launch.outcome in OPEN_LAUNCH_OUTCOMES:
             # Its launch is still being asked about, with the same token: it will claim the machine.
-            return
+            return None
         if machine.launched_at is not None and uow.now - machine.launched_at < _YOUNG:
-            return
+            return None
         job_id = launch.job_id if launch is not None else None
-        if job_id is None and job_tag is not None and uow.jobs.get(UUID(job_tag)) is not None:
-            job_id = UUID(job_tag)
-        if job_id is None:
-            self._adopt_for_deployment(uow, provider, machine)
+        if job_id is None and tagged_id is not None and uow.jobs.get(tagged_id) is not None:
+            job_id = tagged_id
+        if known is None or known.launched_at is None or known.ended_at is None:
+            since, source = machine.launched_at or uow.now, machine.launched_source or "first_seen"
         else:
-            self._adopt_for_job(uow, provider, machine, job_id)
+            # What it cost before is in the bill of its ended row.
+            since, source = max(known.launched_at, known.ended_at), "end_of_earlier_row"
+        return _Stranger(machine, job_id, since, source)
 
     def _row(
         self, uow: UnitOfWork, provider: str, machine: CloudMachine, job_id: UUID | None
@@ -156,9 +178,10 @@ class SweepDeployment:
         )
 
     def _adopt_for_job(
-        self, uow: UnitOfWork, provider: str, machine: CloudMachine, job_id: UUID
+        self, uow: UnitOfWork, provider: str, stranger: _Stranger, job_id: UUID
     ) -> None:
-        with open_job(uow, self._runtime.entropy, job_id, _ACTOR) as aggregate:
+        machine = stranger.machine
+        with open_job(uow, self._runtime.entropy, job_id, _ACTOR, skip_locked=True) as aggregate:
             if aggregate is None:
                 return
             instance = self._row(uow, provider, machine, job_id)
@@ -169,8 +192,8 @@ class SweepDeployment:
                 instance,
                 provider_instance_id=machine.provider_instance_id,
                 pool=machine.pool,
-                launched_at=machine.launched_at or aggregate.now,
-                launched_source=machine.launched_source or "first_seen",
+                launched_at=stranger.since,
+                launched_source=stranger.source,
                 limits=self._runtime.limits,
             )
             aggregate.record(
@@ -182,7 +205,8 @@ class SweepDeployment:
             )
             order_release(aggregate, [instance], "nobody asked for it any more")
 
-    def _adopt_for_deployment(self, uow: UnitOfWork, provider: str, machine: CloudMachine) -> None:
+    def _adopt_for_deployment(self, uow: UnitOfWork, provider: str, stranger: _Stranger) -> None:
+        machine = stranger.machine
         instance = self._row(uow, provider, machine, None)
         for event in (InstanceEvent.LAUNCH_ACCEPTED, InstanceEvent.RELEASE_ORDERED):
             instance.state = INSTANCE_TRANSITIONS.next_state(instance.state, event)
@@ -190,8 +214,7 @@ class SweepDeployment:
         instance.pool, instance.provider_instance_id = machine.pool, machine.provider_instance_id
         instance.cloud = None if offer is None else offer.cloud
         instance.billing_speed = 1 if offer is None else offer.billing_speed
-        instance.launched_at = machine.launched_at or uow.now
-        instance.launched_source = machine.launched_source or "first_seen"
+        instance.launched_at, instance.launched_source = stranger.since, stranger.source
         instance.release_reason = "it belongs to no job"
         instance.release_ordered_at = instance.terminate_at = instance.describe_at = uow.now
         uow.instances.add(instance)
@@ -205,3 +228,11 @@ class SweepDeployment:
             )
         )
         uow.ring_after_commit("release_instances")
+
+
+def _tagged(machine: CloudMachine, noun: str) -> UUID | None:
+    """The id in a tag of ours; None when there is none, or somebody wrote something else there."""
+    try:
+        return UUID(machine.tags[f"lowtide:{noun}"])
+    except (KeyError, ValueError):
+        return None

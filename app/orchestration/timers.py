@@ -25,15 +25,14 @@ def next_timer(
 ) -> datetime | None:
     """The earliest instant at which a rule applies; None when nothing waits for time."""
     living = list(living)
-    instants = [*_of_job(job, bool(living)), *_of_attempt(attempt), *_of_instances(living)]
+    instants = [*_of_job(job), *_of_attempt(attempt), *_of_instances(living)]
     return min((instant for instant in instants if instant is not None), default=None)
 
 
-def _of_job(job: Job, has_instances: bool) -> list[datetime | None]:
+def _of_job(job: Job) -> list[datetime | None]:
     if job.state in CLAIMABLE_JOB_STATES:
-        instants = [job.max_wait_at if job.started_at is None else None, job.run_limit_at]
-        if has_instances:
-            instants.append(job.hold_until_at)
+        max_wait_at = job.max_wait_at if job.started_at is None else None
+        instants = [max_wait_at, job.run_limit_at, job.hold_until_at]
     elif job.state in ATTEMPT_JOB_STATES and job.state is not JobState.STOPPING:
         instants = [job.run_limit_at]
     else:

@@ -44,7 +44,8 @@ class WatchDeadlines(RowController[PromisedJob]):
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.period_seconds = min(15.0, 2 * runtime.limits.report_interval_seconds)
+        # Progress is no newer than the reports.
+        self.period_seconds = 2 * runtime.limits.report_interval_seconds
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
         """Live jobs with a deadline whose slack has not been looked at for a period."""
@@ -57,7 +58,7 @@ class WatchDeadlines(RowController[PromisedJob]):
     def apply(self, uow: UnitOfWork, work: PromisedJob, result: None) -> None:
         """Look at one job and act."""
         with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
+            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
         ) as aggregate:
             if aggregate is None:
                 return

@@ -13,6 +13,7 @@ from app.domain.entities import (
     Contact,
     Instance,
 )
+from app.domain.offer import Pool
 from app.ports.money_store import Billing
 
 
@@ -33,6 +34,10 @@ class Instances(Protocol):
 
     def of_job(self, job_id: UUID, *, live_only: bool = True) -> list[Instance]:
         """Instances of a job, by request time then id."""
+        ...
+
+    def interrupted_pools(self, job_id: UUID, since: datetime) -> frozenset[Pool]:
+        """Pools in which the cloud has taken a machine of the job since then."""
         ...
 
     def of_launch(self, launch_id: UUID) -> list[Instance]:

@@ -92,7 +92,10 @@ class Jobs(Protocol):
     def wait_together(
         self, job: Job, capacity_key: str, claimable_at: datetime, reason: str
     ) -> int:
-        """Give every ready job of a capacity key the same verdict; returns how many."""
+        """Give every job that would be looked at for the same need the same verdict.
+
+        Not those with machines on hold, which need fewer. Returns how many.
+        """
         ...
 
     def promised_ids(self, now: datetime, limit: int) -> list[UUID]:
@@ -104,7 +107,7 @@ class Jobs(Protocol):
         ...
 
     def over_budget(self, limit: int) -> list[Payer]:
-        """Working jobs where spent + reserved has reached their own or their project's cap."""
+        """Jobs that work, or wait with machines, and have reached their own or project's cap."""
         ...
 
     def cost_closable_ids(self, limit: int) -> list[UUID]:
@@ -129,12 +132,26 @@ class Jobs(Protocol):
         """Record a committed checkpoint; False when it was known."""
         ...
 
-    def with_spare_checkpoints(self, limit: int) -> list[UUID]:
-        """Jobs with more checkpoints than they keep, parents and final ones apart, by id."""
+    def due_pruning_ids(self, now: datetime, limit: int) -> list[UUID]:
+        """Jobs whose checkpoints are to be pruned now, earliest due first."""
         ...
 
-    def checkpoints(self, job_id: UUID) -> list[Checkpoint]:
-        """Known checkpoints, by fence then step."""
+    def next_pruning_at(self) -> datetime | None:
+        """The earliest `prune_at`."""
+        ...
+
+    def standing_checkpoints(self, job_id: UUID) -> list[Checkpoint]:
+        """Known checkpoints that are neither pruned nor final, by fence then step."""
+        ...
+
+    def final_checkpoints(self, job_id: UUID) -> list[tuple[int, int]]:
+        """(fence, step) of known final checkpoints, in order."""
+        ...
+
+    def saved_starts(
+        self, job_id: UUID, after_fence: int
+    ) -> dict[int, tuple[int | None, int | None]]:
+        """(parent's fence, parent's step) of each later attempt that saved a checkpoint."""
         ...
 
 

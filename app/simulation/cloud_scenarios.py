@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.domain.instance import EndedBy
 from app.ports.cloud_provider import LaunchOrder, PoolBid, RefusalKind
-from app.simulation.faults import Fault
+from app.simulation.fault_kinds import Fault
 from app.simulation.run_world import Run
 from app.simulation.scenario import (
     CALM,
@@ -19,6 +19,7 @@ from app.simulation.scenario import (
     when,
 )
 from app.simulation.simulated_market import Drought
+from app.simulation.world import SIMULATED_LIMITS
 
 
 def _notice_while_training(run: Run) -> None:
@@ -169,12 +170,12 @@ CLOUD_SCENARIOS = {
     "notice_while_booting": Scenario(_notice_while_booting, check_succeeded()),
     "machine_fails": Scenario(_machine_fails, check_succeeded(2)),
     "launch_reply_lost": Scenario(_launch_reply_lost, _no_machine_too_many),
-    "launch_never_answered": Scenario(_reply_never_comes, _launched_in_vain, hours=4.0),
+    "launch_never_answered": Scenario(
+        _reply_never_comes, _launched_in_vain, limits=replace(SIMULATED_LIMITS, sweep_seconds=90.0)
+    ),
     "throttled": Scenario(_throttled, check_succeeded()),
     "refused": Scenario(_refused, check_succeeded()),
     "drought": Scenario(_drought, _waited_with_a_reason, hours=4.0),
     "machine_of_no_job": Scenario(_a_machine_of_no_job, _adopted_and_given_back),
-    "calm": Scenario(
-        lambda run: None, check_succeeded(1), jobs=(one_job(nodes=4),), market=CALM
-    ),
+    "calm": Scenario(lambda run: None, check_succeeded(1), jobs=(one_job(nodes=4),), market=CALM),
 }

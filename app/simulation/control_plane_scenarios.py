@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from app.simulation.faults import Fault
+from app.simulation.fault_kinds import Fault
 from app.simulation.run_world import Run
 from app.simulation.scenario import Scenario, Seen, at, check_succeeded, one_job, when
 from app.simulation.simulated_gang import Workload

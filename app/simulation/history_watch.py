@@ -83,9 +83,9 @@ class HistoryWatch:
     def _check_witness(self, connection: Connection, row: Any) -> None:
         if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
             raise InvariantBroken("nothing is drained on silence", str(row))
-        if row.actor == _SILENCE_WATCH and row.kind in ("release_ordered", "stop_observed"):
-            if row.noun == "instance":
-                self._check_silence(row)
+        given_up = row.kind in ("release_ordered", "stop_observed")
+        if row.actor == _SILENCE_WATCH and given_up:
+            self._check_silence(row)
         if row.actor in _CLOUDS_WORD and row.kind in ("absence_confirmed", "stop_observed"):
             self._check_gone(connection, row)
 

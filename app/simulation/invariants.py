@@ -29,6 +29,8 @@ from app.simulation.world import World
 EVENTS_BETWEEN_FULL_CHECKS = 200
 _UNNOTICED_SECONDS = 120.0
 _TIMER_LATE = timedelta(seconds=60)
+_GIVEN_BACK_LATE = timedelta(seconds=600)
+_MICROSECOND = timedelta(microseconds=1)
 
 _JOB = text(
     "SELECT jobs.id, jobs.state, jobs.event_seq, jobs.next_fence, jobs.committed_step, "
@@ -58,6 +60,15 @@ _KNOWN = text(
     "SELECT provider_instance_id FROM instances WHERE provider = :provider "
     "AND state NOT IN ('terminated', 'launch_failed') AND provider_instance_id IS NOT NULL "
     "ORDER BY provider_instance_id"
+)
+_GIVEN_BACK = text(
+    "SELECT provider_instance_id FROM instances WHERE provider = :provider "
+    "AND state = 'terminating' AND release_ordered_at < :late "
+    "AND provider_instance_id IS NOT NULL ORDER BY provider_instance_id"
+)
+_OPEN_TOKENS = text(
+    "SELECT client_token FROM launches WHERE outcome IN ('pending', 'unknown') "
+    "OR settled_at > :recently"
 )
 _LATE_TIMERS = text("SELECT id, timer_at FROM jobs WHERE timer_at < :late ORDER BY id")
 _AT_REST = text(
@@ -165,21 +176,42 @@ class Invariants:
 
     def _check_machines(self, connection: Connection) -> None:
         """A machine of the cloud has a row within one sweep of being visible."""
-        limits = self._world.runtime.limits
+        world, limits = self._world, self._world.runtime.limits
         grace_us = int((2 * limits.sweep_seconds + _UNNOTICED_SECONDS) * MICROSECONDS)
         for name, cloud in sorted(self._world.clouds.items()):
-            for token, started in cloud.started_by_token():
-                if started > cloud.orders[token].count:
-                    raise InvariantBroken("machines per client token", f"{token}: {started}")
+            for launch, started, wanted in cloud.started_by_launch():
+                if started > wanted:
+                    raise InvariantBroken(
+                        "a launch never starts more machines than its count",
+                        f"{launch}: {started} of {wanted}",
+                    )
+            self._check_given_back(connection, name)
             seen_since = max(self._world.worker.up_since_us, self._world.clock.starts_us)
             known = set(connection.scalars(_KNOWN, {"provider": name}))
+            recently = world.clock.now() - timedelta(microseconds=grace_us)
+            asked = set(connection.scalars(_OPEN_TOKENS, {"recently": recently}))
             for machine in cloud.alive():
                 due_us = max(machine.visible_us, seen_since) + grace_us
-                unknown = machine.machine_id not in known and machine.stopping_us is None
-                if unknown and self._world.clock.true_us > due_us:
+                known_of = machine.machine_id in known or machine.client_token in asked
+                if (
+                    not known_of
+                    and machine.stopping_us is None
+                    and self._world.clock.true_us > due_us
+                ):
                     raise InvariantBroken(
                         "every cloud machine has a row within one sweep", machine.machine_id
                     )
+
+    def _check_given_back(self, connection: Connection, name: str) -> None:
+        """A machine that was given back is gone soon, unless nobody was there to see to it."""
+        world = self._world
+        if world.clock.true_us - world.worker.up_since_us < _GIVEN_BACK_LATE // _MICROSECOND:
+            return
+        late = {"provider": name, "late": world.clock.now() - _GIVEN_BACK_LATE}
+        for machine_id in connection.scalars(_GIVEN_BACK, late):
+            machine = world.clouds[name].machines[machine_id]
+            if machine.stopping_us is None and not world.clock.error_us:
+                raise InvariantBroken("what is given back is gone soon", machine_id)
 
     def _check_timers(self, connection: Connection) -> None:
         world = self._world

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from app.simulation.faults import RATES
+from app.simulation.fault_kinds import RATES
 from app.simulation.run_world import Outcome, Run, run_world
 from app.simulation.seeded_entropy import Dice
 from app.simulation.simulated_gang import Workload

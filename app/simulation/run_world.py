@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, StaticPool, create_engine, text
 
 from app.simulation.failure_report import SimulationFailed, failure_report
-from app.simulation.faults import Fault, Faults
+from app.simulation.fault_kinds import Fault
+from app.simulation.faults import Faults
 from app.simulation.invariants import Invariants
 from app.simulation.people import People
 from app.simulation.table_digest import log_tables

@@ -12,13 +12,14 @@ from typing import Any
 
 from sqlalchemy import text
 
+from app.orchestration.runtime import Limits
 from app.simulation.broken import InvariantBroken
 from app.simulation.run_world import Run
 from app.simulation.simulated_agent import SimulatedAgent
 from app.simulation.simulated_gang import Workload
 from app.simulation.simulated_machine import SimulatedMachine
 from app.simulation.simulated_market import MarketSettings
-from app.simulation.world import JobPlan
+from app.simulation.world import SIMULATED_LIMITS, JobPlan
 
 CALM = MarketSettings(drought_every_hours=0.0)
 """A market that never runs dry by itself."""
@@ -40,6 +41,7 @@ class Scenario:
     jobs: tuple[JobPlan, ...] = field(default_factory=lambda: (one_job(),))
     hours: float = 3.0
     market: MarketSettings = CALM
+    limits: Limits = SIMULATED_LIMITS
 
 
 class Seen:
@@ -107,14 +109,23 @@ def when(run: Run, kind: str, deed: Callable[[], object], after: float = 0.0, nt
         nonlocal seen
         seen += found == kind
         if seen == nth and found == kind:
-            run.world.loop.after(after, lambda: deed() and None)
+            run.world.loop.after(after, _silent(deed))
 
     run.invariants.history.listeners.append(listen)
 
 
+def _silent(deed: Callable[[], object]) -> Callable[[], None]:
+    """The deed, its answer left aside."""
+
+    def do() -> None:
+        deed()
+
+    return do
+
+
 def at(run: Run, seconds: float, deed: Callable[[], object]) -> None:
     """Do the deed at so many virtual seconds from the start."""
-    run.world.loop.after(seconds, lambda: deed() and None)
+    run.world.loop.after(seconds, _silent(deed))
 
 
 def machine(run: Run, place: int = 0) -> SimulatedMachine:

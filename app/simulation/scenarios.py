@@ -30,7 +30,9 @@ def run_scenario(url: str, name: str, seed: int = 1, echo: bool = False) -> Outc
 
     return run_world(
         url,
-        WorldSettings(seed, scenario.hours, market=scenario.market, echo=echo),
+        WorldSettings(
+            seed, scenario.hours, market=scenario.market, limits=scenario.limits, echo=echo
+        ),
         begin,
         scenario.hours,
         f"scenario {name}, seed {seed}",

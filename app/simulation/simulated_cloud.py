@@ -176,9 +176,15 @@ class SimulatedCloud:
         """Machines that cost money, by id."""
         return [one for one in self.machines.values() if one.alive]
 
-    def started_by_token(self) -> list[tuple[str, int]]:
-        """(client token, machines ever started under it)."""
-        return [(token, len(self._by_token[token])) for token in sorted(self._by_token)]
+    def started_by_launch(self) -> list[tuple[str, int, int]]:
+        """(launch by its tag, machines ever started for it, machines it asked for)."""
+        started: dict[str, int] = {}
+        wanted: dict[str, int] = {}
+        for token, machines in sorted(self._by_token.items()):
+            launch = self.orders[token].tags.get("lowtide:launch", token)
+            started[launch] = started.get(launch, 0) + len(machines)
+            wanted[launch] = self.orders[token].count
+        return [(launch, count, wanted[launch]) for launch, count in sorted(started.items())]
 
     def give_notice(
         self, machine: SimulatedMachine, seconds: float | None, kill: bool = True

@@ -180,14 +180,12 @@ class SimulatedGang:
         step, work = self.step(), self.workload
         for tell in self._tells():
             tell(ProgressSeen(self.fence, step, work.total_steps, {"loss": 4.0 / (1 + step)}))
-        if work.fails_at is not None and step >= work.fails_at:
-            if self._trainings.misfortune(self.job_id, "fails"):
-                self.fail(1, work.out_of_memory)
-                return
-        if work.hangs_at is not None and step >= work.hangs_at:
-            if self._trainings.misfortune(self.job_id, "hangs"):
-                self.hung = True
-                return
+        if self._meets("fails", work.fails_at, step):
+            self.fail(1, work.out_of_memory)
+            return
+        if self._meets("hangs", work.hangs_at, step):
+            self.hung = True
+            return
         if step >= work.total_steps:
             self._finish(step)
             return
@@ -195,6 +193,11 @@ class SimulatedGang:
             self._saved_at = self._loop.clock.elapsed_seconds
             self._save(step, final=False)
         self._plan()
+
+    def _meets(self, kind: str, at_step: int | None, step: int) -> bool:
+        """Whether the workload's own trouble comes now; each kind comes once in a job."""
+        due = at_step is not None and step >= at_step
+        return due and self._trainings.misfortune(self.job_id, kind)
 
     def _save(self, step: int, final: bool) -> None:
         self._saves += 1
@@ -222,7 +225,7 @@ class SimulatedGang:
             self._after(self._dice.uniform(0.1, 1.0), self._ender(rank, end, peer=False))
 
     def _peer_lost(self) -> None:
-        """The survivors' collectives fail: each ends by itself, with an error that blames a peer."""
+        """The survivors' collectives fail: each ends by an error that blames a peer."""
         if self.hung:
             return
         error = TrainerError("connection closed by peer", type="DistError", peer_communication=True)

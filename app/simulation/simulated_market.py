@@ -152,7 +152,7 @@ def _droughts(
 ) -> tuple[Drought, ...]:
     if settings.drought_every_hours <= 0:
         return ()
-    found = []
+    found: list[Drought] = []
     at_us = starts_us
     while True:
         at_us += microseconds(dice.waiting_seconds(3600 * settings.drought_every_hours))

@@ -99,7 +99,8 @@ class WatchedTransactions:
     @contextmanager
     def reading(self) -> Iterator[set[str]]:
         """Collect every word of the statements that run inside."""
-        self._reading = words = set()
+        words: set[str] = set()
+        self._reading = words
         try:
             yield words
         finally:
@@ -127,6 +128,8 @@ class WatchedTransactions:
 
 def _parse(statement: str) -> tuple[Write, ...]:
     """Every write of a statement; one may hide behind a WITH."""
-    updates = [(found[1], frozenset(_COLUMN.findall(found[2]))) for found in _UPDATE.finditer(statement)]
+    updates = [
+        (found[1], frozenset(_COLUMN.findall(found[2]))) for found in _UPDATE.finditer(statement)
+    ]
     others: list[Write] = [(found[1], None) for found in _OTHER_WRITE.finditer(statement)]
     return (*updates, *others)

@@ -153,6 +153,8 @@ class World:
         return SimulatedCloud(name, cloud, self.entropy.stream(f"cloud/{name}"), tools)
 
     def _boot(self, machine: SimulatedMachine) -> None:
+        if "LOWTIDE_LAUNCH_TOKEN" not in machine.user_data:
+            return  # somebody else's machine: it runs whatever they put on it
         dice = self.entropy.stream(f"agent/{machine.machine_id}")
         tools = AgentTools(
             self.loop, self.log, self.network, self.trainings, self.store, self._power_off

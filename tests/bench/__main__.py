@@ -16,16 +16,33 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from tests.bench import queue_cost, submit_rate
+from tests.bench import (
+    agent_reports,
+    cost_ledger,
+    idle_cost,
+    machine_loss,
+    queue_cost,
+    ring_latency,
+    simulated_day,
+    start_time,
+    submit_rate,
+)
 from tests.bench.results import Failure, Figure, load_average, machine, table, write_json
 from tests.bench.surroundings import Surroundings
 
 Measure = Callable[[Surroundings], list[Figure]]
 
-LIMIT_SECONDS = 150
+LIMIT_SECONDS = 240
 BENCHMARKS: dict[str, Measure] = {
     "submit": submit_rate.measure,
     "queue": queue_cost.measure,
+    "start": start_time.measure,
+    "idle": idle_cost.measure,
+    "ring": ring_latency.measure,
+    "loss": machine_loss.measure,
+    "simulation": simulated_day.measure,
+    "reports": agent_reports.measure,
+    "costs": cost_ledger.measure,
 }
 _RESULTS = Path("bench-results.json")
 

@@ -95,8 +95,9 @@ def add_finished_jobs(url: str, project_id: UUID, count: int) -> None:
         if row is None:
             raise RuntimeError("there is no job to copy")
         connection.execute(
-            "CREATE TEMP TABLE past AS SELECT gen_random_uuid() AS job_id, "
-            "gen_random_uuid() AS budget_id, n FROM generate_series(1, %s) AS n",
+            # Ids in rising order: random ones would take the indexes twice as long.
+            "CREATE TEMP TABLE past AS SELECT uuidv7() AS job_id, uuidv7() AS budget_id, n "
+            "FROM generate_series(1, %s) AS n",
             (count,),
         )
         connection.execute(_COPY_JOBS, {"id": row[0]})
@@ -124,7 +125,7 @@ _COPIED = [
 _COPY_JOBS = f"""
 INSERT INTO jobs (id, budget_id, name, state, ended_at, cost_final_at, submitted_at,
     {", ".join(_COPIED)})
-SELECT past.job_id, past.budget_id, 'past-' || past.n, 'succeeded',
+SELECT past.job_id, past.budget_id, 'past-' || lpad(past.n::text, 9, '0'), 'succeeded',
     jobs.submitted_at - past.n * interval '1 s', jobs.submitted_at - past.n * interval '1 s',
     jobs.submitted_at - past.n * interval '2 s',
     {", ".join(f"jobs.{name}" for name in _COPIED)}

@@ -78,9 +78,7 @@ def memory(pids: Iterable[int]) -> Memory:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError) as error:
             raise GoneError(f"process {pid} has ended") from error
-        sizes = {
-            line.split(":")[0]: int(line.split()[1]) * _KIB for line in text.splitlines()[1:]
-        }
+        sizes = {line.split(":")[0]: int(line.split()[1]) * _KIB for line in text.splitlines()[1:]}
         total += Memory(sizes["Rss"], sizes["Pss"])
     return total
 

@@ -24,7 +24,9 @@ from sqlalchemy import make_url
 from app.adapters.embedded.postgres_server import EmbeddedPostgres
 from app.adapters.embedded.valkey_server import EmbeddedValkey
 from app.adapters.postgres.migrate import upgrade
+from tests.bench.live_system import LiveSystem, up
 from tests.bench.process_cost import family_cpu_seconds
+from tests.support.embedded import open_folder
 from tests.support.postgres import fast_folder
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +40,8 @@ class OwnPostgres:
     Its data lies in memory where there is room: a disk's flush would hide what the code costs.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self._server = EmbeddedPostgres(state_dir)
+    def __init__(self, state_dir: Path, *, fsync: bool = True) -> None:
+        self._server = EmbeddedPostgres(state_dir, fsync=fsync)
         self._numbers = itertools.count(1)
         self._server.start()
         upgrade(self.create("template0", "bench_template"))
@@ -76,6 +78,8 @@ class Surroundings:
         self._folder: Path | None = None
         self._postgres: OwnPostgres | None = None
         self._valkey_url: str | None = None
+        self._live: LiveSystem | None = None
+        self._live_folder: Path | None = None
         self._names = itertools.count(1)
 
     def __enter__(self) -> Self:
@@ -116,6 +120,21 @@ class Surroundings:
             self._stack.callback(server.stop)
         return self._valkey_url
 
+    @property
+    def live_folder(self) -> Path:
+        """The state folder of `lowtide up`, on the disk, empty at first."""
+        if self._live_folder is None:
+            self._live_folder = self._stack.enter_context(open_folder())
+        return self._live_folder
+
+    @property
+    def live(self) -> LiveSystem:
+        """A `lowtide up` with its own settings, kept up to the end of the run."""
+        if self._live is None:
+            self.say("starting `lowtide up`")
+            self._live = self._stack.enter_context(up(self.live_folder))
+        return self._live
+
 
 class ServedProgram:
     """A web application under uvicorn, in a process of its own. pid, port: once it answers."""
@@ -152,8 +171,11 @@ def serve(
             start_new_session=True,
         )
     try:
-        _wait_until_it_answers(process, f"http://127.0.0.1:{port}{probe}", log)
+        _wait_until_it_answers(process, f"http://127.0.0.1:{port}{probe}")
         yield ServedProgram(process, port)
+    except Exception as error:
+        error.add_note(f"the end of {log.name}:\n{log.read_text('utf-8', 'replace')[-2000:]}")
+        raise
     finally:
         process.terminate()
         try:
@@ -189,7 +211,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str) -> None:
     deadline = time.monotonic() + _ANSWERS_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -199,4 +221,4 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path
                 return
         except (OSError, urllib.error.URLError):
             time.sleep(0.05)
-    raise RuntimeError(f"{url} does not answer:\n{log.read_text('utf-8', 'replace')[-2000:]}")
+    raise RuntimeError(f"{url} does not answer")

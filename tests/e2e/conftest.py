@@ -17,6 +17,10 @@ BILLING_SPEED = 60
 SETTINGS = {
     "LOWTIDE_LOCAL_BILLING_SPEED": str(BILLING_SPEED),
     "LOWTIDE_LOCAL_NOTICE_SECONDS": "8",
+    "LOWTIDE_DRAIN_SECONDS": "5",
+    "LOWTIDE_ON_DEMAND_ACQUIRE_SECONDS": "10",
+    "LOWTIDE_BOOT_SECONDS": "2",
+    "LOWTIDE_RESTORE_SECONDS": "2",
 }
 
 
@@ -29,6 +33,14 @@ def shared_plane() -> Iterator[ControlPlane]:
         assert not living, f"machines without a live job: {living}"
         verified = found.verify()
         assert verified["closed"], verified
+
+
+@pytest.fixture(scope="session")
+def rough_plane() -> Iterator[ControlPlane]:
+    """Another deployment, whose programs die and whose machines boot slowly."""
+    with running_control_plane(**SETTINGS, LOWTIDE_LOCAL_BOOT_SECONDS="3") as found:
+        yield found
+        assert_all_books_close(found)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import pairwise
 
 from tests.support.control_plane import ControlPlane
 from tests.support.followed_job import FollowedJob, submit, submit_small
@@ -20,7 +21,7 @@ def assert_resumed_exactly(job: FollowedJob, attempts: int = 2) -> None:
     found = job.attempts()
     assert [one["state"] for one in found] == ["interrupted"] * (attempts - 1) + ["succeeded"]
     assert {one["end_reason"] for one in found[:-1]} == {"spot_interrupted"}
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         assert (after["parent_fence"], after["parent_step"]) == (
             before["fence"],
             before["committed_step"],

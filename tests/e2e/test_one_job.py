@@ -1,4 +1,4 @@
-"""One machine, one command, no fault: from the working folder to outputs, logs and a closed bill."""
+"""One machine, one command, no fault: from working folder to outputs, logs and a closed bill."""
 
 from __future__ import annotations
 

@@ -124,6 +124,12 @@ def test_a_final_checkpoint_is_not_lost_to_an_earlier_save_of_its_step(place: Pl
     assert place.publish(1, 10, b"final", final=True) == final
 
 
+def test_a_step_whose_manifest_cannot_be_read_is_left_and_the_next_one_taken(place: Place) -> None:
+    place.store.put_new("manifests/0000000001/000000000010.json", b"torn")
+    final = place.publish(1, 10, final=True)
+    assert (final.step, final.final) == (11, True)
+
+
 def test_data_left_by_a_crash_is_taken_over_only_if_equal(place: Place) -> None:
     place.store.put_new("data/0000000001/000000000010/weights.pt", b"weights")
     assert place.publish(1, 10).step == 10

@@ -19,7 +19,7 @@ from tests.support.fake_control_plane import FakeControlPlane, wait_until
 from trainer.agent import dead_man, process_group
 from trainer.agent.agent_settings import SettingsError, read_settings
 from trainer.agent.control_plane_client import ControlPlaneClient, WorkdirInvalid
-from trainer.agent.end_files import read_end
+from trainer.agent.end_files import failed_already, read_end
 from trainer.agent.log_shipper import LogShipper
 from trainer.agent.peer_probe import PeerUnreachable, ProbeListener, hold_free_port, probe_peers
 from trainer.agent.progress_file import PhaseLine, ProgressTail, StepLine
@@ -109,6 +109,24 @@ def test_a_lost_peer_alone_stays_a_lost_peer(tmp_path: Path) -> None:
     error = read_end(tmp_path, 1).error
     assert error is not None
     assert error.peer_communication
+
+
+def test_right_before_a_kill_ranks_that_failed_of_themselves_are_told(tmp_path: Path) -> None:
+    for rank, pid in ((0, 100), (1, 101), (2, 102)):
+        (tmp_path / f"started-rank{rank}.json").write_text(json.dumps({"pid": pid}))
+    assert failed_already(tmp_path, lambda _: False) is None
+    mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
+    assert failed_already(tmp_path, lambda pid: pid == 100) is None
+    died = failed_already(tmp_path, lambda pid: pid == 102)
+    assert died is not None
+    assert died.before_kill
+    assert died.error is not None
+    assert died.error.rank == 2
+    mark(tmp_path, 1, "failed", message="boom")
+    told = failed_already(tmp_path, lambda _: False)
+    assert told is not None
+    assert told.error is not None
+    assert (told.error.message, told.step) == ("boom", 8)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ texts = st.text(shown_characters, min_size=1, max_size=40).filter(str.strip)
 durations = st.builds(
     "{}{}".format, st.integers(1, 365), st.sampled_from(["s", "m", "h", "d", "m30s", "h 5m"])
 )
+intervals = st.builds("{}{}".format, st.integers(1, 23), st.sampled_from(["s", "m", "h"]))
 money = st.one_of(
     st.integers(1, 10**9),
     st.decimals("0.01", 10**9, places=6, allow_nan=False).map(str),

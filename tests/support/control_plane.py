@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ import httpx
 from sqlalchemy import create_engine, text
 
 from app.adapters.embedded.postgres_server import EmbeddedPostgres
+from app.adapters.embedded.run_record import describe_running
 from app.adapters.embedded.valkey_server import EmbeddedValkey
 from tests.support.postgres import fast_folder
 
@@ -115,16 +115,7 @@ class ControlPlane:
 
     def pids(self) -> dict[str, int]:
         """Live programs by name, as `lowtide status` tells."""
-        done = subprocess.run(
-            [LOWTIDE, "status", "--json", "--state-dir", str(self.state_dir)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=clean_environment(),
-        )
-        report = json.loads(done.stdout)
-        return {one["program"]: one["pid"] for one in report["programs"] if one["alive"]}
+        return {one.name: one.pid for one in describe_running(self.state_dir) if one.alive}
 
     def restart_by_kill(self, program: str, seconds: float = 40.0) -> None:
         """SIGKILL one program and wait until another process has taken its place."""
@@ -155,7 +146,10 @@ class ControlPlane:
     def tails(self) -> str:
         """The last lines of every log, for the message of a failed test."""
         parts = []
-        logs = [*sorted((self.state_dir / "logs").glob("*.log")), self.state_dir / "cloud/cloud.log"]
+        logs = [
+            *sorted((self.state_dir / "logs").glob("*.log")),
+            self.state_dir / "cloud/cloud.log",
+        ]
         for path in logs:
             if path.is_file():
                 lines = path.read_text("utf-8", "replace").splitlines()[-_TAIL_LINES:]
@@ -236,6 +230,8 @@ def _stop(plane: ControlPlane) -> None:
     except subprocess.TimeoutExpired:
         plane.process.kill()
         plane.process.wait(10)
+    if not left_running(plane.state_dir):
+        return
     subprocess.run(
         [LOWTIDE, "down", "--state-dir", str(plane.state_dir)],
         capture_output=True,

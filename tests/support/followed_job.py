@@ -13,7 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.adapters.providers.local.machine_processes import find_processes, kill_once
+from app.adapters.providers.local.cloud_settings import LocalSettings
+from app.adapters.providers.local.machine_processes import find_processes
+from app.adapters.providers.local.provider import LocalProvider
 from tests.support.control_plane import SMALL_TRAINER, ControlPlane, Document
 from tests.support.small_trainer import expected
 
@@ -38,7 +40,7 @@ class FollowedJob:
     def until(
         self, met: Callable[[Document], bool], what: str, seconds: float = JOB_SECONDS
     ) -> Document:
-        """The job's document once it is so; fails the test when that can never come, or does not."""
+        """The job's document once it is so; fails the test when that can never come."""
         deadline = time.monotonic() + seconds
         while True:
             job = self.show()
@@ -114,7 +116,9 @@ class FollowedJob:
         """All that is known of the job, for the message of a failed test."""
         job = self.show()
         lines = [f"job {self.id}: {job['state']}, {job['why']}, {job['progress']['step']=}"]
-        lines += [f"  attempt {a['fence']} {a['state']} {a['end_message']}" for a in self.attempts()]
+        lines += [
+            f"  attempt {a['fence']} {a['state']} {a['end_message']}" for a in self.attempts()
+        ]
         lines += [
             f"  {i['provider_instance_id']} {i['state']} {i['ended_by']} {i['pool']}"
             for i in self.instances()
@@ -123,7 +127,10 @@ class FollowedJob:
         consoles = [
             f"--- console of {path.parent.name}\n" + path.read_text("utf-8", "replace")[-800:]
             for path in (
-                self.plane.state_dir / "cloud" / "machines" / str(i["provider_instance_id"])
+                self.plane.state_dir
+                / "cloud"
+                / "machines"
+                / str(i["provider_instance_id"])
                 / "console.log"
                 for i in self.instances()
             )
@@ -144,6 +151,11 @@ class FollowedJob:
         """The job at its end. Its books are looked at when those of all jobs are, later."""
         return self.until_state(state, seconds)
 
+    def books(self) -> Document:
+        """Its bills made again and compared with the ledger and with the cloud's own bill."""
+        found: Document = self.plane.get("/costs/verify", job=self.id)
+        return found
+
     def assert_books_close(self) -> None:
         """No machine is left, assignments are gapless and disjoint, ledger = the cloud's bill."""
         living = [i for i in self.instances() if i["state"] not in ("terminated", "launch_failed")]
@@ -152,7 +164,7 @@ class FollowedJob:
             pid_left = find_processes(machine["provider_instance_id"] or "none")
             assert not pid_left, f"processes of {machine['provider_instance_id']}: {pid_left}"
         _assert_assigned_once(self)
-        found: Document = self.plane.get("/costs/verify", job=self.id)
+        found = self.books()
         assert found["closed"], f"{found}\n{self.story()}"
         ran = [one for one in self.instances() if one["launched_at"] is not None]
         assert found["invoiced"] == len(ran), f"{found}\n{self.story()}"
@@ -180,7 +192,7 @@ def assert_all_books_close(plane: ControlPlane) -> None:
 
 
 def submit_small(plane: ControlPlane, steps: int, **changes: Any) -> FollowedJob:
-    """Submit the small trainer. UPPERCASE changes are its environment, others fields of the spec."""
+    """Submit the small trainer. UPPERCASE changes are its environment, others spec fields."""
     environment = {"STEPS": str(steps)}
     environment |= {name: str(value) for name, value in changes.items() if name.isupper()}
     fields = {name: value for name, value in changes.items() if not name.isupper()}
@@ -207,33 +219,35 @@ def processes(machine: Document) -> dict[int, str]:
     return found
 
 
-def kill_agent(machine: Document) -> int:
-    """SIGKILL the machine's agent alone: its pid."""
-    return _kill_one(machine, lambda command: "trainer.agent.main" in command)
+def kill_agent(_: ControlPlane, machine: Document) -> None:
+    """SIGKILL the machine's agent alone."""
+    os.kill(_pid(machine, lambda command: "trainer.agent.main" in command), signal.SIGKILL)
 
 
-def kill_rank(machine: Document) -> int:
+def kill_rank(_: ControlPlane, machine: Document) -> None:
     """SIGKILL one training process of the machine, and neither its starter nor the agent."""
+    os.kill(rank_pid(machine), signal.SIGKILL)
+
+
+def rank_pid(machine: Document) -> int:
+    """The pid of a training process of the machine."""
 
     def trains(command: str) -> bool:
         bundled = "trainer.training.train" in command and "torch.distributed.run" not in command
         return bundled or ("small_trainer.py" in command and not command.startswith("/bin/sh"))
 
-    return _kill_one(machine, trains)
+    return _pid(machine, trains)
 
 
-def kill_machine(machine: Document) -> None:
-    """SIGKILL everything on the machine, the agent first."""
-    kill_agent(machine)
-    while kill_once(str(machine["provider_instance_id"])):
-        continue
+def kill_machine(plane: ControlPlane, machine: Document) -> None:
+    """SIGKILL everything on the machine at once; its cloud shows that only after a while."""
+    LocalProvider(plane.state_dir / "cloud", LocalSettings()).crash(machine["provider_instance_id"])
 
 
-def _kill_one(machine: Document, wanted: Callable[[str], bool]) -> int:
+def _pid(machine: Document, wanted: Callable[[str], bool]) -> int:
     found = processes(machine)
     pids = [pid for pid, command in found.items() if wanted(command)]
     assert pids, f"no such process on {machine['provider_instance_id']}: {found}"
-    os.kill(pids[0], signal.SIGKILL)
     return pids[0]
 
 

@@ -10,6 +10,7 @@ takes), FAIL_AT with EXIT_CODE, HANG_AT.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import json
 import os
@@ -116,6 +117,7 @@ def _tell(step: int, total: int) -> None:
 
 def main() -> int:
     """Train; exit status as the contract has it."""
+    faulthandler.register(signal.SIGUSR1, file=sys.stdout)
     wanted: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: wanted.append(1))
     total = int(os.environ["STEPS"])
@@ -129,7 +131,8 @@ def main() -> int:
         time.sleep(float(os.environ.get("STEP_SECONDS", "0.02")))
         step += 1
         value = chain(value, step)
-        _tell(step, total)
+        if gang.rank == 0:
+            _tell(step, total)
         stop = gang.agree(bool(wanted))
         while step == hang_at:
             time.sleep(1)

@@ -155,6 +155,13 @@ def test_a_restarted_agent_says_what_it_killed_and_does_not_train_unprepared() -
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "killed"
 
 
+def test_a_rank_that_failed_before_the_kill_is_told_as_a_failure() -> None:
+    machine = Machine().running()
+    machine.told(DirectiveKind.STOP, fence=1)
+    machine.see(seen.TrainerExited(1, ended(TrainerOutcome.FAILED, before_kill=True)))
+    assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "failed"
+
+
 # --- stalls, publication trouble ---------------------------------------------------------------
 
 
@@ -170,6 +177,15 @@ def test_a_stall_dumps_stacks_then_kills() -> None:
     assert of(act.KillTrainer, machine.after(5.0))
     machine.see(seen.TrainerExited(1, ended(TrainerOutcome.FAILED)))
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "killed"
+
+
+def test_a_stop_of_a_stalled_gang_dumps_the_stacks_here_too() -> None:
+    machine = Machine().running()
+    asked = machine.told(DirectiveKind.STOP, fence=1, stalled=True)
+    assert of(act.DumpStacks, asked)
+    assert not of(act.KillTrainer, asked)
+    assert not of(act.DumpStacks, machine.told(DirectiveKind.STOP, fence=1, stalled=True))
+    assert of(act.KillTrainer, machine.after(5.0))
 
 
 def test_a_command_that_reports_no_step_is_not_watched_for_stalls() -> None:

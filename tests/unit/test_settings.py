@@ -29,7 +29,7 @@ def test_nothing_has_to_be_set():
     assert settings.host == "127.0.0.1"
     assert settings.database_url is None
     assert settings.report_interval_seconds == 0.5
-    assert settings.state_dir == Path.home() / ".lowtide"
+    assert settings.state_dir == Path.cwd() / ".lowtide"
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch):

@@ -175,3 +175,12 @@ def test_ends_that_nobody_ordered():
 def test_the_order_of_the_members_does_not_matter():
     members = [peer_error(2), MemberEnd(0, noticed=True), MemberEnd(1, noticed=True)]
     assert decide(*members) == decide(*reversed(members))
+
+
+def test_an_agent_that_came_back_explains_the_failure_of_the_others():
+    restarted = ended(1, "stopped", reason=EndReason.AGENT_FAILED)
+    died_of_it = ended(0, "failed", exit_code=1, failed_at=START)
+    assert outcome(died_of_it, restarted) == ("failed", "agent_failed")
+    assert outcome(restarted) == ("failed", "agent_failed")
+    gone = MemberEnd(2, gone_with_two_witnesses=True)
+    assert outcome(restarted, gone) == ("lost", "contact_lost")

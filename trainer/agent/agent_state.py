@@ -76,12 +76,16 @@ class LocalCheckpoint:
 
 @dataclass(frozen=True)
 class TrainerEnd:
-    """How the trainer of this machine ended, as read from its end files and exit status."""
+    """How the trainer of this machine ended, as read from its end files and exit status.
+
+    before_kill: a rank had failed of itself before the agent ended the rest of them.
+    """
 
     outcome: TrainerOutcome
     exit_code: int | None = None
     step: int | None = None
     error: TrainerError | None = None
+    before_kill: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trainer.agent.actions import KillTrainer, PublishCheckpoint, ReportNow, SignalDrain
+from trainer.agent.actions import DumpStacks, KillTrainer, PublishCheckpoint, ReportNow, SignalDrain
 from trainer.agent.agent_state import (
     TRAINER_STAGES,
     DrainReason,
@@ -33,6 +33,7 @@ SIGTERM = 15
 RETRY_FIRST_SECONDS = 2.0
 RETRY_MOST_SECONDS = 60.0
 STORE_UNAVAILABLE = "store_unavailable"
+AGENT_RESTARTED = "agent_restarted"
 
 
 def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
@@ -63,6 +64,14 @@ def kill(turn: Turn, finish_publishing: bool = False) -> None:
         end_by = turn.now + turn.state.limits.closing if finish_publishing else None
         turn.work(stage=Stage.KILLING, end_by=end_by, kill_at=None)
         turn.do(KillTrainer(work.fence))
+
+
+def kill_with_stacks(turn: Turn) -> None:
+    """Have every rank write its stacks into the logs, and end the trainer when that had its time."""
+    work = turn.state.work
+    if work is not None and work.stage is Stage.RUNNING and work.kill_at is None:
+        turn.do(DumpStacks(work.fence))
+        turn.work(kill_at=turn.now + turn.state.limits.stack_dump)
 
 
 def fenced_off(turn: Turn, by_fence: int) -> None:
@@ -168,7 +177,8 @@ def trainer_exited(turn: Turn, end: TrainerEnd) -> None:
     if end.step is None:
         end = replace(end, step=work.step)
     if work.stage is Stage.KILLING:
-        turn.work(end=replace(end, outcome=TrainerOutcome.KILLED), stage=Stage.CLOSING)
+        outcome = end.outcome if end.before_kill else TrainerOutcome.KILLED
+        turn.work(end=replace(end, outcome=outcome), stage=Stage.CLOSING)
         if work.end_by is None:
             _finish(turn)
         return

@@ -74,12 +74,12 @@ def publish(
     Abandoned, PlaceTaken (nothing free within 16 steps) and StoreUnavailable.
     """
     for step in range(order.step, order.step + STEPS_TRIED_MAX):
-        committed = _committed(store, order.fence, step)
-        if committed is not None:
-            if committed.final or not order.final:
-                return committed
-            continue
         try:
+            committed = _committed(store, order.fence, step)
+            if committed is not None:
+                if committed.final or not order.final:
+                    return committed
+                continue
             return _publish_at(store, order, step, may_commit, is_abandoned)
         except PlaceTaken:
             continue

@@ -169,7 +169,9 @@ class ControlPlaneClient:
 
 
 def _json(document: Any) -> bytes:
-    return json.dumps(document, allow_nan=False).encode()
+    # Half a surrogate pair, which a user's trainer may print, is no Unicode: a strict reader would
+    # refuse this report, and each later one that resends it. It becomes a question mark.
+    return json.dumps(document, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _said(body: bytes) -> str:

@@ -78,7 +78,10 @@ def _obey_fenced(turn: Turn, directive: Directive, fence: int) -> None:
             attempt_ending.begin_drain(turn, turn.state.drain_by, DrainReason.DIRECTIVE)
         case DirectiveKind.STOP:
             _never_started(turn, work, TrainerOutcome.KILLED)
-            attempt_ending.kill(turn)
+            if directive.stalled:
+                attempt_ending.kill_with_stacks(turn)
+            else:
+                attempt_ending.kill(turn)
 
 
 def _begin(turn: Turn, directive: Directive, fence: int) -> None:
@@ -97,7 +100,13 @@ def _begin(turn: Turn, directive: Directive, fence: int) -> None:
     if directive.kind is DirectiveKind.DRAIN:
         _end(turn, TrainerEnd(TrainerOutcome.DRAINED))
         return
-    error = TrainerError(message="this agent never prepared the attempt: it has restarted")
+    # Whoever is to train has prepared: if this agent has not, an earlier one has. A stop may also
+    # meet a machine that was never asked to prepare.
+    restarted = directive.kind is DirectiveKind.TRAIN
+    error = TrainerError(
+        "this agent never prepared the attempt" + (": it has restarted" if restarted else ""),
+        type=attempt_ending.AGENT_RESTARTED if restarted else None,
+    )
     _end(turn, TrainerEnd(TrainerOutcome.KILLED, error=error))
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import re
 import signal
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainer.agent.agent_state import TrainerEnd
 from trainer.protocol.agent_report import TrainerError, TrainerOutcome
 
+EXIT_FAILED = 1
 EXIT_DRAINED = 75
 MARKER_BYTES_MAX = 1 << 20
 MESSAGE_CHARACTERS_MAX = 2_000
@@ -56,6 +58,30 @@ def read_end(folder: Path, return_code: int, error_file: Path | None = None) -> 
     if drained:
         return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED, step)
     return TrainerEnd(TrainerOutcome.FINISHED, 0, step)
+
+
+def failed_already(folder: Path, is_dead: Callable[[int], bool]) -> TrainerEnd | None:
+    """The end of a rank that failed of itself by now, while others may still run; or None.
+
+    Asked right before the rest is killed: afterwards every rank looks the same. Losing a peer is
+    no failure of its own.
+    """
+    started, ended = read_markers(folder)
+    own = [
+        marker
+        for marker in ended
+        if marker.outcome is TrainerOutcome.FAILED
+        and not (marker.error is not None and marker.error.peer_communication)
+    ]
+    dead = []
+    for rank in sorted(started - {marker.rank for marker in ended}):
+        pid = _whole(_read_json(folder / f"started-rank{rank}.json").get("pid"))
+        if pid is not None and is_dead(pid):
+            dead.append(rank)
+    if not own and not dead:
+        return None
+    step = max((marker.step for marker in own if marker.step is not None), default=None)
+    return replace(_failed_end(own, dead, EXIT_FAILED, step), before_kill=True)
 
 
 def read_markers(folder: Path) -> tuple[frozenset[int], list[EndMarker]]:
@@ -145,8 +171,8 @@ def _end_by_status(return_code: int, error_file: Path | None) -> TrainerEnd:
         error = TrainerError(message, type="Signal", signal=number)
         return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
     said = _torchrun_error(error_file) if error_file is not None else None
-    message = said or f"the command ended with exit code {return_code}"
-    error = TrainerError(message, type="ExitCode", out_of_memory=_says_out_of_memory(said))
+    message = said or "what it wrote is in the logs"
+    error = TrainerError(message, out_of_memory=_says_out_of_memory(said))
     return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
 
 

@@ -72,6 +72,17 @@ class LogShipper:
         """End `run` at its next turn."""
         self._stopping.set()
 
+    def flush_soon(self, seconds: float) -> None:
+        """Try at once, whatever the pause after a failure; return when done or after `seconds`."""
+
+        def send() -> None:
+            self.send_pending()
+            self._client.close()
+
+        sender = threading.Thread(target=send, name="log-flush", daemon=True)
+        sender.start()
+        sender.join(seconds)
+
     def flush(self, seconds: float) -> bool:
         """Send everything within `seconds`; True when nothing is left."""
         deadline = time.monotonic() + seconds

@@ -175,6 +175,7 @@ class MachineRuntime:
             tools.folders.trainer_file,
             self.observe,
             lambda content: tools.write_log(preparation.stream, content),
+            self._shipper.flush_soon,
         )
         environment = trainer_command.trainer_environment(
             tools.context, self._config, directive, folders, preparation.resume_folder

@@ -100,7 +100,7 @@ def kill_all(machine_id: str, group: int | None = None) -> bool:
     for _ in range(KILL_ROUNDS_MAX):
         if group is not None:
             signal_group(group, signal.SIGKILL)
-        alive = [pid for pid in marked_processes(machine_id) if not _is_dead(pid)]
+        alive = [pid for pid in marked_processes(machine_id) if not is_dead(pid)]
         if not alive:
             return True
         for pid in alive:
@@ -163,7 +163,8 @@ def _status_fields(pid: int) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def _is_dead(pid: int) -> bool:
+def is_dead(pid: int) -> bool:
+    """True for a process that has ended, reaped or not."""
     return _status_fields(pid).get("State", "Z").strip()[:1] in ("Z", "X")
 
 

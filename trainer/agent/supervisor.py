@@ -103,7 +103,8 @@ def initial_state(
     turn = Turn(state, now_seconds)
     turn.emit(FactKind.PHASE, None, {"phase": MachinePhase.BOOT.value, "step": None})
     if killed_fence is not None:
-        error = TrainerError(message="the agent restarted and ended the trainer it found")
+        message = "the agent restarted and ended the trainer it found"
+        error = TrainerError(message, type=attempt_ending.AGENT_RESTARTED)
         end = TrainerEnd(TrainerOutcome.KILLED, step=killed_step, error=error)
         turn.emit(FactKind.TRAINER_ENDED, killed_fence, attempt_ending.end_data(end, None))
     return turn.state

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainer.agent import attempt_ending
-from trainer.agent.actions import DumpStacks, PowerOff
+from trainer.agent.actions import PowerOff
 from trainer.agent.agent_state import AgentState, DrainReason, Stage
 from trainer.agent.turn import Turn
 from trainer.protocol.agent_report import FactKind
@@ -71,6 +71,5 @@ def apply(turn: Turn) -> None:
 
 def _stalled(turn: Turn, fence: int, at_step: int | None, silent: float) -> None:
     """No newer step for too long: every rank's stacks into the logs, then the end."""
-    turn.do(DumpStacks(fence))
     turn.emit(FactKind.STALLED, fence, {"step": at_step, "seconds": round(silent, 3)})
-    turn.work(kill_at=turn.now + turn.state.limits.stack_dump)
+    attempt_ending.kill_with_stacks(turn)

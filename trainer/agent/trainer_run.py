@@ -16,7 +16,7 @@ from pathlib import Path
 from trainer.agent import process_group
 from trainer.agent.agent_state import TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.end_files import read_end, read_markers
+from trainer.agent.end_files import failed_already, read_end, read_markers
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.observations import (
     CheckpointReady,
@@ -33,6 +33,8 @@ from trainer.protocol.agent_report import TrainerError, TrainerOutcome
 LOOK_SECONDS = 0.2
 FAILED_RANK_SECONDS = 15.0
 """A rank that failed leaves its peers waiting in a collective; they get this long to notice."""
+LAST_WORDS_SECONDS = 2.0
+"""The end is told after the last output is sent: a machine may be given back at once for it."""
 LEFT_BEHIND_SECONDS = 5.0
 """What a command left running when it ended by itself gets this long to follow."""
 
@@ -49,7 +51,9 @@ class TrainerRun:
         trainer_file: Path,
         observe: Callable[[Observation], None],
         write_log: Callable[[bytes], None],
+        send_logs: Callable[[float], None],
     ) -> None:
+        """`send_logs` tries to send what was written, for at most so many seconds."""
         self._fence = fence
         self._machine_id = machine_id
         self._folders = folders
@@ -57,9 +61,12 @@ class TrainerRun:
         self._trainer_file = trainer_file
         self._observe = observe
         self._write_log = write_log
+        self._send_logs = send_logs
         self._tail = ProgressTail(folders.progress_file)
         self._process: subprocess.Popen[bytes] | None = None
         self._draining = False
+        self._killed = False
+        self._failed_end: TrainerEnd | None = None
         self._marker_seen_at: float | None = None
         self._looked_at = 0.0
 
@@ -81,8 +88,11 @@ class TrainerRun:
         self._process = process
         process_group.remember_trainer(self._trainer_file, process.pid, self._fence)
         self._observe(TrainerStarted(self._fence))
-        threading.Thread(target=self._pump, name="trainer-output", daemon=True).start()
-        threading.Thread(target=self._watch, name="trainer-watch", daemon=True).start()
+        output = threading.Thread(target=self._pump, name="trainer-output", daemon=True)
+        output.start()
+        threading.Thread(
+            target=self._watch, name="trainer-watch", args=(output,), daemon=True
+        ).start()
 
     def drain(self) -> None:
         """SIGTERM to the group: save and end."""
@@ -96,6 +106,10 @@ class TrainerRun:
 
     def kill(self) -> None:
         """SIGKILL to everything it started; returns when nothing is left, or after 5 s."""
+        if self._process is not None and self._process.poll() is None and not self._killed:
+            self._killed = True
+            folder = self._folders.progress_file.parent
+            self._failed_end = failed_already(folder, process_group.is_dead)
         group = self._process.pid if self._process is not None else None
         process_group.kill_all(self._machine_id, group)
 
@@ -103,7 +117,7 @@ class TrainerRun:
         if self._process is not None:
             process_group.pump_output(self._process, self._write_log)
 
-    def _watch(self) -> None:
+    def _watch(self, output: threading.Thread) -> None:
         process = self._process
         assert process is not None
         while process.poll() is None:
@@ -113,9 +127,11 @@ class TrainerRun:
         self._wait_for_children()
         self.kill()
         self._look()
+        output.join(LAST_WORDS_SECONDS)
+        self._send_logs(LAST_WORDS_SECONDS)
         process_group.forget_trainer(self._trainer_file)
         end_folder = self._folders.progress_file.parent
-        end = read_end(end_folder, process.returncode, self._folders.error_file)
+        end = self._failed_end or read_end(end_folder, process.returncode, self._folders.error_file)
         self._observe(TrainerExited(self._fence, end))
 
     def _wait_for_children(self) -> None:

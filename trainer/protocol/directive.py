@@ -47,6 +47,7 @@ class Directive:
 
     fence: None only for `hold` and `leave`.
     drain_seconds: seconds left, from receipt, to save and end (`drain` only).
+    stalled: no rank makes steps, so each machine first writes its stacks (`stop` only).
     """
 
     kind: DirectiveKind
@@ -60,6 +61,7 @@ class Directive:
     drain_seconds: float | None = None
     drain_cause: DrainCause | None = None
     checkpoint_interval_seconds: float | None = None
+    stalled: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ _TAIL_BYTES = 16 * 1024
 def log_path(state_dir: Path, name: str) -> Path:
     """`state_dir`/logs/`name`.log, with its folder made."""
     folder = state_dir / "logs"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"{name}.log"
 
 

@@ -101,7 +101,7 @@ class ObstoreStore:
                 from obstore.store import LocalStore
 
                 try:
-                    self._root.mkdir(parents=True, exist_ok=True)
+                    _make_private(self._root)
                     self._opened = obstore, exceptions, LocalStore(self._root)
                 except (OSError, exceptions.BaseError) as error:
                     raise ObjectStoreError(
@@ -111,6 +111,12 @@ class ObstoreStore:
 
     def _say(self, key: str, what: str) -> str:
         return f"object store {self._root.as_uri()}, key {key!r}: {what}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder and those above it that are missing; what they will hold is for us alone."""
+    for one in reversed((folder, *folder.parents)):
+        one.mkdir(mode=0o700, exist_ok=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.bill_due import bill_due_at, can_be_billed, is_unpriced
 from app.domain.entities import Assignment, Contact, Instance
-from app.domain.instance import LIVE_INSTANCE_STATES, InstanceState
+from app.domain.instance import LIVE_INSTANCE_STATES, EndedBy, InstanceState
+from app.domain.offer import Pool
 from app.ports.unit_of_work import Billing
 
 _instances = tables.instances
@@ -37,6 +38,20 @@ class InstanceRepository:
             statement = statement.where(_LIVE)
         order = (_instances.c.requested_at, _instances.c.id)
         return list(self._session.scalars(statement.order_by(*order)))
+
+    def interrupted_pools(self, job_id: UUID, since: datetime) -> frozenset[Pool]:
+        """Pools in which the cloud has taken a machine of the job since then."""
+        statement = (
+            select(_instances.c.pool)
+            .where(
+                _instances.c.job_id == job_id,
+                _instances.c.pool.is_not(None),
+                _instances.c.ended_by == EndedBy.CLOUD_INTERRUPTION,
+                _instances.c.ended_at >= since,
+            )
+            .distinct()
+        )
+        return frozenset(self._session.scalars(statement))
 
     def of_launch(self, launch_id: UUID) -> list[Instance]:
         """Instances of a launch, by id."""

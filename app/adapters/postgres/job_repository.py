@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Integer, cast, func, insert, or_, select, text, update
+from sqlalchemy import and_, func, insert, or_, select, text, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -19,6 +20,7 @@ from app.ports.unit_of_work import EventRecord, Payer, PhaseRecord
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _jobs = tables.jobs
+_points = tables.checkpoints
 _promised = text(tables.PROMISED_JOB)
 _claimable = text(tables.one_of("state", CLAIMABLE_JOB_STATES))
 
@@ -56,11 +58,14 @@ class JobRepository:
         return set(self._session.scalars(statement))
 
     def lock(self, job_id: UUID, *, skip_locked: bool = False) -> Job | None:
-        """The job under a row lock, re-read even when this session has it already."""
+        """The job under a row lock, re-read even when this session has it already.
+
+        Who only refers to the job, as a log's first piece does, need not wait for it.
+        """
         statement = (
             select(Job)
             .where(_jobs.c.id == job_id)
-            .with_for_update(skip_locked=skip_locked)
+            .with_for_update(skip_locked=skip_locked, key_share=True)
             .execution_options(populate_existing=True)
         )
         return self._session.scalars(statement).one_or_none()
@@ -70,22 +75,14 @@ class JobRepository:
         return self._session.get(Job, job_id)
 
     def ready_ids(self, now: datetime, limit: int) -> list[UUID]:
-        """Claimable jobs in queue order: never looked at first, then those whose look is due."""
-        order = (_jobs.c.queue_rank_at, _jobs.c.id)
-        ready = (
-            select(_jobs.c.id)
-            .where(_claimable, _jobs.c.claimable_at.is_(None))
-            .order_by(*order)
-            .limit(limit)
-        )
-        due = (
-            select(_jobs.c.id)
-            .where(_claimable, _jobs.c.claimable_at <= now)
-            .order_by(_jobs.c.claimable_at, _jobs.c.id)
-            .limit(limit)
-        )
-        found = list(self._session.scalars(ready))
-        return (found + list(self._session.scalars(due)))[:limit]
+        """Claimable jobs in queue order: never looked at, or whose next look is due."""
+        rank = (_jobs.c.queue_rank_at, _jobs.c.id)
+        found: list[tuple[datetime, UUID]] = []
+        # Two statements, for each has its own index: the first stops after `limit` rows.
+        for condition in (_jobs.c.claimable_at.is_(None), _jobs.c.claimable_at <= now):
+            statement = select(*rank).where(_claimable, condition).order_by(*rank).limit(limit)
+            found += [(row.queue_rank_at, row.id) for row in self._session.execute(statement)]
+        return [job_id for _, job_id in sorted(found)[:limit]]
 
     def next_ready_at(self) -> datetime | None:
         """When the first waiting job is to be looked at; the epoch when one is ready now."""
@@ -118,14 +115,19 @@ class JobRepository:
     def wait_together(
         self, job: Job, capacity_key: str, claimable_at: datetime, reason: str
     ) -> int:
-        """Give every ready job of a capacity key the same verdict; locked ones are left alone."""
+        """Give every job that would be looked at for the same need the same verdict.
+
+        Those with machines on hold need fewer; those that are locked are left alone.
+        """
         self._session.flush()
         others = (
             select(_jobs.c.id)
             .where(
                 _claimable,
-                _jobs.c.claimable_at.is_(None),
+                or_(_jobs.c.claimable_at.is_(None), _jobs.c.claimable_at <= job.updated_at),
                 _jobs.c.capacity_key == capacity_key,
+                _jobs.c.market_mode == job.market_mode,
+                _jobs.c.hold_until_at.is_(None),
                 _jobs.c.id != job.id,
             )
             .order_by(_jobs.c.id)
@@ -157,7 +159,7 @@ class JobRepository:
         return found
 
     def over_budget(self, limit: int) -> list[Payer]:
-        """Working jobs where spent + reserved has reached their own or their project's cap."""
+        """Jobs that work, or wait with machines, and have reached their own or project's cap."""
         own, project = tables.budgets.alias(), tables.budgets.alias()
         statement = (
             select(_jobs.c.project_id, _jobs.c.budget_id, _jobs.c.id)
@@ -166,7 +168,10 @@ class JobRepository:
                 project, (project.c.project_id == _jobs.c.project_id) & project.c.job_id.is_(None)
             )
             .where(
-                _jobs.c.state.in_([JobState.STARTING, JobState.RUNNING]),
+                or_(
+                    _jobs.c.state.in_([JobState.STARTING, JobState.RUNNING]),
+                    and_(_claimable, own.c.reserved_microusd > 0),
+                ),
                 or_(
                     *(
                         budget.c.spent_microusd + budget.c.reserved_microusd
@@ -232,34 +237,47 @@ class JobRepository:
         self._session.add(checkpoint)
         return True
 
-    def with_spare_checkpoints(self, limit: int) -> list[UUID]:
-        """Jobs with more checkpoints than they keep, parents and final ones apart, by id."""
-        point, attempt = tables.checkpoints, tables.attempts
-        is_parent = (
-            select(attempt.c.id)
-            .where(
-                attempt.c.job_id == point.c.job_id,
-                attempt.c.parent_fence == point.c.fence,
-                attempt.c.parent_step == point.c.step,
-            )
-            .exists()
-        )
-        keep = cast(_jobs.c.spec["checkpoint"]["keep"].astext, Integer)
+    def due_pruning_ids(self, now: datetime, limit: int) -> list[UUID]:
+        """Jobs whose checkpoints are to be pruned now, earliest due first."""
         statement = (
             select(_jobs.c.id)
-            .join(point, point.c.job_id == _jobs.c.id)
-            .where(point.c.pruned_at.is_(None), ~point.c.final, ~is_parent)
-            .group_by(_jobs.c.id)
-            .having(func.count() > keep)
-            .order_by(_jobs.c.id)
+            .where(_jobs.c.prune_at <= now)
+            .order_by(_jobs.c.prune_at, _jobs.c.id)
             .limit(limit)
         )
         return list(self._session.scalars(statement))
 
-    def checkpoints(self, job_id: UUID) -> list[Checkpoint]:
-        """Known checkpoints, by fence then step."""
-        table = tables.checkpoints
-        statement = (
-            select(Checkpoint).where(table.c.job_id == job_id).order_by(table.c.fence, table.c.step)
+    def next_pruning_at(self) -> datetime | None:
+        """The earliest `prune_at`."""
+        first: datetime | None = self._session.scalar(
+            select(func.min(_jobs.c.prune_at)).where(_jobs.c.prune_at.is_not(None))
         )
-        return list(self._session.scalars(statement))
+        return first
+
+    def standing_checkpoints(self, job_id: UUID) -> list[Checkpoint]:
+        """Known checkpoints that are neither pruned nor final, by fence then step."""
+        statement = select(Checkpoint).where(
+            _points.c.job_id == job_id, _points.c.pruned_at.is_(None), ~_points.c.final
+        )
+        return list(self._session.scalars(statement.order_by(_points.c.fence, _points.c.step)))
+
+    def final_checkpoints(self, job_id: UUID) -> list[tuple[int, int]]:
+        """(fence, step) of known final checkpoints, in order."""
+        place = (_points.c.fence, _points.c.step)
+        statement = select(*place).where(_points.c.job_id == job_id, _points.c.final)
+        return [(row.fence, row.step) for row in self._session.execute(statement.order_by(*place))]
+
+    def saved_starts(
+        self, job_id: UUID, after_fence: int
+    ) -> dict[int, tuple[int | None, int | None]]:
+        """(parent's fence, parent's step) of each later attempt that saved a checkpoint."""
+        statement = (
+            select(_points.c.fence, _points.c.parent_fence, _points.c.parent_step)
+            .where(_points.c.job_id == job_id, _points.c.fence > after_fence)
+            .ext(distinct_on(_points.c.fence))
+            .order_by(_points.c.fence, _points.c.step)
+        )
+        return {
+            row.fence: (row.parent_fence, row.parent_step)
+            for row in self._session.execute(statement)
+        }

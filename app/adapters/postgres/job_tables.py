@@ -113,6 +113,7 @@ jobs = Table(
     instant("hold_until_at"),
     # The earliest instant at which a rule of time applies to this job or anything it owns.
     instant("timer_at"),
+    instant("prune_at"),
     instant("started_at"),
     instant("ended_at"),
     instant("cost_final_at"),
@@ -146,6 +147,7 @@ jobs = Table(
         ),
     ),
     Index("ix_jobs_timer", "timer_at", postgresql_where=text("timer_at IS NOT NULL")),
+    Index("ix_jobs_prune", "prune_at", postgresql_where=text("prune_at IS NOT NULL")),
     Index("ix_jobs_promised", "slack_look_at", postgresql_where=text(PROMISED_JOB)),
     Index("ix_jobs_listing", "project_id", "submitted_at", "id"),
     Index(
@@ -235,6 +237,7 @@ checkpoints = Table(
         "job_id",
         postgresql_where=text("pruned_at IS NULL AND NOT final"),
     ),
+    Index("ix_checkpoints_final", "job_id", postgresql_where=text("final")),
 )
 
 metric_points = Table(

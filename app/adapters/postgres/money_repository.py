@@ -17,6 +17,15 @@ from app.domain.entities import Budget
 from app.ports.unit_of_work import Payer
 
 _budgets = tables.budgets
+_ROLLED_UP_BY = ("day", "project_id", "job_id", "component", "kind")
+_NEW_SUM = upsert(cost_rollups)
+_ADD_TO_ROLLUP = _NEW_SUM.on_conflict_do_update(
+    index_elements=["rollup_key"],
+    set_={
+        name: cost_rollups.c[name] + _NEW_SUM.excluded[name]
+        for name in ("amount_microusd", "entries")
+    },
+)
 
 
 class MoneyRepository:
@@ -26,7 +35,11 @@ class MoneyRepository:
         self._session = session
 
     def lock_budgets(self, project_id: UUID, budget_id: UUID) -> list[Budget]:
-        """The project's own budget, if any, and the job's, locked in that order."""
+        """The project's own budget, if any, and the job's, locked in that order.
+
+        Writers wait, foreign keys do not: a transaction that holds a job and writes it twice has
+        its reference to the budget checked, which would wait for us while we wait for the job.
+        """
         statement = (
             select(Budget)
             .where(
@@ -36,7 +49,7 @@ class MoneyRepository:
                 )
             )
             .order_by(_budgets.c.job_id.is_not(None), _budgets.c.id)
-            .with_for_update()
+            .with_for_update(key_share=True)
             .execution_options(populate_existing=True)
         )
         return list(self._session.scalars(statement))
@@ -50,7 +63,7 @@ class MoneyRepository:
                 or_(_budgets.c.reserved_microusd > 0, _budgets.c.job_id.is_(None)),
             )
             .order_by(_budgets.c.job_id.is_not(None), _budgets.c.id)
-            .with_for_update()
+            .with_for_update(key_share=True)
             .execution_options(populate_existing=True)
         )
         return list(self._session.scalars(statement))
@@ -99,16 +112,16 @@ class MoneyRepository:
         """Append ledger entries; rollup and spent sums move in the same transaction."""
         if not rows:
             return
-        self._session.execute(insert(ledger_entries).values(list(rows)))
+        self._session.execute(insert(ledger_entries), list(rows))
         spent: dict[UUID, int] = {}
         projects: dict[UUID, int] = {}
         for row in rows:
-            self._add_to_rollup(row)
             if row["job_id"] is not None:
                 spent[row["job_id"]] = spent.get(row["job_id"], 0) + row["amount_microusd"]
             if row["project_id"] is not None:
                 project = row["project_id"]
                 projects[project] = projects.get(project, 0) + row["amount_microusd"]
+        self._add_to_rollup(rows)
         for job_id in sorted(spent):
             own_id = select(tables.jobs.c.budget_id).where(tables.jobs.c.id == job_id)
             self._add_spent(_budgets.c.id == own_id.scalar_subquery(), spent[job_id])
@@ -116,29 +129,20 @@ class MoneyRepository:
             own = (_budgets.c.project_id == project_id) & _budgets.c.job_id.is_(None)
             self._add_spent(own, projects[project_id])
 
-    def _add_to_rollup(self, row: dict[str, Any]) -> None:
-        day = row["usage_hour_at"].date()
-        names = (day, row["project_id"], row["job_id"], row["component"], row["kind"])
-        statement = upsert(cost_rollups).values(
-            rollup_key="/".join(str(name) for name in names),
-            day=day,
-            project_id=row["project_id"],
-            job_id=row["job_id"],
-            component=row["component"],
-            kind=row["kind"],
-            amount_microusd=row["amount_microusd"],
-            entries=1,
-        )
-        self._session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["rollup_key"],
-                set_={
-                    "amount_microusd": cost_rollups.c.amount_microusd
-                    + statement.excluded.amount_microusd,
-                    "entries": cost_rollups.c.entries + 1,
-                },
+    def _add_to_rollup(self, rows: Sequence[dict[str, Any]]) -> None:
+        """One row per day, payer, component and kind; always in the same order of locking."""
+        sums: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            day = row["usage_hour_at"].date()
+            names = (day, row["project_id"], row["job_id"], row["component"], row["kind"])
+            key = "/".join(str(name) for name in names)
+            fields = dict(zip(_ROLLED_UP_BY, names, strict=True))
+            found = sums.setdefault(
+                key, {"rollup_key": key, **fields, "amount_microusd": 0, "entries": 0}
             )
-        )
+            found["amount_microusd"] += row["amount_microusd"]
+            found["entries"] += 1
+        self._session.execute(_ADD_TO_ROLLUP, [sums[key] for key in sorted(sums)])
 
     def _add_spent(self, which: Any, amount_microusd: int) -> None:
         # On the mapped record, so that a budget this session has loaded (its lock was taken

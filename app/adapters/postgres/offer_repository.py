@@ -71,7 +71,8 @@ class OfferRepository:
                 "billing_speed": offer.billing_speed,
                 "refusals": 0,
             }
-            for offer in offers
+            # In order: jobs that mark pools meanwhile lock them in the same order.
+            for offer in sorted(offers, key=lambda one: one.pool)
         ]
         for batch in _batches(quotes):
             statement = upsert(pools).values(batch)

@@ -34,7 +34,9 @@ class PostgresUnitOfWork:
 
     def __init__(self, session: Session, read_clock: Callable[[], datetime] | None) -> None:
         self.session = session
-        self.jobs: Jobs = JobRepository(session)
+        jobs = JobRepository(session)
+        self.jobs: Jobs = jobs
+        self._write_events = jobs.write_events
         self.attempts: Attempts = AttemptRepository(session)
         self.launches: Launches = LaunchRepository(session)
         self.instances: Instances = InstanceRepository(session)
@@ -60,7 +62,7 @@ class PostgresUnitOfWork:
     def flush(self) -> None:
         """Send pending changes to the store, so that its constraints speak now."""
         self.session.flush()
-        self.jobs.write_events()
+        self._write_events()
 
     def ring_after_commit(self, *controllers: str) -> None:
         """Ring controllers once the transaction is durable."""

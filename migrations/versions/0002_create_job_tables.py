@@ -9,19 +9,14 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0001"
-down_revision = None
+revision = "0002"
+down_revision = "0001"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Create the tables."""
-    op.execute("CREATE EXTENSION IF NOT EXISTS btree_gist")
-    _create_projects()
-    _create_api_keys()
-    _create_budgets()
-    _index_budgets()
     _create_jobs()
     _index_jobs()
     _create_attempts()
@@ -42,73 +37,6 @@ def downgrade() -> None:
     op.drop_table("checkpoints")
     op.drop_table("attempts")
     op.drop_table("jobs")
-    op.drop_table("budgets")
-    op.drop_table("api_keys")
-    op.drop_table("projects")
-    op.execute("DROP EXTENSION IF EXISTS btree_gist")
-
-
-def _create_projects() -> None:
-    op.create_table(
-        "projects",
-        sa.Column("id", sa.Uuid(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
-        sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
-    )
-
-
-def _create_api_keys() -> None:
-    op.create_table(
-        "api_keys",
-        sa.Column("id", sa.Uuid(), nullable=False),
-        sa.Column("project_id", sa.Uuid(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("key_hash", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name=op.f("fk_api_keys_project_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
-        sa.UniqueConstraint("key_hash", name=op.f("uq_api_keys_key_hash")),
-        sa.UniqueConstraint("project_id", "name", name=op.f("uq_api_keys_project_id_name")),
-    )
-
-
-def _create_budgets() -> None:
-    op.create_table(
-        "budgets",
-        sa.Column("id", sa.Uuid(), nullable=False),
-        sa.Column("project_id", sa.Uuid(), nullable=False),
-        sa.Column("job_id", sa.Uuid(), nullable=True),
-        sa.Column("cap_microusd", sa.BigInteger(), nullable=True),
-        sa.Column("spent_microusd", sa.BigInteger(), nullable=False),
-        sa.Column("reserved_microusd", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("reserved_microusd >= 0", name=op.f("ck_budgets_reserved_positive")),
-        sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name=op.f("fk_budgets_project_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_budgets")),
-    )
-
-
-def _index_budgets() -> None:
-    op.create_index(
-        "ix_budgets_reserved",
-        "budgets",
-        ["project_id"],
-        unique=False,
-        postgresql_where=sa.text("reserved_microusd > 0"),
-    )
-    op.create_index(
-        "uq_budgets_project_own",
-        "budgets",
-        ["project_id"],
-        unique=True,
-        postgresql_where=sa.text("job_id IS NULL"),
-    )
 
 
 def _create_jobs() -> None:
@@ -145,6 +73,7 @@ def _create_jobs() -> None:
         sa.Column("slack_look_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("hold_until_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("timer_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("prune_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("cost_final_at", sa.DateTime(timezone=True), nullable=True),
@@ -199,6 +128,13 @@ def _index_jobs() -> None:
         postgresql_where=sa.text(
             "deadline_at IS NOT NULL AND deadline_missed_at IS NULL AND state IN ('queued', 'recovering', 'running', 'starting')"
         ),
+    )
+    op.create_index(
+        "ix_jobs_prune",
+        "jobs",
+        ["prune_at"],
+        unique=False,
+        postgresql_where=sa.text("prune_at IS NOT NULL"),
     )
     op.create_index(
         "ix_jobs_ready",
@@ -295,6 +231,13 @@ def _create_checkpoints() -> None:
 
 
 def _index_checkpoints() -> None:
+    op.create_index(
+        "ix_checkpoints_final",
+        "checkpoints",
+        ["job_id"],
+        unique=False,
+        postgresql_where=sa.text("final"),
+    )
     op.create_index(
         "ix_checkpoints_standing",
         "checkpoints",

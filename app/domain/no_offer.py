@@ -1,0 +1,62 @@
+"""Why nothing can be rented for a job now, in one sentence for the person who waits for it.
+
+Not here: the verdict on a single pool (`placement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.domain.offer import Offer
+from app.domain.placement import Considered, Domain, Need, carries, inside
+
+_NAMES_MAX = 8
+# What passes by itself comes first.
+_NEAREST = ("cooling down", "has capacity", "costs", "its price")
+
+
+def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
+    """The first thing that no pool has: the place, the machine, the market; else the nearest miss.
+
+    Without a full stop. `considered` are all pools, none of which fits.
+    """
+    if not considered:
+        return "no prices are known yet for any pool"
+    there = [item for item in considered if inside(item.offer.pool, need.infra)]
+    if not there:
+        asked = " or ".join(str(place) for place in need.infra)
+        known = ", ".join(sorted({item.offer.pool.provider for item in considered}))
+        return f"nothing can be rented at {asked} from here; there are pools at {known} only"
+    able = [item for item in there if carries(item.offer, need)]
+    if not able:
+        return f"no pool carries {_machine(need)}; there are {_machines(there)}"
+    market = need.market.value.replace("_", "-")
+    of_market = [item for item in able if item.offer.pool.market is need.market]
+    if not of_market:
+        return f"no {market} pool carries {_machine(need)}; it exists in another market"
+    near = [item for item in of_market if need.domain in (None, Domain.of(item.offer.pool))]
+    if not near:
+        return f"no {market} pool is where the rest of the gang waits"
+    nearest = min(near, key=_distance)
+    pools = "1 pool carries" if len(near) == 1 else f"{len(near)} pools carry"
+    return f"{pools} what is needed, but not now; the nearest: {nearest.why}"
+
+
+def _distance(item: Considered) -> tuple[int, int, float]:
+    kind = next((i for i, word in enumerate(_NEAREST) if item.why.startswith(word)), len(_NEAREST))
+    return kind, -(item.offer.available or 0), item.offer.on_demand_ratio
+
+
+def _machine(need: Need) -> str:
+    if need.gpu_choices:
+        return " or ".join(str(choice) for choice in need.gpu_choices)
+    return f"a GPU with {need.gpu_memory_gb_min} GB"
+
+
+def _machines(items: Sequence[Considered]) -> str:
+    def name(offer: Offer) -> str:
+        return f"{offer.hardware.gpu_name}:{offer.hardware.gpu_count}"
+
+    names = sorted({name(item.offer) for item in items})
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return ", ".join(names[:_NAMES_MAX]) + more

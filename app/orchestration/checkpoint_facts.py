@@ -1,0 +1,100 @@
+"""Facts of the lineage: a checkpoint was committed, the work is done, the store knew it all along.
+
+Not here: what counts as the lineage (`known_lineage`), or any other fact (`apply_facts`).
+"""
+
+from __future__ import annotations
+
+from app.domain.end_reason import EndReason
+from app.domain.entities import Attempt, Checkpoint
+from app.domain.events import JobEventKind
+from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
+from app.orchestration.advance_attempt import advance_attempt
+from app.orchestration.end_attempt import put_at_rest
+from app.orchestration.fact_context import (
+    SMALL_MAX,
+    FactContext,
+    finite_numbers,
+    whole_number,
+)
+from app.orchestration.known_lineage import has_final_checkpoint, is_in_lineage
+
+
+def note_checkpoint(context: FactContext) -> None:
+    """A manifest was committed; what is known already changes nothing."""
+    data, aggregate = context.fact.data, context.aggregate
+    step, fence = whole_number(data.get("step")), context.fact.fence
+    if step is None or fence is None:
+        return
+    parent = data.get("parent")
+    parent = parent if isinstance(parent, dict) else {}
+    final = bool(data.get("final"))
+    metrics = data.get("metrics")
+    new = aggregate.uow.jobs.add_checkpoint(
+        Checkpoint(
+            job_id=aggregate.job.id,
+            fence=fence,
+            step=step,
+            digest=str(data.get("digest", ""))[:64],
+            size_bytes=whole_number(data.get("size_bytes")) or 0,
+            final=final,
+            committed_at=context.at,
+            instance_id=context.instance.id,
+            parent_fence=whole_number(parent.get("fence"), SMALL_MAX),
+            parent_step=whole_number(parent.get("step")),
+            parent_digest=str(parent["digest"])[:64] if "digest" in parent else None,
+            metrics=finite_numbers(metrics),
+        )
+    )
+    if not new:
+        return
+    aggregate.uow.flush()
+    aggregate.job.prune_at = aggregate.now
+    if is_in_lineage(aggregate, fence, step):
+        aggregate.job.committed_step = max(aggregate.job.committed_step, step)
+    if context.current and aggregate.attempt is not None:
+        aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
+        aggregate.attempt.committed_step = max(aggregate.attempt.committed_step, step)
+    kind = "Final checkpoint" if final else "Checkpoint"
+    aggregate.record(
+        JobEventKind.CHECKPOINT_COMMITTED,
+        f"{kind} {step} is saved and verified.",
+        noun="instance",
+        noun_id=context.instance.id,
+        step=step,
+        fence=fence,
+        final=final,
+    )
+    advance_attempt(aggregate, context.limits)
+
+
+def note_completion(context: FactContext) -> None:
+    """The final manifest is in the lineage, whichever attempt wrote it: the work is done."""
+    aggregate = context.aggregate
+    if context.current:
+        advance_attempt(aggregate, context.limits)
+        return
+    waits = aggregate.job.state in CLAIMABLE_JOB_STATES or aggregate.job.state is JobState.PAUSED
+    if waits and has_final_checkpoint(aggregate):
+        message = "A final checkpoint arrived from an earlier attempt: the work is done."
+        aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
+        put_at_rest(aggregate, EndReason.FINISHED, message)
+
+
+def note_final_parent(context: FactContext, attempt: Attempt) -> None:
+    """The store holds a final checkpoint of which no agent has lived to tell."""
+    if attempt.parent_fence is None or attempt.parent_step is None:
+        return
+    context.aggregate.uow.jobs.add_checkpoint(
+        Checkpoint(
+            job_id=context.aggregate.job.id,
+            fence=attempt.parent_fence,
+            step=attempt.parent_step,
+            digest=attempt.parent_digest or "",
+            size_bytes=0,
+            final=True,
+            committed_at=context.at,
+            instance_id=context.instance.id,
+        )
+    )
+    context.aggregate.uow.flush()

@@ -1,0 +1,76 @@
+"""`python -m app.simulation`: run one seed or one named scenario, and say how it ended.
+
+Exit status 0 when every rule held, 1 with a report when one was broken, 2 for a wrong argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import nullcontext
+
+from app.simulation.failure_report import SimulationFailed
+from app.simulation.run_seed import run_seed
+from app.simulation.run_world import Outcome
+from app.simulation.scenarios import SCENARIOS, run_scenario
+from app.simulation.scratch_database import scratch_database
+
+HOURS_MAX = 24.0 * 31
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the arguments ask for."""
+    given = _parser().parse_args(arguments)
+    place = nullcontext(given.database) if given.database else scratch_database()
+    try:
+        with place as url:
+            outcome = _run(url, given)
+    except SimulationFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    print(outcome.digest if given.digest else _summary(outcome))
+    return 0
+
+
+def _run(url: str, given: argparse.Namespace) -> Outcome:
+    if given.scenario is not None:
+        return run_scenario(url, given.scenario, given.seed, given.verbose)
+    return run_seed(url, given.seed, given.hours, given.verbose, given.shuffled)
+
+
+def _hours(text: str) -> float:
+    hours = float(text)
+    if not 0 < hours <= HOURS_MAX:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most {HOURS_MAX:g}")
+    return hours
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m app.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="what all chance is drawn from")
+    parser.add_argument("--hours", type=_hours, default=24.0, help="virtual hours (default 24)")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="a named world instead")
+    parser.add_argument("--database", help="URL of an empty, migrated database to use")
+    parser.add_argument("--shuffled", action="store_true", help="read rows in another order")
+    parser.add_argument("--digest", action="store_true", help="print the event log's digest only")
+    parser.add_argument("--verbose", action="store_true", help="print every event")
+    return parser
+
+
+def _summary(outcome: Outcome) -> str:
+    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(outcome.faults.items()))
+    jobs = ", ".join(f"{name} {state}" for name, state in sorted(outcome.states.items()))
+    return "\n".join(
+        (
+            f"seed {outcome.seed}: every rule held for {outcome.virtual_hours:.1f} virtual hours",
+            f"  {outcome.events} events, {outcome.transactions} transactions, "
+            f"{outcome.machines} machines",
+            f"  jobs: {jobs}",
+            f"  faults: {faults or 'none'}",
+            f"  digest {outcome.digest}",
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What can go wrong in a simulated world, by name, and how often it does in a seed's.
+
+Not here: what each does to the world (`faults`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """What can go wrong."""
+
+    WORKER_DIES = "worker_dies"  # between any two phases
+    COMMIT_LOST = "commit_lost"  # the process dies before its commit
+    COMMIT_UNKNOWN = "commit_unknown"  # the commit holds, its answer is lost
+    STALE_LEASE = "stale_lease"  # a phase comes after its lease has ended
+    RING_LOST = "ring_lost"
+    RING_DOUBLED = "ring_doubled"
+    CLOCK_JUMP = "clock_jump"
+    OUTAGE = "outage"  # the whole control plane is away
+    REPORT_LOST = "report_lost"
+    REPLY_LOST = "reply_lost"
+    REPORT_LATE = "report_late"
+    REPORT_DOUBLED = "report_doubled"
+    AGENT_CUT_OFF = "agent_cut_off"  # it reaches the store, and not the control plane
+    AGENT_RESTARTS = "agent_restarts"
+    GPU_FAULT = "gpu_fault"
+    STORE_AWAY = "store_away"
+    THROTTLED = "throttled"
+    CLOUD_UNAVAILABLE = "cloud_unavailable"
+    LAUNCH_REPLY_LOST = "launch_reply_lost"
+    LIST_INCOMPLETE = "list_incomplete"
+    NOTICE = "notice"
+    NOTICE_WITHOUT_KILL = "notice_without_kill"
+    KILL_WITHOUT_NOTICE = "kill_without_notice"
+    NOTICE_WHILE_BOOTING = "notice_while_booting"
+    MACHINE_HANGS = "machine_hangs"  # it still costs money, and says nothing any more
+    MACHINE_FAILS = "machine_fails"
+    CANCEL = "cancel"
+    CANCEL_WHILE_LAUNCHING = "cancel_while_launching"
+    PAUSE = "pause"  # and resume an hour later
+
+
+RATES: Mapping[Fault, float] = {
+    Fault.WORKER_DIES: 0.5,
+    Fault.COMMIT_LOST: 0.5,
+    Fault.COMMIT_UNKNOWN: 0.5,
+    Fault.STALE_LEASE: 0.3,
+    Fault.RING_LOST: 2.0,
+    Fault.RING_DOUBLED: 1.0,
+    Fault.CLOCK_JUMP: 0.06,
+    Fault.OUTAGE: 0.12,
+    Fault.REPORT_LOST: 1.0,
+    Fault.REPLY_LOST: 1.0,
+    Fault.REPORT_LATE: 0.5,
+    Fault.REPORT_DOUBLED: 0.5,
+    Fault.AGENT_CUT_OFF: 0.2,
+    Fault.AGENT_RESTARTS: 0.1,
+    Fault.GPU_FAULT: 0.04,
+    Fault.STORE_AWAY: 0.1,
+    Fault.THROTTLED: 0.5,
+    Fault.CLOUD_UNAVAILABLE: 0.4,
+    Fault.LAUNCH_REPLY_LOST: 0.3,
+    Fault.LIST_INCOMPLETE: 0.3,
+    Fault.NOTICE: 0.35,
+    Fault.NOTICE_WITHOUT_KILL: 0.1,
+    Fault.KILL_WITHOUT_NOTICE: 0.2,
+    Fault.NOTICE_WHILE_BOOTING: 0.2,
+    Fault.MACHINE_HANGS: 0.1,
+    Fault.MACHINE_FAILS: 0.1,
+    Fault.CANCEL: 0.02,
+    Fault.CANCEL_WHILE_LAUNCHING: 0.02,
+    Fault.PAUSE: 0.06,
+}
+"""How often each happens to a seed's world, per virtual hour."""

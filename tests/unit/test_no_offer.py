@@ -1,0 +1,87 @@
+"""Why a job waits: the sentence names what no pool has, and otherwise the nearest miss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.domain.gpu_choice import GpuChoice, parse_gpu_choice
+from app.domain.infra_choice import InfraChoice
+from app.domain.no_offer import why_none_fits
+from app.domain.offer import Hardware, Market, Offer, Pool
+from app.domain.placement import Domain, Need, consider
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NEED = Need((parse_gpu_choice("V100"),), 0, 4, Market.SPOT, (), 0.9)
+
+
+def offer(zone: str = "us-west-2a", gpu: str = "V100", **other: object) -> Offer:
+    found = Offer(
+        pool=Pool("local", zone[:-1], zone, "p3.2xlarge", Market.SPOT),
+        hardware=Hardware(gpu, 1, 16, 8, 61),
+        price_microusd_per_hour=900_000,
+        on_demand_microusd_per_hour=3_000_000,
+        cloud="aws",
+        quoted_at=NOW,
+        price_source="test",
+        available=2,
+        billing_speed=1,
+    )
+    return replace(found, **other)  # type: ignore[arg-type]
+
+
+OFFERS = [
+    (offer(), None),
+    (offer("us-east-1c", available=3), None),
+    (offer("us-east-1d", price_microusd_per_hour=2_900_000, available=9), None),
+    (offer("us-east-1e", "H100", available=9), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"infra": (InfraChoice("aws"),)},
+            "nothing can be rented at aws from here; there are pools at local only",
+        ),
+        (
+            {"gpu_choices": (GpuChoice("H9000"),)},
+            "no pool carries H9000:1; there are H100:1, V100:1",
+        ),
+        (
+            {"gpu_choices": (), "gpu_memory_gb_min": 80},
+            "no pool carries a GPU with 80 GB; there are H100:1, V100:1",
+        ),
+        (
+            {"market": Market.ON_DEMAND},
+            "no on-demand pool carries V100:1; it exists in another market",
+        ),
+        (
+            {"domain": Domain("local", "eu", "eu-a", "p3.2xlarge")},
+            "no spot pool is where the rest of the gang waits",
+        ),
+        ({}, "3 pools carry what is needed, but not now; the nearest: has capacity for 3 of 4"),
+        (
+            {"max_price_ratio": 0.01, "infra": (InfraChoice("local", "us-east-1", "us-east-1d"),)},
+            "1 pool carries what is needed, but not now; the nearest: costs 97% of on-demand, "
+            "over the limit",
+        ),
+    ],
+)
+def test_the_first_thing_that_no_pool_has_is_named(change: dict[str, object], told: str):
+    need = replace(NEED, **change)  # type: ignore[arg-type]
+    assert why_none_fits(consider(OFFERS, need, NOW), need) == told
+
+
+def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
+    need = replace(NEED, count=3)
+    offers = [(offer(), None), (offer("us-east-1c", available=3), NOW + timedelta(minutes=2))]
+    told = why_none_fits(consider(offers, need, NOW), need)
+    assert told.endswith("the nearest: cooling down until 00:02:00 UTC")
+
+
+def test_without_a_price_nothing_is_known():
+    assert why_none_fits((), NEED) == "no prices are known yet for any pool"
