@@ -95,11 +95,20 @@ def logs(
             for content in _contents(api, path, reader):
                 _print(terminal, reader, reader.lines(content), several)
         if state == "" and not readers:
-            found = api.get(path)
-            why = f": {found['why']}" if found["why"] else ""
-            terminal.note(f"Nothing was written yet; the job is {found['state']}{why}")
+            terminal.note(_why_nothing(api, path))
     for reader in readers.values():
         _print(terminal, reader, reader.lines(b"", last=True), several)
+
+
+def _why_nothing(api: ApiClient, path: str) -> str:
+    """The streams there are, where only the options leave none; else the job's state."""
+    rows = api.get(f"{path}/logs")["items"]
+    known = ", ".join(row["stream"] for row in rows[-_STREAMS_NAMED_MAX:])
+    if known:
+        return f"No log fits these options; there are: {known}"
+    found = api.get(path)
+    why = f": {found['why']}" if found["why"] else ""
+    return f"Nothing was written yet; the job is {found['state']}{why}"
 
 
 def _looks(api: ApiClient, path: str, follow: bool) -> Iterator[str]:

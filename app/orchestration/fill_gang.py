@@ -141,9 +141,7 @@ def _zone_undecided(aggregate: JobAggregate) -> bool:
     return bool(candidates(aggregate)) and gang_domain(aggregate) is None
 
 
-def no_offer_reason(
-    aggregate: JobAggregate, considered: tuple[Considered, ...], count: int
-) -> str:
+def no_offer_reason(aggregate: JobAggregate, considered: tuple[Considered, ...], count: int) -> str:
     """One sentence on why `count` more machines cannot be rented now."""
     need = need_of(aggregate.spec, aggregate.job.market_mode, count)
     return why_none_fits(considered, replace(need, domain=gang_domain(aggregate)))

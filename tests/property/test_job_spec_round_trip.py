@@ -101,7 +101,7 @@ common = {
         {},
         {
             "uri": st.just("file:///srv/checkpoints"),
-            "interval": st.one_of(st.just("auto"), durations),
+            "interval": st.one_of(st.just("auto"), intervals),
             "keep": st.integers(1, 1_000),
         },
     ),

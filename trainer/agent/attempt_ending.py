@@ -67,7 +67,7 @@ def kill(turn: Turn, finish_publishing: bool = False) -> None:
 
 
 def kill_with_stacks(turn: Turn) -> None:
-    """Have every rank write its stacks into the logs, and end the trainer when that had its time."""
+    """Have every rank write its stacks into the logs; end the trainer when that had its time."""
     work = turn.state.work
     if work is not None and work.stage is Stage.RUNNING and work.kill_at is None:
         turn.do(DumpStacks(work.fence))

@@ -33,9 +33,14 @@ def open_state_folder(state_dir: Path) -> Path:
     Made by root it may be entered (not listed) by the server account; every secret in it is 0600.
     """
     folder = state_dir.expanduser().absolute()
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    except OSError as error:
+        raise EmbeddedServerError(
+            f"the state folder {folder} cannot be made ({error.strerror}); choose another"
+        ) from error
     if not folder.is_dir():
         raise EmbeddedServerError(f"the state folder {folder} is not a folder; choose another")
     return folder.resolve()

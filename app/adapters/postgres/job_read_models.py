@@ -49,7 +49,9 @@ class PostgresJobReports(DeploymentReports):
         with self._engine.connect() as connection:
             found: UUID | None = connection.scalar(statement.limit(1))
         if found is None:
-            raise NotFound(f"There is no job {id_or_name[:80]!r} in this project.")
+            raise NotFound(
+                f"There is no job {id_or_name[:80]!r} in this project; see the list of jobs."
+            )
         return found
 
     def job(self, job_id: UUID) -> JobFacts:
