@@ -25,7 +25,7 @@ demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine
 	@$(BIN)/lowtide demo
 
 test: $(DEV_READY) browser static ## run every check and every test
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 check: $(DEV_READY) static ## the quick part: format, lint, types, imports, unit tests
 	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture

@@ -187,7 +187,7 @@ class ApiClient:
 
     def _unreachable(self, error: Exception) -> CommandFailed:
         local = is_loopback(self.url)
-        hint = "Is `lowtide up` running? " if local else ""
+        hint = "Does `lowtide up` run, from this folder? " if local else ""
         reason = str(error) or type(error).__name__
         return CommandFailed(
             f"the api at {self.url} cannot be reached ({reason}). {hint}"

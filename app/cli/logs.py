@@ -26,6 +26,7 @@ _POLL_SECONDS: Final = 1.0
 _PIECE_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 256 << 10
 _LINE_MAX: Final = 64 << 10
+_STREAMS_NAMED_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def test_the_trainer_goes_on_at_the_very_step_after_a_notice_of_either_cloud(pla
     for job, machine_id in zip(jobs, taken, strict=True):
         job.finish()
         assert_resumed_exactly(job)
-        first = next(one for one in job.instances() if one["id"] == machine_id)
+        first = next(one for one in job.released() if one["id"] == machine_id)
         assert first["ended_by"] in ("cloud_interruption", "us")
         noticed, asked = job.event("interruption_noticed"), job.event("replacement_requested")
         assert (at(asked) - at(noticed)).total_seconds() < 1.0
@@ -82,6 +82,8 @@ def test_a_notice_on_the_replacement_too(plane: ControlPlane):
     kept, taken = job.machines()
     job.interrupt(taken, NOTICE_SECONDS)
     job.until_step(10, fence=2)
+    resumed_at = job.attempts()[1]["parent_step"]
+    job.until_step(resumed_at + 5, fence=2)
     assert kept["id"] in {one["id"] for one in job.machines()}
     [replacement] = [one for one in job.machines() if one["id"] != kept["id"]]
     job.interrupt(replacement, NOTICE_SECONDS)
@@ -119,5 +121,5 @@ def test_a_notice_whose_kill_comes_after_the_work_is_done(plane: ControlPlane):
     job.assert_exact(120)
     [attempt] = job.attempts()
     assert attempt["state"] == "succeeded"
-    [only] = job.instances()
+    [only] = job.released()
     assert only["ended_by"] in ("us", "os_shutdown")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import httpx
 import redis
 
 from tests.support.control_plane import ControlPlane
@@ -68,5 +69,7 @@ def _answers(valkey: redis.Redis) -> bool:
 
 
 def _is_ready(plane: ControlPlane) -> bool:
-    answer = plane.api.get(plane.url + "/readyz")
-    return answer.status_code == 200
+    try:
+        return plane.api.get(plane.url + "/readyz").status_code == 200
+    except httpx.TransportError:
+        return False

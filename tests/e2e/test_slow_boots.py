@@ -21,7 +21,7 @@ def test_a_notice_while_the_machine_boots(rough_plane: ControlPlane, notice_seco
     *before, last = job.attempts()
     assert [(one["state"], one["best_step"]) for one in before] in ([], [("interrupted", 0)])
     members = {member["instance_id"] for member in last["members"]}
-    assert first["id"] in members
+    assert first["id"] in members, job.story()
     assert second["id"] not in members
     assert len(job.instances()) == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -40,7 +41,7 @@ def _second_attempt(story: Story, *, prepared: bool = True) -> tuple[UUID, UUID]
 def test_facts_of_an_ended_attempt_move_nothing(story: Story) -> None:
     job_id, machine = _second_attempt(story)
     version = story.attempt(job_id, 2)
-    told = (
+    told: tuple[tuple[FactKind, dict[str, Any]], ...] = (
         (FactKind.TRAINER_ENDED, {"outcome": "failed", "exit_code": 1}),
         (FactKind.STALLED, {"step": 3}),
         (FactKind.PREPARATION_FAILED, {"stage": "restore"}),

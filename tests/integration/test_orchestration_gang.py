@@ -130,7 +130,7 @@ def test_a_machine_found_again_is_paid_from_where_its_first_row_ended(story: Sto
 
 
 def test_a_machine_with_a_tag_that_is_no_id_does_not_stop_the_sweep(story: Story) -> None:
-    story.cloud.start(ZONE_A, **{"lowtide:launch": "somebody's", "lowtide:job": "else"})
+    story.cloud.start(ZONE_A, tags={"lowtide:launch": "somebody's", "lowtide:job": "else"})
     story.cloud.start(ZONE_A)
     story.sleep(30)
     story.sweep()

@@ -279,7 +279,7 @@ def _plan(engine: Engine, statement: str, parameters: Any) -> list[dict[str, Any
 def _rows_read(node: dict[str, Any]) -> float:
     removed = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
     each: float = node["Actual Rows"] + sum(node.get(key, 0) for key in removed)
-    return each * node["Actual Loops"]
+    return each * float(node["Actual Loops"])
 
 
 def test_the_queue_reads_by_its_partial_indexes_however_many_jobs_have_ended(

@@ -91,6 +91,12 @@ class FollowedJob:
         found = self.plane.get("/instances", job=self.id, live=False)["items"]
         return sorted(found, key=lambda one: (one["requested_at"], one["id"]))
 
+    def released(self) -> list[Document]:
+        """The same, once its cloud says that every one of them has ended."""
+        gone = "the machines are gone"
+        self.plane.wait(lambda: all(one["ended_at"] for one in self.instances()), gone, 30)
+        return self.instances()
+
     def machines(self) -> list[Document]:
         """The machines of the live attempt, by rank."""
         [live] = [one for one in self.attempts() if one["ended_at"] is None]

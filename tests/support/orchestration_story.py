@@ -19,6 +19,7 @@ from sqlalchemy import Engine, insert, select, update
 from app.adapters.postgres import tables
 from app.domain.credentials import digest, launch_token
 from app.domain.instance import LIVE_INSTANCE_STATES, EndedBy
+from app.domain.job import StopCause
 from app.domain.job_spec import parse_spec
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.orchestration.aggregate import open_job
@@ -31,7 +32,7 @@ from app.orchestration.reconcile_instances import ReconcileInstances
 from app.orchestration.register_agent import register_agent
 from app.orchestration.release_instances import ReleaseInstances
 from app.orchestration.runtime import Limits, Runtime
-from app.orchestration.stop_job import StopCause, order_stop
+from app.orchestration.stop_job import order_stop
 from app.orchestration.submit_job import submit_job
 from app.orchestration.sweep_deployment import SweepDeployment
 from app.ports.cloud_provider import (
@@ -130,7 +131,9 @@ class PaperCloud:
     def find(self, client_token: str) -> tuple[CloudMachine, ...]:
         return tuple(m for m in self.machines.values() if m.client_token == client_token)
 
-    def start(self, pool: Pool, order: LaunchOrder | None = None, **tags: str) -> CloudMachine:
+    def start(
+        self, pool: Pool, order: LaunchOrder | None = None, tags: dict[str, str] | None = None
+    ) -> CloudMachine:
         """A machine; without an order it is one that nobody here has asked for."""
         machine = CloudMachine(
             f"i-{next(self.numbers):04d}",
@@ -139,7 +142,7 @@ class PaperCloud:
             MachineState.RUNNING,
             self.story.time,
             "provider_record",
-            tags=tags if order is None else dict(order.tags),
+            tags=dict(tags or {}) if order is None else dict(order.tags),
         )
         self.machines[machine.provider_instance_id] = machine
         return machine
@@ -329,7 +332,7 @@ class Story:
     def living(self, job_id: UUID) -> list[Any]:
         return [row for row in self.instances(job_id) if row.state in LIVE_INSTANCE_STATES]
 
-    def launches(self, job_id: UUID) -> list[Any]:
+    def launches(self, job_id: UUID) -> Sequence[Any]:
         return self.rows(tables.launches, tables.launches.c.job_id == job_id)
 
     def rows(self, table: Any, *conditions: Any) -> Sequence[Any]:

@@ -21,9 +21,11 @@ from sqlalchemy import Engine, insert, select, update
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.engine import make_engine
+from app.adapters.providers.local.cloud_stop import stop_cloud
 from app.adapters.system_entropy import SystemEntropy
 from app.api.main import create_app
 from app.api.parts import ApiParts
+from app.bootstrap import local_cloud_folder
 from app.domain.credentials import digest
 from app.settings import Settings
 from tests.support.agent_api import Gang, make_gang, wait_until
@@ -132,6 +134,8 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
         thread.join(timeout=15)
         engine.dispose()
         assert not thread.is_alive()
+        # Asking for the local cloud's bill starts it; nobody else would end it.
+        assert stop_cloud(local_cloud_folder(settings.state_dir), timeout_seconds=10) == 0
 
 
 def make_own_gang(api: PeopleApi, nodes: int = 1, *, name: str, **spec: Any) -> Gang:

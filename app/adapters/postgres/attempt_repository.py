@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.orm import Session
 
+from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
 from app.adapters.postgres import tables
 from app.domain.attempt import LIVE_ATTEMPT_STATES
 from app.domain.entities import Attempt, AttemptMember
 
 _attempts = tables.attempts
 _members = tables.attempt_members
-_LIVE = sorted(LIVE_ATTEMPT_STATES)
+# Built once: every transaction on a job runs these, and building costs more than running.
+_LIVE = select(Attempt).where(
+    _attempts.c.job_id == bindparam("of_job"), text(tables.one_of("state", LIVE_ATTEMPT_STATES))
+)
+_MEMBERS = (
+    select(AttemptMember)
+    .where(_members.c.attempt_id == bindparam("of_attempt"))
+    .order_by(_members.c.node_rank)
+)
 
 
 class AttemptRepository:
@@ -24,10 +33,7 @@ class AttemptRepository:
 
     def live(self, job_id: UUID) -> Attempt | None:
         """The one live attempt of a job."""
-        statement = select(Attempt).where(
-            _attempts.c.job_id == job_id, _attempts.c.state.in_(_LIVE)
-        )
-        return self._session.scalars(statement).one_or_none()
+        return self._session.scalars(_LIVE, {"of_job": job_id}).one_or_none()
 
     def by_fence(self, job_id: UUID, fence: int) -> Attempt | None:
         """The attempt with this number."""
@@ -41,12 +47,7 @@ class AttemptRepository:
 
     def members(self, attempt_id: UUID) -> list[AttemptMember]:
         """Members, by node rank."""
-        statement = (
-            select(AttemptMember)
-            .where(_members.c.attempt_id == attempt_id)
-            .order_by(_members.c.node_rank)
-        )
-        return list(self._session.scalars(statement))
+        return list(self._session.scalars(_MEMBERS, {"of_attempt": attempt_id}))
 
     def add(self, attempt: Attempt) -> None:
         """Store a new attempt."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, or_, select, text
+from sqlalchemy import bindparam, func, or_, select, text
 from sqlalchemy.orm import Session
 
+from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.bill_due import bill_due_at, can_be_billed, is_unpriced
 from app.domain.entities import Assignment, Contact, Instance
@@ -19,6 +20,13 @@ _instances = tables.instances
 _contacts = tables.contacts
 _LIVE = text(tables.one_of("state", LIVE_INSTANCE_STATES))
 _HEARD = (InstanceState.REGISTERED, InstanceState.INTERRUPTING)
+# Built once: every transaction on a job runs one of these.
+_OF_JOB = (
+    select(Instance)
+    .where(_instances.c.job_id == bindparam("of_job"))
+    .order_by(_instances.c.requested_at, _instances.c.id)
+)
+_LIVE_OF_JOB = _OF_JOB.where(_LIVE)
 
 
 class InstanceRepository:
@@ -33,11 +41,8 @@ class InstanceRepository:
 
     def of_job(self, job_id: UUID, *, live_only: bool = True) -> list[Instance]:
         """Instances of a job, by request time then id."""
-        statement = select(Instance).where(_instances.c.job_id == job_id)
-        if live_only:
-            statement = statement.where(_LIVE)
-        order = (_instances.c.requested_at, _instances.c.id)
-        return list(self._session.scalars(statement.order_by(*order)))
+        statement = _LIVE_OF_JOB if live_only else _OF_JOB
+        return list(self._session.scalars(statement, {"of_job": job_id}))
 
     def interrupted_pools(self, job_id: UUID, since: datetime) -> frozenset[Pool]:
         """Pools in which the cloud has taken a machine of the job since then."""

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, func, insert, or_, select, text, update
+from sqlalchemy import and_, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import hot_statements, tables
+from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
 from app.domain.entities import Checkpoint, Job
 from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.ports.job_submission import KnownJob, Submission
@@ -23,6 +24,12 @@ _jobs = tables.jobs
 _points = tables.checkpoints
 _promised = text(tables.PROMISED_JOB)
 _claimable = text(tables.one_of("state", CLAIMABLE_JOB_STATES))
+# Built once: every transaction on a job begins with one of these.
+_ONE = select(Job).where(_jobs.c.id == bindparam("this_job"))
+_LOCK = _ONE.with_for_update(key_share=True).execution_options(populate_existing=True)
+_LOCK_OR_SKIP = _ONE.with_for_update(skip_locked=True, key_share=True).execution_options(
+    populate_existing=True
+)
 
 
 class JobRepository:
@@ -62,13 +69,8 @@ class JobRepository:
 
         Who only refers to the job, as a log's first piece does, need not wait for it.
         """
-        statement = (
-            select(Job)
-            .where(_jobs.c.id == job_id)
-            .with_for_update(skip_locked=skip_locked, key_share=True)
-            .execution_options(populate_existing=True)
-        )
-        return self._session.scalars(statement).one_or_none()
+        statement = _LOCK_OR_SKIP if skip_locked else _LOCK
+        return self._session.scalars(statement, {"this_job": job_id}).one_or_none()
 
     def get(self, job_id: UUID) -> Job | None:
         """The job without a lock."""
