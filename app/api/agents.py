@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.api.agent_board import AgentBoard, BoardSilent
 from app.api.error_responses import PROBLEM_JSON
+from app.api.hot_route import HotRoute
 from app.api.json_answers import JSON, as_json
 from app.api.steady_report import (
     INT_MAX,
@@ -133,10 +134,8 @@ def register(board: Board, body: Body) -> Response:
     return as_json(encode(reply))
 
 
-@router.post("/reports", response_model=None)
 async def report(request: Request) -> Response:
     """Say how the machine is and what has happened there; the answer is what it should be."""
-    # No parameter is injected: this is the route that every machine calls every few seconds.
     board, credential_hash = _board(request), _credential_hash(request)
     document = _document(await _body(request))
     steady = read_steady(document)
@@ -151,6 +150,10 @@ async def report(request: Request) -> Response:
     with _refusals():
         news = _read(AgentReport, document)
         return await _receive(board, credential_hash, news)
+
+
+# Every machine calls this one every few seconds.
+router.add_api_route("/reports", report, methods=["POST"], route_class_override=HotRoute)
 
 
 async def _receive(board: AgentBoard, credential_hash: str, news: AgentReport) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import pairwise
 
-from tests.support.control_plane import ControlPlane
+from tests.support.control_plane import ControlPlane, Document
 from tests.support.followed_job import FollowedJob, submit, submit_small
 
 NOTICE_SECONDS = 8.0
@@ -29,7 +29,16 @@ def assert_resumed_exactly(job: FollowedJob, attempts: int = 2) -> None:
         assert before["best_step"] == before["committed_step"] > 0
 
 
-def test_the_trainer_goes_on_at_the_very_step_after_a_notice_of_either_cloud(plane: ControlPlane):
+def assert_replaced_at_once(job: FollowedJob, machine: Document) -> None:
+    """Its cloud took the machine, and another one was asked for at the notice."""
+    taken = next(one for one in job.released() if one["id"] == machine["id"])
+    # Where the cloud's own ending makes nothing free, we give the machine back after the drain.
+    assert taken["ended_by"] in ("cloud_interruption", "us")
+    noticed, asked = job.event("interruption_noticed"), job.event("replacement_requested")
+    assert (at(asked) - at(noticed)).total_seconds() < 1.0
+
+
+def test_the_trainer_goes_on_at_the_very_step_after_a_notice_of_google(plane: ControlPlane):
     trainer = {
         "model": "mlp",
         "data": "digits",
@@ -37,43 +46,34 @@ def test_the_trainer_goes_on_at_the_very_step_after_a_notice_of_either_cloud(pla
         "step_delay_seconds": 0.01,
         "checkpoint_interval_steps": 100_000,
     }
-    places = {"local/us-west-2": "V100", "local/us-central1": "H100"}
-    jobs = [
-        submit(plane, trainer=trainer, infra=[place], resources={"gpu": gpu})
-        for place, gpu in places.items()
-    ]
-    taken = []
-    for job, cloud in zip(jobs, ("ec2", "gce"), strict=True):
-        job.until_step(20)
-        [machine] = job.machines()
-        assert machine["cloud"] == cloud
-        job.interrupt(machine, NOTICE_SECONDS)
-        taken.append(machine["id"])
-    for job, machine_id in zip(jobs, taken, strict=True):
-        job.finish()
-        assert_resumed_exactly(job)
-        first = next(one for one in job.released() if one["id"] == machine_id)
-        assert first["ended_by"] in ("cloud_interruption", "us")
-        noticed, asked = job.event("interruption_noticed"), job.event("replacement_requested")
-        assert (at(asked) - at(noticed)).total_seconds() < 1.0
-        points = plane.get(f"/jobs/{job.id}/metrics", limit=5000)["items"]
-        steps = [point["step"] for point in points]
-        assert steps == sorted(set(steps)), "a step was reported by two attempts"
+    place = {"infra": ["local/us-central1"], "resources": {"gpu": "H100"}}
+    job = submit(plane, trainer=trainer, **place)
+    job.until_step(20)
+    [machine] = job.machines()
+    assert machine["cloud"] == "gce"
+    job.interrupt(machine, NOTICE_SECONDS)
+    job.finish()
+    assert_resumed_exactly(job)
+    assert_replaced_at_once(job, machine)
+    points = plane.get(f"/jobs/{job.id}/metrics", limit=5000)["items"]
+    steps = [point["step"] for point in points]
+    assert steps == sorted(set(steps)), "a step was reported by two attempts"
 
 
-def test_the_agent_hears_of_a_notice_within_seconds(plane: ControlPlane):
-    job = submit_small(plane, 150, STEP_SECONDS=0.05)
+def test_a_command_goes_on_at_the_very_step_after_a_notice_of_amazon(plane: ControlPlane):
+    job = submit_small(plane, 150, STEP_SECONDS=0.05, SAVE_EVERY=1_000)
     job.until_step(5)
     [machine] = job.machines()
+    assert machine["cloud"] == "ec2"
     answer = plane.post(f"/instances/{machine['id']}/interrupt", {"notice_seconds": NOTICE_SECONDS})
-    job.until(lambda _: len(job.attempts()) == 2, "the next attempt")
     armed_at = datetime.fromisoformat(answer["ends_at"]).timestamp() - NOTICE_SECONDS
-    late = at(job.event("interruption_noticed")).timestamp() - armed_at
-    print(f"notice -> agent -> control plane: {late:.2f} s")
-    assert late < 5.0
     job.finish()
     job.assert_exact(150)
     assert_resumed_exactly(job)
+    assert_replaced_at_once(job, machine)
+    late = at(job.event("interruption_noticed")).timestamp() - armed_at
+    print(f"notice -> agent -> control plane: {late:.2f} s")
+    assert late < NOTICE_SECONDS / 2
 
 
 def test_a_notice_on_the_replacement_too(plane: ControlPlane):

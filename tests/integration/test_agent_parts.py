@@ -134,7 +134,7 @@ def test_right_before_a_kill_ranks_that_failed_of_themselves_are_told(tmp_path: 
     [
         (0, TrainerOutcome.FINISHED, None),
         (75, TrainerOutcome.DRAINED, None),
-        (1, TrainerOutcome.FAILED, "exit code 1"),
+        (1, TrainerOutcome.FAILED, "in the logs"),
         (-11, TrainerOutcome.FAILED, "SIGSEGV"),
     ],
 )
