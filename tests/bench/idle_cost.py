@@ -17,7 +17,7 @@ from tests.bench.surroundings import Surroundings
 
 PROGRAMS = ("api", "worker", "beat")
 BESIDE = ("valkey", "lowtide")
-_MIB = 1 << 20
+_MB = 1_000_000
 
 
 def measure(around: Surroundings) -> list[Figure]:
@@ -44,19 +44,19 @@ def measure(around: Surroundings) -> list[Figure]:
     cloud = programs_with(str(system.folder), besides=[*pids.values(), *postgres])
     detail = {
         "cpu_percent": share,
-        "rss_mib": {name: round(memory([pids[name]]).rss_bytes / _MIB, 1) for name in PROGRAMS},
-        "pss_mib": {name: round(memory([pids[name]]).pss_bytes / _MIB, 1) for name in PROGRAMS},
-        "beside_pss_mib": {
-            "postgres": round(memory(postgres).pss_bytes / _MIB, 1),
-            **{name: round(memory([pids[name]]).pss_bytes / _MIB, 1) for name in BESIDE},
-            "local cloud": round(memory(cloud).pss_bytes / _MIB, 1),
+        "rss_mb": {name: round(memory([pids[name]]).rss_bytes / _MB, 1) for name in PROGRAMS},
+        "pss_mb": {name: round(memory([pids[name]]).pss_bytes / _MB, 1) for name in PROGRAMS},
+        "beside_pss_mb": {
+            "postgres": round(memory(postgres).pss_bytes / _MB, 1),
+            **{name: round(memory([pids[name]]).pss_bytes / _MB, 1) for name in BESIDE},
+            "local cloud": round(memory(cloud).pss_bytes / _MB, 1),
         },
     }
     cpu = sum(share[name] for name in PROGRAMS)
     everything = sum(share.values())
     return [
-        Figure("idle", "api + worker + beat, RSS", held.rss_bytes / _MIB, "MiB", 250, True, detail),
-        Figure("idle", "api + worker + beat, PSS", held.pss_bytes / _MIB, "MiB"),
+        Figure("idle", "api + worker + beat, RSS", held.rss_bytes / _MB, "MB", 250, True, detail),
+        Figure("idle", "api + worker + beat, PSS", held.pss_bytes / _MB, "MB"),
         Figure("idle", "api + worker + beat, CPU of a core", cpu, "%", 1.5),
         Figure("idle", "with PostgreSQL, Valkey and supervisor", everything, "%"),
     ]
