@@ -98,7 +98,7 @@ def spec(tmp_path: Path) -> str:
 
 def test_no_is_an_answer(api: PeopleApi, tmp_path: Path, spec: str):
     with lowtide(api, tmp_path, "submit", spec) as screen:
-        assert "No pool fits" in screen.until("Submit? [Y/n]")
+        assert "when a pool fits" in screen.until("Submit? [Y/n]")
         screen.type("n\n")
         screen.until("Nothing was submitted.")
         assert screen.ended() == 130

@@ -236,7 +236,7 @@ def test_many_callers_start_one_daemon() -> None:
 
 def test_the_daemon_outlives_the_process_group_that_started_it() -> None:
     with open_local_cloud() as cloud:
-        cloud.provider.regions()
+        cloud.provider.list_deployment("us-west-2")
         assert os.getpgid(cloud.daemon_pid()) != os.getpgid(0)
         assert os.getsid(cloud.daemon_pid()) != os.getsid(0)
 
