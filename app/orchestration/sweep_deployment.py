@@ -16,12 +16,14 @@ from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import (
     INSTANCE_TRANSITIONS,
     TERMINAL_INSTANCE_STATES,
+    EndedBy,
     InstanceEvent,
     InstanceState,
 )
 from app.domain.launch import OPEN_LAUNCH_OUTCOMES
 from app.orchestration.accept_machines import accept_machine
 from app.orchestration.aggregate import open_job
+from app.orchestration.lose_instances import note_end
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Runtime
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
@@ -31,6 +33,7 @@ SWEEP_CONTROLLER = "sweep_deployment"
 _ACTOR = Actor(ActorKind.CLOUD, SWEEP_CONTROLLER)
 _RUNNING = (MachineState.PENDING, MachineState.RUNNING)
 _YOUNG = timedelta(seconds=5)
+LOOK_SECONDS_MAX = 15.0
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,17 @@ class SweepDeployment:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.period_seconds = runtime.limits.sweep_seconds
+        self._every = timedelta(seconds=runtime.limits.sweep_seconds)
+        # Rung more often than it lists: a list is recorded a moment after its ring, and the ring
+        # one period later would find it not yet due. A list that failed is tried again soon.
+        self.period_seconds = min(LOOK_SECONDS_MAX, runtime.limits.sweep_seconds / 4)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[RegionToSweep]:
         """Regions that were not listed for a period."""
         now, due = uow.now, []
         for work in self._regions():
             last = uow.operations.last_sweep_at(work.provider, work.region)
-            if last is None or now - last >= timedelta(seconds=self.period_seconds):
+            if last is None or now - last >= self._every:
                 due.append(work)
         return due[:limit]
 
@@ -85,8 +91,9 @@ class SweepDeployment:
         lasts = [
             uow.operations.last_sweep_at(work.provider, work.region) for work in self._regions()
         ]
-        period = timedelta(seconds=self.period_seconds)
-        return min((uow.now if last is None else last + period for last in lasts), default=None)
+        return min(
+            (uow.now if last is None else last + self._every for last in lasts), default=None
+        )
 
     def effect(self, work: RegionToSweep) -> RegionList:
         """List the region."""
@@ -99,15 +106,16 @@ class SweepDeployment:
 
     def apply(self, uow: UnitOfWork, work: RegionToSweep, result: RegionList) -> None:
         """Adopt what has no row; look at what was not listed."""
-        machines = result.machines or ()
+        if result.machines is None:
+            return
+        machines = result.machines
         uow.operations.record_sweep(
             work.provider, work.region, result.asked_at, result.complete, len(machines)
         )
         unknown = [
             stranger
             for machine in sorted(machines, key=lambda item: item.provider_instance_id)
-            if machine.state in _RUNNING
-            and (stranger := self._stranger(uow, work.provider, machine)) is not None
+            if (stranger := self._stranger(uow, work.provider, machine)) is not None
         ]
         # A job that is locked elsewhere has its turn at the next list.
         for stranger in unknown:
@@ -143,8 +151,11 @@ class SweepDeployment:
     def _stranger(self, uow: UnitOfWork, provider: str, machine: CloudMachine) -> _Stranger | None:
         """The machine with the job that pays for it; None when its row is known or coming."""
         known = uow.instances.by_provider_id(provider, machine.provider_instance_id)
-        if known is not None and known.state not in TERMINAL_INSTANCE_STATES:
+        runs = machine.state in _RUNNING
+        if known is not None and not (runs and known.state in TERMINAL_INSTANCE_STATES):
             return None
+        if not runs and (machine.launched_at is None or machine.ended_at is None):
+            return None  # it never ran, or is on its way out: the next list has its end
         launch_id, tagged_id = (_tagged(machine, noun) for noun in ("launch", "job"))
         launch = None if launch_id is None else uow.launches.get(launch_id)
         if launch is not None and launch.outcome in OPEN_LAUNCH_OUTCOMES:
@@ -203,7 +214,18 @@ class SweepDeployment:
                 noun_id=instance.id,
                 provider_instance_id=machine.provider_instance_id,
             )
-            order_release(aggregate, [instance], "nobody asked for it any more")
+            if machine.ended_at is None:
+                order_release(aggregate, [instance], "nobody asked for it any more")
+                return
+            # It came and went between two lists: still, somebody has to pay for it.
+            note_end(
+                aggregate,
+                instance,
+                ended_at=machine.ended_at,
+                ended_source=machine.ended_source,
+                ended_by=machine.ended_by or EndedBy.UNKNOWN,
+                limits=self._runtime.limits,
+            )
 
     def _adopt_for_deployment(self, uow: UnitOfWork, provider: str, stranger: _Stranger) -> None:
         machine = stranger.machine

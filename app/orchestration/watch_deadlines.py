@@ -44,8 +44,10 @@ class WatchDeadlines(RowController[PromisedJob]):
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        # Progress is no newer than the reports.
-        self.period_seconds = 2 * runtime.limits.report_interval_seconds
+        # Progress is no newer than the reports. Rung more often than it looks: a look is set a
+        # moment after its ring, and the ring one look later would come too early.
+        self._every_seconds = 2 * runtime.limits.report_interval_seconds
+        self.period_seconds = min(5.0, runtime.limits.report_interval_seconds)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
         """Live jobs with a deadline whose slack has not been looked at for a period."""
@@ -66,7 +68,7 @@ class WatchDeadlines(RowController[PromisedJob]):
             job.slack_look_at = None
             if job.deadline_at is None or not _promised(job.state):
                 return
-            job.slack_look_at = aggregate.now + timedelta(seconds=self.period_seconds)
+            job.slack_look_at = aggregate.now + timedelta(seconds=self._every_seconds)
             decision = decide(self._view(aggregate), aggregate.now)
             job.last_safe_at = decision.last_safe_at
             self._note_safety(aggregate, decision)
@@ -91,7 +93,7 @@ class WatchDeadlines(RowController[PromisedJob]):
             moving_to_on_demand=job.market_mode is Market.ON_DEMAND,
             on_demand_registered=len(registered) >= job.node_count,
             on_demand_allowed=spec.effective_market() != "spot",
-            look_again_seconds=round(self.period_seconds),
+            look_again_seconds=round(self._every_seconds + self.period_seconds),
         )
 
     def _note_safety(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:

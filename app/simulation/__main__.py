@@ -16,6 +16,7 @@ from app.simulation.scenarios import SCENARIOS, run_scenario
 from app.simulation.scratch_database import scratch_database
 
 HOURS_MAX = 24.0 * 31
+RATE_MAX = 20.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(url: str, given: argparse.Namespace) -> Outcome:
     if given.scenario is not None:
         return run_scenario(url, given.scenario, given.seed, given.verbose)
-    return run_seed(url, given.seed, given.hours, given.verbose, given.shuffled)
+    return run_seed(
+        url, given.seed, given.hours, given.rate, echo=given.verbose, shuffled=given.shuffled
+    )
 
 
 def _hours(text: str) -> float:
@@ -45,10 +48,18 @@ def _hours(text: str) -> float:
     return hours
 
 
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 <= rate <= RATE_MAX:
+        raise argparse.ArgumentTypeError(f"must be between 0 and {RATE_MAX:g}")
+    return rate
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m app.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="what all chance is drawn from")
     parser.add_argument("--hours", type=_hours, default=24.0, help="virtual hours (default 24)")
+    parser.add_argument("--rate", type=_rate, default=1.0, help="times as many faults (default 1)")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="a named world instead")
     parser.add_argument("--database", help="URL of an empty, migrated database to use")
     parser.add_argument("--shuffled", action="store_true", help="read rows in another order")

@@ -90,6 +90,6 @@ class AgentLine:
         """A copy, or a report that its sender has given up; nobody waits for the answer."""
         self._say(f"report {report.seq} arrives again or late")
         try:
-            self._network.report(credential, report)
+            self._network.report(credential, report, is_copy=True)
         except (Unreachable, DomainError):
             return

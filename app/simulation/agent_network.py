@@ -79,18 +79,23 @@ class AgentNetwork:
         except Interrupted as error:
             raise Unreachable from error
 
-    def report(self, credential: str, report: AgentReport) -> ReportReply:
-        """Answer a report. Raises Unreachable and what the production verb raises."""
+    def report(self, credential: str, report: AgentReport, *, is_copy: bool = False) -> ReportReply:
+        """Answer a report. Raises Unreachable and what the production verb raises.
+
+        is_copy: it is late or doubled, so nobody waits for the answer and it proves no life.
+        """
         if self.away:
             raise Unreachable
         key = digest(credential)
         entry = self._steady(key, report)
         if entry is None:
             reply = self._full(key, report)
-            self._heard(report.instance_id)
+            if not is_copy:
+                self._heard(report.instance_id)
             return reply
         self.steady_reports += 1
-        self._heard(report.instance_id)
+        if not is_copy:
+            self._heard(report.instance_id)
         entry.seq = report.seq
         self._unwritten[entry.instance_id] = (report, self._clock.true_us)
         return self._reply(entry)

@@ -119,6 +119,18 @@ def _launched_in_vain(run: Run) -> None:
     seen.expect(bool(adopted), "the sweep adopted nothing")
 
 
+def _taken_before_it_was_known(run: Run) -> None:
+    """Never answered, and taken by the cloud before any sweep has seen them."""
+    _reply_never_comes(run)
+
+    def take() -> None:
+        for cloud in run.world.clouds.values():
+            for one in cloud.alive():
+                cloud.stop(one, EndedBy.CLOUD_FAILURE, 0.0)
+
+    at(run, 400.0, take)
+
+
 def _throttled(run: Run) -> None:
     for seconds in range(0, 1_200, 30):
         at(run, seconds, lambda: run.faults.inject(Fault.THROTTLED))
@@ -173,6 +185,7 @@ CLOUD_SCENARIOS = {
     "launch_never_answered": Scenario(
         _reply_never_comes, _launched_in_vain, limits=replace(SIMULATED_LIMITS, sweep_seconds=90.0)
     ),
+    "launched_and_lost_between_sweeps": Scenario(_taken_before_it_was_known, _launched_in_vain),
     "throttled": Scenario(_throttled, check_succeeded()),
     "refused": Scenario(_refused, check_succeeded()),
     "drought": Scenario(_drought, _waited_with_a_reason, hours=4.0),

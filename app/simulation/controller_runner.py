@@ -47,6 +47,7 @@ class LateFaults:
 
     before_effect: list[float] = field(default_factory=list)
     before_apply: list[float] = field(default_factory=list)
+    quick: list[float] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -62,6 +63,24 @@ class _Station:
     rung_us: int | None = None
     running: int = 0
     empty_runs: int = 0
+
+
+@dataclass(eq=False)
+class _Piece:
+    """One piece of work on its way. life: of the worker that leased it.
+
+    counted: while it is, its controller does not start again.
+    """
+
+    station: _Station
+    work: Any
+    life: int
+    counted: bool = False
+
+    @property
+    def quick(self) -> bool:
+        """It needs only the database."""
+        return self.station.controller.queue == "quick"
 
 
 class SimulatedWakeups:
@@ -102,7 +121,6 @@ class ControllerRunner:
         """
         self.late = LateFaults()
         self.runs: dict[str, int] = {}
-        self.failures: list[str] = []
         self._runtime = runtime
         self._transactions = transactions
         self._loop = loop
@@ -250,57 +268,68 @@ class ControllerRunner:
             station.rung_us = self._clock.true_us + microseconds(_RING_SECONDS)
         if self._phase_done(life):
             return
-        station.running += len(work)
-        for piece in work:
-            self._plan_effect(station, piece, life)
+        for one in work:
+            self._plan_effect(_Piece(station, one, life))
 
-    def _plan_effect(self, station: _Station, piece: Any, life: int) -> None:
-        quick = station.controller.queue == "quick"
-        wait = self._dice.uniform(0.0, 0.02) + _taken(self.late.before_effect, quick)
-        self._loop.after(wait, lambda: self._effect(station, piece, life, quick))
+    def _plan_effect(self, piece: _Piece) -> None:
+        """The time until the effect; a late one does not keep its controller from going on."""
+        late = self.late.quick if piece.quick else self.late.before_effect
+        wait = self._dice.uniform(0.0, 0.02) + self._begin_waiting(piece, late)
+        self._loop.after(wait, lambda: self._effect(piece))
 
-    def _effect(self, station: _Station, piece: Any, life: int, quick: bool) -> None:
-        if life != self._life:
+    def _effect(self, piece: _Piece) -> None:
+        if piece.life != self._life:
             return
-        controller = station.controller
         try:
-            result = effect_phase(controller, piece)
+            result = effect_phase(piece.station.controller, piece.work)
         except Exception as error:
-            self._piece_failed(station, error)
+            self._failed(piece, error)
             return
-        if self._phase_done(life):
+        if self._phase_done(piece.life):
             return
-        if quick:
+        if piece.quick:
             # Nothing happened outside the database: the next event is the apply itself.
-            self._apply(station, piece, result, life)
+            self._apply(piece, result)
             return
-        wait = self._dice.uniform(0.05, 1.5) + _taken(self.late.before_apply, quick)
-        self._loop.after(wait, lambda: self._apply(station, piece, result, life))
+        self._end_waiting(piece)
+        wait = self._dice.uniform(0.05, 1.5) + self._begin_waiting(piece, self.late.before_apply)
+        self._loop.after(wait, lambda: self._apply(piece, result))
 
-    def _apply(self, station: _Station, piece: Any, result: Any, life: int) -> None:
-        if life != self._life:
+    def _apply(self, piece: _Piece, result: Any) -> None:
+        if piece.life != self._life:
             return
-        controller = station.controller
+        controller = piece.station.controller
         try:
-            apply_phase(self._runtime, controller, piece, result)
+            apply_phase(self._runtime, controller, piece.work, result)
         except Interrupted as error:
             self._log.write(controller.name, f"apply: {error}")
         except Exception as error:
-            self._piece_failed(station, error)
+            self._failed(piece, error)
             return
         self._log.write(controller.name, "applied")
-        self._piece_done(station)
-        self._phase_done(life)
+        self._end_waiting(piece)
+        self._phase_done(piece.life)
 
-    def _piece_done(self, station: _Station) -> None:
-        station.running = max(0, station.running - 1)
-        station.asked = False
+    def _begin_waiting(self, piece: _Piece, late: list[float]) -> float:
+        """Extra seconds before the next phase. The controller runs again meanwhile if they are
+        many: a hanging call holds one thread, and the rows only as long as their lease."""
+        extra = late.pop(0) if late else 0.0
+        piece.counted = extra == 0.0
+        piece.station.running += int(piece.counted)
+        piece.station.asked = False
+        self._fresh = False
+        return extra
+
+    def _end_waiting(self, piece: _Piece) -> None:
+        piece.station.running -= int(piece.counted)
+        piece.counted = False
+        piece.station.asked = False
         self._fresh = False
 
-    def _piece_failed(self, station: _Station, error: Exception) -> None:
+    def _failed(self, piece: _Piece, error: Exception) -> None:
         """What a worker would log: in a simulation it is a bug, and ends it."""
-        self._piece_done(station)
-        self._log.write(station.controller.name, f"FAILED: {type(error).__name__}: {error}")
+        name = piece.station.controller.name
+        self._log.write(name, f"FAILED: {type(error).__name__}: {error}")
         raise error
 
     def _phase_done(self, life: int) -> bool:
@@ -321,7 +350,3 @@ class ControllerRunner:
                 f"{station.controller.name} found nothing in {_EMPTY_RUNS_MAX} runs on end, "
                 f"over at least {seconds:.0f} s, though it said that it was due"
             )
-
-
-def _taken(waits: list[float], quick: bool) -> float:
-    return waits.pop(0) if waits and not quick else 0.0

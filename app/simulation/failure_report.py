@@ -13,23 +13,17 @@ class SimulationFailed(AssertionError):
     """A simulated world broke a rule; the message is the report."""
 
 
-def failure_report(world: World, history: FaultHistory, error: BaseException, name: str) -> str:
+def failure_report(world: World, history: FaultHistory, error: BaseException, again: str) -> str:
     """The report, ending with how to run the same world again."""
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(history.counts.items()))
     lines = [
-        f"simulation {name} failed at {world.clock.true_now} "
+        f"a simulated world broke at {world.clock.true_now} "
         f"({world.clock.elapsed_seconds:.6f} virtual seconds, event {world.loop.happened})",
         f"  {type(error).__name__}: {error}",
         f"  faults so far: {faults or 'none'}",
         f"  event log so far: {world.log.lines} lines, digest {world.log.digest[:16]}",
         "  its last lines:",
         *(f"    {line}" for line in world.log.tail(60)),
-        f"  again: {name_command(world)}",
+        f"  again: python -m app.simulation {again}",
     ]
     return "\n".join(lines)
-
-
-def name_command(world: World) -> str:
-    """The command that runs this seed again."""
-    settings = world.settings
-    return f"python -m app.simulation --seed {settings.seed} --hours {settings.hours:g}"

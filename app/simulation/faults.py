@@ -85,9 +85,8 @@ class Faults:
 
     def _stale_lease(self) -> bool:
         late = self._world.worker.late
-        (late.before_effect if self._dice.chance(0.5) else late.before_apply).append(
-            self._dice.uniform(95.0, 400.0)
-        )
+        phase = self._dice.choice((late.before_effect, late.before_apply, late.quick))
+        phase.append(self._dice.uniform(95.0, 400.0))
         return True
 
     def _ring_lost(self) -> bool:

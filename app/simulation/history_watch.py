@@ -83,8 +83,7 @@ class HistoryWatch:
     def _check_witness(self, connection: Connection, row: Any) -> None:
         if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
             raise InvariantBroken("nothing is drained on silence", str(row))
-        given_up = row.kind in ("release_ordered", "stop_observed")
-        if row.actor == _SILENCE_WATCH and given_up:
+        if row.actor == _SILENCE_WATCH and row.kind == "release_ordered":
             self._check_silence(row)
         if row.actor in _CLOUDS_WORD and row.kind in ("absence_confirmed", "stop_observed"):
             self._check_gone(connection, row)
@@ -92,11 +91,13 @@ class HistoryWatch:
     def _check_silence(self, row: Any) -> None:
         """Given up by its silence: then it was truly unheard for as long as the rule asks."""
         limits = self._world.runtime.limits
+        forced, lease_over = "not heard of" in row.message, "lease ended" in row.message
+        if not forced and not lease_over:
+            return  # released for what followed from it, as the end of its job
         heard_us = self._world.network.answered_us.get(str(row.noun_id))
         if heard_us is None:
             raise InvariantBroken("silence counts only from an answer on", str(row))
         silent = (self._world.clock.true_us - heard_us) / MICROSECONDS
-        forced = "not heard of" in row.message
         needed = limits.force_silence_seconds if forced else limits.agent_lease_seconds
         needed -= self._world.clock.largest_error_seconds
         if silent + _TOLERANCE_SECONDS < needed:

@@ -34,7 +34,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 _JOB = text(
     "SELECT jobs.id, jobs.state, jobs.event_seq, jobs.next_fence, jobs.committed_step, "
-    "jobs.claimable_at, jobs.wait_reason, count(attempts.id) AS live, "
+    "jobs.claimable_at, jobs.wait_reason, jobs.node_count, count(attempts.id) AS live, "
+    "(SELECT max(wanted) FROM (SELECT count(*) AS wanted FROM instances "
+    " WHERE instances.job_id = jobs.id AND NOT suspect "
+    " AND state IN ('requested', 'launching', 'launched', 'registered') GROUP BY market"
+    ") AS of_market) AS wanted, "
     "max(attempts.fence) AS fence FROM jobs LEFT JOIN attempts ON attempts.job_id = jobs.id "
     "AND attempts.state IN ('provisioning', 'preparing', 'running', 'draining', 'settling') "
     "WHERE jobs.id = :id GROUP BY jobs.id"
@@ -155,6 +159,8 @@ class Invariants:
             raise InvariantBroken("at most one live attempt per job", str(row))
         if row.live and row.state not in ATTEMPT_JOB_STATES:
             raise InvariantBroken("only a working job has a live attempt", str(row))
+        if (row.wanted or 0) > row.node_count:
+            raise InvariantBroken("no more machines are wanted than a gang has places", str(row))
         if row.fence is not None and row.fence >= row.next_fence:
             raise InvariantBroken("fences only grow", str(row))
         if row.claimable_at is not None and not row.wait_reason:

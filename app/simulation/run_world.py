@@ -54,14 +54,15 @@ def run_world(
     settings: WorldSettings,
     begin: Callable[[Run], None],
     hours: float,
-    name: str,
+    again: str,
     *,
     shuffled: bool = False,
     finish: Callable[[Run], None] | None = None,
 ) -> Outcome:
     """Let a world live for so many hours and come to rest, checked all the way.
 
-    finish: looked at once it rests. Raises SimulationFailed with a report.
+    again: the arguments that run the same world by hand. finish: looked at once it rests. Raises
+    SimulationFailed with a report.
     """
     with _engine(url, shuffled) as engine:
         world = World(settings, engine)
@@ -80,7 +81,7 @@ def run_world(
                 finish(run)
             return _outcome(run)
         except Exception as error:
-            report = failure_report(world, run.faults.history, error, name)
+            report = failure_report(world, run.faults.history, error, again)
             raise SimulationFailed(report) from error
         finally:
             quiet.setLevel(level)

@@ -35,6 +35,6 @@ def run_scenario(url: str, name: str, seed: int = 1, echo: bool = False) -> Outc
         ),
         begin,
         scenario.hours,
-        f"scenario {name}, seed {seed}",
+        f"--scenario {name} --seed {seed}",
         finish=scenario.check,
     )

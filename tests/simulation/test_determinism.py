@@ -11,7 +11,7 @@ from app.simulation.run_seed import run_seed
 from tests.simulation.conftest import NewDatabase
 
 ROOT = Path(__file__).parents[2]
-SEED, HOURS = 7, 2.0
+SEED, HOURS = 7, 1.0
 
 
 def digest_in_a_process(url: str, hash_seed: str, *more: str) -> str:

@@ -144,7 +144,7 @@ def with_one_broken(broken: type[Any]) -> Callable[[Runtime], tuple[AnyControlle
 def test_a_broken_controller_is_caught(name: str, database_url: str) -> None:
     broken, script, rule = BROKEN[name]
     settings = WorldSettings(
-        1, 3.0, market=SCENARIOS["calm"].market, controllers=with_one_broken(broken)
+        1, 2.0, market=SCENARIOS["calm"].market, controllers=with_one_broken(broken)
     )
 
     def begin(run: Run) -> None:
@@ -152,7 +152,7 @@ def test_a_broken_controller_is_caught(name: str, database_url: str) -> None:
         script(run)
 
     with pytest.raises(SimulationFailed, match=rule):
-        run_world(database_url, settings, begin, 3.0, name)
+        run_world(database_url, settings, begin, 2.0, name)
 
 
 def test_a_cut_off_machine_that_writes_on_is_caught(database_url: str) -> None:
@@ -167,14 +167,14 @@ def test_a_cut_off_machine_that_writes_on_is_caught(database_url: str) -> None:
         store.put_new(f"{job_id}/fences/0000000009.json", FENCE_9)
         store.put_new(later, store.get(key))
 
-    settings = WorldSettings(1, 3.0, market=SCENARIOS["calm"].market)
+    settings = WorldSettings(1, 2.0, market=SCENARIOS["calm"].market)
 
     def begin(run: Run) -> None:
         run.world.plan(one_job())
         when(run, "checkpoint_committed", lambda: write_behind_the_back(run), after=5.0)
 
     with pytest.raises(SimulationFailed, match="lineage"):
-        run_world(database_url, settings, begin, 3.0, "writes behind our back")
+        run_world(database_url, settings, begin, 2.0, "writes behind our back")
 
 
 FENCE_9 = b'{"fence": 9, "parent": null, "instance_id": "someone"}'

@@ -8,14 +8,14 @@ import pytest
 
 from app.simulation.run_seed import run_seed
 
-HOURS = 3.0
+HOURS = 2.0
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 
-def regressions() -> list[tuple[int, float]]:
-    """(seed, hours) of each line; a `#` begins a comment."""
+def regressions() -> list[tuple[int, float, float]]:
+    """(seed, hours, rate) of each line; a `#` begins a comment."""
     lines = (line.partition("#")[0].split() for line in REGRESSIONS.read_text().splitlines())
-    return [(int(seed), float(hours)) for seed, hours in (line for line in lines if line)]
+    return [(int(seed), float(hours), float(rate)) for seed, hours, rate in filter(None, lines)]
 
 
 @pytest.mark.parametrize("seed", range(1, 21))
@@ -25,8 +25,8 @@ def test_a_seed_breaks_no_rule(seed: int, database_url: str) -> None:
     assert outcome.faults, "a world without faults proves nothing"
 
 
-@pytest.mark.parametrize(("seed", "hours"), regressions())
+@pytest.mark.parametrize(("seed", "hours", "rate"), regressions())
 def test_a_seed_that_failed_once_never_fails_again(
-    seed: int, hours: float, database_url: str
+    seed: int, hours: float, rate: float, database_url: str
 ) -> None:
-    run_seed(database_url, seed, hours)
+    run_seed(database_url, seed, hours, rate)
