@@ -2,9 +2,10 @@
 #
 # BASE_IMAGE  Debian or Ubuntu with python3 >= 3.11 and its venv module; any mirror or an image
 #             that you made yourself will do.
-# EXTRAS      optional parts of pyproject.toml, separated by commas. The control plane needs none.
-#             `trainer` (PyTorch) is for a worker that runs the bundled trainer on machines of the
-#             local cloud: those are processes inside the worker's container.
+# EXTRAS      optional parts of pyproject.toml, separated by commas: `aws` and `gcp` bring the
+#             client libraries of the clouds that the worker rents from; `trainer` (PyTorch) is
+#             for a worker that runs the bundled trainer on machines of the local cloud: those
+#             are processes inside the worker's container.
 #
 # Packages come from the index that pip is set to, or from deploy/wheelhouse alone when that folder
 # holds wheels (docs/deployment.md, "Without a package index").

@@ -15,7 +15,7 @@ DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check static bench migrate-regenerate docs-regenerate browser clean
+.PHONY: help demo test test-cloud test-tensorflow check static bench bench-trainer migrate-regenerate docs-regenerate browser clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
@@ -26,6 +26,15 @@ demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine
 
 test: $(DEV_READY) browser static ## run every check and every test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where some are named
+	@$(BIN)/python -m tests.cloud
+
+test-tensorflow: $(DEV_READY) ## run the TensorFlow example through an interruption (300 MB, in a venv of its own)
+	@test -d .venv-tensorflow || $(PYTHON) -m venv .venv-tensorflow
+	@$(STEP) "Installing TensorFlow in .venv-tensorflow" .make/tensorflow.log .venv-tensorflow/bin/python \
+		-m pip install --disable-pip-version-check --no-input -r docs/examples/tensorflow/requirements.txt
+	@$(BIN)/python -m tests.examples tensorflow $(CURDIR)/.venv-tensorflow/bin/python
 
 check: $(DEV_READY) static ## the quick part: format, lint, types, imports, unit tests
 	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture
@@ -39,12 +48,16 @@ static: $(DEV_READY)
 bench: $(DEV_READY) ## measure against plain baselines; prints a table, writes JSON
 	@$(BIN)/python -m tests.bench
 
+bench-trainer: $(DEV_READY) ## measure the trainer: checkpoints, drains, exact resume, goodput
+	@$(BIN)/python -m tests.bench_trainer
+
 migrate-regenerate: $(DEV_READY) ## rewrite the first migrations from the tables (before a release)
 	@$(BIN)/python -m migrations.regenerate
 
 docs-regenerate: $(DEV_READY) ## rewrite the pages that are generated from code
 	@$(BIN)/python -m app.domain.state_diagrams > .make/page && mv .make/page docs/state-machines.md
 	@$(BIN)/python -m app.settings > .make/page && mv .make/page docs/settings.md
+	@$(BIN)/python -m trainer.protocol.train_options > .make/page && mv .make/page docs/trainer-options.md
 
 browser:
 	@sh .ci/browser

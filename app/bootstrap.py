@@ -7,23 +7,14 @@ Adapters are imported where they are wired, so that a program loads only what it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from app.adapters.object_stores.obstore_store import open_object_store
-from app.adapters.system_clock import SystemClock
-from app.adapters.system_entropy import SystemEntropy
-from app.adapters.thread_effects import ThreadEffects
-from app.orchestration.controllers import all_controllers
-from app.orchestration.runtime import Limits, Runtime
-from app.ports.cloud_provider import CloudProvider
-from app.ports.object_store import ObjectStore
-from app.ports.price_source import PriceSource
-from app.ports.unit_of_work import UnitOfWork, UnitOfWorkFactory
-from app.ports.wakeups import Wakeups
+from app.orchestration.limits import Limits
+from app.orchestration.schedule import TURNS, turn_of
 from app.settings import PREFIX, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -32,8 +23,14 @@ if TYPE_CHECKING:
     from app.adapters.celery_wakeups import CeleryWakeups
     from app.adapters.providers.local.cloud_settings import LocalSettings
     from app.adapters.providers.local.provider import LocalProvider
+    from app.orchestration.runtime import Runtime
+    from app.ports.cloud_provider import CloudProvider
+    from app.ports.object_store import ObjectStore
+    from app.ports.price_source import PriceSource
+    from app.ports.unit_of_work import UnitOfWorkFactory
+    from app.ports.wakeups import Wakeups
 
-Role = Literal["api", "worker", "beat"]
+Role = Literal["api", "worker"]
 
 # Connections kept, and further ones made when needed; the api's routes share forty threads.
 _API_CONNECTIONS: Final = (5, 15)
@@ -66,14 +63,20 @@ def build_runtime(
     """The ports of one program. Raises SettingsError for a setting that it lacks.
 
     Only the worker gets providers and price sources. `engine` and `wakeups` replace the role's own
-    (`open_engine`, `open_wakeups`); beat opens no transaction and rings nobody through this.
+    (`open_engine`, `open_wakeups`).
     """
-    providers, prices = _clouds(settings) if role == "worker" else ({}, {})
+    from app.adapters.object_stores.obstore_store import open_object_store
+    from app.adapters.system_clock import SystemClock
+    from app.adapters.system_entropy import SystemEntropy
+    from app.adapters.thread_effects import ThreadEffects
+    from app.orchestration.runtime import Runtime
+
+    providers, prices = _clouds(settings, engine) if role == "worker" else ({}, {})
     bell = wakeups
     if bell is None:
         bell = open_wakeups(settings) if role == "api" else NoRings()
     return Runtime(
-        begin=_no_transaction if role == "beat" else _unit_of_work(settings, role, engine, bell),
+        begin=_unit_of_work(settings, role, engine, bell),
         clock=SystemClock(),
         entropy=SystemEntropy(),
         wakeups=bell,
@@ -85,16 +88,16 @@ def build_runtime(
         control_url=control_url(settings),
         checkpoint_root_uri=settings.checkpoint_uri,
         limits=limits_of(settings),
+        machine_variables=_machine_variables(settings) if role == "worker" else {},
+        machine_files=_machine_files(settings) if role == "worker" else {},
+        checkpoint_region=settings.checkpoint_region,
     )
 
 
 def controller_schedule(settings: Settings) -> tuple[ScheduledController, ...]:
-    """Every controller's name, queue and period; touches no server."""
-    runtime = build_runtime(settings, role="beat")
-    return tuple(
-        ScheduledController(one.name, one.queue, one.period_seconds)
-        for one in all_controllers(runtime)
-    )
+    """Every controller's name, queue and period; touches no server and loads no controller."""
+    limits = limits_of(settings)
+    return tuple(ScheduledController(name, *turn_of(name, limits)) for name in TURNS)
 
 
 def open_engine(settings: Settings, role: Role) -> Engine:
@@ -117,6 +120,7 @@ def open_engine(settings: Settings, role: Role) -> Engine:
 def open_wakeups(settings: Settings) -> CeleryWakeups:
     """The api's doorbell; close it when the program ends. Raises SettingsError without Redis."""
     from app.adapters.celery_wakeups import CeleryWakeups, Ringable
+    from app.adapters.system_entropy import SystemEntropy
 
     controllers = {
         one.name: Ringable(one.queue, one.period_seconds) for one in controller_schedule(settings)
@@ -126,6 +130,8 @@ def open_wakeups(settings: Settings) -> CeleryWakeups:
 
 def open_store(settings: Settings) -> ObjectStore:
     """The deployment's object store. Raises ObjectStoreError for an address that cannot be used."""
+    from app.adapters.object_stores.obstore_store import open_object_store
+
     return open_object_store(settings.object_store_uri)
 
 
@@ -139,6 +145,11 @@ def open_local_cloud(settings: Settings) -> LocalProvider | None:
     from app.adapters.providers.local.provider import LocalProvider
 
     return LocalProvider(local_cloud_folder(settings.state_dir), _local_settings(settings))
+
+
+def open_providers(settings: Settings) -> dict[str, CloudProvider]:
+    """The clouds by name, for commands that look at them. Raises SettingsError as the worker."""
+    return _clouds(settings)[0]
 
 
 def local_cloud_folder(state_dir: Path) -> Path:
@@ -184,15 +195,13 @@ def limits_of(settings: Settings) -> Limits:
         absence_gap_seconds=settings.absence_gap_seconds,
         sweep_seconds=settings.sweep_period_seconds,
         price_refresh_seconds=settings.price_period_seconds,
+        quote_age_max_seconds=settings.quote_age_max_seconds,
         accrual_seconds=settings.accrual_period_seconds,
     )
 
 
 def require_usable_providers(settings: Settings) -> None:
     """Raises SettingsError when a cloud is asked for that is not there, or when none is left."""
-    for name in settings.active_providers:
-        if name != "local":
-            raise SettingsError(f"{PREFIX}PROVIDERS: {name} is not available yet; use local")
     if not settings.active_providers:
         raise SettingsError("; ".join(settings.provider_problems.values()))
 
@@ -214,16 +223,20 @@ def _unit_of_work(
     return PostgresUnitOfWorkFactory(engine or open_engine(settings, role), wakeups)
 
 
-def _no_transaction() -> AbstractContextManager[UnitOfWork]:
-    raise RuntimeError("beat only rings; it opens no transaction")
-
-
-def _clouds(settings: Settings) -> tuple[dict[str, CloudProvider], dict[str, PriceSource]]:
+def _clouds(
+    settings: Settings, engine: Engine | None = None
+) -> tuple[dict[str, CloudProvider], dict[str, PriceSource]]:
     """Providers and price sources by name. Raises SettingsError for one that is not there yet."""
     require_usable_providers(settings)
     providers: dict[str, CloudProvider] = {}
     prices: dict[str, PriceSource] = {}
     for name in settings.active_providers:
+        if name == "aws":
+            providers[name], prices[name] = _aws(settings, _deployment_id(settings, engine))
+            continue
+        if name == "gcp":
+            providers[name], prices[name] = _gcp(settings, _deployment_id(settings, engine))
+            continue
         from app.adapters.providers.local.price_source import LocalPriceSource
         from app.adapters.providers.local.provider import LocalProvider
 
@@ -231,6 +244,83 @@ def _clouds(settings: Settings) -> tuple[dict[str, CloudProvider], dict[str, Pri
         providers[name] = LocalProvider(folder, local)
         prices[name] = LocalPriceSource(folder, local)
     return providers, prices
+
+
+def _machine_variables(settings: Settings) -> dict[str, str]:
+    """What rented machines are told besides: which agent to run, where the checkpoints' bucket is.
+
+    Nothing for the local cloud, whose machines run the agent of this very folder.
+    """
+    if not set(settings.active_providers) - {"local"}:
+        return {}
+    from app.adapters.agent_wheel import agent_wheel
+
+    told = {"LOWTIDE_WHEEL_SHA256": agent_wheel().sha256}
+    if settings.checkpoint_region is not None:
+        told["AWS_REGION"] = settings.checkpoint_region
+    return told
+
+
+def _machine_files(settings: Settings) -> dict[str, bytes]:
+    """The agent of this release, where machines of real clouds will ask an api for it."""
+    if not set(settings.active_providers) - {"local"}:
+        return {}
+    from app.adapters.agent_wheel import agent_wheel
+    from app.orchestration.publish_agent import agent_key
+
+    made = agent_wheel()
+    return {agent_key(made.filename, made.content): made.content}
+
+
+def _aws(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudProvider, PriceSource]:
+    from app.adapters.providers.aws.aws_variables import aws_settings_of
+    from app.adapters.providers.boot_script import EC2, render
+    from app.adapters.providers.machine_catalog import load_catalog
+
+    try:
+        from app.adapters.providers.aws.opening import open_aws
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{PREFIX}PROVIDERS: aws needs Amazon's client ({error.name} is missing); "
+            "pip install 'lowtide[aws]'"
+        ) from error
+    return open_aws(
+        aws_settings_of(settings),
+        load_catalog("aws", settings.state_dir),
+        deployment_id=deployment_id,
+        render=functools.partial(render, cloud=EC2),
+    )
+
+
+def _gcp(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudProvider, PriceSource]:
+    from app.adapters.providers.boot_script import GCE, render
+    from app.adapters.providers.gcp.gcp_variables import gcp_settings_of
+    from app.adapters.providers.machine_catalog import load_catalog
+
+    try:
+        from app.adapters.providers.gcp.opening import open_gcp
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{PREFIX}PROVIDERS: gcp needs Google's client ({error.name} is missing); "
+            "pip install 'lowtide[gcp]'"
+        ) from error
+    return open_gcp(
+        gcp_settings_of(settings),
+        load_catalog("gcp", settings.state_dir),
+        deployment_id=deployment_id,
+        render=functools.partial(render, cloud=GCE),
+    )
+
+
+def _deployment_id(settings: Settings, engine: Engine | None) -> Callable[[], str]:
+    """Whose machines a cloud lists as ours: read at the first use, then remembered."""
+
+    @functools.cache
+    def read() -> str:
+        with _unit_of_work(settings, "worker", engine, NoRings())() as uow:
+            return str(uow.operations.deployment_id())
+
+    return read
 
 
 def _local_settings(settings: Settings) -> LocalSettings:

@@ -6,11 +6,17 @@ Not here: what is made from the settings (`app.bootstrap`), and limits that nobo
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+
+from app.adapters.providers.aws.aws_variables import AwsVariables, aws_problem
+from app.adapters.providers.gcp.gcp_variables import GcpVariables, gcp_problem
+from app.domain.setting_lists import read_buckets, read_folders, read_places, read_words
 
 PREFIX: Final = "LOWTIDE_"
 _PROVIDERS: Final = ("local", "aws", "gcp")
@@ -24,11 +30,16 @@ class SettingsError(Exception):
     """A setting has a value that cannot be used; the message names the variable and what to do."""
 
 
-def _split(value: Any) -> Any:
-    """`"local, aws"` as a set of words."""
-    if not isinstance(value, str):
-        return value
-    return frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+def _checkpoint_places(data: dict[str, Any]) -> frozenset[str]:
+    roots = (root.absolute().as_uri() for root in data.get("checkpoint_roots", ()))
+    return frozenset({*data.get("checkpoint_buckets", ()), *roots})
+
+
+def _local_folder(store_uri: str) -> frozenset[Path]:
+    """The folder of a store on this machine; none for a bucket."""
+    if not store_uri.startswith("file://"):
+        return frozenset()
+    return frozenset({Path(unquote(urlsplit(store_uri).path))})
 
 
 def _quick(local: float, cloud: float, meaning: str) -> Any:
@@ -41,7 +52,7 @@ def _quick(local: float, cloud: float, meaning: str) -> Any:
     )
 
 
-class Settings(BaseSettings):
+class Settings(AwsVariables, GcpVariables, BaseSettings):
     """Every setting of the control plane and the command line. Durations are seconds."""
 
     model_config = SettingsConfigDict(
@@ -83,7 +94,7 @@ class Settings(BaseSettings):
         default=None,
         description="The api's address as rented machines reach it; https, required by aws and gcp",
     )
-    providers: Annotated[frozenset[Provider], NoDecode, BeforeValidator(_split)] = Field(
+    providers: Annotated[frozenset[Provider], NoDecode, BeforeValidator(read_words)] = Field(
         default=frozenset({"local"}),
         min_length=1,
         description="Clouds to rent from, separated by commas: `local`, `aws`, `gcp`",
@@ -98,6 +109,29 @@ class Settings(BaseSettings):
         default_factory=lambda data: f"{data.get('object_store_uri', '')}/checkpoints",
         description="Where checkpoints go when a job does not say",
         json_schema_extra={"default": "OBJECT_STORE_URI/checkpoints"},
+    )
+    checkpoint_roots: Annotated[frozenset[Path], NoDecode, BeforeValidator(read_folders)] = Field(
+        default_factory=lambda data: _local_folder(data.get("object_store_uri", "")),
+        description="Folders, separated by commas, in which a job's own `checkpoint.uri` may lie",
+        json_schema_extra={"default": "the folder of OBJECT_STORE_URI"},
+    )
+    checkpoint_buckets: Annotated[frozenset[str], NoDecode, BeforeValidator(read_buckets)] = Field(
+        default=frozenset(),
+        description="Buckets or paths in them, `s3://` or `gs://`, separated by commas, in which a "
+        "job's own `checkpoint.uri` may lie",
+        json_schema_extra={"default": None},
+    )
+    data_places: Annotated[frozenset[str], NoDecode, BeforeValidator(read_places)] = Field(
+        default_factory=_checkpoint_places,
+        description="Addresses, `s3://`, `gs://` or `file://`, separated by commas, in which a "
+        "job's `inputs` and `outputs` may lie",
+        json_schema_extra={"default": "what CHECKPOINT_ROOTS and CHECKPOINT_BUCKETS name"},
+    )
+    checkpoint_region: str | None = Field(
+        default_factory=lambda: EnvSettingsSource(BaseSettings).env_vars.get("aws_region") or None,
+        pattern=r"^[a-z0-9-]{2,32}$",
+        description="Region of the S3 buckets with checkpoints, which rented machines are told",
+        json_schema_extra={"default": "AWS_REGION"},
     )
     report_interval_seconds: float = _quick(0.5, 10, "How often a machine's agent reports")
     agent_lease_seconds: float = Field(
@@ -122,6 +156,11 @@ class Settings(BaseSettings):
         15, 60, "How often the cloud's list is compared with ours, to find machines without a row"
     )
     price_period_seconds: float = _quick(15, 60, "How often prices are read")
+    quote_age_max_seconds: float = Field(
+        default=21_600.0,
+        ge=60,
+        description="How old a price may be for machines to be rented at it",
+    )
     next_look_seconds: float = _quick(
         5, 30, "How soon a job that found no capacity is looked at again"
     )
@@ -221,13 +260,21 @@ class Settings(BaseSettings):
     @property
     def provider_problems(self) -> dict[str, str]:
         """Providers that are asked for but off, each with the sentence that says why."""
-        if self.public_url is not None and self.public_url.startswith("https://"):
-            return {}
-        wanted = sorted(self.providers - {"local"})
+        https = self.public_url is not None and self.public_url.startswith("https://")
+        found = {"aws": aws_problem(self), "gcp": gcp_problem(self)}
+        endpoints = {"aws": self.aws_endpoint_url, "gcp": self.gcp_endpoint}
+        for name, endpoint in endpoints.items():
+            # The machines of a cloud that is imitated on this machine are here as well.
+            here = _on_loopback(endpoint) and _on_loopback(self.public_url)
+            if not https and not here:
+                found[name] = (
+                    f"{name} is off: machines there can only report over https, so set "
+                    f"{PREFIX}PUBLIC_URL to the https:// address at which they reach this api"
+                )
         return {
-            name: f"{name} is off: machines there can only report over https, so set "
-            f"{PREFIX}PUBLIC_URL to the https:// address at which they reach this api"
-            for name in wanted
+            name: problem
+            for name, problem in sorted(found.items())
+            if problem is not None and name in self.providers
         }
 
     @property
@@ -250,10 +297,27 @@ def load_settings(**given: Any) -> Settings:
         raise SettingsError("\n".join(map(_sentence, problems))) from None
 
 
+def unknown_variables() -> list[str]:
+    """One sentence for each variable of the environment that looks like a setting and is none."""
+    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    sentences = []
+    given = {name.upper() for name in EnvSettingsSource(Settings).env_vars}
+    for name in sorted(given):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            sentences.append(f"{name} is no setting and changes nothing{hint}")
+    return sentences
+
+
 def render_page() -> str:
     """The text of docs/settings.md."""
     rows = []
-    for name, field in Settings.model_fields.items():
+    # The clouds' own, which are inherited, come last.
+    fields = sorted(
+        Settings.model_fields.items(), key=lambda item: item[0] not in Settings.__annotations__
+    )
+    for name, field in fields:
         extra = field.json_schema_extra
         told = extra.get("default") if isinstance(extra, dict) else field.default
         default = "none" if told is None else f"{told:g}" if isinstance(told, float) else str(told)
@@ -271,6 +335,10 @@ def render_page() -> str:
 
 def _absolute(data: dict[str, Any]) -> Path:
     return Path(data.get("state_dir", Path())).expanduser().absolute()
+
+
+def _on_loopback(url: str | None) -> bool:
+    return url is not None and (urlsplit(url).hostname or "") in ("127.0.0.1", "::1", "localhost")
 
 
 def _begins(value: str | None, schemes: tuple[str, ...]) -> str | None:

@@ -6,6 +6,7 @@ Not here: fixtures of one part (in that part's tests) and the servers themselves
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,13 @@ def _no_settings_of_this_shell() -> None:
     """Tests mean the same whatever the shell that runs them has set."""
     for name in [name for name in os.environ if name.startswith("LOWTIDE_")]:
         del os.environ[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_arrive() -> None:
+    """A program started in the background inherits that Ctrl-C is ignored, and hands it on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

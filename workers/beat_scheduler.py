@@ -15,8 +15,7 @@ from app.adapters.celery_wakeups import celery_message
 from app.adapters.redis_list import RedisAway, RedisList
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
-from app.bootstrap import redis_url
-from app.settings import load_settings
+from workers.plan import plan
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ class MemoryScheduler(Scheduler):  # type: ignore[misc]
     producer = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._redis = RedisList(redis_url(load_settings()), _ANSWER_SECONDS)
+        self._redis = RedisList(plan().redis_url, _ANSWER_SECONDS)
         self._clock, self._entropy = SystemClock(), SystemEntropy()
         super().__init__(*arguments, **options)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 
 from celery import Celery
@@ -18,8 +19,7 @@ from celery.signals import setup_logging
 from kombu.entity import Queue
 
 from app.adapters.celery_wakeups import broker_settings
-from app.bootstrap import ScheduledController, controller_schedule, redis_url
-from app.settings import Settings, load_settings
+from workers.plan import Plan, plan
 
 QUEUES: Final = ("quick", "cloud")
 LOOK_TASK: Final = "lowtide.look_at_controllers"
@@ -31,10 +31,10 @@ _LOG_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _CHATTY: Final = ("celery.app.trace", "celery.worker.strategy", "celery.beat", "kombu")
 
 
-def make_celery(settings: Settings) -> Celery:
-    """The Celery application of these settings. Raises SettingsError without a Redis URL."""
+def make_celery(made_for: Plan) -> Celery:
+    """The Celery application of a plan."""
     celery = Celery("lowtide", include=["workers.tasks"])
-    celery.conf.update(broker_settings(redis_url(settings)))
+    celery.conf.update(broker_settings(made_for.redis_url))
     celery.conf.update(
         task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]
         task_default_queue=QUEUES[0],
@@ -44,7 +44,7 @@ def make_celery(settings: Settings) -> Celery:
         result_expires=None,
         timezone="UTC",
         enable_utc=True,
-        beat_schedule=beat_schedule(controller_schedule(settings)),
+        beat_schedule=beat_schedule(made_for.periods),
         beat_scheduler="workers.beat_scheduler:MemoryScheduler",
         beat_max_loop_interval=BEAT_PERIOD_MIN_SECONDS,
         # One thread is enough to hand rings over to the threads of `controller_threads`.
@@ -62,14 +62,14 @@ def make_celery(settings: Settings) -> Celery:
     return celery
 
 
-def beat_schedule(controllers: tuple[ScheduledController, ...]) -> dict[str, dict[str, Any]]:
-    """One message for each period, naming all controllers that have it.
+def beat_schedule(periods: Mapping[str, float]) -> dict[str, dict[str, Any]]:
+    """One message for each period (seconds, by controller), naming all controllers that have it.
 
     It goes to the quick queue whatever they do: looking at what is due takes only the database.
     """
     groups: dict[float, list[str]] = defaultdict(list)
-    for one in controllers:
-        groups[max(one.period_seconds, BEAT_PERIOD_MIN_SECONDS)].append(one.name)
+    for name, seconds in periods.items():
+        groups[max(seconds, BEAT_PERIOD_MIN_SECONDS)].append(name)
     return {
         f"every-{period:g}-seconds": {
             "task": LOOK_TASK,
@@ -88,10 +88,9 @@ def write_logs_as(level: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-_settings = load_settings()
-app = make_celery(_settings)
+app = make_celery(plan())
 
 
 @setup_logging.connect  # type: ignore[untyped-decorator]
 def _set_up_logging(**_: Any) -> None:
-    write_logs_as(_settings.log_level)
+    write_logs_as(plan().log_level)

@@ -2,8 +2,10 @@
 
 Lives here: turns. A controller that is rung while it waits for a thread is not rung twice; rung
 while it runs, it runs once more. So rings never pile up, and since a cloud controller has at most
-two runs at a time (one slow call must not hold up every other), slow clouds cannot take the threads
-of the queue. Not here: what a run does (`app.orchestration.controller_frame`).
+four runs at a time, slow clouds cannot take the threads of the queue. A run lasts as long as its
+slowest call, so three calls of one controller may hang and hold up no other; a fourth one would,
+until the first of them has reached its time limit. Not here: what a run does
+(`app.orchestration.controller_frame`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from app.orchestration.controller_frame import AnyController
 
 log = logging.getLogger(__name__)
 
-RUNS_MAX: Final = {"quick": 1, "cloud": 2}
+RUNS_MAX: Final = {"quick": 1, "cloud": 4}
 
 Run = Callable[[AnyController], int]
 AfterRun = Callable[[str, int | None], None]

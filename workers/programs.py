@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
 
-from app.ports.object_store import ObjectStoreError
-from app.settings import SettingsError
+from workers.plan import PlanRefused, read_plan_apart
 
 USAGE_EXIT = 2
 
@@ -21,17 +19,19 @@ def main(arguments: list[str]) -> int:
     if arguments not in (["worker"], ["beat"]):
         print("usage: python -m workers.programs worker|beat", file=sys.stderr)
         return USAGE_EXIT
-    try:
-        from workers.celery_app import app
-    except (SettingsError, ObjectStoreError) as error:
-        print(error, file=sys.stderr)
-        return USAGE_EXIT
-    return _work(app) if arguments == ["worker"] else _beat(app)
+    return _work() if arguments == ["worker"] else _beat()
 
 
-def _work(app: Any) -> int:
+def _work() -> int:
     from celery.exceptions import SecurityWarning
 
+    from app.settings import SettingsError
+
+    try:
+        from workers.celery_app import app
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return USAGE_EXIT
     # It warns root of pickled messages; nothing but JSON is taken here.
     warnings.simplefilter("ignore", SecurityWarning)
     app.finalize()
@@ -42,7 +42,16 @@ def _work(app: Any) -> int:
     return int(worker.exitcode or 0)
 
 
-def _beat(app: Any) -> int:
+def _beat() -> int:
+    try:
+        read_plan_apart()
+    except PlanRefused as error:
+        print(error, file=sys.stderr)
+        return USAGE_EXIT
+    from workers.celery_app import app
+
+    # Beat names controllers; what a ring does is not its business.
+    app.conf.include = ()
     app.Beat(quiet=True).run()
     return 0
 

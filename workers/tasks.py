@@ -15,7 +15,7 @@ from celery.signals import worker_init, worker_shutdown
 
 from app.adapters.celery_wakeups import RUN_TASK
 from app.ports.object_store import ObjectStoreError
-from app.settings import SettingsError, load_settings
+from app.settings import SettingsError, load_settings, unknown_variables
 from workers.celery_app import LOOK_TASK, app
 from workers.hands import Hands
 
@@ -50,6 +50,8 @@ def _start(**_: Any) -> None:
     except Exception as error:
         log.exception("the worker cannot start")
         raise SystemExit(1) from error
+    for sentence in unknown_variables():
+        log.warning(sentence)
     hands.start()
     _hands.append(hands)
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
+from app.adapters.seeded_draws import seeded_draws
+
 _TOKEN_BYTES = 32
 _FLOAT_BITS = 53
 _NS_PER_MS = 1_000_000
@@ -56,3 +58,7 @@ class SystemEntropy:
     def uniform(self) -> float:
         """A float in [0, 1)."""
         return float(secrets.randbits(_FLOAT_BITS)) / (1 << _FLOAT_BITS)
+
+    def replayable(self, seed: int) -> Callable[[], float]:
+        """Floats in [0, 1), the same ones for the same seed."""
+        return seeded_draws(seed)

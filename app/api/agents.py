@@ -29,7 +29,6 @@ from app.api.steady_report import (
     read_steady,
 )
 from app.domain.credentials import digest
-from app.domain.errors import CommandRefused
 from app.orchestration.append_logs import (
     CHUNK_BYTES_MAX,
     LogOffsetRefused,
@@ -44,7 +43,12 @@ from app.orchestration.receive_agent_report import (
     receive_agent_report,
 )
 from app.orchestration.record_refusal import record_refusal
-from app.orchestration.register_agent import NotKnownYet, TokenRefused, register_agent
+from app.orchestration.register_agent import (
+    AgentRefused,
+    NotKnownYet,
+    TokenRefused,
+    register_agent,
+)
 from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Registration
 from trainer.protocol.wire import WireError, decode, encode
 
@@ -125,7 +129,7 @@ def register(board: Board, body: Body) -> Response:
         try:
             with runtime.begin() as uow:
                 reply = register_agent(uow, runtime, registration)
-        except CommandRefused:
+        except AgentRefused:
             machine = registration.provider_instance_id
             log.error("alarm: a second agent tried to register for machine %s", machine)
             with runtime.begin() as uow:
@@ -162,7 +166,7 @@ async def _receive(board: AgentBoard, credential_hash: str, news: AgentReport) -
 
     def in_transaction() -> tuple[Any, Any]:
         with runtime.begin() as uow:
-            _, job_id = instance_of_credential(uow, credential_hash)
+            _, job_id = instance_of_credential(uow, credential_hash, news.instance_id)
             return job_id, receive_agent_report(uow, runtime, credential_hash, news)
 
     job_id, reply = await run_in_threadpool(in_transaction)

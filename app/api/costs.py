@@ -84,11 +84,16 @@ def verify(
 ) -> Response:
     """Recompute every bill from raw facts and prices and compare: `closed` when all agree.
 
-    The local cloud's machines are compared with its own bill too.
+    Of one job, else of the key's project, and with an admin key of the whole deployment. The local
+    cloud's machines are compared with its own bill too.
     """
     parts = parts_of(request)
     job_id = None if job is None else parts.reports.job_id(caller.project_id, job)
-    found = parts.costs.verify(_invoices(parts), job_id=job_id)
+    found = parts.costs.verify(
+        _invoices(parts),
+        job_id=job_id,
+        project_id=None if caller.is_admin else caller.project_id,
+    )
     return as_json({**vars(found), "closed": found.closed})
 
 

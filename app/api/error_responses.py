@@ -114,6 +114,16 @@ def install_error_responses(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
+async def explained(request: Request, error: Exception) -> Response | None:
+    """The answer of this app to an error; None for one that nobody has foreseen."""
+    handlers = request.app.exception_handlers
+    for kind in type(error).__mro__:
+        if kind is not Exception and kind in handlers:
+            answer: Response = await handlers[kind](request, error)
+            return answer
+    return None
+
+
 def describe_problems(page: dict[str, Any]) -> None:
     """Correct an OpenAPI page: every error of every route is a problem, not the framework's."""
     shapes = page["components"]["schemas"]

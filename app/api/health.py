@@ -5,11 +5,7 @@ Not here: the figures themselves (`monitoring`).
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import re
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -17,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
+from app.adapters.postgres.revision import newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
 from app.api.json_answers import as_json
 from app.api.monitoring import RequestCounts, exposition
@@ -57,22 +54,6 @@ def metrics(request: Request) -> Response:
     counts: RequestCounts = request.app.state.request_counts
     facts = parts.reports.deployment(parts.runtime.clock.now())
     return Response(exposition(counts, facts), media_type=CONTENT_TYPE_LATEST)
-
-
-@functools.cache
-def newest_revision() -> str:
-    """The newest migration of this release, by the files' numbers (loading Alembic costs 10 MB)."""
-    spec = importlib.util.find_spec("migrations.versions")
-    folders = [] if spec is None else list(spec.submodule_search_locations or ())
-    numbers = [
-        match[1]
-        for folder in map(Path, folders)
-        # An editable install names a place that is no folder.
-        if folder.is_dir()
-        for path in folder.iterdir()
-        if (match := re.fullmatch(r"([0-9]{4})_\w+\.py", path.name))
-    ]
-    return max(numbers)
 
 
 def _database_problem(parts: ApiParts) -> str | None:

@@ -5,6 +5,7 @@ Not here: renting or giving back, which follow from jobs.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -16,7 +17,8 @@ from app.api.auth import SignedIn
 from app.api.job_commands import json_only
 from app.api.json_answers import as_json, page
 from app.api.parts import parts_of
-from app.domain.errors import CommandRefused
+from app.domain.errors import CommandRefused, InvalidValue, NotFound
+from app.domain.offer import Pool
 
 router = APIRouter(prefix="/api/v1", tags=["machines"])
 
@@ -72,15 +74,52 @@ def offers(
     caller: SignedIn,
     gpu: Annotated[str | None, Query(max_length=40, description="Name of a GPU")] = None,
 ) -> Response:
-    """What can be rented at which price now, cheapest first."""
-    found = parts_of(request).reports.offers(gpu)
+    """What can be rented at which price now, cheapest first.
+
+    `is_stale`: the quote is too old to be acted on. Scores and preemption rates are the clouds'
+    own, with the instant they were told; nothing is chosen by them.
+    """
+    parts = parts_of(request)
+    found, now = parts.reports.offers(gpu), parts.runtime.clock.now()
     for row in found:
+        age = max(0.0, (now - row["quoted_at"]).total_seconds())
+        row["quote_age_seconds"] = round(age)
+        row["is_stale"] = age > parts.runtime.limits.quote_age_max_seconds
         row["on_demand_ratio"] = (
             row["price_microusd_per_hour"] / row["on_demand_microusd_per_hour"]
             if row["on_demand_microusd_per_hour"]
             else None
         )
     return page([_placed(row) for row in found], None)
+
+
+@router.get("/offers/history", response_model=None)
+def price_history(
+    request: Request,
+    caller: SignedIn,
+    pool: Annotated[str | None, Query(max_length=200, description="Key of a pool")] = None,
+    gpu: Annotated[str | None, Query(max_length=40, description="Name of a GPU")] = None,
+    days: Annotated[int, Query(ge=1, le=90, description="How far back")] = 30,
+) -> Response:
+    """Recorded prices of a pool, else of the cheapest twenty that carry the GPU."""
+    parts = parts_of(request)
+    now = parts.runtime.clock.now()
+    found = parts.reports.price_histories(
+        now - timedelta(days=days), now, pool=None if pool is None else _pool(pool), gpu=gpu
+    )
+    if pool is not None and not found:
+        raise NotFound(f"There is no pool {pool}; `lowtide offers -q` lists them all.")
+    return page([_placed(row) for row in found], None)
+
+
+def _pool(key: str) -> Pool:
+    """The pool of a key; InvalidValue for what is none."""
+    try:
+        return Pool.parse(key)
+    except ValueError as error:
+        raise InvalidValue(
+            f"{key!r} is no pool; `lowtide offers -q` lists them as they are written"
+        ) from error
 
 
 def _placed(row: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,11 @@ class JobAccepted(Shape):
 
 
 class JobSummary(Shape):
-    """One line of the list of jobs. `pools`: where its machines are."""
+    """One line of the list of jobs. `pools`: where its machines are.
+
+    remaining_seconds: while it runs, from the measured rate, else from the spec's estimate.
+    net_saved_…: as in its cost statement, once its cost is final.
+    """
 
     id: UUID
     name: str
@@ -56,6 +60,8 @@ class JobSummary(Shape):
     step: int
     total_steps: int | None
     percent: float | None
+    remaining_seconds: int | None
+    eta_from: Literal["measured", "estimate"] | None
     node_count: int
     machines: int
     pools: list[str]
@@ -63,6 +69,8 @@ class JobSummary(Shape):
     microusd_per_hour: int
     spent_microusd: int
     budget_microusd: int | None
+    net_saved_microusd: int | None
+    net_saved_ratio: float | None
     labels: dict[str, str]
 
 

@@ -34,6 +34,7 @@ PAGE_MAX = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
 _LABELS_MAX = 8
+_PLAIN_VALUE_MAX = 80
 _RING = ("claim_jobs",)
 
 
@@ -73,7 +74,15 @@ router.add_api_route(
 async def _submit(parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None) -> Submitted:
     runtime = parts.runtime
     try:
-        await check_places(spec, caller.project_name, runtime.object_store)
+        await check_places(
+            spec,
+            caller.project_name,
+            runtime.object_store,
+            parts.settings.checkpoint_roots,
+            parts.settings.checkpoint_buckets,
+            parts.settings.data_places,
+            parts.settings.state_dir,
+        )
         return await accept(
             parts.hot,
             runtime.entropy,
@@ -117,6 +126,33 @@ async def list_jobs(
         before=None if cursor is None else _before(cursor),
     )
     return Response(await parts_of(request).hot.list_jobs(wanted), media_type=JSON)
+
+
+async def list_plainly(request: Request) -> Response | None:
+    """The same for a query that needs no checking but its own; None for any other."""
+    given = request.query_params
+    values = dict(given)
+    limit = values.pop("limit", "50")
+    if (
+        len(given.multi_items()) != len(given)
+        or not values.keys() <= {"state", "cursor"}
+        or not (limit.isascii() and limit.isdecimal() and len(limit) <= 3)
+        or not 1 <= int(limit) <= PAGE_MAX
+        or any(len(value) > _PLAIN_VALUE_MAX for value in values.values())
+    ):
+        return None
+    parts = parts_of(request)
+    caller = await parts.keys.caller(request.headers.get("authorization"))
+    wanted = JobFilter(
+        project_id=caller.project_id,
+        limit=int(limit),
+        states=_states(values.get("state")),
+        name=None,
+        labels={},
+        since=None,
+        before=_before(values["cursor"]) if "cursor" in values else None,
+    )
+    return Response(await parts.hot.list_jobs(wanted), media_type=JSON)
 
 
 @router.get("/{job}", response_model=None, responses={200: {"model": JobDetail}})

@@ -29,12 +29,16 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide"'}
 
 @dataclass(frozen=True)
 class Caller:
-    """A signed-in person or program: its key, and the project that the key opens."""
+    """A signed-in person or program: its key, and the project that the key opens.
+
+    is_admin: it may see figures of the whole deployment.
+    """
 
     key_id: UUID
     key_name: str
     project_id: UUID
     project_name: str
+    is_admin: bool = False
 
     @property
     def actor(self) -> Actor:
@@ -66,13 +70,16 @@ class KeyRing:
         """The caller whose key has this SHA-256; None when unknown or revoked."""
         now = self._clock.now()
         kept = self._remembered.get(key_hash)
-        if kept is not None and now < kept[0]:
+        # A clock that was set back must not make a revoked key good until it has caught up.
+        if kept is not None and now < kept[0] <= now + _REMEMBERED_FOR:
             return kept[1]
         self._remembered.pop(key_hash, None)
         found = await self._look_up(key_hash)
         if found is None:
             return None
-        caller = Caller(found.key_id, found.key_name, found.project_id, found.project_name)
+        caller = Caller(
+            found.key_id, found.key_name, found.project_id, found.project_name, found.is_admin
+        )
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
         self._remembered[key_hash] = (now + _REMEMBERED_FOR, caller)

@@ -6,7 +6,8 @@ Lives here: the app, its layers, its start and end. Not here: any route.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,21 +15,53 @@ from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.api import agents, costs, health, instances, job_commands, job_history, jobs, workdirs
+from app.api import (
+    agent_wheel,
+    agents,
+    costs,
+    estimates,
+    health,
+    instances,
+    job_commands,
+    job_history,
+    jobs,
+    sweeps,
+    workdirs,
+)
 from app.api.agent_board import start_board, stop_board
-from app.api.error_responses import describe_problems, install_error_responses
+from app.api.error_responses import describe_problems, explained, install_error_responses
+from app.api.hot_route import HotPaths, QuickEndpoint
 from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
 from app.api.request_limits import RequestLimits
 from app.domain.job_spec import JobSpec
-from app.settings import Settings, load_settings
+from app.settings import Settings, load_settings, unknown_variables
 from app.web.page_frame import PageParts
 from app.web.pages import mount_pages
+
+log = logging.getLogger(__name__)
 
 # Threads for routes that block: no more than the database has connections for.
 _THREADS = 20
 # Busiest first: routes are tried in this order.
-_ROUTERS = (jobs, agents, job_commands, job_history, costs, instances, workdirs, health)
+_ROUTERS = (
+    jobs,
+    agents,
+    job_commands,
+    job_history,
+    costs,
+    estimates,
+    instances,
+    workdirs,
+    health,
+    sweeps,
+    agent_wheel,
+)
+_HOT: Mapping[tuple[str, str], QuickEndpoint] = {
+    ("POST", "/api/v1/jobs"): jobs.submit,
+    ("POST", "/agent/v1/reports"): agents.report,
+    ("GET", "/api/v1/jobs"): jobs.list_plainly,
+}
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -42,6 +75,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             app.state.pages = PageParts.of(
                 parts.runtime, parts.reports, parts.costs, parts.page_reports
             )
+            for sentence in unknown_variables():
+                log.warning(sentence)
             await start_board(app, parts.runtime)
             try:
                 yield
@@ -61,6 +96,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.request_counts = RequestCounts()
     install_error_responses(app)
+    app.add_middleware(HotPaths, endpoints=_HOT, explain=explained)
     app.add_middleware(RequestLimits)
     app.add_middleware(CountRequests, counts=app.state.request_counts)
     for module in _ROUTERS:

@@ -51,10 +51,21 @@ class RequestCounts:
             registry=self.registry,
         )
 
+        # Looking these up is dearer than counting. As many as there are series.
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. route: its pattern, never its path."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        key = (method, route, status)
+        found = self._children.get(key)
+        if found is None:
+            found = (
+                self._requests.labels(method, route, str(status)),
+                self._seconds.labels(route),
+            )
+            self._children[key] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
 
 class CountRequests:

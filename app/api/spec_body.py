@@ -1,19 +1,26 @@
 """The body of a submission: JSON or YAML by content type, within bounds, to a valid spec.
 
 Lives here: reading the body, and what only the world can tell of a spec: whether its packed folder
-was uploaded and its checkpoint folder can be written. Not here: the fields' rules (`domain`).
+was uploaded and its checkpoints may lie where it says. Not here: the fields' rules (`domain`).
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from anyio import to_thread
 from fastapi import HTTPException, Request
 
+from app.api.spec_places import (
+    check_data_path,
+    check_data_places,
+    check_types,
+    lies_in_bucket,
+)
 from app.domain.errors import InvalidValue, SpecError
 from app.domain.job_spec import JobSpec, parse_spec
 from app.domain.spec_text import SpecTextType, parse_spec_text
@@ -55,18 +62,39 @@ def read_idempotency_key(request: Request) -> str | None:
     return key
 
 
-async def check_places(spec: JobSpec, project_name: str, store: ObjectStore) -> None:
-    """Raises SpecError when the project, packed folder or checkpoint folder cannot be used."""
+async def check_places(
+    spec: JobSpec,
+    project_name: str,
+    store: ObjectStore,
+    checkpoint_roots: Collection[Path],
+    checkpoint_buckets: Collection[str] = (),
+    data_places: Collection[str] = (),
+    state_dir: Path | None = None,
+) -> None:
+    """Raises SpecError when the project, packed folder, a type or an address cannot be used.
+
+    checkpoint_roots, checkpoint_buckets: folders of this machine, and buckets or paths in them, in
+    which a job's own checkpoints may lie. data_places: addresses of any kind, in which its inputs
+    and outputs may. state_dir: where refreshed catalogs of machines are kept.
+    """
     if spec.project is not None and spec.project != project_name:
         raise SpecError.of(
             f"project: this key belongs to the project {project_name!r}; leave `project` out, or "
             f"use a key of {spec.project!r}",
             "project",
         )
+    check_types(spec, state_dir)
+    check_data_path(spec)
+    if spec.brought_folders() or spec.outputs:
+        await to_thread.run_sync(check_data_places, spec, data_places)
     if spec.workdir is not None:
         await to_thread.run_sync(_check_workdir, store, spec.workdir)
-    if spec.checkpoint.uri is not None:
-        await to_thread.run_sync(_check_writable, spec.checkpoint.uri)
+    if spec.checkpoint.uri is None:
+        return
+    if spec.checkpoint.uri.startswith("file://"):
+        await to_thread.run_sync(_check_folder, spec.checkpoint.uri, checkpoint_roots)
+    else:
+        _check_bucket(spec.checkpoint.uri, checkpoint_buckets)
 
 
 def workdir_exists(store: ObjectStore, digest: str) -> bool:
@@ -87,9 +115,34 @@ def _check_workdir(store: ObjectStore, digest: str) -> None:
         )
 
 
-def _check_writable(uri: str) -> None:
-    """Make the folder and write in it, as the checkpoints will."""
+def _check_bucket(uri: str, allowed: Collection[str]) -> None:
+    """Old checkpoints are deleted by the service: it must not be sent to just any bucket."""
+    if not any(lies_in_bucket(uri, one) for one in allowed):
+        listed = ", ".join(sorted(allowed)) or "none"
+        raise SpecError.of(
+            f"checkpoint.uri: {uri} lies outside of the buckets that the setting "
+            f"LOWTIDE_CHECKPOINT_BUCKETS allows ({listed}); name one inside, or leave it out for "
+            "the deployment's own store",
+            "checkpoint.uri",
+        )
+
+
+def _check_folder(uri: str, roots: Collection[Path]) -> None:
+    """Make the folder and write in it, as the checkpoints will, if it lies where it may."""
     folder = Path(unquote(urlsplit(uri).path))
+    try:
+        # Where it really lies: a link must not lead out of the folders that are allowed.
+        allowed = any(folder.resolve().is_relative_to(root.resolve()) for root in roots)
+    except (OSError, RuntimeError):
+        allowed = False
+    if not allowed:
+        listed = ", ".join(sorted(map(str, roots))) or "none"
+        raise SpecError.of(
+            f"checkpoint.uri: {uri} lies outside of the folders that the setting "
+            f"LOWTIDE_CHECKPOINT_ROOTS allows ({listed}); name one inside, or leave it out for the "
+            "deployment's own store",
+            "checkpoint.uri",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, probe = tempfile.mkstemp(prefix=".lowtide-probe-", dir=folder)

@@ -147,7 +147,7 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
     terminal.fields(
         [
             ("total", wording.money(total) + (f" ({firmness})" if firmness else "")),
-            ("books", _books(found["difference_microusd"])),
+            ("books", _books(found["difference_microusd"], found["checked_at"])),
         ]
     )
 
@@ -170,9 +170,10 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
         terminal.line(f"Without a known price, so not billed: {without}")
 
 
-def _books(difference_microusd: int) -> str:
-    verdict = "NOT CLOSED" if difference_microusd else "closed"
-    return f"{verdict}, difference {wording.exact_money(difference_microusd)}"
+def _books(difference_microusd: int, checked_at: str | None) -> str:
+    verdict = "NOT CLOSED, " if difference_microusd else "closed, " if checked_at else ""
+    compared = f"as of {wording.clock_time(checked_at)} UTC" if checked_at else "not compared yet"
+    return f"{verdict}difference {wording.exact_money(difference_microusd)}, {compared}"
 
 
 def _length(row: dict[str, Any]) -> str:

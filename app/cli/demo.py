@@ -6,8 +6,7 @@ cloud is the local one. Not here: the lines (`demo_story`) and the judgement (`d
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,8 +14,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.api_client import ApiClient
-from app.cli.demo_checks import Evidence, checks
+from app.cli.demo_checks import Check, Evidence, checks
 from app.cli.demo_control_plane import DemoControlPlane, free_port
+from app.cli.demo_job import DemoJob, Telling
+from app.cli.demo_losses import ProgressRecorder
+from app.cli.demo_proof import prove as prove_by_running_again
 from app.cli.demo_report import write_report
 from app.cli.demo_story import bill, interruption, intro, plan, progress, resumed
 from app.cli.failures import JOB_FAILED, CommandFailed
@@ -28,9 +30,6 @@ Document = Mapping[str, Any]
 BILLING_SPEED: Final = 60
 NOTICE_SECONDS: Final = 6.0
 _TAKE_AT_SHARE: Final = 0.4
-_LIMIT_SECONDS: Final = 240.0
-_LOOK_SECONDS: Final = 0.3
-_LINE_SECONDS: Final = 6.0
 _SPEC: Final[dict[str, Any]] = {
     "trainer": {
         "model": "cnn",
@@ -62,6 +61,13 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where the static report is written.")] = Path(
         "demo-report.html"
     ),
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove",
+            help="Run the job once more, uninterrupted, and compare every step's loss bit by bit.",
+        ),
+    ] = False,
 ) -> None:
     """Train a model through an interruption, and account for every cent.
 
@@ -69,6 +75,7 @@ def demo(
     that takes one of two machines away. Ends with status 0 only if all of it happened. The state
     is kept: `lowtide up` shows the same job afterwards.
     """
+    from app.bootstrap import local_cloud_folder
     from app.settings import load_settings
 
     folder = (state_dir or load_settings().state_dir).expanduser().absolute()
@@ -77,8 +84,13 @@ def demo(
     try:
         with DemoControlPlane(folder, free_port(port), settings) as up:
             key = (folder / "admin.key").read_text().strip()
-            with ApiClient(Server(up.url, key)) as api:
-                ok = DemoRun(api, up.url, folder, typer.echo).play(report)
+            machines = local_cloud_folder(folder) / "machines"
+            with (
+                ApiClient(Server(up.url, key)) as api,
+                ProgressRecorder(machines) as recorder,
+            ):
+                run = DemoRun(api, up.url, folder, Telling(typer.echo), recorder)
+                ok = run.play(report, machines if prove else None)
     except CommandFailed as failure:
         typer.echo(f"demo: {failure.message}", err=True)
         raise typer.Exit(failure.exit_code) from failure
@@ -92,36 +104,47 @@ def demo(
 class DemoRun:
     """One playing of the story against a running control plane."""
 
-    def __init__(self, api: ApiClient, url: str, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, api: ApiClient, url: str, folder: Path, telling: Telling, recorder: ProgressRecorder
+    ) -> None:
         self._api = api
         self._url = url
         self._folder = folder
-        self._say = say
-        self._began = time.monotonic()
-        self._labels: dict[str, str] = {}
-        self._last_line = 0.0
-        self._lines: list[str] = []
-        self._name = "digits"
+        self._telling = telling
+        self._tell = telling.tell
+        self._recorder = recorder
+        self._job = DemoJob(api, self._free_name(), telling, recorder)
 
-    def play(self, report: Path) -> bool:
-        """The whole story; True when every check holds."""
-        self._name = self._free_name()
+    def play(self, report: Path, prove_on: Path | None) -> bool:
+        """The whole story; True when every check holds.
+
+        `prove_on` is the folder of the cloud's machines; None leaves the proof out.
+        """
+        run = self._job
         key_file = str(self._folder / "admin.key")
-        self._tell(*intro(self._url, self._name, key_file, BILLING_SPEED))
-        self._api.post("/jobs", {"name": self._name, **_SPEC})
-        job = self._until(lambda j: _phase(j) == "running", "its machines are up")
-        claimed = next(e for e in self._events() if e["kind"] == "claimed")
+        self._tell(*intro(self._url, run.name, key_file, BILLING_SPEED))
+        self._api.post("/jobs", {"name": run.name, **_SPEC})
+        job = run.until(lambda j: _phase(j) == "running", "its machines are up")
+        claimed = next(e for e in run.events() if e["kind"] == "claimed")
         self._tell(*plan(job, claimed["data"]["considered"], "$5.00", "2h"))
-        names = " ".join(self._labels[m["id"]] for m in job["machines"])
+        names = " ".join(run.labels[m["id"]] for m in job["machines"])
         zone = job["machines"][0]["zone"]
-        self._tell("", f"{self._clock()}    machines {names} up in {zone} · training")
+        clock = self._telling.clock
+        self._tell("", f"{clock()}    machines {names} up in {zone} · the trainer starts")
         taken, noticed_at, killed_at = self._interrupt()
         self._recovery(taken, noticed_at, killed_at)
-        job = self._until(lambda j: j["ended_at"] is not None, "the job's end", lines=True)
-        accuracy = self._accuracy()
+        job = run.until(lambda j: j["ended_at"] is not None, "the job's end", lines=True)
+        accuracy = run.accuracy()
         shown = "unknown" if accuracy is None else f"{accuracy:.1%}".replace("%", " %")
-        self._tell(progress(self._clock(), job), f"        test accuracy {shown}")
-        return self._settle(job, accuracy, taken, report)
+        self._tell(progress(clock(), job), f"        test accuracy {shown}")
+        cost, found = self._settle(job, accuracy, taken)
+        if prove_on is not None:
+            found.append(self._prove(prove_on))
+        failed = [check.what for check in found if not check.holds]
+        for what in failed:
+            self._tell(f"demo: this did not happen: {what}")
+        write_report(report, run.name, self._telling.lines, found, cost)
+        return len(failed) == 0
 
     def _interrupt(self) -> tuple[str, datetime, datetime]:
         """Wait for the share of the work, then have the local cloud take one machine."""
@@ -131,8 +154,8 @@ class DemoRun:
             saved = job["progress"]["committed_step"] > 0
             return saved and bool(job["progress"]["step"] >= _TAKE_AT_SHARE * total)
 
-        job = self._until(far_enough, "enough progress", lines=True)
-        self._tell(progress(self._clock(), job))
+        job = self._job.until(far_enough, "enough progress", lines=True)
+        self._tell(progress(self._telling.clock(), job))
         slack = (job["deadline"] or {}).get("slack_seconds")
         if slack is not None:
             self._tell(f"        spot is safe for another {slack / 60:.0f}m before the deadline")
@@ -141,53 +164,53 @@ class DemoRun:
             f"/instances/{machine['id']}/interrupt", {"notice_seconds": NOTICE_SECONDS}
         )
         killed_at = _instant(answer["ends_at"])
-        label = self._labels[machine["id"]]
+        label = self._job.labels[machine["id"]]
         self._tell(
-            f"{self._clock()}  ⚡ AWS takes {label}: interruption notice "
+            f"{self._telling.clock()}  ⚡ AWS takes {label}: interruption notice "
             f"(shortened to {NOTICE_SECONDS:.0f} s)"
         )
         return machine["id"], killed_at - timedelta(seconds=NOTICE_SECONDS), killed_at
 
     def _recovery(self, taken: str, noticed_at: datetime, killed_at: datetime) -> None:
         """Wait until the next attempt trains, then tell what happened in between."""
+        run = self._job
 
         def trains_again(job: Document) -> bool:
             live = job["attempts"]["live"]
             again = live is not None and live["fence"] == 2 and live["state"] == "running"
             return again and job["progress"]["step"] > (live["parent_step"] or 0)
 
-        self._until(trains_again, "the next attempt")
-        self._until(lambda j: self._gone(taken), "the machine to be gone")
-        first, second = self._attempts()[:2]
+        run.until(trains_again, "the next attempt")
+        run.until(lambda j: run.is_gone(taken), "the machine to be gone")
+        first, second = run.attempts()[:2]
         kept = [
-            self._labels[member["instance_id"]]
+            run.labels[member["instance_id"]]
             for member in first["members"]
             if member["instance_id"] != taken
         ]
-        self._tell(*interruption(self._events(), noticed_at, self._labels[taken], kept, killed_at))
+        self._tell(*interruption(run.events(), noticed_at, run.labels[taken], kept, killed_at))
         step = second["parent_step"] or 0
         joined = {m["instance_id"] for m in second["members"]}
         joined -= {m["instance_id"] for m in first["members"]}
-        names = " ".join(sorted(self._labels[one] for one in joined))
-        periodic = [
-            p["step"]
-            for p in self._api.get(f"/jobs/{self._name}/checkpoints")["items"]
-            if p["fence"] == 1 and p["step"] < step
-        ]
-        aside = step - max(periodic) if periodic else None
+        names = " ".join(sorted(run.labels[one] for one in joined))
+        saved = [p["step"] for p in run.checkpoints() if p["fence"] == 1 and p["step"] < step]
+        aside = step - max(saved) if saved else None
         redone = first["best_step"] - step
-        self._tell(resumed(self._clock(), names, step, redone, aside))
+        self._tell(resumed(self._telling.clock(), names, step, redone, aside))
 
-    def _settle(self, job: Document, accuracy: float | None, taken: str, report: Path) -> bool:
+    def _settle(
+        self, job: Document, accuracy: float | None, taken: str
+    ) -> tuple[Document, list[Check]]:
         """Wait for the books to close, print the bill, and judge."""
-        self._until(lambda j: j["money"]["cost_final_at"] is not None, "the final cost")
-        cost = self._api.get(f"/jobs/{self._name}/cost", {"reconcile": True})
+        run = self._job
+        run.until(lambda j: j["money"]["cost_final_at"] is not None, "the final cost")
+        cost = self._api.get(f"/jobs/{run.name}/cost", {"reconcile": True})
         self._tell(*bill(cost))
         evidence = Evidence(
             job=job,
-            attempts=self._attempts(),
-            instances=self._instances(),
-            verification=self._api.get("/costs/verify", {"job": self._name}),
+            attempts=run.attempts(),
+            instances=run.instances(),
+            verification=self._api.get("/costs/verify", {"job": run.name}),
             accuracy=accuracy,
             interrupted_id=taken,
         )
@@ -199,64 +222,26 @@ class DemoRun:
             f"leaked machines {0 if leaked else 'found'} {'✓' if leaked else '✗'}   "
             f"budget left ${left / 1e6:.2f}"
         )
-        failed = [check.what for check in found if not check.holds]
-        for what in failed:
-            self._tell(f"demo: this did not happen: {what}")
-        write_report(report, self._name, self._lines, found, cost)
-        return len(failed) == 0
+        return cost, found
 
-    def _until(
-        self, met: Callable[[Document], bool], what: str, *, lines: bool = False
-    ) -> Document:
-        """The job's document once `met`; bounded, and ended early when the job fails."""
-        while time.monotonic() - self._began < _LIMIT_SECONDS:
-            job: Document = self._api.get(f"/jobs/{self._name}")
-            for machine in sorted(job["machines"], key=lambda m: (m["requested_at"], m["id"])):
-                self._labels.setdefault(machine["id"], f"m{len(self._labels) + 1}")
-            if met(job):
-                return job
-            if job["state"] in ("failed", "cancelled", "paused"):
-                raise CommandFailed(f"the job is {job['state']}: {job['why']}", JOB_FAILED)
-            due = time.monotonic() - self._last_line > _LINE_SECONDS
-            if lines and due and job["progress"]["step"]:
-                self._tell(progress(self._clock(), job))
-                self._last_line = time.monotonic()
-            time.sleep(_LOOK_SECONDS)
-        raise CommandFailed(f"waited {_LIMIT_SECONDS:.0f} s in vain for {what}", JOB_FAILED)
-
-    def _gone(self, instance_id: str) -> bool:
-        return any(i["id"] == instance_id and i["ended_at"] for i in self._instances())
-
-    def _events(self) -> list[Document]:
-        return self._api.pages(f"/jobs/{self._name}/events", limit=2000, turn="after")
-
-    def _attempts(self) -> list[Document]:
-        return list(self._api.get(f"/jobs/{self._name}/attempts")["items"])
-
-    def _instances(self) -> list[Document]:
-        query = {"job": self._name, "live": False}
-        return list(self._api.get("/instances", query)["items"])
-
-    def _accuracy(self) -> float | None:
-        for point in self._api.get(f"/jobs/{self._name}/checkpoints")["items"]:
-            if point["final"]:
-                return dict(point["metrics"]).get("test_accuracy")
-        return None
+    def _prove(self, machines: Path) -> Check:
+        """The job once more without an interruption: the losses must be the same bits."""
+        again = prove_by_running_again(
+            self._api,
+            self._telling,
+            machines,
+            self._free_name(),
+            _SPEC,
+            list(self._recorder.losses()),
+            int(self._job.attempts()[-1]["parent_step"] or 0),
+        )
+        return Check("the losses match bit for bit from the resume on", again.holds)
 
     def _free_name(self) -> str:
         """`digits`, or the next number when an earlier demo has left its job here."""
         taken = {job["name"] for job in self._api.pages("/jobs", limit=1000)}
         names = ["digits", *(f"digits-{number}" for number in range(2, 1002))]
         return next(name for name in names if name not in taken)
-
-    def _clock(self) -> str:
-        seconds = int(time.monotonic() - self._began)
-        return f"{seconds // 60}:{seconds % 60:02d}"
-
-    def _tell(self, *lines: str) -> None:
-        for line in lines:
-            self._lines.append(line)
-            self._say(line)
 
 
 def _phase(job: Document) -> str:

@@ -6,16 +6,19 @@ the demo (`demo`) or judging it (`demo_checks`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from app.cli.wording import against_on_demand, bar, hourly, instant
+from app.cli.demo_losses import LossComparison, Pair
+from app.cli.wording import against_on_demand, bar, hourly, instant, plural, spread
 from app.domain.money import format_usd
 
 Document = Mapping[str, Any]
 
 _BAR_CELLS: Final = 24
+_PAIRS_SHOWN: Final = 5
+_DIFFERENT_SHOWN: Final = 5
 _ACTIVITIES: Final = (
     "useful", "boot", "setup", "idle", "gang_wait", "restore", "checkpoint", "drain", "rework",
 )  # fmt: skip
@@ -56,12 +59,18 @@ def _chosen(offers: list[Document]) -> list[tuple[Document, str]]:
         rows.append((fitting[0], f"✓ cheapest, {fitting[0]['why'].removeprefix('fits, ')}"))
     dearer = [o for o in fitting[1:] if _zone(o["pool"]) != _zone(fitting[0]["pool"])]
     if dearer:
-        rows.append((dearer[0], "  fits, dearer"))
+        rows.append((dearer[0], f"  fits, {_against(dearer[0], fitting[0])}"))
     on_demand = [o for o in offers if o["pool"].endswith("/on_demand")]
     beside = [o for o in on_demand if fitting and _zone(o["pool"]) == _zone(fitting[0]["pool"])]
     if beside or on_demand:
         rows.append(((beside or on_demand)[0], "  not needed while spot is safe"))
     return rows
+
+
+def _against(offer: Document, taken: Document) -> str:
+    """How a pool's price compares with that of the pool taken."""
+    difference = offer["price_microusd_per_hour"] - taken["price_microusd_per_hour"]
+    return "same price" if difference == 0 else "dearer" if difference > 0 else "cheaper"
 
 
 def progress(at: str, job: Document) -> str:
@@ -143,6 +152,37 @@ def bill(cost: Document) -> list[str]:
     else:
         lines.append(f"        total {total}")
     return lines
+
+
+def proof(found: LossComparison) -> list[str]:
+    """What was compared, a few losses in full precision, and the verdict."""
+    after, before = found.after_resume, found.before_resume
+    lines = [
+        f"        losses as the trainer wrote them (64-bit), at {len(found.pairs):,} of "
+        f"{found.total_steps:,} steps:",
+        f"        {'step':>8}  {'interrupted':<24}uninterrupted",
+    ]
+    shown = [*before[-1:], *spread(after, _PAIRS_SHOWN)]
+    shown += [pair for pair in found.different[:_DIFFERENT_SHOWN] if pair not in shown]
+    for pair in shown:
+        sign = "=" if pair.is_equal else "≠"
+        lines.append(
+            f"        {pair.step:>8}  {pair.interrupted!r:<24}{pair.uninterrupted!r:<24}{sign}"
+        )
+    lines.append("        " + _verdict("from the resume on", after))
+    lines.append("        " + _verdict("before it", before))
+    if found.missing:
+        lines.append(f"        {plural(len(found.missing), 'step')} after the resume not found ✗")
+    return lines
+
+
+def _verdict(which: str, pairs: Sequence[Pair]) -> str:
+    if not pairs:
+        return f"{which}: no step was compared"
+    wrong = sum(1 for pair in pairs if not pair.is_equal)
+    told = f"{wrong:,} differ ✗" if wrong else "equal bit for bit ✓"
+    steps = f"steps {pairs[0].step:,} to {pairs[-1].step:,}"
+    return f"{which}: {len(pairs):,} losses compared, {steps}: {told}"
 
 
 def _pool(key: str) -> str:

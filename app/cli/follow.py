@@ -19,11 +19,13 @@ from app.cli.failures import INTERRUPTED, JOB_FAILED, UNREACHABLE, CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Terminal, printable
+from app.cli.tide_text import Tide, tide_lines
 
 _POLL_SECONDS: Final = 1.0
 _SILENCE_SECONDS_MAX: Final = 300.0
 _EVENTS_KEPT: Final = 8
 _PERCENT_STEP: Final = 10
+_POINTS_MAX: Final = 100_000
 _MARKS: Final = {
     "interruption_noticed": "⚡", "replacement_requested": "↺", "training_resumed": "↺",
     "checkpoint_committed": "·", "attempt_ended_retryable": "↺", "attempt_succeeded": "✓",
@@ -37,17 +39,21 @@ _UNTOLD: Final = frozenset({"launch_submitted", "member_prepared", "stale_result
     "lowtide watch bert-ft",
 )
 def watch(invocation: Invocation, job: JobName) -> None:
-    """Watch one job live until it is at rest.
+    """Watch one job live: the tide chart as text.
 
-    Progress, machines, money and the newest events; in a pipe, lines instead of a screen.
+    With state, machines, money and the newest events, until the job is at rest; in a pipe, lines,
+    and the chart at the end.
     """
     terminal = invocation.terminal
     path = job_path(invocation.api, job)
+    source = _TideSource(invocation.api, path)
     try:
         if terminal.interactive:
-            final = _watch_screen(invocation.api, terminal, path)
+            final = _watch_screen(invocation.api, terminal, path, source)
         else:
             final = follow(invocation.api, terminal, path)
+            for line in tide_lines(source.read(final), terminal.width):
+                terminal.line(line)
     except KeyboardInterrupt:
         leave_running(terminal, job)
     if terminal.as_json:
@@ -139,7 +145,35 @@ def _worth_telling(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event, other in zip(told, before, strict=False) if event["message"] != other]
 
 
-def _watch_screen(api: ApiClient, terminal: Terminal, path: str) -> dict[str, Any]:
+class _TideSource:
+    """What the chart is drawn from; points of metrics are asked for once."""
+
+    def __init__(self, api: ApiClient, path: str) -> None:
+        self._api = api
+        self._path = path
+        self._points: list[dict[str, Any]] = []
+
+    def read(self, job: dict[str, Any]) -> Tide:
+        """The chart's facts beside the job itself."""
+        after = None
+        if self._points:
+            after = f"{self._points[-1]['fence']}.{self._points[-1]['step']}"
+        new = self._api.pages(
+            f"{self._path}/metrics", {"after": after}, limit=_POINTS_MAX, turn="after"
+        )
+        self._points += new
+        return Tide(
+            job=job,
+            attempts=self._api.get(f"{self._path}/attempts")["items"],
+            instances=self._api.get("/instances", {"job": job["id"], "live": False})["items"],
+            points=self._points,
+            now=datetime.now(UTC),
+        )
+
+
+def _watch_screen(
+    api: ApiClient, terminal: Terminal, path: str, source: _TideSource
+) -> dict[str, Any]:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -149,11 +183,14 @@ def _watch_screen(api: ApiClient, terminal: Terminal, path: str) -> dict[str, An
     with Live(console=console, auto_refresh=False) as live:
         for job, events in _looks(api, path):
             recent = [*recent, *_worth_telling(events)][-_EVENTS_KEPT:]
-            live.update(Text.from_ansi(_screen(terminal, job, recent)), refresh=True)
+            chart = tide_lines(source.read(job), terminal.width)
+            live.update(Text.from_ansi(_screen(terminal, job, recent, chart)), refresh=True)
     return job
 
 
-def _screen(terminal: Terminal, job: dict[str, Any], recent: list[dict[str, Any]]) -> str:
+def _screen(
+    terminal: Terminal, job: dict[str, Any], recent: list[dict[str, Any]], chart: list[str]
+) -> str:
     import io
 
     # The same writers as everywhere, on paper instead of the screen.
@@ -163,6 +200,10 @@ def _screen(terminal: Terminal, job: dict[str, Any], recent: list[dict[str, Any]
     paper.line(paper.paint(job["name"], "bold"))
     paper.line(job_view.progress_line(job, now))
     paper.line()
+    for line in chart:
+        paper.line(line)
+    if chart:
+        paper.line()
     summary = job_view.summary(job, now, paper)
     paper.fields((name, value) for name, value in summary if name in _WATCHED)
     if job["machines"]:

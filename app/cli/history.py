@@ -72,7 +72,7 @@ def metrics(
     """Show the numbers a job has reported, step by step."""
     path = job_path(invocation.api, job)
     found = invocation.api.pages(f"{path}/metrics", limit=_LIMIT, turn="after")
-    points = found if everything else spread(found, _POINTS_SHOWN)
+    points = found if everything else wording.spread(found, _POINTS_SHOWN)
     names = sorted({name for point in points for name in point["metrics"]})
     columns = (
         Column("STEP", lambda row: f"{row['step']:,}", True),
@@ -153,16 +153,9 @@ def actor(text: str) -> str:
     return f"{kind} {wording.short_id(name) if _ID.fullmatch(name) else name}"
 
 
-def spread(points: list[Any], count: int) -> list[Any]:
-    """At most `count` of the points, evenly, always with the first and the last."""
-    if len(points) <= count:
-        return points
-    last = len(points) - 1
-    return [points[round(index * last / (count - 1))] for index in range(count)]
-
-
 def _because(job: dict[str, Any], now: datetime) -> str:
-    parts = [f": {job['why']}"] if job["why"] else ["."]
+    why = (job["why"] or "").rstrip(".")
+    parts = [f": {why}."] if why else ["."]
     if job["next_look_at"] is not None:
         parts.append(f" The next look is {wording.ahead(job['next_look_at'], now)}.")
     promise = job_view.deadline(job, now)

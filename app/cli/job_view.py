@@ -70,10 +70,19 @@ def money(figures: dict[str, Any]) -> str:
 
 
 def deadline(job: Job, now: datetime) -> str:
-    """ "in 3h 20m, slack 55m", with what is known of the promise; "" without a deadline."""
+    """ "in 3h 20m, slack 55m", with what is known of the promise; "" without a deadline.
+
+    Of a job that has ended: whether it was met, and by how much.
+    """
     promise = job["deadline"]
     if promise is None:
         return ""
+    at, ended_at = wording.instant(promise["at"]), wording.instant(job["ended_at"])
+    if at is not None and ended_at is not None:
+        early = (at - ended_at).total_seconds()
+        if early < 0:
+            return f"missed by {wording.span(-early)}"
+        return f"met with {wording.span(early)} to spare" if job["state"] == "succeeded" else ""
     parts = [wording.ahead(promise["at"], now)]
     if promise["missed_at"] is not None:
         parts.append("missed")
@@ -138,7 +147,10 @@ def machine_note(row: dict[str, Any]) -> str:
 
 
 def _next_look(job: Job, now: datetime) -> str:
-    return wording.ahead(job["next_look_at"], now) if job["next_look_at"] else ""
+    at = wording.instant(job["next_look_at"])
+    if at is None:
+        return ""
+    return "now" if (at - now).total_seconds() < 1 else wording.ahead(job["next_look_at"], now)
 
 
 MACHINE_COLUMNS: Final = (

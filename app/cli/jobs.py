@@ -37,7 +37,10 @@ def jobs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    SAVED is net, against on-demand for the same work, and known once a job's cost is final.
+    """
     query = {
         "state": state,
         "name": name,
@@ -150,11 +153,11 @@ def _columns(now: datetime) -> list[Column]:
         Column("NAME", lambda job: job["name"]),
         Column("STATE", lambda job: job["state"], style=lambda job: style_of_state(job["state"])),
         Column("PROGRESS", _progress),
-        Column("DEADLINE", lambda job: wording.ahead(job["deadline_at"], now)),
+        Column("ETA/DEADLINE", lambda job: _eta_and_deadline(job, now)),
         Column("WHERE", _where),
         Column("$/H", lambda job: wording.hourly(job["microusd_per_hour"]), True),
         Column("COST", lambda job: wording.money(job["spent_microusd"]), True),
-        Column("SUBMITTED", lambda job: wording.ago(job["submitted_at"], now)),
+        Column("SAVED", lambda job: wording.percent(job["net_saved_ratio"]), True),
     ]
 
 
@@ -162,6 +165,20 @@ def _progress(job: dict[str, Any]) -> str:
     if job["percent"] is not None:
         return f"{wording.bar(job['percent'] / 100, 8)} {job['percent']:.0f} %"
     return f"step {job['step']:,}" if job["step"] else wording.NOTHING
+
+
+def _eta_and_deadline(job: dict[str, Any], now: datetime) -> str:
+    """ "in 12m 5s / 1h 58m": when it is done, and how long the deadline is away."""
+    if job["ended_at"] is not None:
+        return f"ended {wording.ago(job['ended_at'], now)}"
+    left, deadline_at = job["remaining_seconds"], wording.instant(job["deadline_at"])
+    about = "~" if job["eta_from"] == "estimate" else ""
+    eta = wording.NOTHING if left is None else f"in {about}{wording.span(left)}"
+    if deadline_at is None:
+        return eta
+    ahead = (deadline_at - now).total_seconds()
+    late = " late" if left is not None and left > ahead > 0 else ""
+    return f"{eta} / {wording.span(ahead) if ahead >= 0 else 'missed'}{late}"
 
 
 def _where(job: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import demo, migrate, server_status, up
+from app.cli import backtest, catalog, demo, doctor, migrate, server_status, up
 from app.cli.api_commands import add_api_commands
 
 app = typer.Typer(
@@ -43,10 +43,11 @@ def _options(
     """Options of the program itself."""
 
 
-for module in (demo, up, server_status):
+for module in (demo, up, server_status, doctor):
     module.register(app)
 add_api_commands(app)
-migrate.register(app)
+for module in (catalog, backtest, migrate):
+    module.register(app)
 
 
 def main() -> None:

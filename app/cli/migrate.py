@@ -77,6 +77,12 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
 
     Raises SQLAlchemyError when the database does not answer or refuses.
     """
+    from app.adapters.postgres.revision import newest_revision, prepared_revision
+
+    head = newest_revision()
+    if prepared_revision(url) == head:
+        return PreparedDatabase(head, head, None)
+
     from app.adapters.embedded.state_folder import open_state_folder, write_atomically
     from app.adapters.postgres import migrate as migrations
     from app.adapters.postgres.engine import make_engine
@@ -84,7 +90,7 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
 
-    before, head = migrations.current(url), migrations.head()
+    before = migrations.current(url)
     if before != head:
         migrations.upgrade(url)
     key_path = open_state_folder(state_dir) / KEY_FILE

@@ -1,6 +1,7 @@
-"""`lowtide offers`: what can be rented now, and at which price.
+"""`lowtide offers`: what can be rented now, at which price, and what it cost before.
 
-Not here: which of them a job would take (`submission_plan`).
+Not here: which of them a job would take (`submission_plan`), or how a past is drawn
+(`price_chart`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import typer
 
 from app.cli import wording
 from app.cli.invocation import Invocation, api_command
+from app.cli.price_chart import show_histories
 from app.cli.terminal import Column
 
 
 @api_command(
     "lowtide offers",
     "lowtide offers --gpu V100 --spot",
+    "lowtide offers --history --gpu V100",
+    "lowtide offers --history local/us-west-2/us-west-2a/p3.2xlarge/spot --days 7",
 )
 def offers(
     invocation: Invocation,
@@ -25,13 +29,25 @@ def offers(
     spot: Annotated[
         bool | None, typer.Option("--spot/--on-demand", help="Only one market.")
     ] = None,
+    pool: Annotated[str | None, typer.Argument(help="Only this pool, as -q lists it.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Show past prices.")] = False,
+    days: Annotated[int, typer.Option(min=1, max=90, help="How far back --history goes.")] = 30,
 ) -> None:
-    """List pools with their price now, cheapest first."""
+    """List pools with their price now, cheapest first; `--history` shows what they cost before.
+
+    SCORE is EC2's own guess, 1 to 10, and TAKEN the share of machines that Google says it took:
+    both are shown with their age in `--json`, and nothing is chosen by them.
+    """
+    if history:
+        asked = {"pool": pool, "gpu": gpu, "days": days}
+        found = invocation.api.get("/offers/history", asked)["items"]
+        show_histories(invocation.terminal, found, spot)
+        return
     market = None if spot is None else "spot" if spot else "on_demand"
     found = [
         row
         for row in invocation.api.get("/offers", {"gpu": gpu})["items"]
-        if market in (None, row["market"])
+        if market in (None, row["market"]) and pool in (None, row["pool"])
     ]
     terminal = invocation.terminal
     if terminal.as_json:
@@ -41,7 +57,7 @@ def offers(
             terminal.result(row["pool"])
     elif found:
         terminal.table(_columns(datetime.now(UTC)), found)
-    elif gpu is not None or market is not None:
+    elif (gpu, market, pool) != (None, None, None):
         terminal.line("No pool matches; `lowtide offers` lists them all.")
     else:
         terminal.line("No prices yet: the worker reads them within a few seconds of its start.")
@@ -54,6 +70,8 @@ def _columns(now: datetime) -> tuple[Column, ...]:
         Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
         Column("VS ON-DEMAND", _against, True),
         Column("FREE", _free, True),
+        Column("SCORE", lambda row: _told(row["placement_score"]), True),
+        Column("TAKEN", _taken, True),
         Column("QUOTED", lambda row: wording.ago(row["quoted_at"], now)),
         Column("NOTE", lambda row: _note(row, now)),
     )
@@ -74,7 +92,18 @@ def _free(row: dict[str, Any]) -> str:
     return wording.NOTHING if row["available"] is None else str(row["available"])
 
 
+def _told(value: object) -> str:
+    return wording.NOTHING if value is None else str(value)
+
+
+def _taken(row: dict[str, Any]) -> str:
+    rate = row["preemption_rate"]
+    return wording.NOTHING if rate is None else f"{rate:.0%}"
+
+
 def _note(row: dict[str, Any], now: datetime) -> str:
+    if row["is_stale"]:
+        return f"its price is {row['quote_age_seconds'] / 3600:.1f} h old: not acted on"
     cool_until_at = wording.instant(row["cool_until_at"])
     if cool_until_at is None or cool_until_at <= now:
         return ""

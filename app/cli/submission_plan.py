@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.domain.placement import Considered
 
 _ROWS_MAX: Final = 5
+_SIZES: Final = (("disk", "disk"), ("shared memory", "shm_size"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def print_plan(terminal: Terminal, plan: Plan) -> None:
     from app.domain.placement import Considered
 
     terminal.line(f"{terminal.paint('plan', 'bold')}    {_what(plan.spec)}")
+    for line in surroundings(plan.spec):
+        terminal.line(f"        {line}")
     market = "on_demand" if plan.spec.effective_market() == "on_demand" else "spot"
     of_market = [item for item in plan.considered if item.offer.pool.market == market]
     rows = of_market[:_ROWS_MAX]
@@ -205,6 +208,20 @@ def _what(spec: JobSpec) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def surroundings(spec: JobSpec) -> list[str]:
+    """What the command will find around it, one line each; nothing where the spec says nothing."""
+    stored = spec.to_json()
+    asked = stored.get("resources", {})
+    machine = [f"{name} {asked[key]}" for name, key in _SIZES if key in asked]
+    if spec.instance_types:
+        machine.append(f"only {' or '.join(spec.instance_types)}")
+    lines = [] if spec.image is None else [f"image {spec.image}"]
+    lines += [" · ".join(machine)] if machine else []
+    lines += [f"input {path} ← {uri}" for path, uri in spec.inputs.items()]
+    lines += [f"output {path} → {uri}/<job id>/" for path, uri in spec.outputs.items()]
+    return lines
+
+
 def _against(row: Considered) -> str:
     offer = row.offer
     return wording.against_on_demand(
@@ -215,7 +232,10 @@ def _against(row: Considered) -> str:
 def _decision(row: Considered, plan: Plan) -> str:
     if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
         return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
-    return f"  dearer, {row.why.removeprefix('fits, ')}" if row.fits else f"  {row.why}"
+    if not row.fits or plan.chosen is None:
+        return f"  {row.why}"
+    same = row.offer.price_microusd_per_hour == plan.chosen.price_microusd_per_hour
+    return f"  {'same price' if same else 'dearer'}, {row.why.removeprefix('fits, ')}"
 
 
 def _why_not_on_demand(plan: Plan) -> str:

@@ -18,6 +18,7 @@ import typer
 
 from app.cli import follow as following
 from app.cli import wording
+from app.cli.estimate import asked_for, chances_text, risky
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.spec_edits import SpecDraft, SpecEdits, read_draft
@@ -59,6 +60,10 @@ def submit(
     spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="The market.")] = None,
     deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
     budget: Annotated[str | None, typer.Option(help="At most so many dollars.")] = None,
+    accept_risk: Annotated[
+        bool,
+        typer.Option("--accept-risk", help="Also when deadline or budget will probably not hold."),
+    ] = False,
 ) -> None:
     """Submit a job: plan, ask, then follow it.
 
@@ -84,7 +89,9 @@ def submit(
         archive = _pack(draft, closing)
         spec = draft.spec(None if archive is None else archive.digest)
         plan = make_plan(spec, invocation.api.get("/offers")["items"], now)
+        figures = _estimated(invocation, spec)
         _show(terminal, plan, archive, dry_run)
+        _weigh(terminal, figures, accept_risk or dry_run)
         if dry_run:
             return
         if not (yes or _agreed(terminal, reads_stdin=file == "-")):
@@ -106,6 +113,27 @@ def _check_deadline(draft: SpecDraft, now: datetime) -> None:
         draft.spec().require_deadline_ahead(now)
     except SpecError as error:
         raise CommandFailed.from_domain(error, draft.what) from error
+
+
+def _estimated(invocation: Invocation, spec: JobSpec) -> dict[str, Any] | None:
+    """What the job would cost and when it would end, where something is promised about it."""
+    promised = spec.deadline is not None or spec.budget_microusd is not None
+    return asked_for(invocation, spec) if promised and spec.estimate is not None else None
+
+
+def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -> None:
+    """Refuses a job whose deadline or budget will probably not hold, unless that is accepted."""
+    if figures is None or not figures["estimates"]:
+        return
+    if not (terminal.as_json or terminal.quiet):
+        own = figures["estimates"][0]
+        terminal.line(f"        will hold: {chances_text(own)}; more by `lowtide estimate`")
+    risk = risky(figures)
+    if risk is not None and not accepted:
+        raise CommandFailed(
+            f"the job would probably break what was promised: {chances_text(risk)} of a thousand "
+            "imagined runs held; change it, or submit with --accept-risk"
+        )
 
 
 def _pack(draft: SpecDraft, closing: ExitStack) -> Archive | None:

@@ -22,13 +22,14 @@ from app.cli.local_command import StateDir, ending_well, first_line, settings_wi
 from app.cli.migrate import KEY_FILE, prepare_database
 from app.cli.server_status import forget_address, remember_address, stop_local_cloud
 from app.cli.terminal import Terminal
-from app.settings import PREFIX, Settings, SettingsError
+from app.settings import PREFIX, Settings, SettingsError, unknown_variables
 
 if TYPE_CHECKING:
     from app.adapters.embedded.process_spec import ProcessSpec
     from app.adapters.embedded.process_supervisor import ProcessSupervisor
 
 API_APP: Final = "app.api.main:app"
+_TO_MIGRATE: Final = ("app.adapters.postgres.migrate", "app.adapters.postgres.tables")
 _PROBE_SECONDS: Final = 2.0
 _PROBE_PERIOD_SECONDS: Final = 0.1
 _API_READY_SECONDS: Final = 60.0
@@ -76,8 +77,11 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
         StateFolderBusyError,
     )
 
-    with ending_well(Terminal()):
+    terminal = Terminal()
+    with ending_well(terminal):
         settings = settings_with(state_dir=state_dir, host=host, port=port)
+        for sentence in unknown_variables():
+            terminal.note(sentence)
         _refuse_unusable_providers(settings)
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
         try:
@@ -108,13 +112,20 @@ def run_all(settings: Settings, api_app: str = API_APP) -> None:
 
 
 def _run_supervised(supervisor: ProcessSupervisor, settings: Settings, api_app: str) -> None:
-    loading = _load_in_background("app.adapters.postgres.migrate", "app.adapters.postgres.tables")
+    # A database of before needs nothing, most often; a new one needs all its tables.
+    new = not (settings.state_dir / KEY_FILE).exists()
+    loading = _load_in_background(*_TO_MIGRATE) if new else None
     settings = _start_servers(supervisor, settings)
     if supervisor.stopping:
         return
-    loading.join()
+    if loading is not None:
+        loading.join()
     _prepare(supervisor, settings)
-    if supervisor.stopping or not supervisor.start(_programs(settings, api_app)):
+    if supervisor.stopping:
+        return
+    # Beat comes last: nothing waits for it, and its start would hold up the others.
+    *first, beat = _programs(settings, api_app)
+    if not supervisor.start(first) or not supervisor.start([beat]):
         return
     address = _address(settings)
     remember_address(settings.state_dir, address)
@@ -264,7 +275,7 @@ def _address(settings: Settings) -> str:
 
 
 def _load_in_background(*modules: str) -> threading.Thread:
-    """Import what comes next while the servers start: half a second sooner ready."""
+    """Import what comes next while the servers start."""
     thread = threading.Thread(target=lambda: [importlib.import_module(name) for name in modules])
     thread.start()
     return thread

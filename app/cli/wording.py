@@ -5,8 +5,9 @@ Pure: the present is an argument. Not here: tables and colour (`terminal`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.cli.failures import CommandFailed
 from app.domain.durations import (
@@ -19,6 +20,7 @@ from app.domain.durations import (
 from app.domain.errors import InvalidValue
 from app.domain.money import format_usd
 
+T = TypeVar("T")
 NOTHING: Final = "-"
 _SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _SMALL_MICROUSD: Final = 1_000_000
@@ -144,3 +146,11 @@ def short_id(text: Any) -> str:
 def plural(count: int, noun: str) -> str:
     """ "1 machine", "2 machines"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def spread(rows: Sequence[T], count: int) -> list[T]:
+    """At most `count` of the rows, evenly, always with the first and the last."""
+    if len(rows) <= count:
+        return list(rows)
+    last = len(rows) - 1
+    return [rows[round(index * last / (count - 1))] for index in range(count)]

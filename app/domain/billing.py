@@ -27,7 +27,7 @@ from uuid import UUID
 from app.domain.apportionment import divide_half_even, divide_up
 from app.domain.billing_rules import BillingRules, SpotPricing
 from app.domain.instance import EndedBy
-from app.domain.machine_facts import MachineFacts
+from app.domain.machine_facts import MachineFacts, Transfer
 from app.domain.price_book import PriceSegment
 from app.domain.usage_stretches import (
     MICROSECOND,
@@ -36,9 +36,13 @@ from app.domain.usage_stretches import (
     BillableRun,
     billable_run,
     hour_start_prices,
+    payer_at,
     stretches,
     utc_hour,
 )
+
+BYTES_PER_GB = 2**30
+"""Clouds bill traffic by the binary gigabyte."""
 
 
 class Component(StrEnum):
@@ -64,7 +68,10 @@ class BillKey:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """A cell with its amount, the span it covers, and the last price that went into it."""
+    """A cell with its amount, the span it covers, and the last price that went into it.
+
+    estimated: its amount rests on a size that nobody measured.
+    """
 
     key: BillKey
     amount_microusd: int
@@ -72,6 +79,7 @@ class BillLine:
     usage_to_at: datetime
     price_source: str
     price_captured_at: datetime
+    estimated: bool = False
 
 
 def bill(
@@ -110,7 +118,7 @@ def rate(
         price = address.microusd_per_hour
         fixed = PriceSegment(run.from_at, run.to_at, price, address.source, address.captured_at)
         lines += _charge(facts, run, (fixed,), rules, Component.PUBLIC_IP, US_PER_HOUR)
-    return tuple(lines)
+    return (*lines, *_charge_transfers(facts, run))
 
 
 def is_waived(facts: MachineFacts, rules: BillingRules, until: datetime) -> bool:
@@ -143,6 +151,37 @@ def waived_microusd(
         return 0
     paid = bill(facts, prices, replace(rules, free_if_interrupted_within_seconds=0), until)
     return sum(amount for key, amount in paid.items() if key.component is Component.COMPUTE)
+
+
+def counted_transfers(facts: MachineFacts, run: BillableRun | None) -> list[Transfer]:
+    """Transfers that the bill of this run holds, in order; all of them once it has ended."""
+    if run is None:
+        return []
+    counted = [one for one in facts.transfers if run.has_ended or one.at <= run.to_at]
+    return sorted(counted, key=lambda one: (one.at, one.size_bytes))
+
+
+def _charge_transfers(facts: MachineFacts, run: BillableRun) -> list[BillLine]:
+    """Egress: each transfer in the cell of its instant, rounded along time as all else."""
+    cost, rounded = 0, 0
+    lines: dict[BillKey, BillLine] = {}
+    for one in counted_transfers(facts, run):
+        at = min(max(one.at, run.from_at), run.to_at)
+        cost += one.size_bytes * one.microusd_per_gb
+        amount = divide_half_even(cost, BYTES_PER_GB) - rounded
+        rounded += amount
+        key = BillKey(facts.instance_id, Component.EGRESS, payer_at(facts, at), utc_hour(at))
+        earlier = lines.get(key)
+        lines[key] = BillLine(
+            key,
+            amount + (earlier.amount_microusd if earlier else 0),
+            earlier.usage_from_at if earlier else at,
+            at,
+            one.source,
+            one.captured_at,
+            one.estimated or (earlier is not None and earlier.estimated),
+        )
+    return list(lines.values())
 
 
 def _billed(run: BillableRun, rules: BillingRules) -> int:

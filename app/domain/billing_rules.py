@@ -16,6 +16,7 @@ from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
 
+from app.domain.attachments import HOURS_PER_MONTH
 from app.domain.offer import Market
 
 
@@ -44,7 +45,7 @@ class BillingRules:
     waiver_market: Market = Market.SPOT
     spot_pricing: SpotPricing = SpotPricing.PIECEWISE
     billing_speed: Fraction = Fraction(1)
-    hours_per_month: int = 730
+    hours_per_month: int = HOURS_PER_MONTH
 
     def __post_init__(self) -> None:
         if self.billing_speed <= 0:

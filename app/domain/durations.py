@@ -4,6 +4,7 @@ Points in time are not durations and live with whoever compares them.
 """
 
 import re
+from functools import lru_cache
 
 from app.domain.errors import InvalidValue
 
@@ -33,16 +34,22 @@ def parse_duration(text: object, *, at_least_seconds: int = 0) -> int:
     stripped = text.strip()
     if stripped.startswith("-"):
         raise InvalidValue("must not be negative")
-    match = _DURATION_TEXT.fullmatch(stripped)
-    if match is None:
-        raise InvalidValue(f"is not a duration; {_HOW}")
-    counts = (int(group or 0) for group in match.groups())
-    seconds = sum(count * unit for count, (_, unit) in zip(counts, _UNITS, strict=True))
+    seconds = _seconds_of(stripped)
     if seconds < at_least_seconds:
         raise InvalidValue(f"must be at least {format_duration(at_least_seconds)}")
     if seconds > MAX_DURATION_SECONDS:
         raise InvalidValue("must be at most 365d")
     return seconds
+
+
+@lru_cache(maxsize=1024)
+def _seconds_of(text: str) -> int:
+    """People write the same few durations again and again; a text that is none is not kept."""
+    match = _DURATION_TEXT.fullmatch(text)
+    if match is None:
+        raise InvalidValue(f"is not a duration; {_HOW}")
+    counts = (int(group or 0) for group in match.groups())
+    return sum(count * unit for count, (_, unit) in zip(counts, _UNITS, strict=True))
 
 
 def format_duration(seconds: int) -> str:

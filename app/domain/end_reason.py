@@ -20,6 +20,7 @@ class EndReason(StrEnum):
     MACHINE_FAILED = "machine_failed"
     GPU_FAULT = "gpu_fault"
     AGENT_FAILED = "agent_failed"
+    FENCED_OFF = "fenced_off"
     NO_CAPACITY = "no_capacity"
     REGISTRATION_TIMEOUT = "registration_timeout"
     RESIZED = "resized"
@@ -57,7 +58,8 @@ class CoolDownScope(StrEnum):
     """What is left alone for a while: nothing, the whole pool, or the one machine.
 
     A cloud does not let us name a host, so `host` means: release this instance and never hold it
-    for the next attempt.
+    for the next attempt. Where the host itself is broken, its pool rests as well: the place that
+    was just given back would be the first to be given to us again.
     """
 
     NONE = "none"
@@ -88,8 +90,10 @@ END_REASONS: Final[dict[EndReason, EndReasonFacts]] = {
     EndReason.SPOT_INTERRUPTED: EndReasonFacts(_NOW, same_pool_last=True),
     EndReason.CONTACT_LOST: EndReasonFacts(_NOW, cool_down=_POOL),
     EndReason.MACHINE_FAILED: EndReasonFacts(_NOW, cool_down=_HOST),
-    EndReason.GPU_FAULT: EndReasonFacts(_NOW, cool_down=_HOST),
+    EndReason.GPU_FAULT: EndReasonFacts(_NOW, cool_down=_POOL),
     EndReason.AGENT_FAILED: EndReasonFacts(_NOW, cool_down=_HOST),
+    # The next attempt gets a fence beyond the one that was met.
+    EndReason.FENCED_OFF: EndReasonFacts(_NOW),
     EndReason.NO_CAPACITY: EndReasonFacts(_LATER, cool_down=_POOL),
     EndReason.REGISTRATION_TIMEOUT: EndReasonFacts(_LATER, cool_down=_POOL),
     EndReason.RESIZED: EndReasonFacts(_NOW),

@@ -31,6 +31,8 @@ class Job:
     hold_until_at: until when idle survivors are kept for the next attempt.
     timer_at: the earliest instant at which a rule of time applies to the job or what it owns.
     prune_at: when its checkpoints are to be looked through for spare ones.
+    trained_steps, trained_seconds: what the ended attempts trained, rework included, and how long
+    it took them; None before the first that reported a step.
     market_mode: `spot`, or `on_demand` once the last safe moment has passed.
     """
 
@@ -62,6 +64,7 @@ class Job:
     last_safe_at: datetime | None = None
     unsafe_since_at: datetime | None = None
     deadline_missed_at: datetime | None = None
+    paused_at: datetime | None = None
     slack_look_at: datetime | None = None
     hold_until_at: datetime | None = None
     timer_at: datetime | None = None
@@ -69,10 +72,13 @@ class Job:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     cost_final_at: datetime | None = None
+    on_demand_comparison_microusd: int | None = None
     end_reason: EndReason | None = None
     end_message: str | None = None
     committed_step: int = 0
     total_steps: int | None = None
+    trained_steps: int | None = None
+    trained_seconds: float | None = None
     retries_used: int = 0
     consecutive_failures: int = 0
     attempts_without_progress: int = 0
@@ -132,7 +138,10 @@ class AttemptMember:
 
 @dataclass(eq=False)
 class Launch:
-    """One call to a cloud for one or more instances; committed before the call."""
+    """One call to a cloud for one or more instances; committed before the call.
+
+    called_at: when the last call that may have started machines was about to be made.
+    """
 
     id: UUID
     job_id: UUID
@@ -150,10 +159,12 @@ class Launch:
     token_expires_at: datetime
     next_call_at: datetime | None = None
     submitted_at: datetime | None = None
+    called_at: datetime | None = None
     operation_name: str | None = None
     calls_made: int = 0
     error: str | None = None
     settled_at: datetime | None = None
+    alarmed_at: datetime | None = None
     lease_token: str | None = None
     lease_until_at: datetime | None = None
 
@@ -166,6 +177,9 @@ class Instance:
     the cloud gives one. observed_at: before the call that last told us of it.
     forced_at: when it was given back on silence alone, which is no proof that it is gone.
     suspect: a fault was seen on it; it is not kept for the next attempt.
+    host: the computer it runs on, in the cloud's own words, where the cloud tells.
+    attachments: disk and address with their prices, as `app.domain.attachments` writes them; None
+    where those are not known.
     """
 
     id: UUID
@@ -181,6 +195,7 @@ class Instance:
     cloud: str | None = None
     billing_speed: int = 1
     provider_instance_id: str | None = None
+    host: str | None = None
     launched_at: datetime | None = None
     launched_source: str | None = None
     register_until_at: datetime | None = None
@@ -193,6 +208,7 @@ class Instance:
     ended_source: str | None = None
     ended_by: EndedBy | None = None
     on_demand_microusd_per_hour: int | None = None
+    attachments: dict[str, Any] | None = None
     credential_hash: str | None = None
     nonce_hash: str | None = None
     boot_id: str | None = None
@@ -259,7 +275,11 @@ class Budget:
 
 @dataclass(eq=False)
 class Contact:
-    """The newest report of an instance: a hot row, written often, indexed by nothing else."""
+    """The newest report of an instance: a hot row, written often, indexed by nothing else.
+
+    session_uptime_ms, session_at: when the agent began that is heard, by its machine's uptime, and
+    when it registered here; they tell a former agent's late words from a new one's.
+    """
 
     instance_id: UUID
     session_id: str
@@ -272,3 +292,5 @@ class Contact:
     total_steps: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     step_at: datetime | None = None
+    session_uptime_ms: int | None = None
+    session_at: datetime | None = None

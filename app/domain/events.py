@@ -70,11 +70,15 @@ class JobEventKind(StrEnum):
     INSTANCE_HEARD_AGAIN = "instance_heard_again"
     INSTANCE_ADOPTED = "instance_adopted"
     CREDENTIAL_REFUSED = "credential_refused"
+    BOOT_FAILED = "boot_failed"
     MEMBER_PREPARED = "member_prepared"
     TRAINING_RESUMED = "training_resumed"
     MEMBER_DRAINED = "member_drained"
     MEMBER_FINISHED = "member_finished"
     CHECKPOINT_COMMITTED = "checkpoint_committed"
+    IMAGE_PINNED = "image_pinned"
+    OUTPUTS_SAVED = "outputs_saved"
+    OUTPUTS_NOT_SAVED = "outputs_not_saved"
     CHECKPOINT_REJECTED = "checkpoint_rejected"
     ATTEMPT_FENCED = "attempt_fenced"
     BUDGET_CHANGED = "budget_changed"
@@ -82,7 +86,10 @@ class JobEventKind(StrEnum):
     DEADLINE_MISSED = "deadline_missed"
     MOVED_TO_ON_DEMAND = "moved_to_on_demand"
     STALE_RESULT = "stale_result"
+    LATE_FACT = "late_fact"
     REBALANCE_RECOMMENDED = "rebalance_recommended"
+    START_REVISED = "start_revised"
+    END_REVISED = "end_revised"
 
 
 class ActorKind(StrEnum):

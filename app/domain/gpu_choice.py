@@ -3,10 +3,12 @@
 Only the wish lives here; which instance types satisfy it is placement's question.
 """
 
+import difflib
 import re
 from dataclasses import dataclass
 
 from app.domain.errors import InvalidValue
+from app.domain.gpu_catalog import GPU_NAMES, models_of
 
 MAX_GPUS_PER_NODE = 16
 MAX_GPU_CHOICES = 16
@@ -15,6 +17,9 @@ MAX_GPU_MEMORY_GB = 1_024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}", re.ASCII)
 _MEMORY = re.compile(r"([0-9]{1,5})GB(\.\.)?", re.ASCII | re.IGNORECASE)
 _COUNT = re.compile(r"[0-9]{1,4}", re.ASCII)
+_VARIANT = re.compile(r"(.+)-([0-9]{1,4}GB)", re.ASCII)
+# Other spellings of the same name, without hyphens.
+_PLAIN_NAMES = {name.replace("-", ""): name for name in GPU_NAMES}
 _HOW = "write V100, V100:2, A100:80GB:8 or 40GB.. (any with that memory)"
 
 
@@ -22,8 +27,8 @@ _HOW = "write V100, V100:2, A100:80GB:8 or 40GB.. (any with that memory)"
 class GpuChoice:
     """One acceptable GPU shape of a machine.
 
-    `name` is upper case, or None for "any GPU with at least `memory_gb`"; `memory_gb` beside a name
-    picks that variant of it, None means any variant; `count` is GPUs per machine.
+    `name` is one of the catalog's, or None for "any GPU with at least `memory_gb`"; `memory_gb`
+    beside a name picks that variant of it, None means any variant; `count` is GPUs per machine.
     """
 
     name: str | None
@@ -47,18 +52,43 @@ def parse_gpu_choice(text: object) -> GpuChoice:
         )
     head, *rest = text.strip().split(":")
     by_memory = _MEMORY.fullmatch(head)
-    if by_memory is None:
-        if _NAME.fullmatch(head) is None or len(rest) > 2:
-            raise InvalidValue(f"is not a GPU; {_HOW}")
-        variant = _MEMORY.fullmatch(rest[0]) if rest else None
-        if variant is None:
-            return GpuChoice(head.upper(), None, _count(rest))
-        if variant[2]:
-            raise InvalidValue(f"gives a GPU name and a memory range; {_HOW}")
-        return GpuChoice(head.upper(), _memory_gb(variant[1]), _count(rest[1:]))
-    if by_memory[2] is None:
-        raise InvalidValue(f"gives memory without a GPU name; write {head}.. for at least {head}")
-    return GpuChoice(None, _memory_gb(by_memory[1]), _count(rest))
+    if by_memory is not None:
+        if by_memory[2] is None:
+            raise InvalidValue(
+                f"gives memory without a GPU name; write {head}.. for at least {head}"
+            )
+        return GpuChoice(None, _memory_gb(by_memory[1]), _count(rest))
+    # A100-80GB is how others write A100:80GB.
+    joined = _VARIANT.fullmatch(head.upper())
+    if joined is not None:
+        head, rest = joined[1], [joined[2], *rest]
+    if _NAME.fullmatch(head) is None or len(rest) > 2:
+        raise InvalidValue(f"is not a GPU; {_HOW}")
+    name = _known_name(head)
+    variant = _MEMORY.fullmatch(rest[0]) if rest else None
+    if variant is None:
+        return GpuChoice(name, None, _count(rest))
+    if variant[2]:
+        raise InvalidValue(f"gives a GPU name and a memory range; {_HOW}")
+    return GpuChoice(name, _variant_gb(name, variant[1]), _count(rest[1:]))
+
+
+def _known_name(written: str) -> str:
+    name = _PLAIN_NAMES.get(written.upper().replace("-", ""))
+    if name is None:
+        near = difflib.get_close_matches(written.upper(), GPU_NAMES, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InvalidValue(f"is no known GPU; known: {', '.join(GPU_NAMES)}{hint}")
+    return name
+
+
+def _variant_gb(name: str, digits: str) -> int:
+    memory_gb = _memory_gb(digits)
+    sizes = [model.memory_gb for model in models_of(name)]
+    if memory_gb not in sizes:
+        offered = " or ".join(f"{size}GB" for size in sizes)
+        raise InvalidValue(f"asks for a {name} with {memory_gb}GB; it comes with {offered}")
+    return memory_gb
 
 
 def parse_gpu_choices(value: object) -> tuple[GpuChoice, ...]:

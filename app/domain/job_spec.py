@@ -6,7 +6,6 @@ packed folder was uploaded, whether an offer fits.
 """
 
 import hashlib
-import json
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
@@ -15,17 +14,14 @@ from pydantic import Field, ValidationError, model_validator
 from app.domain.errors import ProblemKind, SpecError
 from app.domain.gpu_choice import GpuChoice
 from app.domain.job_spec_fields import Checkpoint, Estimate, Resources, Trainer
+from app.domain.job_spec_machine import Image, Inputs, InstanceTypes, Outputs, check_folders
 from app.domain.job_spec_problems import Sections, spec_error
 from app.domain.job_spec_values import (
-    BucketUri,
     Budget,
     Deadline,
     Environment,
     EnvName,
     ExitCodes,
-    Folder,
-    Image,
-    InstanceType,
     JobName,
     KeptSeconds,
     Labels,
@@ -36,6 +32,7 @@ from app.domain.job_spec_values import (
     Workdir,
 )
 from app.domain.spec_value import LATER, SpecModel, duration, kind_of, one_of, refusal, text
+from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
 MAX_DEADLINE_AHEAD = timedelta(days=3_650)
 _MAX_SCRIPT = 32_768
@@ -76,16 +73,16 @@ class JobSpec(SpecModel):
     env: Environment = Field(default_factory=dict)
     labels: Labels = Field(default_factory=dict)
 
-    image: Annotated[Image, LATER] | None = None
-    inputs: Annotated[dict[Folder, BucketUri], LATER] | None = None
-    outputs: Annotated[dict[Folder, BucketUri], LATER] | None = None
+    image: Image | None = None
+    instance_types: InstanceTypes | None = None
+    inputs: Inputs = Field(default_factory=dict)
+    outputs: Outputs = Field(default_factory=dict)
+
     secrets: Annotated[list[EnvName], LATER] | None = None
     notify: Annotated[WebHook, LATER] | None = None
     keep_on_failure_seconds: Annotated[KeptSeconds, LATER] | None = Field(
         default=None, alias="keep_on_failure"
     )
-    instance_types: Annotated[list[InstanceType], LATER] | None = None
-    on_oom: Annotated[str, one_of("on_oom", ("fail", "adapt")), LATER] | None = None
 
     @model_validator(mode="after")
     def _one_kind_of_work(self) -> Self:
@@ -120,6 +117,11 @@ class JobSpec(SpecModel):
                 "give checkpoint.interval or trainer.checkpoint_interval_steps, not both",
                 "checkpoint.interval",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _folders_apart(self) -> Self:
+        check_folders(self.brought_folders(), self.outputs)
         return self
 
     @property
@@ -169,6 +171,13 @@ class JobSpec(SpecModel):
         if deadline_at - submitted_at > MAX_DEADLINE_AHEAD:
             raise SpecError.of("deadline: must be within ten years; give a nearer one", "deadline")
 
+    def brought_folders(self) -> dict[str, str]:
+        """What machines bring from buckets before they train: `inputs`, and a bucket that the
+        bundled trainer's `data` names."""
+        if self.trainer is None or "://" not in self.trainer.data:
+            return dict(self.inputs)
+        return {**self.inputs, TRAINING_DATA_INPUT: self.trainer.data}
+
     def trainer_config(self) -> dict[str, Any] | None:
         """The bundled trainer's configuration, None for a `run`: the keys of the trainer section
         that were given, and `checkpoint_interval_seconds` ("auto" or seconds) unless the
@@ -212,12 +221,12 @@ def parse_spec(data: object) -> JobSpec:
 
 def normal_text(spec: JobSpec) -> str:
     """`to_json` as JSON text: equal specs, however written, have the same."""
-    return json.dumps(spec.to_json(), sort_keys=True, separators=(",", ":"))
+    return spec.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def digest_of(text: str) -> str:
     """SHA-256 (64 hex digits) of a `normal_text`."""
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def spec_digest(spec: JobSpec) -> str:

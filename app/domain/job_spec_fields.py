@@ -1,7 +1,7 @@
 """The sections of a job spec: trainer, resources, checkpoint, estimate.
 
-Each checks itself; rules between sections live in job_spec. A field marked LATER is known and its
-shape is judged, then it is refused as not available yet.
+Each checks itself; rules between sections live in job_spec, and the trainer's fields are made in
+trainer_fields.
 """
 
 from typing import Annotated, Self
@@ -9,51 +9,27 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from app.domain.errors import ProblemKind
+from app.domain.job_spec_machine import DiskSize, ShmSize
 from app.domain.job_spec_values import (
+    AtLeastCpus,
+    AtLeastMemory,
     CheckpointInterval,
     CheckpointUri,
     GpuChoices,
     Nodes,
     OneGpuChoice,
-    TrainingData,
 )
-from app.domain.spec_value import LATER, SpecModel, matching, not_available, one_of, refusal
-
-KNOWN_MODELS = ("cnn", "mlp", "resnet18")
-KNOWN_PRECISIONS = ("fp32", "bf16", "fp16")
-KNOWN_OPTIMIZERS = ("sgd", "adamw")
-DEFAULT_BATCH_SIZE = 64  # the trainer's own, when the spec gives none
-_MILLION = 1_000_000
-_BILLION = 1_000_000_000
-
-Size = Annotated[str, matching(r"[1-9][0-9]{0,6}(?:MB|GB|TB)", "write a size like 500GB")]
+from app.domain.machine_need import INTERCONNECT_WORDS, MachineNeed
+from app.domain.spec_value import SpecModel, not_available, one_of, refusal
+from app.domain.trainer_fields import TrainerFields
+from trainer.protocol.train_options import OptionError, TrainConfig, parse_options
 
 
-class Trainer(SpecModel):
+class Trainer(TrainerFields):
     """The bundled trainer's work. Fields left None take the trainer's own defaults.
 
     Names and bounds are those of the trainer's configuration: what passes here starts there.
     """
-
-    model: Annotated[str, one_of("model", KNOWN_MODELS)]
-    data: TrainingData
-    epochs: int | None = Field(default=None, ge=1, le=_MILLION)
-    steps: int | None = Field(default=None, ge=1, le=_BILLION)
-    batch_size: int | None = Field(
-        default=None, ge=1, le=_MILLION, description="Samples per step over all machines"
-    )
-    precision: Annotated[str, one_of("precision", KNOWN_PRECISIONS)] | None = None
-    learning_rate: float | None = Field(default=None, ge=1e-12, le=1_000)
-    weight_decay: float | None = Field(default=None, ge=0, le=10)
-    warmup_steps: int | None = Field(default=None, ge=0, le=_MILLION)
-    accumulation: int | None = Field(default=None, ge=1, le=10_000)
-    seed: int | None = Field(default=None, ge=0, le=2**32 - 1)
-    optimizer: Annotated[str, one_of("optimizer", KNOWN_OPTIMIZERS)] | None = None
-    checkpoint_interval_steps: int | None = Field(default=None, ge=1, le=_BILLION)
-    eval_every_epochs: int | None = Field(
-        default=None, ge=0, le=_MILLION, description="0 evaluates at the end only"
-    )
-    step_delay_seconds: float | None = Field(default=None, ge=0, le=60)
 
     @model_validator(mode="after")
     def _epochs_or_steps(self) -> Self:
@@ -65,29 +41,46 @@ class Trainer(SpecModel):
 
     @model_validator(mode="after")
     def _parts_of_a_batch(self) -> Self:
-        batch_size = self.batch_size or DEFAULT_BATCH_SIZE
+        batch_size = self.batch_size or TrainConfig.batch_size
         if self.accumulation is not None and self.accumulation > batch_size:
             raise refusal(f"must be at most batch_size ({batch_size:,})", "accumulation")
         return self
 
+    @model_validator(mode="after")
+    def _options_go_together(self) -> Self:
+        try:
+            parse_options(self.model_dump(exclude_none=True))
+        except OptionError as error:
+            raise refusal(error.sentence, error.key) from error
+        return self
+
 
 class Resources(SpecModel):
-    """What each machine must have. `gpu` None means the smallest that fits."""
+    """What each machine must have. `gpu` None means the smallest that fits.
+
+    `cpus` and `memory_gb` are the least of each, written `8+` and `64GB+`. `disk_gb` is the size of
+    the disk that a machine is rented with, None: the deployment's. `shm_mb` is the size of
+    /dev/shm, None: half of the memory; it is memory, so a machine must have that much.
+    """
 
     gpu: GpuChoices | None = None
-    cpus: Annotated[int, Field(ge=1, le=1_024), LATER] | None = None
-    memory: Annotated[Size, LATER] | None = None
-    disk: Annotated[Size, LATER] | None = None
-    shm_size: Annotated[Size, LATER] | None = None
-    interconnect: (
-        Annotated[str, one_of("interconnect", ("nvlink", "efa", "tcpx", "ib")), LATER] | None
-    ) = None
+    cpus: AtLeastCpus | None = None
+    memory_gb: AtLeastMemory | None = Field(default=None, alias="memory")
+    disk_gb: DiskSize | None = Field(default=None, alias="disk")
+    shm_mb: ShmSize | None = Field(default=None, alias="shm_size")
+    interconnect: Annotated[str, one_of("interconnect", INTERCONNECT_WORDS)] | None = None
 
     @model_validator(mode="after")
     def _one_count(self) -> Self:
         if self.gpu and len({choice.count for choice in self.gpu}) > 1:
             raise not_available("alternatives with different numbers of GPUs", "gpu")
         return self
+
+    @property
+    def machine_need(self) -> MachineNeed:
+        """What a machine needs beside its GPUs."""
+        shm_gb = -(-(self.shm_mb or 0) // 1_000)
+        return MachineNeed(self.cpus or 0, max(self.memory_gb or 0, shm_gb), self.interconnect)
 
 
 class Checkpoint(SpecModel):

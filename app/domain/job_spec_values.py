@@ -22,8 +22,9 @@ from app.domain.spec_value import (
     unknown_word,
 )
 
-KNOWN_DATA = ("digits", "synthetic")
 MAX_NODES = 64
+MAX_CPUS = 1_024
+MAX_MEMORY_GB = 65_536
 MIN_BUDGET_MICROUSD = 10_000
 RESERVED_ENV_PREFIX = "LOWTIDE_"
 
@@ -32,6 +33,8 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?", re
 _BUCKET_URI = re.compile(r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s?#]*)?", re.ASCII)
 _FILE_URI = re.compile(r"file://(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._@+=,-]+)+/?", re.ASCII)
 _ELASTIC = re.compile(r"([0-9]{1,4})\.\.([0-9]{1,4})", re.ASCII)
+_CPUS = re.compile(r"([0-9]{1,5})\+?", re.ASCII)
+_MEMORY = re.compile(r"([0-9]{1,6})(GB|TB)\+?", re.ASCII | re.IGNORECASE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _MAX_ENV, _MAX_ENV_VALUE, _MAX_ENV_TOTAL = 64, 8_192, 32_768
 _MAX_LABELS, _MAX_LABEL_VALUE = 32, 128
@@ -52,6 +55,28 @@ def _read_nodes(value: object) -> int:
     if not 1 <= value <= MAX_NODES:
         raise refusal(f"must be between 1 and {MAX_NODES}, not {kind_of(value)}")
     return value
+
+
+def _read_cpus(value: object) -> int:
+    """The least number of CPUs, from 8 or "8+"."""
+    written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    parts = _CPUS.fullmatch(written.strip()) if isinstance(written, str) else None
+    if parts is None:
+        raise refusal(f"must be the least number of CPUs, like 8+, not {kind_of(value)}")
+    if not 1 <= int(parts[1]) <= MAX_CPUS:
+        raise refusal(f"must be between 1 and {MAX_CPUS:,}, not {int(parts[1]):,}")
+    return int(parts[1])
+
+
+def _read_memory_gb(value: object) -> int:
+    """The least memory in GB, from "64GB", "64GB+" or "1TB"."""
+    parts = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if parts is None:
+        raise refusal(f"must be the least memory, like 64GB+, not {kind_of(value)}")
+    memory_gb = int(parts[1]) * (1_000 if parts[2].upper() == "TB" else 1)
+    if not 1 <= memory_gb <= MAX_MEMORY_GB:
+        raise refusal(f"must be 1GB to {MAX_MEMORY_GB}GB")
+    return memory_gb
 
 
 def _read_deadline(value: object) -> timedelta | datetime:
@@ -94,20 +119,13 @@ def _read_workdir(value: object) -> str:
     return digest
 
 
-def _read_data(value: object) -> str:
-    if isinstance(value, str) and value in KNOWN_DATA:
-        return value
-    if isinstance(value, str) and _BUCKET_URI.fullmatch(value):
-        raise not_available(f"data from a bucket; known: {', '.join(KNOWN_DATA)}")
-    raise unknown_word("data", value, KNOWN_DATA)
-
-
 def _read_checkpoint_uri(value: object) -> str:
     uri = checked_text(value, 1_024)
-    if _BUCKET_URI.fullmatch(uri):
-        raise not_available("checkpoints in a bucket; leave it out for the deployment's own store")
-    if _FILE_URI.fullmatch(uri) is None:
-        raise refusal(f"{uri[:60]!r} is not accepted; write file:///a/folder, or leave it out")
+    if _BUCKET_URI.fullmatch(uri) is None and _FILE_URI.fullmatch(uri) is None:
+        raise refusal(
+            f"{uri[:60]!r} is not accepted; write s3://bucket/path, gs://bucket/path or "
+            "file:///a/folder, or leave it out"
+        )
     return uri.rstrip("/")
 
 
@@ -180,7 +198,7 @@ def _checked_entry(name: str, content: str, max_length: int, *, lines: bool) -> 
 
 
 def _read_texts(value: object, noun: str, max_entries: int) -> dict[str, str]:
-    """A mapping of texts; whole numbers are taken as their digits."""
+    """A mapping of texts, by name; whole numbers are taken as their digits."""
     if not isinstance(value, dict):
         raise refusal(f"must be a mapping of {noun}, not {kind_of(value)}")
     if len(value) > max_entries:
@@ -193,7 +211,7 @@ def _read_texts(value: object, noun: str, max_entries: int) -> dict[str, str]:
         if not isinstance(content, str) and not (whole and abs(content) < 10**18):
             raise refusal(f"{name[:40]!r} must be text, not {kind_of(content)}; quote it")
         texts[name] = str(content)
-    return texts
+    return dict(sorted(texts.items()))
 
 
 def _store_list(values: tuple[object, ...]) -> list[str]:
@@ -211,7 +229,6 @@ _NODES_FORM = {"type": "integer", "minimum": 1, "maximum": MAX_NODES}
 _DEADLINE_FORM = {"type": "string", "examples": ["36h", "2031-05-01T18:00:00Z"]}
 _BUDGET_FORM = {"anyOf": [{"type": "number"}, _TEXT], "examples": [25, "25.50", "$25"]}
 _MARKET_FORM = {"type": "string", "enum": ["auto", "spot", "on_demand"]}
-_DATA_FORM = {"type": "string", "examples": list(KNOWN_DATA)}
 _PLACES_FORM = {"anyOf": [_TEXT, _TEXTS], "examples": [["aws", "gcp/us-central1"]]}
 _CODES_FORM = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 255}}
 
@@ -226,7 +243,6 @@ Nodes = Annotated[int, Written(_read_nodes, _NODES_FORM)]
 Deadline = Annotated[timedelta | datetime, Written(_read_deadline, _DEADLINE_FORM, _store_deadline)]
 Budget = Annotated[int, Written(_read_budget, _BUDGET_FORM, usd_text)]
 Workdir = Annotated[str, Written(_read_workdir, {**_TEXT, "pattern": f"^{_DIGEST.pattern}$"})]
-TrainingData = Annotated[str, Written(_read_data, _DATA_FORM)]
 CheckpointUri = Annotated[str, Written(_read_checkpoint_uri, _TEXT)]
 CheckpointInterval = Annotated[
     int | None,
@@ -243,19 +259,25 @@ KeptSeconds = Annotated[int, Written(_read_kept, {**_TEXT, "examples": ["30m"]},
 Labels = Annotated[dict[str, str], Written(_read_labels, _TEXT_MAP)]
 GpuChoices = Annotated[tuple[GpuChoice, ...], Written(parse_gpu_choices, _GPU_FORMS, _store_list)]
 OneGpuChoice = Annotated[GpuChoice, Written(parse_gpu_choice, _TEXT, str)]
+AtLeastCpus = Annotated[
+    int,
+    Written(
+        _read_cpus,
+        {"anyOf": [_TEXT, {"type": "integer", "minimum": 1}], "examples": ["8+", 8]},
+        lambda cpus: f"{cpus}+",
+    ),
+]
+AtLeastMemory = Annotated[
+    int,
+    Written(
+        _read_memory_gb,
+        {**_TEXT, "examples": ["64GB+", "1TB"]},
+        lambda memory_gb: f"{memory_gb}GB+",
+    ),
+]
 Places = Annotated[tuple[InfraChoice, ...], Written(parse_infra_choices, _PLACES_FORM, _store_list)]
 
 EnvName = Annotated[str, matching(_ENV_NAME.pattern, "use letters, digits and _")]
-BucketUri = Annotated[
-    str, matching(_BUCKET_URI.pattern, "write s3://bucket/path or gs://bucket/path")
-]
-Folder = Annotated[str, matching(r"/[A-Za-z0-9._/@+-]{0,255}", "write an absolute path like /data")]
 WebHook = Annotated[
     str, matching(r"https://[^\s/?#@]+(?:[/?][^\s]*)?", "write an https:// address")
-]
-Image = Annotated[
-    str, matching(r"[a-z0-9][A-Za-z0-9._/:@-]{0,511}", "write an image like registry/name:tag")
-]
-InstanceType = Annotated[
-    str, matching(r"[a-z0-9][a-z0-9.-]{0,63}", "write a type like p3.2xlarge or a3-highgpu-1g")
 ]

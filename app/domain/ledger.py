@@ -144,7 +144,7 @@ def entries_to_close(
                 line.price_source,
                 line.price_captured_at,
                 rules.id,
-                facts.times_estimated,
+                facts.times_estimated or line.estimated,
                 why,
             )
         )

@@ -11,12 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from app.domain.attachments import Attachments
 from app.domain.billing import BillLine, rate
 from app.domain.billing_rules import BillingRules, rules_for
 from app.domain.entities import Assignment, Instance
 from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.domain.ledger import ClosedBooks, LedgerKey, close_books
-from app.domain.machine_facts import AssignmentSpan, MachineFacts
+from app.domain.machine_facts import (
+    AddressRate,
+    AssignmentSpan,
+    DiskRate,
+    MachineFacts,
+    Transfer,
+)
 from app.domain.price_book import PriceBook, PricePoint, PriceSegment
 from app.domain.rating_basis import RatingBasis, rating_basis
 
@@ -29,11 +36,14 @@ def never_ran(instance: Instance) -> bool:
     return instance.state in TERMINAL_INSTANCE_STATES and instance.launched_at is None
 
 
-def machine_facts(instance: Instance, assignments: Iterable[Assignment]) -> MachineFacts:
+def machine_facts(
+    instance: Instance, assignments: Iterable[Assignment], transfers: Iterable[Transfer] = ()
+) -> MachineFacts:
     """What the bill needs to know of an instance.
 
-    Disks and public addresses have no recorded price, so they are not metered.
+    A machine whose pool was offered without prices of disk and address is not billed for them.
     """
+    attached = None if instance.attachments is None else Attachments.from_json(instance.attachments)
     return MachineFacts(
         instance_id=instance.id,
         market=instance.market,
@@ -43,7 +53,22 @@ def machine_facts(instance: Instance, assignments: Iterable[Assignment]) -> Mach
         ended_source=instance.ended_source,
         ended_by=instance.ended_by,
         assignments=_spans(instance, assignments),
+        disk=None if attached is None else _disk(attached),
+        public_ip=None if attached is None else _address(attached),
+        transfers=tuple(transfers),
     )
+
+
+def _disk(attached: Attachments) -> DiskRate | None:
+    """The disk's part; None when it is free."""
+    size, price = attached.disk_gb, attached.disk_microusd_per_gb_month
+    return DiskRate(size, price, attached.source, attached.captured_at) if size * price else None
+
+
+def _address(attached: Attachments) -> AddressRate | None:
+    """The public address's part; None when there is none, or it is free."""
+    price = attached.public_ip_microusd_per_hour
+    return AddressRate(price, attached.source, attached.captured_at) if price else None
 
 
 def _spans(instance: Instance, assignments: Iterable[Assignment]) -> tuple[AssignmentSpan, ...]:
@@ -83,12 +108,16 @@ class RatedMachine:
 
     @classmethod
     def of(
-        cls, instance: Instance, assignments: Iterable[Assignment], points: Iterable[PointRow]
+        cls,
+        instance: Instance,
+        assignments: Iterable[Assignment],
+        points: Iterable[PointRow],
+        transfers: Iterable[Transfer] = (),
     ) -> RatedMachine:
         """From rows. Raises LookupError for an instance without a known cloud."""
         stored = instance.rating
         return cls(
-            machine_facts(instance, assignments),
+            machine_facts(instance, assignments, transfers),
             PriceBook.of(PricePoint(*point) for point in points),
             machine_rules(instance),
             None if stored is None else RatingBasis.from_json(stored),

@@ -5,11 +5,12 @@ cost is computed in the ledger's modules, not here.
 """
 
 import re
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal, InvalidOperation
 
 from app.domain.errors import InvalidValue
 
 MICROUSD_PER_USD = 1_000_000
+_DECIMALS = 6
 MAX_USD = 1_000_000_000
 MAX_MICROUSD = MAX_USD * MICROUSD_PER_USD
 
@@ -51,6 +52,20 @@ def _microusd(value: str | int | float | Decimal) -> int:
     return int(Decimal(match[1]) * MICROUSD_PER_USD)
 
 
+def price_microusd(usd: object) -> int:
+    """Micro-USD of a price as a cloud writes it, "0.306000", rounded half to even.
+
+    Raises InvalidValue for what is no price: no number, not finite, negative, or beyond any price.
+    """
+    try:
+        price = Decimal(str(usd))
+    except InvalidOperation:
+        raise InvalidValue(f"is {usd!r}, which is no number") from None
+    if not price.is_finite() or price < 0 or price > MAX_USD:
+        raise InvalidValue(f"is {usd!r}, which no price can be")
+    return round(price * MICROUSD_PER_USD)
+
+
 def usd_text(microusd: int) -> str:
     """The exact amount as the shortest decimal text with at least two decimals: "25.00", "0.918".
 
@@ -69,7 +84,10 @@ def format_usd(microusd: int, places: int = 2) -> str:
     """
     if not 0 <= places <= 6:
         raise ValueError(f"places must be 0 to 6, not {places}")
-    step = Decimal(10) ** -places
-    amount = (Decimal(microusd) / MICROUSD_PER_USD).quantize(step, rounding=ROUND_HALF_EVEN)
-    sign = "-" if amount < 0 else ""
-    return f"{sign}${abs(amount):,.{places}f}"
+    steps, rest = divmod(abs(microusd), 10 ** (_DECIMALS - places))
+    doubled = 2 * rest - 10 ** (_DECIMALS - places)
+    if doubled > 0 or (doubled == 0 and steps % 2):
+        steps += 1
+    sign = "-" if microusd < 0 and steps else ""
+    dollars, fraction = divmod(steps, 10**places)
+    return f"{sign}${dollars:,}" + (f".{fraction:0{places}d}" if places else "")

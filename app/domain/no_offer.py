@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.offer import Offer
-from app.domain.placement import Considered, Domain, Need, carries, inside
+from app.domain.placement import Considered, Domain, Need, carries, inside, of_types
+from app.domain.spec_value import nearest as nearest_word
 
 _NAMES_MAX = 8
 # What passes by itself comes first.
@@ -16,7 +17,7 @@ _NEAREST = ("cooling down", "has capacity", "costs", "its price")
 
 
 def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
-    """The first thing that no pool has: the place, the machine, the market; else the nearest miss.
+    """The first thing that no pool has: place, type, machine, market; else the nearest miss.
 
     Without a full stop. `considered` are all pools, none of which fits.
     """
@@ -27,9 +28,14 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
         asked = " or ".join(str(place) for place in need.infra)
         known = ", ".join(sorted({item.offer.pool.provider for item in considered}))
         return f"nothing can be rented at {asked} from here; there are pools at {known} only"
-    able = [item for item in there if carries(item.offer, need)]
+    typed = [item for item in there if of_types(item.offer.pool, need.types)]
+    if not typed:
+        types = sorted({item.offer.pool.instance_type for item in there})
+        hint = nearest_word(need.types[0], types).removesuffix("?")
+        return f"no pool there has machines of type {' or '.join(need.types)}{hint}"
+    able = [item for item in typed if carries(item.offer, need)]
     if not able:
-        return f"no pool carries {_machine(need)}; there are {_machines(there)}"
+        return f"no pool carries {_machine(need)}; there are {_machines(typed)}"
     market = need.market.value.replace("_", "-")
     of_market = [item for item in able if item.offer.pool.market is need.market]
     if not of_market:
@@ -48,9 +54,10 @@ def _distance(item: Considered) -> tuple[int, int, float]:
 
 
 def _machine(need: Need) -> str:
+    beside = f" with {need.machine}" if str(need.machine) else ""
     if need.gpu_choices:
-        return " or ".join(str(choice) for choice in need.gpu_choices)
-    return f"a GPU with {need.gpu_memory_gb_min} GB"
+        return " or ".join(str(choice) for choice in need.gpu_choices) + beside
+    return f"a GPU with {need.gpu_memory_gb_min} GB{beside}"
 
 
 def _machines(items: Sequence[Considered]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from app.domain.attachments import Attachments
+
 
 class Market(StrEnum):
     """How a machine is rented."""
@@ -44,13 +46,19 @@ class Pool:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one machine of a type carries."""
+    """What one machine of a type carries.
+
+    interconnect: between its GPUs (`pcie`, `nvlink`, `nvswitch`); fast_network: between machines
+    (`efa`, `tcpx`, `tcpxo`, `rdma`). "" where it is not known, or plain.
+    """
 
     gpu_name: str
     gpu_count: int
     gpu_memory_gb: int
     vcpus: int
     memory_gb: int
+    interconnect: str = ""
+    fast_network: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ class Offer:
     available: machines said to be had now, None when the cloud does not say.
     billing_speed: billed seconds per wall second; 1 but on the local provider, for demonstrations.
     quoted_at: when the price was captured.
+    attachments: what comes with each machine at a price of its own; None where that is not known.
     """
 
     pool: Pool
@@ -72,6 +81,13 @@ class Offer:
     price_source: str
     available: int | None = None
     billing_speed: int = 1
+    attachments: Attachments | None = None
+
+    @property
+    def cost_microusd_per_hour(self) -> int:
+        """The price with that of what comes with the machine."""
+        extra = 0 if self.attachments is None else self.attachments.microusd_per_hour
+        return self.price_microusd_per_hour + extra
 
     @property
     def on_demand_ratio(self) -> float:

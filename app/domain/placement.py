@@ -7,18 +7,22 @@ or to leave spot (`deadline_policy`), or the call that rents (`app.orchestration
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import orjson
+
+from app.domain.egress import Restore, added_microusd_per_hour, told
+from app.domain.gpu_catalog import relative_speed
 from app.domain.gpu_choice import GpuChoice
 from app.domain.infra_choice import InfraChoice
 from app.domain.job_spec import JobSpec
+from app.domain.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
 from app.domain.offer import Market, Offer, Pool
 
 QUOTE_AGE_MAX = timedelta(hours=6)
-"""An older price is not acted on."""
+"""An older price is not acted on, unless the deployment says otherwise."""
 
 RUN_GPU_MEMORY_GB_MIN = 16
 """A `run` that names no GPU gets one with at least this much memory."""
@@ -45,6 +49,9 @@ class Need:
 
     count: machines, all in one zone. domain: where survivors wait, None when free to choose.
     last_choice: pools that serve only when no other fits (they have just interrupted us).
+    machine: what a machine needs beside its GPUs. types: the acceptable types of machine, all
+    of them when empty. restore: what each machine has to bring before it can go on.
+    quote_age_max: an older price is not acted on.
     """
 
     gpu_choices: tuple[GpuChoice, ...]
@@ -55,6 +62,10 @@ class Need:
     max_price_ratio: float
     domain: Domain | None = None
     last_choice: frozenset[Pool] = frozenset()
+    machine: MachineNeed = NO_NEED
+    types: tuple[str, ...] = ()
+    restore: Restore | None = None
+    quote_age_max: timedelta = QUOTE_AGE_MAX
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,8 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
         market=market,
         infra=spec.infra or (),
         max_price_ratio=spec.max_price_ratio,
+        machine=spec.resources.machine_need,
+        types=spec.instance_types or (),
     )
 
 
@@ -87,8 +100,10 @@ def capacity_key(spec: JobSpec) -> str:
         sorted(str(place) for place in spec.infra or ()),
         spec.effective_market(),
         spec.max_price_ratio,
+        str(spec.resources.machine_need),
+        spec.instance_types or (),
     ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]
 
 
 def consider(
@@ -96,14 +111,16 @@ def consider(
 ) -> tuple[Considered, ...]:
     """Every offer with its verdict: those that fit first, cheapest first, ties by pool.
 
-    `offers` come with the end of their cool-down. Raising one offer's price can only move it
-    back, never forward.
+    An offer costs its price, what comes with the machine, and what bringing the checkpoint adds.
+    Where a need names several GPUs, cheapest means for the work that they are expected to do.
+    `offers` come with the end of their cool-down. Raising one offer's price, or what it adds, can
+    only move it back, never forward.
     """
     judged = [_judge(offer, cool_until, need, now) for offer, cool_until in offers]
 
-    def order(item: Considered) -> tuple[bool, bool, int, Pool]:
+    def order(item: Considered) -> tuple[bool, bool, float, Pool]:
         pool = item.offer.pool
-        return (not item.fits, pool in need.last_choice, item.offer.price_microusd_per_hour, pool)
+        return (not item.fits, pool in need.last_choice, _cost(item.offer, need), pool)
 
     return tuple(sorted(judged, key=order))
 
@@ -129,8 +146,10 @@ def _judge(offer: Offer, cool_until: datetime | None, need: Need, now: datetime)
     if reason is not None:
         return Considered(offer, False, reason)
     if offer.pool in need.last_choice:
-        return Considered(offer, True, "fits, but has just interrupted this job")
-    return Considered(offer, True, f"fits, has capacity for {need.count}")
+        why = f"fits, but has just interrupted this job{told(need.restore, offer)}"
+        return Considered(offer, True, why)
+    why = f"fits, has capacity for {need.count}{told(need.restore, offer)}"
+    return Considered(offer, True, why)
 
 
 def _mismatch(offer: Offer, need: Need) -> str | None:
@@ -142,8 +161,13 @@ def _mismatch(offer: Offer, need: Need) -> str | None:
         return "not where the rest of the gang is"
     if not inside(pool, need.infra):
         return "outside the places asked for"
+    if not of_types(pool, need.types):
+        return f"is a {pool.instance_type}, which is none of the types asked for"
     if carries(offer, need):
         return None
+    missing = lacks(hardware, need.machine)
+    if missing is not None and carries_gpus(hardware, need.gpu_choices, need.gpu_memory_gb_min):
+        return missing
     if need.gpu_choices:
         return f"carries {hardware.gpu_count} x {hardware.gpu_name}, which was not asked for"
     return f"its GPU has {hardware.gpu_memory_gb} GB, {need.gpu_memory_gb_min} are needed"
@@ -151,8 +175,12 @@ def _mismatch(offer: Offer, need: Need) -> str | None:
 
 def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: datetime) -> str | None:
     """Why this pool cannot serve now, or None."""
-    if now - offer.quoted_at > QUOTE_AGE_MAX:
-        return f"its price is from {offer.quoted_at:%Y-%m-%d %H:%M} UTC, too old to act on"
+    age = now - offer.quoted_at
+    if age > need.quote_age_max:
+        return (
+            f"its price is from {offer.quoted_at:%Y-%m-%d %H:%M} UTC, {_hours(age)} old: "
+            f"too old to act on ({_hours(need.quote_age_max)} at most)"
+        )
     if need.market is Market.SPOT and offer.on_demand_ratio > need.max_price_ratio:
         return f"costs {offer.on_demand_ratio:.0%} of on-demand, over the limit"
     if offer.available is not None and offer.available < need.count:
@@ -160,6 +188,11 @@ def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: dateti
     if cool_until is not None and cool_until > now:
         return f"cooling down until {cool_until:%H:%M:%S} UTC"
     return None
+
+
+def _hours(age: timedelta) -> str:
+    hours = age / timedelta(hours=1)
+    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h"
 
 
 def inside(pool: Pool, places: Iterable[InfraChoice]) -> bool:
@@ -173,19 +206,25 @@ def inside(pool: Pool, places: Iterable[InfraChoice]) -> bool:
     )
 
 
+def of_types(pool: Pool, types: tuple[str, ...]) -> bool:
+    """Whether a pool's machines are of a type asked for; no types mean any."""
+    return not types or pool.instance_type in types
+
+
 def carries(offer: Offer, need: Need) -> bool:
-    """Whether a pool's machines have the GPUs that are needed."""
-    if not need.gpu_choices:
-        return offer.hardware.gpu_memory_gb >= need.gpu_memory_gb_min
-    return any(_is(offer, choice) for choice in need.gpu_choices)
-
-
-def _is(offer: Offer, choice: GpuChoice) -> bool:
+    """Whether a pool's machines have the GPUs, and all else, that is needed."""
     hardware = offer.hardware
-    if hardware.gpu_count != choice.count:
-        return False
-    if choice.name is None:
-        return hardware.gpu_memory_gb >= (choice.memory_gb or 0)
-    if hardware.gpu_name.upper() != choice.name:
-        return False
-    return choice.memory_gb in (None, hardware.gpu_memory_gb)
+    return (
+        carries_gpus(hardware, need.gpu_choices, need.gpu_memory_gb_min)
+        and lacks(hardware, need.machine) is None
+    )
+
+
+def _cost(offer: Offer, need: Need) -> float:
+    """Micro-USD per hour; per hour of a V100's work where different GPUs are acceptable."""
+    hardware = offer.hardware
+    price = offer.cost_microusd_per_hour + added_microusd_per_hour(need.restore, offer.pool)
+    names = {choice.name for choice in need.gpu_choices}
+    if len(names) < 2 and None not in names:
+        return price
+    return price / relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

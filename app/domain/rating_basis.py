@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from app.domain.billing import Component, is_waived, minimum_applies
+from app.domain.billing import Component, counted_transfers, is_waived, minimum_applies
 from app.domain.billing_rules import BillingRules
 from app.domain.machine_facts import MachineFacts
 from app.domain.price_book import PriceSegment
@@ -46,6 +46,7 @@ class RatingBasis:
     minimum_applied: bool
     price_digest: str
     assignments_digest: str
+    transfers_digest: str
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back equal."""
@@ -57,6 +58,7 @@ class RatingBasis:
             "minimum_applied": self.minimum_applied,
             "price_digest": self.price_digest,
             "assignments_digest": self.assignments_digest,
+            "transfers_digest": self.transfers_digest,
         }
 
     @classmethod
@@ -71,6 +73,7 @@ class RatingBasis:
             stored["minimum_applied"],
             stored["price_digest"],
             stored["assignments_digest"],
+            stored["transfers_digest"],
         )
 
 
@@ -87,6 +90,7 @@ def rating_basis(
         minimum_applies(facts, rules, until),
         _price_digest(facts, prices, rules, run),
         _assignments_digest(facts, run),
+        _transfers_digest(facts, run),
     )
 
 
@@ -102,6 +106,12 @@ def reason_for(
     """
     if component is Component.COMPUTE and previous.waived != current.waived:
         return AdjustmentReason.WAIVER
+    if component is Component.EGRESS:
+        # What was told late is usage all the same: only who pays for it may turn out otherwise.
+        if previous.until_at != current.until_at:
+            return None
+        moved = previous.assignments_digest != current.assignments_digest
+        return AdjustmentReason.REASSIGNED if moved else None
     if previous.minimum_applied != current.minimum_applied:
         return AdjustmentReason.MINIMUM
     if previous.until_at != current.until_at:
@@ -135,6 +145,13 @@ def _price_digest(
     steps.append(f"disk {disk.size_gb} {disk.microusd_per_gb_month}" if disk else "no disk")
     steps.append(f"address {address.microusd_per_hour}" if address else "no address")
     return _digest([*steps, repr(rules)])
+
+
+def _transfers_digest(facts: MachineFacts, run: BillableRun | None) -> str:
+    return _digest(
+        f"{_instant(one.at)} {one.size_bytes} {one.microusd_per_gb}"
+        for one in counted_transfers(facts, run)
+    )
 
 
 def _assignments_digest(facts: MachineFacts, run: BillableRun | None) -> str:

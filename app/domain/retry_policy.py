@@ -39,6 +39,7 @@ _POOL_COOL_DOWN_SECONDS: Final = {
     EndReason.NO_CAPACITY: 300,
     EndReason.REGISTRATION_TIMEOUT: 900,
     EndReason.CONTACT_LOST: 300,
+    EndReason.GPU_FAULT: 600,
 }
 # Beyond this the doubling has long reached every maximum; it keeps the power small.
 _DOUBLINGS_MAX: Final = 16

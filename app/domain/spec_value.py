@@ -149,7 +149,8 @@ def checked_text(value: object, max_length: int, *, lines: bool = False) -> str:
         raise refusal("must not be empty; leave the field out instead")
     if len(value) > max_length:
         raise refusal(f"must be at most {max_length:,} characters, not {len(value):,}")
-    if has_bad_character(value) or (not lines and any(c in value for c in "\n\r\t")):
+    on_one_line = lines or not ("\n" in value or "\r" in value or "\t" in value)
+    if has_bad_character(value) or not on_one_line:
         raise refusal("must not hold control characters" + ("" if lines else " or line breaks"))
     return value
 

@@ -95,6 +95,14 @@ def stretches(
     return tuple(found)
 
 
+def payer_at(facts: MachineFacts, instant: datetime) -> UUID | None:
+    """The assignment that holds an instant; at the very end of the last one, that one."""
+    for span in reversed(_ordered_assignments(facts)):
+        if span.from_at <= instant and (span.to_at is None or instant <= span.to_at):
+            return span.assignment_id
+    return None
+
+
 def hour_start_prices(
     prices: Sequence[PriceSegment], run: BillableRun, rules: BillingRules
 ) -> tuple[PriceSegment, ...]:

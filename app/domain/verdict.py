@@ -97,6 +97,7 @@ _NAMED_FAILURE: Final = {
     EndReason.GPU_FAULT: "has a GPU fault",
     EndReason.MACHINE_FAILED: "failed as a machine",
     EndReason.AGENT_FAILED: "lost its agent",
+    EndReason.FENCED_OFF: "was cut off",
     EndReason.CONFIGURATION_REJECTED: "has a configuration that cannot work",
     EndReason.CREDENTIALS: "was refused by a credential",
     EndReason.OUT_OF_MEMORY: "ran out of memory",
@@ -135,7 +136,7 @@ def settle(
         _left_by_our_order(ordered, our_order, order_reason)
         or _taken_by_cloud(ordered, our_order)
         or _gone(ordered)
-        or _agent_failed(ordered)
+        or _ended_by_agent(ordered)
         or _stalled(stalled)
         or _first_failure(ordered)
         or _unknown(ordered)
@@ -187,13 +188,13 @@ def _gone(members: Sequence[MemberEnd]) -> Verdict | None:
     return None
 
 
-def _agent_failed(members: Sequence[MemberEnd]) -> Verdict | None:
-    """An agent that came back had to end its trainer: the others died of that, whatever they say.
+def _ended_by_agent(members: Sequence[MemberEnd]) -> Verdict | None:
+    """An agent that came back, or was cut off, had to end its trainer: the others died of that.
 
     A user's command has no word for a lost peer, so its failure would look like the user's error.
     """
     for member in members:
-        if member.reason is EndReason.AGENT_FAILED:
+        if member.reason in (EndReason.AGENT_FAILED, EndReason.FENCED_OFF):
             text = _failure_text(member, member.reason)
             return Verdict(AttemptState.FAILED, member.reason, text, member.node_rank)
     return None

@@ -13,6 +13,7 @@ from app.domain.offer import Pool
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.release_order import RELEASE_CONTROLLER
+from app.orchestration.revise_start import revise_start
 from app.orchestration.runtime import Limits
 
 
@@ -37,6 +38,11 @@ def accept_machine(
         instance.cloud = offer.cloud
         instance.billing_speed = offer.billing_speed
         instance.on_demand_microusd_per_hour = offer.on_demand_microusd_per_hour
+        if offer.attachments is not None:
+            attached, asked_gb = offer.attachments, aggregate.spec.resources.disk_gb
+            if asked_gb is not None:
+                attached = attached.with_disk_gb(asked_gb)
+            instance.attachments = attached.to_json()
     aggregate.move_instance(
         instance,
         InstanceEvent.LAUNCH_ACCEPTED,
@@ -48,17 +54,31 @@ def accept_machine(
     instance.register_until_at = aggregate.now + timedelta(
         seconds=limits.registration_timeout_seconds
     )
+    _let_token_live(aggregate, instance)
     if instance.state is InstanceState.TERMINATING:
         instance.terminate_at = aggregate.now
         aggregate.uow.ring_after_commit(RELEASE_CONTROLLER)
     set_launch_time(aggregate, instance, launched_at, launched_source)
 
 
+def _let_token_live(aggregate: JobAggregate, instance: Instance) -> None:
+    """A machine may use its token for as long as it is waited for, however late it was started."""
+    launch = None if instance.launch_id is None else aggregate.uow.launches.get(instance.launch_id)
+    if launch is not None and instance.register_until_at is not None:
+        launch.token_expires_at = max(launch.token_expires_at, instance.register_until_at)
+
+
 def set_launch_time(
     aggregate: JobAggregate, instance: Instance, launched_at: datetime | None, source: str
 ) -> None:
-    """Write when billing began, once the cloud has said so, and open the first assignment."""
-    if launched_at is None or instance.launched_at is not None:
+    """Write when billing began, once the cloud has said so, and open the first assignment.
+
+    A more exact word that comes later corrects it.
+    """
+    if launched_at is None:
+        return
+    if instance.launched_at is not None:
+        revise_start(aggregate, instance, launched_at, source)
         return
     instance.launched_at, instance.launched_source = launched_at, source
     aggregate.uow.flush()

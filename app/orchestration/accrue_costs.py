@@ -22,6 +22,7 @@ from app.domain.price_book import UnknownPrice
 from app.orchestration.controller_frame import RowController
 from app.orchestration.reserve_budget import is_used_up, live_reserve, write_reservation
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.unit_of_work import Billing, Payer, UnitOfWork
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 ACCRUE_CONTROLLER = "accrue_costs"
 BUDGET_CONTROLLER = "enforce_budgets"
 CLOSE_CONTROLLER = "close_job_costs"
-LOOK_SECONDS_MAX = 5.0
-"""Beat rings this often at least: a machine's end should not wait for the next full period."""
 UNPRICED_SHOWN_MAX = 20
 
 
@@ -51,7 +50,7 @@ class AccrueCosts(RowController[DueBill]):
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         limits = runtime.limits
-        self.period_seconds = min(LOOK_SECONDS_MAX, limits.accrual_seconds)
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         self._billing = Billing(limits.accrual_seconds, limits.cost_settle_seconds)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[DueBill]:
@@ -103,7 +102,8 @@ class AccrueCosts(RowController[DueBill]):
         ):
             return False  # a payer came between our look and the locks
         points = uow.offers.price_points(instance.pool, instance.launched_at)
-        machine = RatedMachine.of(instance, spans, points)
+        brought = uow.traffic.transfers(instance.id)
+        machine = RatedMachine.of(instance, spans, points, brought)
         booked = {
             LedgerKey(instance.id, Component(component), assignment_id, hour): amount
             for (component, assignment_id, hour), amount in uow.money.booked(instance.id).items()

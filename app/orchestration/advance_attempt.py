@@ -26,6 +26,7 @@ from app.domain.entities import Attempt, AttemptMember, Instance
 from app.domain.events import JobEventKind
 from app.domain.instance import EndedBy, InstanceState
 from app.domain.job import JobEvent, JobState, stop_end_reason
+from app.domain.job_spec import JobSpec
 from app.domain.verdict import MemberEnd, MemberOutcome, settle
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import end_attempt
@@ -90,12 +91,20 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
     states = [aggregate.instances[m.instance_id].state for m in aggregate.members]
     if len(states) == attempt.node_count and all(s is InstanceState.REGISTERED for s in states):
         attempt.preparing_at = aggregate.now
-        attempt.form_until_at = aggregate.now + timedelta(seconds=limits.preparing_seconds)
+        attempt.form_until_at = aggregate.now + _preparing_time(aggregate.spec, limits)
         aggregate.move_attempt(
             attempt,
             AttemptEvent.MEMBERS_REGISTERED,
             f"All {attempt.node_count} machines have registered.",
         )
+
+
+def _preparing_time(spec: JobSpec, limits: Limits) -> timedelta:
+    """How long machines may get ready: longer where they bring an image or data first."""
+    seconds = limits.preparing_seconds
+    seconds += limits.image_seconds if spec.image is not None else 0.0
+    seconds += limits.inputs_seconds if spec.brought_folders() else 0.0
+    return timedelta(seconds=seconds)
 
 
 def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:

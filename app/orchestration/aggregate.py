@@ -22,8 +22,14 @@ from app.domain.instance import (
     InstanceState,
     events_for,
 )
-from app.domain.job import JOB_TRANSITIONS, TERMINAL_JOB_STATES, JobEvent
-from app.domain.job_spec import JobSpec, parse_spec
+from app.domain.job import (
+    ATTEMPT_JOB_STATES,
+    JOB_TRANSITIONS,
+    TERMINAL_JOB_STATES,
+    JobEvent,
+)
+from app.domain.job_spec import JobSpec
+from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.timers import next_timer
 from app.ports.entropy import Entropy
 from app.ports.unit_of_work import EventRecord, UnitOfWork
@@ -43,7 +49,10 @@ class JobAggregate:
         self.job = job
         self.actor = actor
         self.now: datetime = max(uow.now, job.updated_at)
-        self.attempt: Attempt | None = uow.attempts.live(job.id)
+        # No other state has a live attempt: the database refuses it at the commit.
+        self.attempt: Attempt | None = (
+            uow.attempts.live(job.id) if job.state in ATTEMPT_JOB_STATES else None
+        )
         self.members: list[AttemptMember] = (
             [] if self.attempt is None else uow.attempts.members(self.attempt.id)
         )
@@ -62,7 +71,7 @@ class JobAggregate:
     def spec(self) -> JobSpec:
         """The job's spec."""
         if self._spec is None:
-            self._spec = parse_spec(self.job.spec)
+            self._spec = parsed_spec(self.job.spec)
         return self._spec
 
     def _raise_version(self) -> None:

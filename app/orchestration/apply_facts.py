@@ -27,6 +27,7 @@ from app.orchestration.checkpoint_facts import (
     note_completion,
     note_final_parent,
 )
+from app.orchestration.data_facts import note_image, note_outputs
 from app.orchestration.fact_context import (
     SMALL_MAX,
     FactContext,
@@ -34,7 +35,9 @@ from app.orchestration.fact_context import (
     number,
     whole_number,
 )
+from app.orchestration.late_facts import is_late, record_late_fact
 from app.orchestration.lose_instances import note_interruption, note_stopping
+from app.orchestration.price_restores import note_restored
 from app.orchestration.runtime import Limits
 from app.ports.unit_of_work import PhaseRecord
 from trainer.protocol.agent_report import Fact, FactKind, MachinePhase, TrainerOutcome
@@ -45,6 +48,7 @@ _TYPED_ENDS = {
     "store_unavailable": EndReason.STORE_UNAVAILABLE,
     "agent_restarted": EndReason.AGENT_FAILED,
 }
+_FENCES_AHEAD_MAX = 100_000  # what a lost memory may explain; fences are numbers of 32 bits
 _EXIT_CONFIGURATION = 2  # the bundled trainer's word for a configuration that cannot work
 # Any other word is a failure.
 _OUTCOMES: dict[str, MemberOutcome] = {
@@ -64,7 +68,10 @@ def apply_fact(
     limits: Limits,
 ) -> None:
     """Apply one fact that was not applied before."""
-    _KINDS[fact.kind](FactContext(aggregate, instance, fact, session_id, happened_at, limits))
+    context = FactContext(aggregate, instance, fact, session_id, happened_at, limits)
+    if is_late(context):
+        record_late_fact(context)
+    _KINDS[fact.kind](context)
 
 
 def _phase(context: FactContext) -> None:
@@ -106,10 +113,12 @@ def _notice(context: FactContext) -> None:
 
 
 def _prepared(context: FactContext) -> None:
+    note_restored(context)
     member, attempt = context.member, context.aggregate.attempt
     if member is None or attempt is None or attempt.state is not AttemptState.PREPARING:
         return
     member.prepared_at = context.aggregate.now
+    note_image(context)
     port = whole_number(context.fact.data.get("master_port"), SMALL_MAX)
     if port is not None:
         member.master_port = port
@@ -243,6 +252,18 @@ def _fenced_off(context: FactContext) -> None:
         fence=context.fact.fence,
         by_fence=by_fence,
     )
+    member = context.member
+    if member is None or member.outcome is not None:
+        return
+    # The live attempt has the highest fence we know of, so our memory is older than the store: the
+    # next one begins beyond what was met, or it would be cut off as well.
+    job = context.aggregate.job
+    if by_fence is not None and job.next_fence <= by_fence <= job.next_fence + _FENCES_AHEAD_MAX:
+        job.next_fence = by_fence + 1
+    message = f"attempt {by_fence} is in the checkpoint store already"
+    error = {"type": None, "message": message}
+    end = {"reason": EndReason.FENCED_OFF.value, "error": error}
+    _end_member(context, member, MemberOutcome.FAILED, end)
 
 
 def _gpu_fault(context: FactContext) -> None:
@@ -260,15 +281,17 @@ def _metrics(context: FactContext) -> None:
     fence = context.fact.fence
     if not isinstance(points, list) or fence is None:
         return
-    rows = []
+    # A step may have several lines: one of training, one of the evaluation after it.
+    of_step: dict[int, dict[str, float]] = {}
     for point in points[:200]:
         step = whole_number(point.get("step")) if isinstance(point, dict) else None
         if step is not None:
             numbers = {k: v for k, v in finite_numbers(point).items() if k not in ("step", "at")}
-            rows.append((step, context.at, numbers))
-    unique = {step: (step, at, numbers) for step, at, numbers in rows}
+            of_step.setdefault(step, {}).update(numbers)
     context.aggregate.uow.jobs.add_metric_points(
-        context.aggregate.job.id, fence, [unique[step] for step in sorted(unique)]
+        context.aggregate.job.id,
+        fence,
+        [(step, context.at, numbers) for step, numbers in sorted(of_step.items())],
     )
 
 
@@ -299,6 +322,7 @@ _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
     FactKind.CHECKPOINT: note_checkpoint,
     FactKind.COMPLETION: note_completion,
     FactKind.TRAINER_ENDED: _trainer_ended,
+    FactKind.OUTPUTS: note_outputs,
     FactKind.STALLED: _stalled,
     FactKind.FENCED_OFF: _fenced_off,
     FactKind.GPU_FAULT: _gpu_fault,

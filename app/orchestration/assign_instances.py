@@ -43,6 +43,18 @@ def assign(aggregate: JobAggregate, instance: Instance, attempt_id: UUID | None)
     )
 
 
+def move_start(uow: UnitOfWork, instance: Instance, started_at: datetime) -> None:
+    """The machine began then, not when it seemed to: the first span does, and none before it."""
+    spans = uow.instances.assignments(instance.id)
+    for span in spans:
+        span.from_at = max(span.from_at, started_at)
+        if span.to_at is not None:
+            span.to_at = max(span.to_at, started_at)
+    if spans:
+        spans[0].from_at = started_at
+    uow.flush()
+
+
 def end_assignments(uow: UnitOfWork, instance: Instance, ended_at: datetime) -> None:
     """The machine ended then: no span goes beyond, and the last one reaches it."""
     spans = uow.instances.assignments(instance.id)

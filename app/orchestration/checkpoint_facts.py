@@ -5,12 +5,14 @@ Not here: what counts as the lineage (`known_lineage`), or any other fact (`appl
 
 from __future__ import annotations
 
+from app.domain.attempt import AttemptState
 from app.domain.end_reason import EndReason
 from app.domain.entities import Attempt, Checkpoint
 from app.domain.events import JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
 from app.orchestration.advance_attempt import advance_attempt
-from app.orchestration.end_attempt import put_at_rest
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.end_attempt import drop_forming, put_at_rest
 from app.orchestration.fact_context import (
     SMALL_MAX,
     FactContext,
@@ -18,6 +20,7 @@ from app.orchestration.fact_context import (
     whole_number,
 )
 from app.orchestration.known_lineage import has_final_checkpoint, is_in_lineage
+from app.orchestration.price_restores import want_bucket_place
 
 
 def note_checkpoint(context: FactContext) -> None:
@@ -49,8 +52,13 @@ def note_checkpoint(context: FactContext) -> None:
     if not new:
         return
     aggregate.uow.flush()
+    if aggregate.job.prune_at is None and aggregate.job.committed_step == 0:
+        want_bucket_place(aggregate)
     aggregate.job.prune_at = aggregate.now
     if is_in_lineage(aggregate, fence, step):
+        if step > aggregate.job.committed_step and not context.current:
+            # Its attempt has ended, and was counted, before this was told.
+            aggregate.job.attempts_without_progress = 0
         aggregate.job.committed_step = max(aggregate.job.committed_step, step)
     if context.current and aggregate.attempt is not None:
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
@@ -75,10 +83,19 @@ def note_completion(context: FactContext) -> None:
         advance_attempt(aggregate, context.limits)
         return
     waits = aggregate.job.state in CLAIMABLE_JOB_STATES or aggregate.job.state is JobState.PAUSED
-    if waits and has_final_checkpoint(aggregate):
-        message = "A final checkpoint arrived from an earlier attempt: the work is done."
-        aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
-        put_at_rest(aggregate, EndReason.FINISHED, message)
+    if not (waits or _is_forming(aggregate)) or not has_final_checkpoint(aggregate):
+        return
+    message = "A final checkpoint arrived from an earlier attempt: the work is done."
+    if not waits:
+        drop_forming(aggregate, EndReason.FINISHED, message)
+    aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
+    put_at_rest(aggregate, EndReason.FINISHED, message)
+
+
+def _is_forming(aggregate: JobAggregate) -> bool:
+    """Whether the live attempt has no gang as yet, so that nothing of it is worth keeping."""
+    attempt = aggregate.attempt
+    return attempt is not None and attempt.state is AttemptState.PROVISIONING
 
 
 def note_final_parent(context: FactContext, attempt: Attempt) -> None:

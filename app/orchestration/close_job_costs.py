@@ -15,6 +15,7 @@ from app.orchestration.accrue_costs import CLOSE_CONTROLLER
 from app.orchestration.aggregate import open_job
 from app.orchestration.controller_frame import RowController
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, CLOSE_CONTROLLER)
@@ -35,7 +36,7 @@ class CloseJobCosts(RowController[ClosableJob]):
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.period_seconds = runtime.limits.accrual_seconds
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[ClosableJob]:
         """Ended jobs whose machines' bills are all final."""
@@ -53,9 +54,10 @@ class CloseJobCosts(RowController[ClosableJob]):
             if aggregate is None:
                 return
             job = aggregate.job
-            open_bills = any(
-                instance.cost_final_at is None
-                for instance in uow.instances.of_job(job.id, live_only=False)
-            )
+            machines = uow.instances.of_job(job.id, live_only=False)
+            open_bills = any(instance.cost_final_at is None for instance in machines)
             if job.ended_at is not None and job.cost_final_at is None and not open_bills:
                 job.cost_final_at = aggregate.now
+                if machines:
+                    # Kept, so that lists need not work it out again.
+                    job.on_demand_comparison_microusd = uow.money.on_demand_comparison(job.id)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from app.orchestration.failing_work import work_key
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
 
@@ -64,12 +65,27 @@ class RowController(Generic[W]):
 AnyController = Controller[Any, Any]
 
 
+@runtime_checkable
+class InParts(Protocol[W, R]):
+    """A controller whose pieces hold several jobs: each part can be applied alone."""
+
+    def parts(self, work: W, result: R) -> Sequence[tuple[W, R]]:
+        """The piece, cut so that a part that fails leaves the others alone."""
+        ...
+
+
 def lease_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
-    """Pick work, unless another run of this controller is picking just now."""
+    """Pick work, unless another run of this controller is picking just now.
+
+    Pieces that failed lately are left out, and keep nothing else from being picked.
+    """
+    now, failing = runtime.clock.now(), runtime.failing
     with runtime.begin() as uow:
         if not uow.operations.try_single_flight(controller.name):
             return []
-        return controller.lease(uow, controller.limit)
+        room = controller.limit + failing.waiting(controller.name, now)
+        picked = controller.lease(uow, room)
+    return [piece for piece in picked if not failing.waits(controller.name, piece, now)]
 
 
 def effect_phase(controller: AnyController, work: Any) -> Any:
@@ -86,20 +102,62 @@ def apply_phase(runtime: Runtime, controller: AnyController, work: Any, result: 
 def run_controller(runtime: Runtime, controller: AnyController) -> int:
     """One bounded run; returns how many pieces of work it took.
 
-    One piece's failure is logged and leaves the others alone: its lease ends and it is due again.
+    One piece's failure is logged and leaves the others alone: it is tried again with growing
+    waits, up to five minutes.
     """
     work = lease_phase(runtime, controller)
-
-    def one(piece: Any) -> None:
-        try:
-            apply_phase(runtime, controller, piece, effect_phase(controller, piece))
-        except Exception:
-            log.exception("controller %s failed on %r", controller.name, piece)
-
-    runtime.effects.run_all(one, work)
+    runtime.effects.run_all(lambda piece: _run_piece(runtime, controller, piece), work)
     if len(work) >= controller.limit:
         runtime.wakeups.ring([controller.name])
     return len(work)
+
+
+def _run_piece(runtime: Runtime, controller: AnyController, piece: Any) -> None:
+    try:
+        result = effect_phase(controller, piece)
+    except Exception as error:
+        _note_failure(runtime, controller, piece, error)
+        return
+    try:
+        apply_phase(runtime, controller, piece, result)
+    except Exception as error:
+        parts = controller.parts(piece, result) if isinstance(controller, InParts) else ()
+        if len(parts) < 2:
+            _note_failure(runtime, controller, piece, error)
+        for part, its_result in parts if len(parts) >= 2 else ():
+            _apply_part(runtime, controller, part, its_result)
+    else:
+        runtime.failing.succeeded(controller.name, piece)
+
+
+def _apply_part(runtime: Runtime, controller: AnyController, part: Any, result: Any) -> None:
+    """One part of a piece whose whole could not be written."""
+    if runtime.failing.waits(controller.name, part, runtime.clock.now()):
+        return
+    try:
+        apply_phase(runtime, controller, part, result)
+    except Exception as error:
+        _note_failure(runtime, controller, part, error)
+    else:
+        runtime.failing.succeeded(controller.name, part)
+
+
+def _note_failure(
+    runtime: Runtime, controller: AnyController, piece: Any, error: Exception
+) -> None:
+    """One line with the count; the first in a row brings its traceback."""
+    now = runtime.clock.now()
+    failure = runtime.failing.failed(controller.name, piece, now)
+    log.error(
+        "controller %s failed on %r (%d in a row, next try in %.0f s): %s: %s",
+        controller.name,
+        work_key(piece),
+        failure.times,
+        (failure.again_at - now).total_seconds(),
+        type(error).__name__,
+        str(error).partition("\n")[0],
+        exc_info=error if failure.times == 1 else None,
+    )
 
 
 def run_until_idle(

@@ -7,13 +7,19 @@ Lives here: which controllers there are, by name. Not here: what they do, or how
 from __future__ import annotations
 
 from app.orchestration.accrue_costs import AccrueCosts
+from app.orchestration.check_books import CheckBooks
 from app.orchestration.claim_jobs import ClaimJobs
+from app.orchestration.clear_remains import ClearRemains
 from app.orchestration.close_job_costs import CloseJobCosts
 from app.orchestration.controller_frame import AnyController
 from app.orchestration.enforce_budgets import EnforceBudgets
 from app.orchestration.expire_deadlines import ExpireDeadlines
+from app.orchestration.keep_estimates import KeepEstimates
 from app.orchestration.launch_instances import LaunchInstances
+from app.orchestration.locate_buckets import LocateBuckets
 from app.orchestration.prune_checkpoints import PruneCheckpoints
+from app.orchestration.read_interruptions import ReadInterruptions
+from app.orchestration.read_pool_pasts import ReadPoolPasts
 from app.orchestration.reconcile_instances import ReconcileInstances
 from app.orchestration.refresh_prices import RefreshPrices
 from app.orchestration.release_instances import ReleaseInstances
@@ -39,6 +45,12 @@ def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
         CloseJobCosts(runtime),
         SweepDeployment(runtime),
         PruneCheckpoints(runtime),
+        CheckBooks(runtime),
+        ReadInterruptions(runtime),
+        ClearRemains(runtime),
+        LocateBuckets(runtime),
+        ReadPoolPasts(runtime),
+        KeepEstimates(runtime),
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from app.domain.attempt import AttemptState
+from app.domain.attempt import AttemptState, DrainCause, drain_ordered
 from app.domain.end_reason import CoolDownScope, EndClass, EndReason, facts_of
-from app.domain.entities import Attempt
+from app.domain.entities import Attempt, Contact, Instance
+from app.domain.instance import InstanceState
 from app.domain.job import (
     CLAIMABLE_JOB_STATES,
     TERMINAL_JOB_STATES,
@@ -28,6 +29,8 @@ from app.domain.retry_policy import (
 )
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
+from app.orchestration.data_facts import note_untold_outputs
+from app.orchestration.estimate_remaining import note_training
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
 
@@ -49,12 +52,17 @@ def end_attempt(
     if attempt is None:
         raise ValueError(f"job {job.id} has no attempt to end")
     attempt.end_reason, attempt.end_message = reason, message
+    if reason is EndReason.FINISHED:
+        note_untold_outputs(aggregate)
+    reported: list[Contact] = []
     for member in aggregate.members:
         assign(aggregate, aggregate.instances[member.instance_id], None)
         contact = aggregate.uow.instances.contact(member.instance_id)
         if contact is not None and contact.fence == attempt.fence:
             # Steps trained and lost are rework for the next attempt; only the reports know them.
             attempt.best_step = max(attempt.best_step, contact.step or 0)
+            reported.append(contact)
+    note_training(job, attempt, reported)
     _count(aggregate, attempt, reason)
     ending = ending_of(
         reason,
@@ -91,6 +99,19 @@ def end_attempt(
     after_attempt(aggregate, final_reason, message)
 
 
+def drop_forming(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
+    """End an attempt that has no gang as yet and is needed no more; the job is the caller's."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    aggregate.move_attempt(attempt, drain_ordered(DrainCause.STOP), message)
+    attempt.end_reason, attempt.end_message = reason, message
+    for member in aggregate.members:
+        assign(aggregate, aggregate.instances[member.instance_id], None)
+    aggregate.attempt, aggregate.members = None, []
+    aggregate.uow.flush()
+
+
 def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
     """Put the job where its new state says: back in the queue, at rest, or at its end."""
     job = aggregate.job
@@ -107,6 +128,7 @@ def put_at_rest(aggregate: JobAggregate, reason: EndReason, message: str) -> Non
     job.claimable_at = job.wait_reason = job.hold_until_at = None
     if job.state is JobState.PAUSED:
         job.stop_cause = job.stop_ordered_at = None
+        job.paused_at = aggregate.now
     order_release(aggregate, aggregate.living(), f"the job is {job.state}")
 
 
@@ -125,13 +147,32 @@ def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None
 
 
 def _cool_down(aggregate: JobAggregate, reason: EndReason) -> None:
-    facts = facts_of(reason)
-    pools = {i.pool for i in aggregate.instances.values() if i.pool is not None}
+    """Let the pools rest whose machines failed, and none of those that did their part.
+
+    A launch that was refused has let its own pools rest already (`settle_launch`).
+    """
     seconds = pool_cool_down_seconds(reason)
-    if facts.cool_down is CoolDownScope.POOL and seconds:
-        until = aggregate.now + timedelta(seconds=seconds)
-        for pool in sorted(pools):
-            aggregate.uow.offers.cool_down(pool, until, reason.value)
+    if facts_of(reason).cool_down is not CoolDownScope.POOL or not seconds:
+        return
+    until = aggregate.now + timedelta(seconds=seconds)
+    members = [aggregate.instances[member.instance_id] for member in aggregate.members]
+    pools = {one.pool for one in members if one.pool is not None and _failed(one, reason)}
+    if reason in (EndReason.CONTACT_LOST, EndReason.GPU_FAULT):
+        # Where others of the gang are heard, it was the one machine and not the place; shutting
+        # the pool would part the survivors from their replacement.
+        pools -= {i.pool for i in aggregate.usable() if i.registered_at and not _unreliable(i)}
+    for pool in sorted(pools):
+        aggregate.uow.offers.cool_down(pool, until, reason.value)
+
+
+def _failed(instance: Instance, reason: EndReason) -> bool:
+    """Whether this machine is why the attempt ended so."""
+    if reason is EndReason.REGISTRATION_TIMEOUT:
+        return instance.registered_at is None
+    if reason is EndReason.CONTACT_LOST:
+        gone = instance.state in (InstanceState.TERMINATING, InstanceState.TERMINATED)
+        return gone or instance.unreachable_at is not None or instance.forced_at is not None
+    return reason is EndReason.GPU_FAULT and instance.suspect
 
 
 def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
@@ -150,10 +191,10 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
         if wait
         else None
     )
-    unhealthy = [
-        instance
-        for instance in aggregate.living()
-        if instance.suspect or instance.unreachable_at is not None
-    ]
+    unhealthy = [instance for instance in aggregate.living() if _unreliable(instance)]
     order_release(aggregate, unhealthy, "it cannot be relied on")
     aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+
+
+def _unreliable(instance: Instance) -> bool:
+    return instance.suspect or instance.unreachable_at is not None

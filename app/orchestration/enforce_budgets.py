@@ -20,6 +20,7 @@ from app.orchestration.aggregate import open_job
 from app.orchestration.controller_frame import RowController
 from app.orchestration.reserve_budget import live_reserve, name_budget, write_reservation
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.orchestration.stop_job import order_stop
 from app.ports.unit_of_work import Payer, UnitOfWork
 
@@ -37,7 +38,7 @@ class EnforceBudgets(RowController[Payer]):
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.period_seconds = runtime.limits.accrual_seconds
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[Payer]:
         """Jobs that spend at or over a cap, as their rows stand."""

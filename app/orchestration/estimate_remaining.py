@@ -1,7 +1,7 @@
 """How much work is left, in seconds on the machines the job runs on now.
 
-Lives here: the measured rate, else the spec's own estimate. Not here: what follows from it
-(`watch_deadlines`, the job page).
+Lives here: the measured rate, kept over attempts, else the spec's own estimate. Not here: what
+follows from it (`watch_deadlines`, the job page).
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from app.domain.job_spec import JobSpec
 
 # A trainer may report any number of steps; what is left must stay within the calendar.
 SECONDS_MAX = 100 * 365 * 86_400
+# Fewer steps are a rate only when they took so long that they cannot be a start alone.
+RATE_STEPS_MIN = 10
+RATE_SECONDS_ENOUGH = 300.0
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,12 @@ def work_left(
 
     contacts: those of the live attempt's machines.
     """
-    newest = max(
-        (c for c in contacts if c.step is not None and _current(c, attempt)),
-        key=lambda contact: contact.step or 0,
-        default=None,
-    )
+    newest = _newest(contacts, attempt)
     step = job.committed_step
     if newest is not None and newest.step is not None:
         step = max(step, newest.step)
     total = job.total_steps
-    rate = _rate(attempt, newest)
+    rate = _rate(job, attempt, newest)
     if total is None:
         return WorkLeft(step, None, rate, None if spec.estimate is None else spec.estimate.seconds)
     left = max(0, total - step)
@@ -61,12 +60,45 @@ def _current(contact: Contact, attempt: Attempt | None) -> bool:
     return attempt is not None and contact.fence == attempt.fence
 
 
-def _rate(attempt: Attempt | None, newest: Contact | None) -> float | None:
-    """Steps per second over the whole attempt: slow to change, and so is what rests on it."""
+def note_training(job: Job, attempt: Attempt, contacts: list[Contact]) -> None:
+    """Keep what an ending attempt trained, so that the next one's rate does not start from nothing.
+
+    contacts: its members' newest reports, of its own fence.
+    """
+    trained = _trained(attempt, _newest(contacts, attempt))
+    if trained is not None:
+        job.trained_steps = (job.trained_steps or 0) + trained[0]
+        job.trained_seconds = (job.trained_seconds or 0.0) + trained[1]
+
+
+def _newest(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
+    return max(
+        (c for c in contacts if c.step is not None and _current(c, attempt)),
+        key=lambda contact: contact.step or 0,
+        default=None,
+    )
+
+
+def _trained(attempt: Attempt | None, newest: Contact | None) -> tuple[int, float] | None:
+    """Steps of the attempt, and the seconds from its start to the newest; None before the first."""
     if attempt is None or attempt.trained_at is None or newest is None:
         return None
     if newest.step is None or newest.step_at is None:
         return None
     seconds = (newest.step_at - attempt.trained_at).total_seconds()
     steps = newest.step - (attempt.parent_step or 0)
+    return (steps, seconds) if steps > 0 and seconds > 0 else None
+
+
+def _rate(job: Job, attempt: Attempt | None, newest: Contact | None) -> float | None:
+    """Steps per second over all of the job's training: slow to change, and so is what rests on it.
+
+    An attempt begins with imports, compiling and restoring, so that its first steps say nothing of
+    its pace: alone they are no rate, after earlier attempts they weigh little.
+    """
+    steps, seconds = _trained(attempt, newest) or (0, 0.0)
+    steps += job.trained_steps or 0
+    seconds += job.trained_seconds or 0.0
+    if steps < RATE_STEPS_MIN and seconds < RATE_SECONDS_ENOUGH:
+        return None
     return steps / seconds if steps > 0 and seconds > 0 else None

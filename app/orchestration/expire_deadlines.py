@@ -23,6 +23,7 @@ from app.orchestration.end_attempt import end_attempt, put_at_rest
 from app.orchestration.lose_instances import note_overdue, note_unregistered
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
+from app.orchestration.schedule import turn_of
 from app.orchestration.stop_job import order_stop
 from app.orchestration.timers import drain_expires_at, overdue_at
 from app.ports.unit_of_work import UnitOfWork
@@ -43,10 +44,10 @@ class ExpireDeadlines(RowController[DueJob]):
 
     name = EXPIRE_CONTROLLER
     limit = 50
-    period_seconds = 5.0
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[DueJob]:
         """Jobs whose timer has come."""

@@ -16,21 +16,30 @@ from app.domain.entities import AttemptMember, Instance
 from app.domain.events import JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.no_offer import why_none_fits
+from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, Domain, consider, need_of, together
 from app.orchestration.advance_attempt import advance_attempt
+from app.orchestration.afford_machines import afford
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.end_attempt import end_attempt
 from app.orchestration.order_instances import LaunchPurpose, order_instances
+from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
+from app.orchestration.shortlist import Shortlist
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
 _GOING_ON = CLAIMABLE_JOB_STATES | {JobState.STARTING, JobState.RUNNING}
 
 
-def fill_gang(aggregate: JobAggregate, limits: Limits) -> None:
-    """Give every open place of a forming gang an instance: one at hand, or one more launch."""
+def fill_gang(
+    aggregate: JobAggregate, limits: Limits, reserved: Sequence[Offer] | None = None
+) -> None:
+    """Give every open place of a forming gang an instance: one at hand, or one more launch.
+
+    reserved: offers that were chosen and reserved for already; else they are chosen here.
+    """
     attempt = aggregate.attempt
     if attempt is None or attempt.state is not AttemptState.PROVISIONING:
         return
@@ -44,11 +53,15 @@ def fill_gang(aggregate: JobAggregate, limits: Limits) -> None:
     if attempt.launches_made >= limits.launches_per_attempt_max:
         _give_up_forming(aggregate, "too many launches came to nothing", limits)
         return
-    considered = offers_for(aggregate, missing)
-    offers = together(considered)
-    if not offers:
-        _give_up_forming(aggregate, no_offer_reason(aggregate, considered, missing), limits)
-        return
+    offers = reserved
+    if offers is None:
+        found = together(offers_for(aggregate, missing, limits))
+        if not found:
+            _give_up_forming(aggregate, why_none(aggregate, missing, limits), limits)
+            return
+        offers = afford(aggregate, found, missing, limits)
+        if not offers:
+            return
     _, instances = order_instances(
         aggregate,
         offers,
@@ -94,7 +107,10 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
     missing = job.node_count - len(candidates(aggregate))
     if missing <= 0 or _zone_undecided(aggregate):
         return
-    offers = together(offers_for(aggregate, missing))
+    found = together(offers_for(aggregate, missing, limits))
+    if not found:
+        return
+    offers = afford(aggregate, found, missing, limits)
     if not offers:
         return
     launch, _ = order_instances(
@@ -116,18 +132,45 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
 
 
 def offers_for(
-    aggregate: JobAggregate, count: int, *, anywhere: bool = False
+    aggregate: JobAggregate,
+    count: int,
+    limits: Limits,
+    *,
+    anywhere: bool = False,
+    among: Shortlist | None = None,
 ) -> tuple[Considered, ...]:
     """Offers for `count` more machines: beside those the job has, or (`anywhere`) without them.
 
-    Pools whose cloud took a machine of this job lately serve when no other fits.
+    Pools where this job lately lost a machine, taken or broken, serve when no other fits.
+    among: offers that were read before the job was locked; else they are read here, where the job
+    has machines only those beside them.
     """
     need = need_of(aggregate.spec, aggregate.job.market_mode, count)
     domain = None if anywhere else gang_domain(aggregate)
+    need = replace(
+        need,
+        domain=domain,
+        last_choice=_lately_interrupted(aggregate),
+        restore=restore_of(aggregate),
+        quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
+    )
+    if among is not None:
+        return among.judge(need, aggregate.now)
+    offers = aggregate.uow.offers
+    quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
+    return consider(quoted, need, aggregate.now)
+
+
+def _lately_interrupted(aggregate: JobAggregate) -> frozenset[Pool]:
+    if aggregate.job.next_fence == 1:
+        return frozenset()  # it has had no machine yet
     since = aggregate.now - RECENT_INTERRUPTION
-    lately = aggregate.uow.instances.interrupted_pools(aggregate.job.id, since)
-    need = replace(need, domain=domain, last_choice=lately)
-    return consider(aggregate.uow.offers.all(), need, aggregate.now)
+    return aggregate.uow.instances.interrupted_pools(aggregate.job.id, since)
+
+
+def _pools_of(domain: Domain) -> list[Pool]:
+    place = (domain.provider, domain.region, domain.zone, domain.instance_type)
+    return [Pool(*place, market) for market in Market]
 
 
 def gang_domain(aggregate: JobAggregate) -> Domain | None:
@@ -145,6 +188,14 @@ def no_offer_reason(aggregate: JobAggregate, considered: tuple[Considered, ...],
     """One sentence on why `count` more machines cannot be rented now."""
     need = need_of(aggregate.spec, aggregate.job.market_mode, count)
     return why_none_fits(considered, replace(need, domain=gang_domain(aggregate)))
+
+
+def why_none(aggregate: JobAggregate, count: int, limits: Limits) -> str:
+    """The same, looking at every offer there is."""
+    need = need_of(aggregate.spec, aggregate.job.market_mode, count)
+    age_max = timedelta(seconds=limits.quote_age_max_seconds)
+    need = replace(need, domain=gang_domain(aggregate), quote_age_max=age_max)
+    return why_none_fits(consider(aggregate.uow.offers.all(), need, aggregate.now), need)
 
 
 def _give_up_forming(aggregate: JobAggregate, why: str, limits: Limits) -> None:

@@ -13,6 +13,8 @@ from trainer.protocol.checkpoint_manifest import CheckpointRef, lineage_order
 
 def has_final_checkpoint(aggregate: JobAggregate) -> bool:
     """Whether the lineage holds a final checkpoint."""
+    if aggregate.job.next_fence == 1:
+        return False  # no attempt has begun, so nothing can have been saved
     finals = aggregate.uow.jobs.final_checkpoints(aggregate.job.id)
     return any(is_in_lineage(aggregate, fence, step) for fence, step in finals)
 

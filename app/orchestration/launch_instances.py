@@ -2,7 +2,8 @@
 
 Lives here: the controller of launches. A launch's token and parameters never change, so any
 worker may repeat the call of a dead one and gets the same machines. Not here: the order
-(`order_instances`) or the choice of pools (`app.domain.placement`).
+(`order_instances`), the choice of pools (`app.domain.placement`) or what an answer means
+(`settle_launch`).
 """
 
 from __future__ import annotations
@@ -11,30 +12,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from app.domain.attempt import AttemptState
 from app.domain.credentials import launch_token
-from app.domain.end_reason import EndReason
 from app.domain.entities import Instance, Launch
 from app.domain.events import Actor, ActorKind
 from app.domain.instance import InstanceEvent, InstanceState
-from app.domain.job import StopCause
-from app.domain.launch import OPEN_LAUNCH_OUTCOMES, LaunchOutcome, launch_outcome
-from app.domain.offer import Pool
-from app.domain.retry_policy import pool_cool_down_seconds
-from app.orchestration.accept_machines import accept_machine
-from app.orchestration.advance_attempt import advance_attempt
+from app.domain.job_spec import JobSpec
+from app.domain.launch import (
+    LAUNCH_CALLS_MAX,
+    OPEN_LAUNCH_OUTCOMES,
+    LaunchOutcome,
+    LaunchStep,
+    launch_step,
+)
+from app.domain.refusal import NextStep, rule_of
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.fill_gang import fill_gang
-from app.orchestration.lose_instances import note_never_came
 from app.orchestration.order_instances import LAUNCH_CONTROLLER
+from app.orchestration.publish_agent import publish_agent
 from app.orchestration.runtime import Runtime
-from app.orchestration.stop_job import order_stop
+from app.orchestration.schedule import turn_of
+from app.orchestration.settle_launch import pool_bid, settle_launch
 from app.ports.cloud_provider import (
     AcceptedMachine,
+    CloudMachine,
+    CloudProvider,
     LaunchOrder,
     LaunchOutcomeUnknown,
     LaunchResult,
-    PoolBid,
+    MachineState,
     PoolRefusal,
     ProviderError,
     RefusalKind,
@@ -42,16 +46,16 @@ from app.ports.cloud_provider import (
 from app.ports.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, LAUNCH_CONTROLLER)
-_CALLS_MAX = 8
-_NEEDS_A_PERSON = frozenset({RefusalKind.DENIED, RefusalKind.REJECTED})
-_AGAIN = frozenset({RefusalKind.THROTTLED, RefusalKind.UNAVAILABLE})
-_POLL_SECONDS = 2.0
-_UNSUPPORTED_COOL_DOWN = timedelta(days=1)
+_ASK_SECONDS_MIN, _ASK_SECONDS_MAX = 2.0, 30.0
+_CALL_AGAIN_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """One leased launch; `order` is None when nothing may be started any more."""
+    """One leased launch and how it goes on.
+
+    may_exist: machines may have been started by an earlier call whose answer never came.
+    """
 
     launch_id: UUID
     job_id: UUID
@@ -60,8 +64,8 @@ class LaunchWork:
     lease_until: datetime
     order: LaunchOrder
     operation: str | None
-    wanted: bool
-    submitted: bool
+    step: LaunchStep
+    may_exist: bool
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,13 @@ class LaunchInstances:
     """The controller that talks to clouds to start machines."""
 
     name = LAUNCH_CONTROLLER
-    queue = "cloud"
     limit = 8
-    period_seconds = 5.0
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        self._poll_for = timedelta(seconds=runtime.limits.launch_operation_seconds)
+        self._unpublished = dict(runtime.machine_files)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[LaunchWork]:
         """Take due launches; their instances become `launching` before any call is made."""
@@ -98,59 +103,84 @@ class LaunchInstances:
                 if aggregate is not None and launch is not None and _leasable(launch, now):
                     launch.lease_token, launch.lease_until_at = token, until
                     work.append(self._prepare(aggregate, launch, token, until))
+        if len(work) >= limit:
+            # Now, not after these calls: one that hangs must hold up none that waits behind it.
+            uow.ring_after_commit(self.name)
         return work
 
     def _prepare(
         self, aggregate: JobAggregate, launch: Launch, token: str, until: datetime
     ) -> LaunchWork:
-        uow, runtime = aggregate.uow, self._runtime
-        instances = uow.instances.of_launch(launch.id)
+        instances = aggregate.uow.instances.of_launch(launch.id)
         wanted = any(
             i.state in (InstanceState.REQUESTED, InstanceState.LAUNCHING) for i in instances
         )
-        submitted = launch.submitted_at is not None
-        if wanted and not submitted:
-            launch.submitted_at = aggregate.now
-            for instance in instances:
-                if instance.state is InstanceState.REQUESTED:
-                    aggregate.move_instance(
-                        aggregate.instances.get(instance.id, instance),
-                        InstanceEvent.LAUNCH_SUBMITTED,
-                        f"Asking {launch.provider} for {launch.count}.",
-                    )
-        launch.calls_made += 1
-        secret = uow.operations.deployment_secret()
-        order = LaunchOrder(
-            client_token=launch.client_token,
-            count=launch.count,
-            min_count=launch.min_count,
-            market=launch.market,
-            bids=tuple(_pool_bid(bid) for bid in launch.bids),
-            user_data={
-                "LOWTIDE_CONTROL_URL": runtime.control_url,
-                "LOWTIDE_LAUNCH_TOKEN": launch_token(secret, str(launch.id)),
-            },
-            tags={
-                "lowtide:deployment": str(uow.operations.deployment_id()),
-                "lowtide:job": str(launch.job_id),
-                "lowtide:launch": str(launch.id),
-            },
+        may_exist = launch.outcome is LaunchOutcome.UNKNOWN or launch.operation_name is not None
+        step = launch_step(
+            wanted=wanted,
+            may_exist=may_exist,
+            operation=launch.operation_name,
+            called_at=launch.called_at,
+            calls_made=launch.calls_made,
+            poll_for=self._poll_for,
+            now=aggregate.now,
         )
+        if step is LaunchStep.CALL:
+            self._about_to_call(aggregate, launch, instances)
         return LaunchWork(
             launch.id,
             launch.job_id,
             launch.provider,
             token,
             until,
-            order,
+            self._order(aggregate, launch),
             launch.operation_name,
-            wanted,
-            submitted,
+            step,
+            may_exist,
+        )
+
+    def _about_to_call(
+        self, aggregate: JobAggregate, launch: Launch, instances: list[Instance]
+    ) -> None:
+        """Until the answer is written down, nobody knows what this call has started."""
+        launch.calls_made += 1
+        launch.called_at, launch.outcome = aggregate.now, LaunchOutcome.UNKNOWN
+        launch.submitted_at = launch.submitted_at or aggregate.now
+        for instance in instances:
+            if instance.state is InstanceState.REQUESTED:
+                aggregate.move_instance(
+                    aggregate.instances.get(instance.id, instance),
+                    InstanceEvent.LAUNCH_SUBMITTED,
+                    f"Asking {launch.provider} for {launch.count}.",
+                )
+
+    def _order(self, aggregate: JobAggregate, launch: Launch) -> LaunchOrder:
+        operations = aggregate.uow.operations
+        return LaunchOrder(
+            client_token=launch.client_token,
+            count=launch.count,
+            min_count=launch.min_count,
+            market=launch.market,
+            bids=tuple(pool_bid(bid) for bid in launch.bids),
+            user_data={
+                **self._runtime.machine_variables,
+                **_wishes_of_boot(aggregate.spec),
+                "LOWTIDE_CONTROL_URL": self._runtime.control_url,
+                "LOWTIDE_LAUNCH_TOKEN": launch_token(
+                    operations.deployment_secret(), str(launch.id)
+                ),
+            },
+            tags={
+                "lowtide:deployment": str(operations.deployment_id()),
+                "lowtide:job": str(launch.job_id),
+                "lowtide:launch": str(launch.id),
+            },
+            disk_gb=aggregate.spec.resources.disk_gb,
         )
 
     def effect(self, work: LaunchWork) -> LaunchAnswer:
-        """Call the cloud, unless nobody wants the machines and none can have been started."""
-        if not work.wanted and not work.submitted:
+        """Call or ask the cloud; nothing where nobody wants machines and none can exist."""
+        if work.step is LaunchStep.NOTHING:
             return LaunchAnswer(LaunchResult())
         provider = self._runtime.providers.get(work.provider)
         asked_at = self._runtime.clock.now()
@@ -160,14 +190,19 @@ class LaunchInstances:
         if asked_at + timedelta(seconds=provider.call_timeout_seconds) > work.lease_until:
             text = "the lease has too little time left for a call"
             return LaunchAnswer(error=ProviderError(RefusalKind.UNAVAILABLE, text))
+        self._publish()
         try:
-            if work.operation is not None:
-                return LaunchAnswer(provider.poll_launch(work.operation))
-            return LaunchAnswer(provider.launch(work.order))
+            return LaunchAnswer(_ask(provider, work))
         except LaunchOutcomeUnknown as error:
             return LaunchAnswer(error=error, unknown=True)
         except ProviderError as error:
             return LaunchAnswer(error=error)
+
+    def _publish(self) -> None:
+        """Once in this process, before any of its machines can ask for it."""
+        for key, content in list(self._unpublished.items()):
+            if publish_agent(self._runtime.object_store, key, content):
+                self._unpublished.pop(key, None)
 
     def apply(self, uow: UnitOfWork, work: LaunchWork, result: LaunchAnswer) -> None:
         """Record machines and refusals under the job's lock, if the lease is still ours."""
@@ -187,9 +222,9 @@ class LaunchInstances:
             for instance in uow.instances.of_launch(launch.id):
                 aggregate.adopt(instance)
             if result.result is not None:
-                self._answered(aggregate, launch, result.result)
+                self._answered(aggregate, launch, work, result.result)
             elif result.error is not None:
-                self._failed(aggregate, launch, result.error, result.unknown)
+                self._failed(aggregate, launch, work, result.error, result.unknown)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first launch is due."""
@@ -206,127 +241,127 @@ class LaunchInstances:
             f"launch {work.launch_id}: its lease had passed on",
         )
 
-    def _answered(self, aggregate: JobAggregate, launch: Launch, result: LaunchResult) -> None:
+    def _answered(
+        self, aggregate: JobAggregate, launch: Launch, work: LaunchWork, result: LaunchResult
+    ) -> None:
         if result.pending_operation is not None:
             launch.operation_name = result.pending_operation
-            launch.next_call_at = aggregate.now + timedelta(seconds=_POLL_SECONDS)
+            self._ask_again(aggregate, launch)
             return
-        open_rows = _unanswered(aggregate, launch)
-        for instance, machine in zip(open_rows, result.accepted, strict=False):
-            self._accept(aggregate, instance, machine)
-        self._cool_down(aggregate, result.refused)
-        launch.outcome = launch_outcome(launch.count, min(launch.count, len(result.accepted)))
-        launch.settled_at, launch.next_call_at = aggregate.now, None
-        refusals = "; ".join(f"{r.kind.value}: {r.message}" for r in result.refused[:5])
-        launch.error = refusals or None
-        fatal = next((r for r in result.refused if r.kind in _NEEDS_A_PERSON), None)
-        self._refuse_rest(aggregate, launch, refusals or "the cloud started fewer", fatal)
+        too_few = len(result.accepted) < launch.count
+        if work.step is LaunchStep.FIND and too_few and self._is_fresh(aggregate, launch):
+            # A cloud shows its machines some time after it began to start them.
+            self._ask_again(aggregate, launch)
+            return
+        settle_launch(aggregate, launch, result.accepted, result.refused, self._runtime.limits)
 
     def _failed(
-        self, aggregate: JobAggregate, launch: Launch, error: ProviderError, unknown: bool
+        self,
+        aggregate: JobAggregate,
+        launch: Launch,
+        work: LaunchWork,
+        error: ProviderError,
+        unknown: bool,
     ) -> None:
         launch.error = f"{error.kind.value}: {error}"
-        known_absent = not unknown and error.kind not in _AGAIN
-        if not known_absent and launch.calls_made < _CALLS_MAX:
-            launch.outcome = LaunchOutcome.UNKNOWN if unknown else launch.outcome
-            wait = min(60.0, 2.0 ** min(launch.calls_made, 6)) * (
-                0.5 + aggregate.entropy.uniform() / 2
-            )
-            launch.next_call_at = aggregate.now + timedelta(seconds=wait)
-            return
-        if unknown:
-            # Machines may exist under this token: the sweep finds and ends them by their tag.
-            aggregate.uow.operations.add_stale_result(
-                aggregate.entropy.new_id(),
-                aggregate.now,
-                self.name,
-                launch.provider,
-                [],
-                f"launch {launch.id}: no answer after {launch.calls_made} calls",
-            )
-        launch.outcome, launch.settled_at = LaunchOutcome.REFUSED, aggregate.now
-        launch.next_call_at = None
-        refusal = PoolRefusal(None, error.kind, str(error))
-        pools = [PoolRefusal(_pool_bid(bid).pool, error.kind, str(error)) for bid in launch.bids]
-        self._cool_down(aggregate, tuple(pools))
-        fatal = refusal if error.kind in _NEEDS_A_PERSON else None
-        self._refuse_rest(aggregate, launch, launch.error, fatal)
+        passing = unknown or rule_of(error.kind).step is NextStep.SAME_AGAIN
+        if work.step is LaunchStep.CALL:
+            self._call_failed(aggregate, launch, work, error, passing, unknown)
+        elif passing or work.step is LaunchStep.POLL:
+            if not passing:
+                # The operation is not known any more: what exists under the token decides.
+                launch.operation_name, launch.calls_made = None, LAUNCH_CALLS_MAX
+                launch.outcome = LaunchOutcome.UNKNOWN
+            if self._may_still_ask(aggregate, launch):
+                self._ask_again(aggregate, launch)
+            else:
+                self._give_up(aggregate, launch, error)
+        else:
+            self._give_up(aggregate, launch, error)
 
-    def _accept(
-        self, aggregate: JobAggregate, instance: Instance, machine: AcceptedMachine
+    def _call_failed(
+        self,
+        aggregate: JobAggregate,
+        launch: Launch,
+        work: LaunchWork,
+        error: ProviderError,
+        passing: bool,
+        unknown: bool,
     ) -> None:
-        accept_machine(
-            aggregate,
-            instance,
-            provider_instance_id=machine.provider_instance_id,
-            pool=machine.pool,
-            launched_at=machine.launched_at,
-            launched_source=machine.launched_source,
-            limits=self._runtime.limits,
+        may_exist = unknown or work.may_exist
+        if not may_exist:
+            launch.outcome = LaunchOutcome.PENDING
+        if passing and launch.calls_made < LAUNCH_CALLS_MAX:
+            wait = min(_CALL_AGAIN_SECONDS_MAX, 2.0 ** min(launch.calls_made, 6))
+            wait *= 0.5 + aggregate.entropy.uniform() / 2
+            launch.next_call_at = aggregate.now + timedelta(seconds=wait)
+        elif may_exist:
+            launch.calls_made = LAUNCH_CALLS_MAX
+            self._ask_again(aggregate, launch)
+        else:
+            refusal = PoolRefusal(None, error.kind, str(error), error.scope)
+            settle_launch(aggregate, launch, (), (refusal,), self._runtime.limits)
+
+    def _give_up(self, aggregate: JobAggregate, launch: Launch, error: ProviderError) -> None:
+        """Machines may exist under this token: the sweep finds and ends them by their tag."""
+        aggregate.uow.operations.add_stale_result(
+            aggregate.entropy.new_id(),
+            aggregate.now,
+            self.name,
+            launch.provider,
+            [],
+            f"launch {launch.id}: nobody could say what it has started",
+        )
+        refusal = PoolRefusal(None, error.kind, str(error), error.scope)
+        settle_launch(aggregate, launch, (), (refusal,), self._runtime.limits)
+
+    def _ask_again(self, aggregate: JobAggregate, launch: Launch) -> None:
+        """Ask soon, and less often as time goes by."""
+        age = (aggregate.now - (launch.called_at or aggregate.now)).total_seconds()
+        wait = min(_ASK_SECONDS_MAX, max(_ASK_SECONDS_MIN, age / 10))
+        launch.next_call_at = aggregate.now + timedelta(seconds=wait)
+
+    def _is_fresh(self, aggregate: JobAggregate, launch: Launch) -> bool:
+        seen_after = timedelta(seconds=self._runtime.limits.absence_age_seconds)
+        return launch.called_at is not None and aggregate.now < launch.called_at + seen_after
+
+    def _may_still_ask(self, aggregate: JobAggregate, launch: Launch) -> bool:
+        return launch.called_at is not None and (
+            aggregate.now < launch.called_at + 2 * self._poll_for
         )
 
-    def _refuse_rest(
-        self, aggregate: JobAggregate, launch: Launch, why: str, fatal: PoolRefusal | None
-    ) -> None:
-        limits = self._runtime.limits
-        refused = _unanswered(aggregate, launch)
-        for instance in refused:
-            instance.terminate_at = instance.describe_at = None
-            aggregate.move_instance(instance, InstanceEvent.LAUNCH_REFUSED, f"Refused: {why}.")
-        attempt = aggregate.attempt
-        if fatal is not None and attempt is not None:
-            if attempt.state is AttemptState.PROVISIONING:
-                self._needs_a_person(aggregate, fatal)
-                return
-            if attempt.state in (AttemptState.PREPARING, AttemptState.RUNNING):
-                # What trains goes on; what it may move to is asked for again later.
-                kind, told = RefusalKind.QUOTA, fatal.message
-                bids = [PoolRefusal(_pool_bid(bid).pool, kind, told) for bid in launch.bids]
-                self._cool_down(aggregate, tuple(bids))
-        for instance in refused:
-            note_never_came(aggregate, instance, why)
-        # All open places at once, with those that waited for the zone to be known.
-        fill_gang(aggregate, limits)
-        advance_attempt(aggregate, limits)
 
-    def _needs_a_person(self, aggregate: JobAggregate, refusal: PoolRefusal) -> None:
-        """No other pool would answer otherwise: the job is paused until someone has looked."""
-        text = f"The cloud refused the launch for good ({refusal.kind.value}): {refusal.message}"
-        if aggregate.job.stop_cause is None:
-            order_stop(aggregate, StopCause.PAUSE, text, self._runtime.limits)
+def _wishes_of_boot(spec: JobSpec) -> dict[str, str]:
+    """What the job's kind of work asks of the boot itself; docs/machines.md lists the variables."""
+    if spec.image is not None:
+        return {"LOWTIDE_CONTAINERS": "1"}
+    wishes = {"LOWTIDE_AGENT_EXTRAS": "trainer"} if spec.trainer is not None else {}
+    if spec.resources.shm_mb is not None:
+        wishes["LOWTIDE_SHM_MB"] = str(spec.resources.shm_mb)
+    return wishes
 
-    def _cool_down(self, aggregate: JobAggregate, refused: tuple[PoolRefusal, ...]) -> None:
-        reason = EndReason.NO_CAPACITY
-        seconds = pool_cool_down_seconds(reason)
-        marked = {
-            refusal.pool: refusal
-            for refusal in refused
-            if refusal.pool is not None and refusal.kind not in _AGAIN | _NEEDS_A_PERSON
-        }
-        # In their order, as every transaction that marks several pools.
-        for pool, refusal in sorted(marked.items(), key=lambda item: item[0]):
-            until = aggregate.now + timedelta(seconds=seconds)
-            if refusal.kind is RefusalKind.UNSUPPORTED:
-                until = aggregate.now + _UNSUPPORTED_COOL_DOWN
-            aggregate.uow.offers.cool_down(pool, until, refusal.kind.value)
+
+def _ask(provider: CloudProvider, work: LaunchWork) -> LaunchResult:
+    if work.step is LaunchStep.CALL:
+        return provider.launch(work.order)
+    if work.step is LaunchStep.POLL and work.operation is not None:
+        return provider.poll_launch(work.operation)
+    found = provider.find_by_token(work.order.client_token)
+    return LaunchResult(tuple(_as_accepted(machine) for machine in sorted(found, key=_runs_first)))
+
+
+def _runs_first(machine: CloudMachine) -> tuple[bool, str]:
+    runs = machine.state in (MachineState.PENDING, MachineState.RUNNING)
+    return not runs, machine.provider_instance_id
+
+
+def _as_accepted(machine: CloudMachine) -> AcceptedMachine:
+    return AcceptedMachine(
+        machine.provider_instance_id, machine.pool, machine.launched_at, machine.launched_source
+    )
 
 
 def _leasable(launch: Launch, now: datetime) -> bool:
     """Still due and unleased, now that the job is locked."""
     due = launch.next_call_at is not None and launch.next_call_at <= now
     return due and (launch.lease_until_at is None or launch.lease_until_at <= now)
-
-
-def _unanswered(aggregate: JobAggregate, launch: Launch) -> list[Instance]:
-    """The launch's rows that no machine has been given yet, by id."""
-    rows = [i for i in aggregate.instances.values() if i.launch_id == launch.id]
-    waiting = (InstanceState.REQUESTED, InstanceState.LAUNCHING, InstanceState.TERMINATING)
-    return sorted(
-        (i for i in rows if i.state in waiting and i.provider_instance_id is None),
-        key=lambda item: item.id,
-    )
-
-
-def _pool_bid(bid: dict[str, object]) -> PoolBid:
-    limit = bid["max_price_microusd_per_hour"]
-    return PoolBid(Pool.parse(str(bid["pool"])), None if limit is None else int(str(limit)))

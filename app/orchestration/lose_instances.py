@@ -71,6 +71,8 @@ def note_end(
     was_terminating = instance.state is InstanceState.TERMINATING
     instance.ended_at, instance.ended_source, instance.ended_by = ended_at, ended_source, ended_by
     instance.terminate_at = instance.describe_at = None
+    # What was booked while it seemed to run rests on no end: its bill is due again.
+    instance.billed_until_at = None
     instance.credential_hash = None
     aggregate.move_instance(
         instance,
@@ -130,6 +132,14 @@ def note_unregistered(aggregate: JobAggregate, instance: Instance, limits: Limit
         until = aggregate.now + timedelta(seconds=pool_cool_down_seconds(reason))
         aggregate.uow.offers.cool_down(instance.pool, until, reason.value)
     order_release(aggregate, [instance], "its agent did not register in time")
+    _leave_attempt(aggregate, instance, False, limits)
+
+
+def note_broken_host(
+    aggregate: JobAggregate, instance: Instance, reason: str, limits: Limits
+) -> None:
+    """It came where a fault was seen: it is given back before it works, and asked for again."""
+    order_release(aggregate, [instance], reason)
     _leave_attempt(aggregate, instance, False, limits)
 
 

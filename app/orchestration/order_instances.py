@@ -50,7 +50,8 @@ def order_instances(
     provider = offers[0].pool.provider
     launch_id = entropy.new_id()
     token = launch_token(uow.operations.deployment_secret(), str(launch_id))
-    parameters = json.dumps([provider, count, market, bids], sort_keys=True)
+    disk_gb = aggregate.spec.resources.disk_gb
+    parameters = json.dumps([provider, count, market, bids, disk_gb], sort_keys=True)
     launch = Launch(
         id=launch_id,
         job_id=job.id,

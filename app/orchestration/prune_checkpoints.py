@@ -16,6 +16,7 @@ from app.domain.entities import Attempt, Checkpoint
 from app.domain.job_spec import parse_spec
 from app.orchestration.register_agent import checkpoint_uri
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.object_store import ObjectStoreError
 from app.ports.unit_of_work import UnitOfWork
 from trainer.protocol.checkpoint_manifest import data_prefix, manifest_key
@@ -41,12 +42,11 @@ class PruneCheckpoints:
     """The controller that keeps the store from growing without bound."""
 
     name = PRUNE_CONTROLLER
-    queue = "cloud"
     limit = 20
-    period_seconds = 30.0
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[Pruning]:
         """Jobs with new checkpoints, as far as they have more than they asked to keep."""

@@ -16,6 +16,7 @@ from app.domain.events import Actor, ActorKind
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.apply_facts import apply_fact
 from app.orchestration.compute_directive import compute_directive
+from app.orchestration.register_agent import NotKnownYet
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import AgentReport
@@ -38,9 +39,10 @@ def receive_agent_report(
     A report of another session than the registered one comes from an agent that has since been
     restarted: it is answered, and nothing of it is applied.
 
-    Raises CredentialRefused, or FenceRefused when the report names a fence of another machine.
+    Raises CredentialRefused, FenceRefused when the report names a fence of another machine, or
+    NotKnownYet as `instance_of_credential` does.
     """
-    instance_id, job_id = instance_of_credential(uow, credential_hash)
+    instance_id, job_id = instance_of_credential(uow, credential_hash, report.instance_id)
     if str(instance_id) != report.instance_id:
         raise CredentialRefused("This credential is unknown or has been revoked.")
     actor = Actor(ActorKind.AGENT, str(instance_id))
@@ -117,9 +119,25 @@ def _apply_new_facts(
         apply_fact(aggregate, instance, fact, report.session_id, happened_at, runtime.limits)
 
 
-def instance_of_credential(uow: UnitOfWork, credential_hash: str) -> tuple[UUID, UUID]:
-    """(instance, job) of a credential; CredentialRefused when it is unknown or revoked."""
+def instance_of_credential(
+    uow: UnitOfWork, credential_hash: str, named_id: str | None = None
+) -> tuple[UUID, UUID]:
+    """(instance, job) of a credential; CredentialRefused when it is unknown or revoked.
+
+    named_id: the instance that its holder says it is. Where no such row is, nothing was revoked:
+    rows have been lost, as by restoring a backup, and NotKnownYet lets the machine train on.
+    """
     instance_id, job_id = uow.instances.holder_of(credential_hash) or (None, None)
     if instance_id is None or job_id is None:
+        if named_id is not None and not _has_row(uow, named_id):
+            raise NotKnownYet("This machine is not known here; train on, and try again.")
         raise CredentialRefused("This credential is unknown or has been revoked.")
     return instance_id, job_id
+
+
+def _has_row(uow: UnitOfWork, named_id: str) -> bool:
+    """Whether there is such an instance; what is no id at all is nobody's, and no loss."""
+    try:
+        return uow.instances.get(UUID(named_id)) is not None
+    except ValueError:
+        return True

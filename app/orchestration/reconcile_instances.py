@@ -6,7 +6,7 @@ of a silent machine comes from here. Not here: the sweep over whole regions (`sw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -19,12 +19,15 @@ from app.domain.instance import (
     InstanceEvent,
     InstanceState,
 )
+from app.domain.machine_facts import is_better_start
 from app.orchestration.accept_machines import set_launch_time
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.assign_instances import end_assignments
 from app.orchestration.look_order import RECONCILE_CONTROLLER
 from app.orchestration.lose_instances import note_end, note_stopping
+from app.orchestration.note_host import note_host
 from app.orchestration.runtime import Limits, Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.unit_of_work import UnitOfWork
 
@@ -44,10 +47,14 @@ class Look:
 
 @dataclass(frozen=True)
 class LookBatch:
-    """Machines of one provider, asked about in one call."""
+    """Machines of one provider, asked about in one call.
+
+    alone: the job, or the machine without a job, whose looks these are, when they were cut apart.
+    """
 
     provider: str
     looks: tuple[Look, ...]
+    alone: UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,11 @@ class ReconcileInstances:
     """The controller that compares rows with what the cloud shows of them."""
 
     name = RECONCILE_CONTROLLER
-    queue = "cloud"
     limit = 100
-    period_seconds = 5.0
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[LookBatch]:
         """Group due looks by provider. A look changes nothing, so it takes no lease."""
@@ -114,6 +120,19 @@ class ReconcileInstances:
             if look.job_id is None:
                 self._apply_orphan(uow, look, result)
 
+    def parts(self, work: LookBatch, result: Seen) -> list[tuple[LookBatch, Seen]]:
+        """Each job's looks, and each look at a machine without a job, alone.
+
+        All together are written in one transaction, which spares most of them one of their own;
+        when that fails, only the looks that cannot be written are left for later.
+        """
+        own: dict[UUID, list[Look]] = {}
+        for look in work.looks:
+            own.setdefault(look.job_id or look.instance_id, []).append(look)
+        return [
+            (replace(work, looks=tuple(own[whose]), alone=whose), result) for whose in sorted(own)
+        ]
+
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first look is due."""
         return uow.instances.next_description_at()
@@ -129,6 +148,8 @@ class ReconcileInstances:
                 machine is not None
                 and machine.state in (MachineState.PENDING, MachineState.RUNNING)
                 and instance.launched_at is not None
+                and not is_better_start(machine.launched_source, instance.launched_source)
+                and machine.host in ("", instance.host)
                 and instance.absent_since_at is None
             )
             if not unchanged:
@@ -191,18 +212,32 @@ def observe_machine(
 ) -> None:
     """Apply the cloud's word on one machine."""
     set_launch_time(aggregate, instance, machine.launched_at, machine.launched_source)
+    ended_by = _who(instance, machine)
     if machine.state in _GONE:
-        ended_by = machine.ended_by or _guess(instance)
         note_end(
             aggregate,
             instance,
             ended_at=machine.ended_at or asked_at,
             ended_source=machine.ended_source if machine.ended_at else "first_seen_gone",
-            ended_by=ended_by,
+            ended_by=ended_by or _guess(instance),
             limits=limits,
         )
     elif machine.state is MachineState.SHUTTING_DOWN:
-        note_stopping(aggregate, instance, limits, machine.ended_by)
+        note_stopping(aggregate, instance, limits, ended_by)
+    elif machine.host:
+        note_host(aggregate, instance, machine.host, limits)
+
+
+def _who(instance: Instance, machine: CloudMachine) -> EndedBy | None:
+    """Who ended it, by the cloud's word and our own: a cloud may know the account and no more.
+
+    A call of the account that was not ours was somebody else's, also if ours followed later.
+    """
+    ours = instance.release_ordered_at is not None or instance.terminate_calls > 0
+    known = instance.ended_by is EndedBy.OUTSIDER
+    if machine.ended_by is EndedBy.US and (known or not ours):
+        return EndedBy.OUTSIDER
+    return machine.ended_by
 
 
 def _note_absence(

@@ -1,9 +1,11 @@
-"""Write down that a second agent tried to register for a machine, for people to see.
+"""Write down that an agent too many tried to register, for people to see.
 
 Not here: the refusal itself (`register_agent`), whose transaction leaves nothing behind.
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from app.domain.credentials import digest
 from app.domain.events import Actor, ActorKind, JobEventKind
@@ -12,21 +14,28 @@ from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import Registration
 
+ALARM_EVERY = timedelta(minutes=1)
+
 
 def record_refusal(uow: UnitOfWork, runtime: Runtime, registration: Registration) -> None:
-    """Add it to the history of the job whose launch token was shown."""
+    """Add it to the history of the job whose launch token was shown, at most once a minute."""
     launch = uow.launches.by_token_hash(digest(registration.launch_token))
     if launch is None:
         return
     actor = Actor(ActorKind.AGENT, registration.provider_instance_id)
     with open_job(uow, runtime.entropy, launch.job_id, actor) as aggregate:
         instance = uow.instances.by_provider_id(launch.provider, registration.provider_instance_id)
-        if aggregate is None or instance is None:
+        if aggregate is None:
             return
+        if launch.alarmed_at is not None and aggregate.now < launch.alarmed_at + ALARM_EVERY:
+            return
+        launch.alarmed_at = aggregate.now
+        of_launch = instance is not None and instance.launch_id == launch.id
+        what = "for this machine" if of_launch else "as a machine that was never launched"
         aggregate.record(
             JobEventKind.CREDENTIAL_REFUSED,
-            "Another agent tried to register for this machine with its launch token: the token "
-            "may be in the wrong hands.",
-            noun="instance",
-            noun_id=instance.id,
+            f"Another agent tried to register {what} with its launch token: the token may be in "
+            "the wrong hands.",
+            noun="instance" if of_launch else "launch",
+            noun_id=instance.id if of_launch and instance is not None else launch.id,
         )

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.domain.offer import Offer
-from app.orchestration.accrue_costs import ACCRUE_CONTROLLER, LOOK_SECONDS_MAX
+from app.orchestration.accrue_costs import ACCRUE_CONTROLLER
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.cloud_provider import ProviderError
 from app.ports.price_source import PriceChange
 from app.ports.unit_of_work import UnitOfWork
@@ -45,12 +46,11 @@ class RefreshPrices:
     """The controller of offers and price history."""
 
     name = PRICE_CONTROLLER
-    queue = "cloud"
     limit = 16
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.period_seconds = min(LOOK_SECONDS_MAX, runtime.limits.price_refresh_seconds)
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
         self._asked_at: dict[str, datetime] = {}
 

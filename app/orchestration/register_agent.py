@@ -7,12 +7,13 @@ agents report afterwards (`receive_agent_report`).
 from __future__ import annotations
 
 import hmac
+from datetime import timedelta
 
 from app.domain.credentials import digest, instance_credential
-from app.domain.entities import Contact, Instance, Job
+from app.domain.entities import Contact, Instance, Job, Launch
 from app.domain.errors import CommandRefused, DomainError
 from app.domain.events import Actor, ActorKind
-from app.domain.instance import InstanceEvent, InstanceState
+from app.domain.instance import TERMINAL_INSTANCE_STATES, InstanceEvent, InstanceState
 from app.domain.job_spec import JobSpec
 from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.aggregate import JobAggregate, open_job
@@ -33,13 +34,18 @@ class NotKnownYet(DomainError):
     """The launch's answer has not been recorded yet: ask again shortly (HTTP 425)."""
 
 
+class AgentRefused(CommandRefused):
+    """Someone who is none of the launch's machines shows its token: an alarm (HTTP 409)."""
+
+
 def register_agent(
     uow: UnitOfWork, runtime: Runtime, registration: Registration
 ) -> RegistrationReply:
     """Register the agent of one machine; the same nonce always gets the same answer.
 
-    Raises TokenRefused, NotKnownYet, or CommandRefused when another nonce has registered already,
-    which is recorded for people to see.
+    Raises TokenRefused, NotKnownYet, AgentRefused for a nonce too many, which is recorded for
+    people to see (`record_refusal`), or CommandRefused for the late word of an agent that another
+    one has followed on the same machine.
     """
     launch = uow.launches.by_token_hash(digest(registration.launch_token))
     if launch is None:
@@ -48,9 +54,11 @@ def register_agent(
     with open_job(uow, runtime.entropy, launch.job_id, actor) as aggregate:
         if aggregate is None:
             raise TokenRefused("The job of this launch token no longer exists.")
+        # Its answer may have been settled while the lock was waited for.
+        launch = uow.launches.by_token_hash(launch.token_hash) or launch
         instance = uow.instances.by_provider_id(launch.provider, registration.provider_instance_id)
         if instance is None or instance.launch_id != launch.id:
-            raise NotKnownYet("This machine's launch has not been recorded yet; try again.")
+            raise _unknown_machine(uow, launch)
         aggregate.adopt(instance)
         secret = uow.operations.deployment_secret()
         credential = instance_credential(secret, str(instance.id), registration.nonce)
@@ -59,11 +67,11 @@ def register_agent(
                 raise TokenRefused("The launch token's time is over.")
             _first_time(aggregate, instance, registration, credential, runtime)
         elif not hmac.compare_digest(instance.nonce_hash, digest(registration.nonce)):
-            raise CommandRefused("Another agent has registered for this machine already.")
+            raise AgentRefused("Another agent has registered for this machine already.")
         elif instance.credential_hash is None:
             raise TokenRefused("This machine is being given back; its credential is revoked.")
         else:
-            _renew_session(uow, instance, registration)
+            _renew_session(aggregate, instance, registration)
         instance.boot_id = registration.boot_id
         directive = compute_directive(
             aggregate.job,
@@ -109,6 +117,8 @@ def _first_time(
             seq=0,
             answered_at=aggregate.now,
             phase=MachinePhase.BOOT.value,
+            session_uptime_ms=registration.uptime_ms,
+            session_at=aggregate.now,
         )
     )
     aggregate.uow.flush()
@@ -118,11 +128,48 @@ def _first_time(
     advance_attempt(aggregate, runtime.limits)
 
 
-def _renew_session(uow: UnitOfWork, instance: Instance, registration: Registration) -> None:
-    """A restarted agent counts its reports and facts anew; its former self is heard no more."""
-    contact = uow.instances.contact(instance.id)
-    if contact is not None and contact.session_id != registration.session_id:
-        contact.session_id, contact.seq, contact.fact_no = registration.session_id, 0, 0
+def _unknown_machine(uow: UnitOfWork, launch: Launch) -> DomainError:
+    """Why a machine without a row cannot register: it is early, or one more than was launched."""
+    machines = uow.instances.of_launch(launch.id)
+    known = [
+        one
+        for one in machines
+        if one.provider_instance_id is not None or one.state in TERMINAL_INSTANCE_STATES
+    ]
+    if len(known) < launch.count:
+        return NotKnownYet("This machine's launch has not been recorded yet; try again.")
+    return AgentRefused(f"All {launch.count} machines of this launch are known; this is none.")
+
+
+def _renew_session(aggregate: JobAggregate, instance: Instance, registration: Registration) -> None:
+    """A restarted agent counts its reports and facts anew; its former self is heard no more.
+
+    Raises CommandRefused when it is the former self that speaks: a request held up on the way must
+    not take the machine from the agent that runs there now.
+    """
+    contact = aggregate.uow.instances.contact(instance.id)
+    if contact is None or contact.session_id == registration.session_id:
+        return
+    if _is_former(aggregate, instance, contact, registration):
+        raise CommandRefused("A later agent of this machine has registered already.")
+    contact.session_id, contact.seq, contact.fact_no = registration.session_id, 0, 0
+    contact.session_uptime_ms, contact.session_at = registration.uptime_ms, aggregate.now
+
+
+def _is_former(
+    aggregate: JobAggregate, instance: Instance, contact: Contact, registration: Registration
+) -> bool:
+    """Whether the registration was written before the present session's.
+
+    Within one boot the machine's own uptime orders them. Of two boots the earlier one began
+    earlier by our clock too: a delay on the way is shorter than a machine's time between boots.
+    """
+    if contact.session_uptime_ms is None or contact.session_at is None:
+        return False
+    if registration.boot_id == instance.boot_id:
+        return registration.uptime_ms < contact.session_uptime_ms
+    booted_at = contact.session_at - timedelta(milliseconds=contact.session_uptime_ms)
+    return aggregate.now - timedelta(milliseconds=registration.uptime_ms) < booted_at
 
 
 def run_config_of(job: Job, spec: JobSpec, runtime: Runtime) -> RunConfig:
@@ -140,6 +187,10 @@ def run_config_of(job: Job, spec: JobSpec, runtime: Runtime) -> RunConfig:
         setup=spec.setup,
         workdir=spec.workdir,
         env=dict(spec.env),
+        image=spec.image,
+        shm_mb=spec.resources.shm_mb,
+        inputs=spec.brought_folders(),
+        outputs=dict(spec.outputs),
     )
 
 

@@ -18,6 +18,7 @@ from app.domain.instance import InstanceState
 from app.orchestration.aggregate import open_job
 from app.orchestration.release_order import RELEASE_CONTROLLER
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.unit_of_work import UnitOfWork
 
@@ -41,12 +42,11 @@ class ReleaseInstances:
     """The controller that talks to clouds to end machines."""
 
     name = RELEASE_CONTROLLER
-    queue = "cloud"
     limit = 16
-    period_seconds = 5.0
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[TerminationWork]:
         """Take due terminations under a lease."""

@@ -13,19 +13,28 @@ from app.domain.instance import InstanceEvent, InstanceState
 from app.orchestration.aggregate import JobAggregate
 
 RELEASE_CONTROLLER = "release_instances"
+ADOPTED = "adopted"
+"""Origin of a row that a sweep made for a machine."""
 
 
 def order_release(
-    aggregate: JobAggregate, instances: Iterable[Instance], reason: str
+    aggregate: JobAggregate,
+    instances: Iterable[Instance],
+    reason: str,
+    *,
+    even_if_free: bool = False,
 ) -> list[Instance]:
     """Mark instances for termination; returns those that were newly marked.
 
     A noticed machine that its cloud will not charge for, if the cloud itself ends it, is left to
-    the cloud: giving it back would turn a free hour into a paid one.
+    the cloud: giving it back would turn a free hour into a paid one. So is one that a sweep keeps
+    until a person confirms. even_if_free: neither is spared.
     """
     marked = []
     for instance in sorted(instances, key=lambda item: item.id):
-        if instance.state is InstanceState.TERMINATING or free_if_taken(instance):
+        if instance.state is InstanceState.TERMINATING:
+            continue
+        if not even_if_free and (free_if_taken(instance) or _is_kept(aggregate, instance)):
             continue
         aggregate.move_instance(
             instance, InstanceEvent.RELEASE_ORDERED, f"Released: {reason}.", reason=reason
@@ -42,6 +51,12 @@ def mark_for_termination(aggregate: JobAggregate, instance: Instance, reason: st
     instance.terminate_at = aggregate.now
     instance.describe_at = instance.describe_at or aggregate.now
     aggregate.uow.ring_after_commit(RELEASE_CONTROLLER)
+
+
+def _is_kept(aggregate: JobAggregate, instance: Instance) -> bool:
+    """Whether it was found while rows are missing, and nobody has heard of it or decided yet."""
+    unheard = instance.origin == ADOPTED and instance.registered_at is None
+    return unheard and aggregate.uow.sweeps.orders().adopting
 
 
 def free_if_taken(instance: Instance) -> bool:

@@ -1,8 +1,8 @@
 """Reserve money: what live machines can still cost, held against the budgets that pay for them.
 
-Lives here: the reservation and the test before a claim. Callers hold the budgets' locks, taken
-before the job's. Not here: the arithmetic (`app.domain.budget`), or stopping what is over its
-budget (`enforce_budgets`).
+Lives here: the reservation and the test before machines are asked for. Who writes holds the
+budgets' locks, taken before the job's. Not here: the arithmetic (`app.domain.budget`), or
+stopping what is over its budget (`enforce_budgets`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from uuid import UUID
 
 from app.domain.billing_rules import RULES
 from app.domain.budget import (
+    FIRST_STRETCH_SECONDS,
+    SECONDS_PER_HOUR,
     LiveInstance,
     ReserveWindow,
     Verdict,
@@ -22,8 +24,9 @@ from app.domain.budget import (
     first_stretch_microusd,
     reserve_microusd,
 )
+from app.domain.egress import Restore, restore_microusd
 from app.domain.entities import Budget, Instance
-from app.domain.offer import Pool
+from app.domain.offer import Offer, Pool
 from app.orchestration.runtime import Limits
 from app.orchestration.timers import DRAIN_GRACE_SECONDS
 from app.ports.unit_of_work import UnitOfWork
@@ -77,32 +80,54 @@ def check_and_reserve(
     15 billed minutes; then that is written as the job's reservation.
     Otherwise nothing is written, and the sentence says which budget is short, and by how much.
     """
-    reserve = live_reserve(uow, live, limits, now)
-    first = first_stretch_microusd(new_prices)
-    verdict = Verdict(True, "No budget is set.")
-    for budget in budgets:
-        others = _reserved_by_others(uow, budget, job_id)
-        said = claim_allowed(
-            spent_microusd=budget.spent_microusd,
-            reserve_microusd=others + reserve,
-            first_microusd=first,
-            cap_microusd=budget.cap_microusd,
-        )
-        if not said.yes:
-            return Verdict(False, name_budget(budget, said.sentence))
-        if budget.cap_microusd is not None:
-            verdict = Verdict(True, name_budget(budget, said.sentence))
-    write_reservation(uow, budgets, job_id, reserve + first)
+    committed = _Committed(uow, budgets, job_id, live_reserve(uow, live, limits, now))
+    verdict = committed.bears(new_prices)
+    if verdict.yes:
+        committed.reserve(new_prices)
     return verdict
+
+
+def reserve_for_bids(
+    uow: UnitOfWork,
+    budgets: Sequence[Budget],
+    job_id: UUID,
+    bids: Sequence[Offer],
+    count: int,
+    live: Sequence[Instance],
+    limits: Limits,
+    now: datetime,
+    *,
+    writable: Sequence[Budget] | None = None,
+    restore: Restore | None = None,
+) -> tuple[Verdict, tuple[Offer, ...]]:
+    """Which of the bids may a launch of `count` machines be made with?
+
+    A launch may end in any of its pools, so the money is reserved for the dearest one. Pools that
+    the budgets do not bear are left out; when they bear none, the sentence is the cheapest one's.
+    writable: those of the budgets that are locked; all of them without it. restore: what each
+    machine brings first, at the price of its pool.
+    """
+
+    def cost(bid: Offer) -> int:
+        # Its first stretch is what is asked for: the restore falls into that as a whole.
+        once = restore_microusd(restore, bid.pool)
+        return bid.cost_microusd_per_hour + once * SECONDS_PER_HOUR // FIRST_STRETCH_SECONDS
+
+    committed = _Committed(uow, budgets, job_id, live_reserve(uow, live, limits, now))
+    verdict = Verdict(False, "No pool is offered.")
+    for price in sorted({cost(bid) for bid in bids}, reverse=True):
+        verdict = committed.bears([price] * count)
+        if verdict.yes:
+            committed.reserve([price] * count, writable)
+            return verdict, tuple(bid for bid in bids if cost(bid) <= price)
+    return verdict, ()
 
 
 def write_reservation(
     uow: UnitOfWork, budgets: Sequence[Budget], job_id: UUID, reserved_microusd: int
 ) -> None:
     """Hold so much for the job: on its own budget, and in the sum on the project's."""
-    for budget in budgets:
-        others = _reserved_by_others(uow, budget, job_id)
-        budget.reserved_microusd = others + reserved_microusd
+    _Committed(uow, budgets, job_id, reserved_microusd).reserve([])
 
 
 def name_budget(budget: Budget, sentence: str) -> str:
@@ -116,10 +141,42 @@ def is_used_up(budget: Budget) -> bool:
     return cap is not None and budget.spent_microusd + budget.reserved_microusd >= cap
 
 
-def _reserved_by_others(uow: UnitOfWork, budget: Budget, job_id: UUID) -> int:
-    if budget.job_id is not None:
-        return 0
-    return uow.money.reserved_by_others(budget.project_id, job_id)
+class _Committed:
+    """What the budgets of a job bear already: its own live machines, and other jobs' machines."""
+
+    def __init__(
+        self, uow: UnitOfWork, budgets: Sequence[Budget], job_id: UUID, reserve_microusd: int
+    ) -> None:
+        self._own = reserve_microusd
+        self._budgets = [
+            (budget, uow.money.reserved_by_others(budget.project_id, job_id))
+            if budget.job_id is None
+            else (budget, 0)
+            for budget in budgets
+        ]
+
+    def bears(self, new_prices: Sequence[int]) -> Verdict:
+        """Whether every budget bears new machines at these prices too."""
+        verdict = Verdict(True, "No budget is set.")
+        for budget, others in self._budgets:
+            said = claim_allowed(
+                spent_microusd=budget.spent_microusd,
+                reserve_microusd=others + self._own,
+                first_microusd=first_stretch_microusd(new_prices),
+                cap_microusd=budget.cap_microusd,
+            )
+            if not said.yes:
+                return Verdict(False, name_budget(budget, said.sentence))
+            if budget.cap_microusd is not None:
+                verdict = Verdict(True, name_budget(budget, said.sentence))
+        return verdict
+
+    def reserve(self, new_prices: Sequence[int], writable: Sequence[Budget] | None = None) -> None:
+        """Hold it for the job: on its own budget, and in the sum on the project's."""
+        for budget, others in self._budgets:
+            if writable is not None and budget not in writable:
+                continue
+            budget.reserved_microusd = others + self._own + first_stretch_microusd(new_prices)
 
 
 def _minimum_seconds(instance: Instance) -> int:
@@ -143,7 +200,7 @@ class _Prices:
             if instance.pool not in self._pools:
                 offer = self._uow.offers.get(instance.pool)
                 known = instance.on_demand_microusd_per_hour or 0
-                price = known if offer is None else offer.price_microusd_per_hour
+                price = known if offer is None else offer.cost_microusd_per_hour
                 self._pools[instance.pool] = price
             return self._pools[instance.pool]
         if instance.launch_id is None:

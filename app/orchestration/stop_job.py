@@ -80,5 +80,20 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
     job.end_reason = job.end_message = None
     job.stop_cause = job.stop_ordered_at = None
     job.claimable_at = job.wait_reason = None
+    _extend_by_pause(aggregate)
     aggregate.move_job(JobEvent.RESUMED, "Resumed: the job is in the queue again.")
     uow.ring_after_commit(CLAIM_CONTROLLER)
+
+
+def _extend_by_pause(aggregate: JobAggregate) -> None:
+    """A paused job neither waits nor runs, so its patience and its time to run stand still.
+
+    A deadline does not: it is a promise about a time of day.
+    """
+    job = aggregate.job
+    paused = aggregate.now - (job.paused_at or aggregate.now)
+    job.paused_at = None
+    if job.max_wait_at is not None:
+        job.max_wait_at += paused
+    if job.run_limit_at is not None:
+        job.run_limit_at += paused

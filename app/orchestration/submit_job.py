@@ -2,7 +2,7 @@
 
 Lives here: the row, the choice of a name and the answers to a clash, shared by the API's hot route
 (`accept`, awaiting its pool) and by `submit_job` (inside a unit of work). Not here: the rules of a
-spec (`app.domain.job_spec`) or the statement that stores (`app.adapters.postgres.hot_statements`).
+spec (`app.domain.job_spec`), or the statement (`app.adapters.postgres.submission_batch`).
 """
 
 from __future__ import annotations

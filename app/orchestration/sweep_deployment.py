@@ -1,39 +1,46 @@
 """Compare whole regions with our rows: machines nobody knows of, and rows nobody shows.
 
 Lives here: the controller of lists. A machine without a row is adopted, paid for by its job or by
-the deployment, and given back; a row without a machine gets a look of its own. Not here: what a
-look at one machine means (`reconcile_instances`).
+the deployment, and given back, unless the list shows that rows are missing: then it is kept until a
+person confirms. A row without a machine gets a look of its own. Under an order to destroy nothing
+is kept. Not here: what is written for a machine (`adopt_strangers`), or what a look at one machine
+means (`reconcile_instances`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from app.domain.entities import Assignment, Instance
-from app.domain.events import Actor, ActorKind, JobEventKind
-from app.domain.instance import (
-    INSTANCE_TRANSITIONS,
-    TERMINAL_INSTANCE_STATES,
-    EndedBy,
-    InstanceEvent,
-    InstanceState,
-)
+from app.domain.entities import Instance
+from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.domain.launch import OPEN_LAUNCH_OUTCOMES
-from app.orchestration.accept_machines import accept_machine
+from app.domain.machine_facts import TimeSource
+from app.domain.sweep_rules import FENCES_SKIPPED, DeploymentEventKind, why_rows_are_missing
+from app.orchestration.adopt_strangers import (
+    SWEEP_ACTOR,
+    SWEEP_CONTROLLER,
+    Stranger,
+    adopt_strangers,
+)
 from app.orchestration.aggregate import open_job
-from app.orchestration.lose_instances import note_end
-from app.orchestration.release_order import order_release
+from app.orchestration.destroy_deployment import end_job, end_orphan, note_progress
 from app.orchestration.runtime import Runtime
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
+from app.ports.sweep_store import DeploymentEvent, SweepOrders
 from app.ports.unit_of_work import UnitOfWork
 
-SWEEP_CONTROLLER = "sweep_deployment"
-_ACTOR = Actor(ActorKind.CLOUD, SWEEP_CONTROLLER)
+log = logging.getLogger(__name__)
+
 _RUNNING = (MachineState.PENDING, MachineState.RUNNING)
+_ENDED = (MachineState.TERMINATED, MachineState.STOPPED)
 _YOUNG = timedelta(seconds=5)
+_LISTS_LAG = timedelta(seconds=30)
+"""How long after a machine's end a list may still show it running."""
 LOOK_SECONDS_MAX = 15.0
+_DESTROY_PERIOD = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -45,22 +52,20 @@ class RegionToSweep:
 
 
 @dataclass(frozen=True)
+class ToEnd:
+    """Under an order to destroy: one job with its machines, or one machine without a job."""
+
+    job_id: UUID | None
+    instance_id: UUID | None
+
+
+@dataclass(frozen=True)
 class RegionList:
     """What the cloud listed; `asked_at` is before the call. None when it could not be asked."""
 
     asked_at: datetime
     machines: tuple[CloudMachine, ...] | None
     complete: bool
-
-
-@dataclass(frozen=True)
-class _Stranger:
-    """A running machine that no live row knows; who pays for it, and from when."""
-
-    machine: CloudMachine
-    job_id: UUID | None
-    since: datetime
-    source: str
 
 
 class SweepDeployment:
@@ -77,61 +82,119 @@ class SweepDeployment:
         # one period later would find it not yet due. A list that failed is tried again soon.
         self.period_seconds = min(LOOK_SECONDS_MAX, runtime.limits.sweep_seconds / 4)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[RegionToSweep]:
-        """Regions that were not listed for a period."""
-        now, due = uow.now, []
-        for work in self._regions():
-            last = uow.operations.last_sweep_at(work.provider, work.region)
-            if last is None or now - last >= self._every:
-                due.append(work)
+    def lease(self, uow: UnitOfWork, limit: int) -> list[RegionToSweep | ToEnd]:
+        """Regions that are due, and under an order to destroy all that is to end."""
+        orders = uow.sweeps.orders()
+        due: list[RegionToSweep | ToEnd] = [
+            work for work, at in self._dues(uow, orders) if at <= uow.now
+        ]
+        if orders.destroy_ordered_at is not None:
+            due = [*self._to_end(uow), *due]
         return due[:limit]
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first region is to be listed again."""
-        lasts = [
-            uow.operations.last_sweep_at(work.provider, work.region) for work in self._regions()
-        ]
-        return min(
-            (uow.now if last is None else last + self._every for last in lasts), default=None
-        )
+        orders = uow.sweeps.orders()
+        if orders.destroy_ordered_at is not None and self._to_end(uow):
+            return uow.now
+        return min((at for _, at in self._dues(uow, orders)), default=None)
 
-    def effect(self, work: RegionToSweep) -> RegionList:
+    def effect(self, work: RegionToSweep | ToEnd) -> RegionList:
         """List the region."""
         asked_at = self._runtime.clock.now()
+        if isinstance(work, ToEnd):
+            return RegionList(asked_at, None, False)
         try:
             listed = self._runtime.providers[work.provider].list_deployment(work.region)
-        except ProviderError:
+        except ProviderError as error:
+            log.warning("%s could not be listed at %s: %s", work.region, work.provider, error)
             return RegionList(asked_at, None, False)
         return RegionList(asked_at, listed.machines, listed.complete)
 
-    def apply(self, uow: UnitOfWork, work: RegionToSweep, result: RegionList) -> None:
-        """Adopt what has no row; look at what was not listed."""
-        if result.machines is None:
-            return
-        machines = result.machines
-        uow.operations.record_sweep(
-            work.provider, work.region, result.asked_at, result.complete, len(machines)
-        )
-        unknown = [
+    def apply(self, uow: UnitOfWork, work: RegionToSweep | ToEnd, result: RegionList) -> None:
+        """Adopt what has no row; look at what was not listed; end what is ordered to end."""
+        if isinstance(work, ToEnd):
+            self._end(uow, work)
+        elif result.machines is not None:
+            self._compare(uow, work, result, result.machines)
+        if uow.sweeps.orders().destroy_ordered_at is not None:
+            note_progress(uow, self._runtime)
+
+    def _compare(
+        self,
+        uow: UnitOfWork,
+        work: RegionToSweep,
+        result: RegionList,
+        machines: tuple[CloudMachine, ...],
+    ) -> None:
+        living = sum(machine.state not in _ENDED for machine in machines)
+        uow.sweeps.record(work.provider, work.region, result.asked_at, result.complete, living)
+        # All at once: nearly every machine is known, and there may be ten thousand.
+        rows = uow.instances.live_of_region(work.provider, work.region)
+        known = {provider_id for _, _, provider_id in rows}
+        strangers = [
             stranger
             for machine in sorted(machines, key=lambda item: item.provider_instance_id)
-            if (stranger := self._stranger(uow, work.provider, machine)) is not None
+            if machine.provider_instance_id not in known
+            and (stranger := self._stranger(uow, work.provider, machine, result.asked_at))
         ]
-        # A job that is locked elsewhere has its turn at the next list.
-        for stranger in unknown:
-            if stranger.job_id is None:
-                self._adopt_for_deployment(uow, work.provider, stranger)
-            else:
-                self._adopt_for_job(uow, work.provider, stranger, stranger.job_id)
+        orders = self._orders_after(uow, machines, strangers)
+        adopt_strangers(uow, self._runtime, work.provider, strangers, keep=orders.adopting)
         if not result.complete:
             return
         uow.operations.close_stale_results(work.provider, result.asked_at)
         shown = {machine.provider_instance_id for machine in machines}
-        for instance_id, job_id, provider_id in uow.instances.live_of_region(
-            work.provider, work.region
-        ):
+        for instance_id, job_id, provider_id in rows:
             if provider_id not in shown:
                 self._look_soon(uow, instance_id, job_id)
+
+    def _orders_after(
+        self, uow: UnitOfWork, machines: tuple[CloudMachine, ...], strangers: list[Stranger]
+    ) -> SweepOrders:
+        """What holds for this list: unknown machines are kept where it shows lost rows."""
+        orders = uow.sweeps.orders()
+        if orders.adopting or orders.destroy_ordered_at is not None:
+            return orders
+        running = [one for one in strangers if one.machine.state in _RUNNING]
+        reason = why_rows_are_missing(
+            listed=sum(machine.state in _RUNNING for machine in machines),
+            unknown=len(running),
+            of_unknown_launches=sum(one.unknown_launch for one in running),
+        )
+        if reason is None:
+            return orders
+        orders = replace(orders, adopt_since_at=uow.now, adopt_reason=reason)
+        uow.sweeps.set_orders(orders)
+        # Lost attempts may have numbered checkpoints: the next ones must come after them.
+        uow.sweeps.skip_fences(FENCES_SKIPPED)
+        text = f"Rows are missing: {reason}. Unknown machines are kept until a sweep is confirmed."
+        event = DeploymentEvent(uow.now, DeploymentEventKind.ROWS_MISSING.value, text, {})
+        uow.sweeps.add_event(self._runtime.entropy.new_id(), event)
+        log.error("%s", text)
+        return orders
+
+    def _dues(self, uow: UnitOfWork, orders: SweepOrders) -> list[tuple[RegionToSweep, datetime]]:
+        """Every region with the instant at which it is to be listed."""
+        lasts = {(one.provider, one.region): one.swept_at for one in uow.sweeps.regions()}
+        every = self._every if orders.destroy_ordered_at is None else _DESTROY_PERIOD
+        asked = [at for at in (orders.asked_at, orders.destroy_ordered_at) if at is not None]
+        due = []
+        for work in self._regions():
+            last = lasts.get((work.provider, work.region))
+            if last is None or any(last < at for at in asked):
+                due.append((work, uow.now))
+            else:
+                due.append((work, last + min(every, self._every)))
+        return due
+
+    def _to_end(self, uow: UnitOfWork) -> list[ToEnd]:
+        return [ToEnd(job_id, instance_id) for job_id, instance_id in uow.sweeps.to_end()]
+
+    def _end(self, uow: UnitOfWork, work: ToEnd) -> None:
+        if work.job_id is not None:
+            end_job(uow, self._runtime, work.job_id)
+        elif work.instance_id is not None:
+            end_orphan(uow, work.instance_id)
 
     def _regions(self) -> list[RegionToSweep]:
         return [
@@ -143,19 +206,25 @@ class SweepDeployment:
     def _look_soon(self, uow: UnitOfWork, instance_id: UUID, job_id: UUID | None) -> None:
         if job_id is None:
             return
-        with open_job(uow, self._runtime.entropy, job_id, _ACTOR, skip_locked=True) as aggregate:
+        with open_job(
+            uow, self._runtime.entropy, job_id, SWEEP_ACTOR, skip_locked=True
+        ) as aggregate:
             instance = None if aggregate is None else uow.instances.get(instance_id)
             if aggregate is not None and instance is not None and instance.describe_at:
                 instance.describe_at = min(instance.describe_at, aggregate.now)
 
-    def _stranger(self, uow: UnitOfWork, provider: str, machine: CloudMachine) -> _Stranger | None:
+    def _stranger(
+        self, uow: UnitOfWork, provider: str, machine: CloudMachine, asked_at: datetime
+    ) -> Stranger | None:
         """The machine with the job that pays for it; None when its row is known or coming."""
         known = uow.instances.by_provider_id(provider, machine.provider_instance_id)
         runs = machine.state in _RUNNING
-        if known is not None and not (runs and known.state in TERMINAL_INSTANCE_STATES):
+        if known is not None and not (runs and _lives_again(known, asked_at)):
             return None
-        if not runs and (machine.launched_at is None or machine.ended_at is None):
-            return None  # it never ran, or is on its way out: the next list has its end
+        if not runs and machine.launched_at is None:
+            return None  # it never ran, and nobody owes anything for it
+        if machine.state in _ENDED and machine.ended_at is None:
+            return None  # the next list has its end
         launch_id, tagged_id = (_tagged(machine, noun) for noun in ("launch", "job"))
         launch = None if launch_id is None else uow.launches.get(launch_id)
         if launch is not None and launch.outcome in OPEN_LAUNCH_OUTCOMES:
@@ -167,89 +236,24 @@ class SweepDeployment:
         if job_id is None and tagged_id is not None and uow.jobs.get(tagged_id) is not None:
             job_id = tagged_id
         if known is None or known.launched_at is None or known.ended_at is None:
-            since, source = machine.launched_at or uow.now, machine.launched_source or "first_seen"
+            since = machine.launched_at or uow.now
+            source = machine.launched_source or TimeSource.FIRST_SEEN
         else:
             # What it cost before is in the bill of its ended row.
             since, source = max(known.launched_at, known.ended_at), "end_of_earlier_row"
-        return _Stranger(machine, job_id, since, source)
+        unknown = launch_id is not None and launch is None
+        return Stranger(machine, job_id, launch_id, unknown, since, source)
 
-    def _row(
-        self, uow: UnitOfWork, provider: str, machine: CloudMachine, job_id: UUID | None
-    ) -> Instance:
-        return Instance(
-            id=self._runtime.entropy.new_id(),
-            job_id=job_id,
-            launch_id=None,
-            provider=provider,
-            market=machine.pool.market,
-            state=InstanceState.REQUESTED,
-            origin="adopted",
-            requested_at=uow.now,
-            updated_at=uow.now,
-        )
 
-    def _adopt_for_job(
-        self, uow: UnitOfWork, provider: str, stranger: _Stranger, job_id: UUID
-    ) -> None:
-        machine = stranger.machine
-        with open_job(uow, self._runtime.entropy, job_id, _ACTOR, skip_locked=True) as aggregate:
-            if aggregate is None:
-                return
-            instance = self._row(uow, provider, machine, job_id)
-            uow.instances.add(instance)
-            aggregate.adopt(instance)
-            accept_machine(
-                aggregate,
-                instance,
-                provider_instance_id=machine.provider_instance_id,
-                pool=machine.pool,
-                launched_at=stranger.since,
-                launched_source=stranger.source,
-                limits=self._runtime.limits,
-            )
-            aggregate.record(
-                JobEventKind.INSTANCE_ADOPTED,
-                "The cloud shows a machine of this job that no row knew: it is given back.",
-                noun="instance",
-                noun_id=instance.id,
-                provider_instance_id=machine.provider_instance_id,
-            )
-            if machine.ended_at is None:
-                order_release(aggregate, [instance], "nobody asked for it any more")
-                return
-            # It came and went between two lists: still, somebody has to pay for it.
-            note_end(
-                aggregate,
-                instance,
-                ended_at=machine.ended_at,
-                ended_source=machine.ended_source,
-                ended_by=machine.ended_by or EndedBy.UNKNOWN,
-                limits=self._runtime.limits,
-            )
+def _lives_again(known: Instance, asked_at: datetime) -> bool:
+    """Whether a machine of an ended row runs, by a list that was asked for well after that end.
 
-    def _adopt_for_deployment(self, uow: UnitOfWork, provider: str, stranger: _Stranger) -> None:
-        machine = stranger.machine
-        instance = self._row(uow, provider, machine, None)
-        for event in (InstanceEvent.LAUNCH_ACCEPTED, InstanceEvent.RELEASE_ORDERED):
-            instance.state = INSTANCE_TRANSITIONS.next_state(instance.state, event)
-        offer = uow.offers.get(machine.pool)
-        instance.pool, instance.provider_instance_id = machine.pool, machine.provider_instance_id
-        instance.cloud = None if offer is None else offer.cloud
-        instance.billing_speed = 1 if offer is None else offer.billing_speed
-        instance.launched_at, instance.launched_source = stranger.since, stranger.source
-        instance.release_reason = "it belongs to no job"
-        instance.release_ordered_at = instance.terminate_at = instance.describe_at = uow.now
-        uow.instances.add(instance)
-        uow.instances.add_assignment(
-            Assignment(
-                id=self._runtime.entropy.new_id(),
-                instance_id=instance.id,
-                job_id=None,
-                attempt_id=None,
-                from_at=instance.launched_at,
-            )
-        )
-        uow.ring_after_commit("release_instances")
+    A list of many pages is read for a minute and more: rows end meanwhile, and it is none the
+    wiser.
+    """
+    if known.state not in TERMINAL_INSTANCE_STATES:
+        return False
+    return known.ended_at is None or asked_at > known.ended_at + _LISTS_LAG
 
 
 def _tagged(machine: CloudMachine, noun: str) -> UUID | None:

@@ -24,6 +24,7 @@ from app.orchestration.look_order import order_look
 from app.orchestration.lose_instances import note_lease_over
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.contact_store import UnheardInstance
 from app.ports.unit_of_work import UnitOfWork
 
@@ -52,10 +53,10 @@ class WatchContacts(RowController[ContactWork]):
 
     name = WATCH_CONTROLLER
     limit = 100
-    period_seconds = 2.0
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[ContactWork]:
         """Instances heard again, then newly silent ones, then those to be given up."""

@@ -6,7 +6,7 @@ policy (`app.domain.deadline_policy`), or the deadline's own passing (`expire_de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -23,9 +23,12 @@ from app.orchestration.end_attempt import CLAIM_CONTROLLER
 from app.orchestration.estimate_remaining import work_left
 from app.orchestration.fill_gang import request_replacements
 from app.orchestration.runtime import Runtime
+from app.orchestration.schedule import turn_of
 from app.ports.unit_of_work import UnitOfWork
 
 DEADLINE_CONTROLLER = "watch_deadlines"
+# Of the work that is left: an estimate is seldom better.
+SAFE_AGAIN_ROOM = 0.1
 _ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
 
 
@@ -47,7 +50,7 @@ class WatchDeadlines(RowController[PromisedJob]):
         # Progress is no newer than the reports. Rung more often than it looks: a look is set a
         # moment after its ring, and the ring one look later would come too early.
         self._every_seconds = 2 * runtime.limits.report_interval_seconds
-        self.period_seconds = min(5.0, runtime.limits.report_interval_seconds)
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
         """Live jobs with a deadline whose slack has not been looked at for a period."""
@@ -69,9 +72,10 @@ class WatchDeadlines(RowController[PromisedJob]):
             if job.deadline_at is None or not _promised(job.state):
                 return
             job.slack_look_at = aggregate.now + timedelta(seconds=self._every_seconds)
-            decision = decide(self._view(aggregate), aggregate.now)
+            view = self._view(aggregate)
+            decision = decide(view, aggregate.now)
             job.last_safe_at = decision.last_safe_at
-            self._note_safety(aggregate, decision)
+            _note_safety(aggregate, view, decision)
             self._act(aggregate, decision)
 
     def _view(self, aggregate: JobAggregate) -> DeadlineView:
@@ -96,12 +100,6 @@ class WatchDeadlines(RowController[PromisedJob]):
             look_again_seconds=round(self._every_seconds + self.period_seconds),
         )
 
-    def _note_safety(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:
-        job = aggregate.job
-        if decision.unsafe_since_at is not None and job.unsafe_since_at is None:
-            aggregate.record(JobEventKind.DEADLINE_UNSAFE, decision.sentence)
-        job.unsafe_since_at = decision.unsafe_since_at
-
     def _act(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:
         job, limits, attempt = aggregate.job, self._runtime.limits, aggregate.attempt
         acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
@@ -120,6 +118,29 @@ class WatchDeadlines(RowController[PromisedJob]):
         if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
             until = aggregate.now + timedelta(seconds=limits.drain_seconds)
             order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+
+
+def _note_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:
+    """Say once that the deadline is not safe any more, and take it back only with room to spare.
+
+    What is left is an estimate that moves with every report; on the very edge it would say so anew
+    at every other look.
+    """
+    job = aggregate.job
+    if decision.unsafe_since_at is None:
+        if job.unsafe_since_at is not None and _safe_with_room(view, aggregate.now):
+            job.unsafe_since_at = None
+    elif job.unsafe_since_at is None:
+        job.unsafe_since_at = decision.unsafe_since_at
+        aggregate.record(JobEventKind.DEADLINE_UNSAFE, decision.sentence)
+
+
+def _safe_with_room(view: DeadlineView, now: datetime) -> bool:
+    if view.remaining_seconds is None:
+        return False
+    room = max(view.look_again_seconds, round(view.remaining_seconds * SAFE_AGAIN_ROOM))
+    slower = replace(view, remaining_seconds=view.remaining_seconds + room)
+    return decide(slower, now).unsafe_since_at is None
 
 
 def _promised(state: JobState) -> bool:

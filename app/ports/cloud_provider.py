@@ -13,27 +13,35 @@ from typing import Protocol
 
 from app.domain.instance import EndedBy
 from app.domain.offer import Market, Pool
+from app.domain.refusal import RefusalKind, RefusalScope
 
-
-class RefusalKind(StrEnum):
-    """Why a cloud did not give a machine, and so what to do next."""
-
-    NO_CAPACITY = "no_capacity"  # next pool now; cool this pool down
-    PRICE_TOO_LOW = "price_too_low"  # the market moved above the highest price we pay
-    QUOTA = "quota"  # cool the family or region down
-    THROTTLED = "throttled"  # back off, same pools
-    UNSUPPORTED = "unsupported"  # the pair is not offered: drop it for long
-    UNAVAILABLE = "unavailable"  # the cloud failed: same token again
-    DENIED = "denied"  # credentials or permissions: a person is needed
-    REJECTED = "rejected"  # our configuration is wrong: a person is needed
+__all__ = [
+    "AcceptedMachine",
+    "CloudMachine",
+    "CloudProvider",
+    "LaunchOrder",
+    "LaunchOutcomeUnknown",
+    "LaunchResult",
+    "MachineList",
+    "MachineState",
+    "PoolBid",
+    "PoolRefusal",
+    "ProviderError",
+    "RefusalKind",
+    "RefusalScope",
+]
 
 
 class ProviderError(Exception):
-    """A call failed as a whole; nothing may be concluded about machines from it."""
+    """A call failed as a whole; nothing may be concluded about machines from it.
 
-    def __init__(self, kind: RefusalKind, message: str) -> None:
+    scope: how far the refusal reaches, where the cloud says more than its kind does.
+    """
+
+    def __init__(self, kind: RefusalKind, message: str, scope: RefusalScope | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.scope = scope
 
 
 class LaunchOutcomeUnknown(ProviderError):
@@ -70,6 +78,7 @@ class LaunchOrder:
     bids: acceptable pools, in our order of preference.
     user_data: what the machine's boot receives (strings only).
     tags: put on the machine in the launch call itself.
+    disk_gb: size of the disk that each machine comes with; None: what the provider is set to.
     """
 
     client_token: str
@@ -79,6 +88,7 @@ class LaunchOrder:
     bids: tuple[PoolBid, ...]
     user_data: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    disk_gb: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,11 +103,16 @@ class AcceptedMachine:
 
 @dataclass(frozen=True)
 class PoolRefusal:
-    """What a pool answered instead of a machine."""
+    """What a pool answered instead of a machine.
+
+    pool: None for all that were asked for. scope: how far it reaches, where the cloud says more
+    than the kind does (a quota of all regions, a subnet without addresses).
+    """
 
     pool: Pool | None
     kind: RefusalKind
     message: str
+    scope: RefusalScope | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,10 @@ class LaunchResult:
 
 @dataclass(frozen=True)
 class CloudMachine:
-    """A machine as the cloud shows it. Times carry their source; None where it does not say."""
+    """A machine as the cloud shows it. Times carry their source; None where it does not say.
+
+    host: the computer it runs on, in the cloud's own words; "" where the cloud does not say.
+    """
 
     provider_instance_id: str
     client_token: str
@@ -123,6 +141,7 @@ class CloudMachine:
     ended_at: datetime | None = None
     ended_source: str = ""
     tags: dict[str, str] = field(default_factory=dict)
+    host: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
@@ -19,4 +20,8 @@ class Entropy(Protocol):
 
     def uniform(self) -> float:
         """A float in [0, 1): jitter."""
+        ...
+
+    def replayable(self, seed: int) -> Callable[[], float]:
+        """Floats in [0, 1) for imagined runs: the same ones for the same seed."""
         ...

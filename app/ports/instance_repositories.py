@@ -36,8 +36,12 @@ class Instances(Protocol):
         """Instances of a job, by request time then id."""
         ...
 
+    def on_host(self, job_id: UUID, host: str, limit: int) -> list[Instance]:
+        """A job's instances, of any state, on one computer of the cloud, the oldest first."""
+        ...
+
     def interrupted_pools(self, job_id: UUID, since: datetime) -> frozenset[Pool]:
-        """Pools in which the cloud has taken a machine of the job since then."""
+        """Pools in which the job has since lost a machine: taken by the cloud, or broken."""
         ...
 
     def of_launch(self, launch_id: UUID) -> list[Instance]:
@@ -46,6 +50,10 @@ class Instances(Protocol):
 
     def by_provider_id(self, provider: str, provider_instance_id: str) -> Instance | None:
         """The row of a machine the cloud names."""
+        ...
+
+    def whose(self, provider: str, provider_instance_id: str) -> tuple[UUID, UUID | None] | None:
+        """(instance, job) of the same row, which is not loaded: a lock would find it outdated."""
         ...
 
     def holder_of(self, credential_hash: str) -> tuple[UUID, UUID | None] | None:
@@ -137,7 +145,7 @@ class Instances(Protocol):
 
 
 class Operations(Protocol):
-    """What the deployment knows of itself: sweeps, stale results, hearing."""
+    """What the deployment knows of itself: its id and secret, stale results, hearing."""
 
     def hearing(self) -> Hearing:
         """Whether, and since when, agents could have been heard."""
@@ -165,16 +173,6 @@ class Operations(Protocol):
 
     def close_stale_results(self, provider: str, before: datetime) -> None:
         """A complete list was made after these: what they left behind has been met."""
-        ...
-
-    def record_sweep(
-        self, provider: str, region: str, at: datetime, complete: bool, machines: int
-    ) -> None:
-        """Remember the last list of a region."""
-        ...
-
-    def last_sweep_at(self, provider: str, region: str) -> datetime | None:
-        """When the region was last listed."""
         ...
 
     def try_single_flight(self, name: str) -> bool:

@@ -14,18 +14,20 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from app.domain.entities import Attempt, Budget, Contact, Instance, Job
+from app.domain.offer import Pool
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class KeyOwner:
-    """Whose API key it is, and the project that it opens."""
+    """Whose API key it is, and the project that it opens. is_admin: it sees the deployment, too."""
 
     key_id: UUID
     key_name: str
     project_id: UUID
     project_name: str
+    is_admin: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,13 @@ class JobReports(Protocol):
         ...
 
     def offers(self, gpu: str | None) -> list[dict[str, Any]]:
-        """Pools with their price now, cheapest first; `gpu` is the name of a GPU."""
+        """Pools with their price now and their score, cheapest first; `gpu`: a GPU's name."""
+        ...
+
+    def price_histories(
+        self, from_at: datetime, to_at: datetime, *, pool: Pool | None, gpu: str | None
+    ) -> list[dict[str, Any]]:
+        """Recorded prices of at most twenty pools, cheapest now first."""
         ...
 
     def deployment(self, now: datetime) -> DeploymentFacts:

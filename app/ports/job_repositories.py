@@ -15,6 +15,7 @@ from app.domain.entities import (
     Job,
     Launch,
 )
+from app.domain.offer import Market
 from app.ports.job_submission import KnownJob, Submission
 from app.ports.money_store import Payer
 
@@ -50,6 +51,18 @@ class PhaseRecord:
     step: int | None
 
 
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that may be claimed, as it stands unlocked, with what its placement depends on."""
+
+    job_id: UUID
+    project_id: UUID
+    budget_id: UUID
+    spec: dict[str, Any]
+    market_mode: Market
+    node_count: int
+
+
 class Jobs(Protocol):
     """Jobs, their history and what is told of their training."""
 
@@ -73,7 +86,7 @@ class Jobs(Protocol):
         """The job without a lock."""
         ...
 
-    def ready_ids(self, now: datetime, limit: int) -> list[UUID]:
+    def ready(self, now: datetime, limit: int) -> list[QueuedJob]:
         """Claimable jobs in queue order: never looked at, or whose next look is due."""
         ...
 
@@ -125,7 +138,7 @@ class Jobs(Protocol):
     def add_metric_points(
         self, job_id: UUID, fence: int, points: Sequence[tuple[int, datetime, dict[str, float]]]
     ) -> None:
-        """Record (step, at, metrics); a replayed point changes nothing."""
+        """Record (step, at, metrics); what a known step is told of besides joins its metrics."""
         ...
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> bool:

@@ -1,7 +1,7 @@
 """What a new job is made of, and what the store answers when it is handed in.
 
 Lives here: the values that cross from the verb (`app.orchestration.submit_job`) to the store. Not
-here: how they are decided (the verb) or written (`app.adapters.postgres.hot_statements`).
+here: how they are decided (the verb) or written (`app.adapters.postgres.submission_batch`).
 """
 
 from __future__ import annotations

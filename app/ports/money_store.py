@@ -6,7 +6,7 @@ Lives here: what the rules of money may ask of the store. Not here: the transact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -49,6 +49,10 @@ class Offers(Protocol):
         """The offer of a pool."""
         ...
 
+    def of(self, pools: Sequence[Pool]) -> list[tuple[Offer, datetime | None]]:
+        """The offers of these pools with the ends of their cool-downs, by pool."""
+        ...
+
     def record(
         self, offers: Iterable[Offer], changes: Iterable[PriceChange], now: datetime
     ) -> None:
@@ -63,6 +67,10 @@ class Offers(Protocol):
         """Leave a pool alone until then."""
         ...
 
+    def cool_down_all(self, rests: Mapping[Pool, tuple[datetime, str]]) -> None:
+        """Leave pools alone (until, reason); those that rest longer already go on doing so."""
+        ...
+
     def price_points(
         self, pool: Pool, since: datetime | None = None
     ) -> list[tuple[datetime, int, str, datetime]]:
@@ -75,6 +83,15 @@ class Money(Protocol):
 
     def lock_budgets(self, project_id: UUID, budget_id: UUID) -> list[Budget]:
         """The project's own budget, if any, and the job's, locked in that order."""
+        ...
+
+    def budgets_in_passing(
+        self, project_id: UUID, budget_id: UUID
+    ) -> tuple[list[Budget], list[Budget]]:
+        """The same without waiting, for who holds a job already; and those of them that are locked.
+
+        What another transaction has is to be read only.
+        """
         ...
 
     def lock_reservations(self, project_id: UUID) -> list[Budget]:
@@ -99,6 +116,10 @@ class Money(Protocol):
 
     def spent_by_job(self, job_id: UUID) -> int:
         """Sum of all entries of a job."""
+        ...
+
+    def on_demand_comparison(self, job_id: UUID) -> int | None:
+        """What the job's useful work would have cost on demand, as its cost statement says."""
         ...
 
     def spent_by_project(self, project_id: UUID) -> int:

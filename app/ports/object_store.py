@@ -18,6 +18,14 @@ class ObjectMissing(ObjectStoreError):
     """No object under this key."""
 
 
+class ObjectStoreDenied(ObjectStoreError):
+    """Credentials are missing or not allowed to do this; the message says what to allow."""
+
+
+class StoreMissing(ObjectStoreError):
+    """The bucket itself does not exist."""
+
+
 class ObjectStore(Protocol):
     """Strong read-after-write and conditional create are required of every implementation."""
 

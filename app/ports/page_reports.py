@@ -6,13 +6,14 @@ Lives here: the questions and the shapes of the answers. Not here: a job's facts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 from app.domain.entities import Attempt, Instance
+from app.domain.offer import Pool
 from app.domain.phase_timeline import PhaseSpan
 from app.domain.price_book import PriceSegment
 from app.ports.job_reports import JobFilter, KeyOwner
@@ -45,6 +46,14 @@ class JobTimeline:
     earlier_machines: int
 
 
+@dataclass(frozen=True)
+class PricePoint:
+    """From `at` on, a machine of the pool costs this much, until the next point."""
+
+    at: datetime
+    microusd_per_hour: int
+
+
 class PageReports(Protocol):
     """Short reads; each answer is one consistent snapshot."""
 
@@ -70,6 +79,12 @@ class PageReports(Protocol):
 
     def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:
         """What the job's machines have done until now."""
+        ...
+
+    def pool_prices(
+        self, pools: Collection[Pool], since: datetime
+    ) -> Mapping[Pool, tuple[PricePoint, ...]]:
+        """Recorded prices by time, from what held at `since` on; pools without any are left out."""
         ...
 
     def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:

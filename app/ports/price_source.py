@@ -18,6 +18,10 @@ class PriceChange:
     microusd_per_hour: int
     source: str
 
+    def __post_init__(self) -> None:
+        if self.microusd_per_hour < 0:
+            raise ValueError(f"{self.pool.key}: {self.microusd_per_hour} is no price")
+
 
 class PriceSource(Protocol):
     """Prices of one provider; raises ProviderError when it cannot be asked."""

@@ -116,7 +116,9 @@ class PeriodCosts:
     """Costs of whole UTC days, `from_day` to `to_day` inclusive, by usage.
 
     rows: dearest first; the last one is always the unallocated row, printed even at 0.
-    difference_microusd: total of the rows less the ledger's own sum; 0 when the books are closed.
+    difference_microusd: what the rows have more than the ledger, as the last comparison of the two
+    found; 0 when the books are closed. checked_at: when the last whole comparison began, None
+    before the first: what was booked since is not compared yet.
     """
 
     from_day: date
@@ -125,6 +127,7 @@ class PeriodCosts:
     rows: tuple[PeriodRow, ...]
     total_microusd: int
     difference_microusd: int
+    checked_at: datetime | None
     by_day: Mapping[date, int]
     by_status: Mapping[CostStatus, int]
     unbilled: tuple[UUID, ...] = ()
@@ -200,9 +203,14 @@ class CostReports(Protocol):
         ...
 
     def verify(
-        self, invoices: Invoices | None = None, *, job_id: UUID | None = None
+        self,
+        invoices: Invoices | None = None,
+        *,
+        job_id: UUID | None = None,
+        project_id: UUID | None = None,
     ) -> Verification:
-        """Recompute every machine's bill from raw facts and prices, and compare all sums."""
+        """Recompute every machine's bill from raw facts and prices, and compare all sums: of a
+        job, else of a project, else of the deployment, machines that no row knows included."""
         ...
 
 

@@ -12,11 +12,17 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+from app.ports.books import Books
 from app.ports.contact_store import Contacts
 from app.ports.instance_repositories import Hearing, Instances, Operations
 from app.ports.job_repositories import Attempts, EventRecord, Jobs, Launches, PhaseRecord
+from app.ports.kept_estimates import KeptEstimates
 from app.ports.log_index import LogIndex
 from app.ports.money_store import Billing, Money, Offers, Payer
+from app.ports.pool_experience import PoolExperience
+from app.ports.pool_past import PoolPasts
+from app.ports.sweep_store import Sweeps
+from app.ports.traffic import Traffic
 
 
 class UnitOfWork(Protocol):
@@ -30,7 +36,13 @@ class UnitOfWork(Protocol):
     logs: LogIndex
     offers: Offers
     money: Money
+    books: Books
     operations: Operations
+    sweeps: Sweeps
+    traffic: Traffic
+    pool_pasts: PoolPasts
+    pool_experience: PoolExperience
+    kept_estimates: KeptEstimates
 
     @property
     def now(self) -> datetime:
@@ -51,6 +63,7 @@ UnitOfWorkFactory = Callable[[], AbstractContextManager[UnitOfWork]]
 __all__ = [
     "Attempts",
     "Billing",
+    "Books",
     "EventRecord",
     "Hearing",
     "Instances",
@@ -61,6 +74,9 @@ __all__ = [
     "Operations",
     "Payer",
     "PhaseRecord",
+    "PoolPasts",
+    "Sweeps",
+    "Traffic",
     "UnitOfWork",
     "UnitOfWorkFactory",
 ]

@@ -4,7 +4,8 @@ Written apart from the ledger's arithmetic on purpose: that both agree to the mi
 says something when neither calls the other. The rules are the published ones: per second, at
 least 60 s, a begun second counts whole once the machine has ended; a spot second pays the price
 in effect in it; nothing is owed when EC2 takes a spot machine in its first hour, or Compute
-Engine in its first minute; one rounding per machine, half to even.
+Engine in its first minute; disk and address are owed all the same, where they have a price; one
+rounding per machine and thing charged, half to even.
 """
 
 from __future__ import annotations
@@ -14,16 +15,39 @@ from fractions import Fraction
 from app.domain.instance import EndedBy
 from app.domain.offer import Market
 from app.simulation.simulated_machine import SimulatedMachine
-from app.simulation.simulated_market import PoolPath
+from app.simulation.simulated_market import (
+    ADDRESS_MICROUSD_PER_HOUR,
+    DISK_GB,
+    DISK_MICROUSD_PER_GB_MONTH,
+    WITH_ATTACHMENTS,
+    PoolPath,
+)
 
 _SECOND_US = 1_000_000
 _MINIMUM_US = 60 * _SECOND_US
 _FREE_US = {"ec2": 3_600 * _SECOND_US, "gce": 60 * _SECOND_US}
 _HOUR_US = 3_600 * _SECOND_US
+_HOURS_PER_MONTH = 730
+
+
+def invoice(machine: SimulatedMachine, path: PoolPath, now_us: int) -> dict[str, int]:
+    """What the machine has cost up to now, by what is charged."""
+    said = {"compute": machine_microusd(machine, path, now_us)}
+    if machine.cloud in WITH_ATTACHMENTS:
+        ended = machine.ended_us is not None
+        end_us = now_us if machine.ended_us is None else machine.ended_us
+        there_us = max(0, end_us - machine.launched_us)
+        if ended:
+            there_us = max(_MINIMUM_US, -(-there_us // _SECOND_US) * _SECOND_US)
+        hours = Fraction(there_us, _HOUR_US)
+        month = Fraction(DISK_GB * DISK_MICROUSD_PER_GB_MONTH, _HOURS_PER_MONTH)
+        said["disk"] = round(hours * month)
+        said["public_ip"] = round(hours * ADDRESS_MICROUSD_PER_HOUR)
+    return said
 
 
 def machine_microusd(machine: SimulatedMachine, path: PoolPath, now_us: int) -> int:
-    """What the machine has cost up to now."""
+    """What its compute has cost up to now."""
     ended = machine.ended_us is not None
     end_us = now_us if machine.ended_us is None else machine.ended_us
     ran_us = max(0, end_us - machine.launched_us)

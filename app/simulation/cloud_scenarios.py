@@ -111,16 +111,27 @@ def _reply_never_comes(run: Run) -> None:
         cloud.faults.lose_reply = 9
 
 
-def _launched_in_vain(run: Run) -> None:
-    """Machines whose launch never answered are found by the sweep, paid for, and given back."""
+def _found_by_its_token(run: Run) -> None:
+    """Machines whose launch never answered are found by its token, and train."""
+    seen = Seen(run)
+    seen.succeeded(attempts=1)
+    seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines were started")
+    adopted = [one for one in seen.instances() if one.origin == "adopted"]
+    seen.expect(not adopted, f"a sweep had to find {adopted}")
+
+
+def _paid_for_and_replaced(run: Run) -> None:
+    """Machines that ended before their launch was answered have their rows, and successors."""
     seen = Seen(run)
     seen.succeeded()
-    adopted = [one for one in seen.instances() if one.origin == "adopted"]
-    seen.expect(bool(adopted), "the sweep adopted nothing")
+    known = {one.provider_instance_id for one in seen.instances()}
+    lost = [one.machine_id for one in seen.machines() if one.machine_id not in known]
+    seen.expect(not lost, f"no row knows {lost}")
+    seen.expect(len(seen.machines()) > 2, "nothing was replaced")
 
 
 def _taken_before_it_was_known(run: Run) -> None:
-    """Never answered, and taken by the cloud before any sweep has seen them."""
+    """Never answered, and taken by the cloud before anything has seen them."""
     _reply_never_comes(run)
 
     def take() -> None:
@@ -128,7 +139,7 @@ def _taken_before_it_was_known(run: Run) -> None:
             for one in cloud.alive():
                 cloud.stop(one, EndedBy.CLOUD_FAILURE, 0.0)
 
-    at(run, 400.0, take)
+    at(run, 60.0, take)
 
 
 def _throttled(run: Run) -> None:
@@ -183,9 +194,13 @@ CLOUD_SCENARIOS = {
     "machine_fails": Scenario(_machine_fails, check_succeeded(2)),
     "launch_reply_lost": Scenario(_launch_reply_lost, _no_machine_too_many),
     "launch_never_answered": Scenario(
-        _reply_never_comes, _launched_in_vain, limits=replace(SIMULATED_LIMITS, sweep_seconds=90.0)
+        _reply_never_comes,
+        _found_by_its_token,
+        limits=replace(SIMULATED_LIMITS, sweep_seconds=90.0),
     ),
-    "launched_and_lost_between_sweeps": Scenario(_taken_before_it_was_known, _launched_in_vain),
+    "launched_and_lost_between_sweeps": Scenario(
+        _taken_before_it_was_known, _paid_for_and_replaced
+    ),
     "throttled": Scenario(_throttled, check_succeeded()),
     "refused": Scenario(_refused, check_succeeded()),
     "drought": Scenario(_drought, _waited_with_a_reason, hours=4.0),

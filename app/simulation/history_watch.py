@@ -7,11 +7,13 @@ Not here: rows as they stand (`invariants`), money, or the checkpoint store (`li
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession
 from app.domain.attempt import ATTEMPT_TRANSITIONS, AttemptEvent
 from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent
 from app.domain.job import JOB_TRANSITIONS, JobEvent
@@ -20,11 +22,13 @@ from app.simulation.broken import InvariantBroken
 from app.simulation.virtual_clock import MICROSECONDS
 from app.simulation.world import World
 
-_NEW_EVENTS = text(
-    "SELECT seq, actor, kind, noun, noun_id, from_state, to_state, message FROM events "
-    "WHERE job_id = :job_id AND seq > :after ORDER BY seq"
+_NEW_EVENTS = Ready(
+    text(
+        "SELECT seq, actor, kind, noun, noun_id, from_state, to_state, message FROM events "
+        "WHERE job_id = :job_id AND seq > :after ORDER BY seq"
+    )
 )
-_MACHINE = text("SELECT provider, provider_instance_id FROM instances WHERE id = :id")
+_MACHINE = Ready(text("SELECT provider, provider_instance_id FROM instances WHERE id = :id"))
 _TABLES: dict[str, tuple[TransitionTable[Any, Any], type[Any], type[Any]]] = {
     "job": (JOB_TRANSITIONS, type(JOB_TRANSITIONS.initial), JobEvent),
     "attempt": (ATTEMPT_TRANSITIONS, type(ATTEMPT_TRANSITIONS.initial), AttemptEvent),
@@ -33,6 +37,19 @@ _TABLES: dict[str, tuple[TransitionTable[Any, Any], type[Any], type[Any]]] = {
 _SILENCE_WATCH = "controller:watch_contacts"
 _CLOUDS_WORD = ("cloud:reconcile_instances", "cloud:sweep_deployment")
 _TOLERANCE_SECONDS = 2.0
+
+
+class Line(NamedTuple):
+    """What a line of history says, in the order in which it is read."""
+
+    seq: int
+    actor: str
+    kind: str
+    noun: str
+    noun_id: UUID
+    from_state: str | None
+    to_state: str | None
+    message: str
 
 
 class HistoryWatch:
@@ -45,15 +62,16 @@ class HistoryWatch:
         self.events = 0
         self.listeners: list[Callable[[str], None]] = []
 
-    def check(self, connection: Connection, job_id: UUID, state: str, event_seq: int) -> None:
+    def check(self, reader: RecordSession, job_id: UUID, state: str, event_seq: int) -> None:
         """Read what is new; raises InvariantBroken."""
         after = self._read.get(job_id, 0)
-        rows = list(connection.execute(_NEW_EVENTS, {"job_id": job_id, "after": after}))
+        found = reader.rows(_NEW_EVENTS, {"job_id": job_id, "after": after})
+        rows = [Line(*row) for row in found]
         for expected, row in enumerate(rows, start=after + 1):
             if row.seq != expected:
                 raise InvariantBroken("history is numbered without gaps", f"{job_id}: {row}")
             self._check_move(row)
-            self._check_witness(connection, row)
+            self._check_witness(reader, row)
             self._world.log.write(f"job {str(job_id)[-6:]}", f"{row.kind}: {row.message}")
             for listener in self.listeners:
                 listener(row.kind)
@@ -69,7 +87,7 @@ class HistoryWatch:
                 "a state changes only through its table", f"job {job_id} is {state}, not {told}"
             )
 
-    def _check_move(self, row: Any) -> None:
+    def _check_move(self, row: Line) -> None:
         if row.to_state is None or row.noun not in _TABLES:
             return
         table, states, events = _TABLES[row.noun]
@@ -80,15 +98,15 @@ class HistoryWatch:
                 raise InvariantBroken("a state changes only through its table", str(row))
         self._states[row.noun_id] = row.to_state
 
-    def _check_witness(self, connection: Connection, row: Any) -> None:
+    def _check_witness(self, reader: RecordSession, row: Line) -> None:
         if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
             raise InvariantBroken("nothing is drained on silence", str(row))
         if row.actor == _SILENCE_WATCH and row.kind == "release_ordered":
             self._check_silence(row)
         if row.actor in _CLOUDS_WORD and row.kind in ("absence_confirmed", "stop_observed"):
-            self._check_gone(connection, row)
+            self._check_gone(reader, row)
 
-    def _check_silence(self, row: Any) -> None:
+    def _check_silence(self, row: Line) -> None:
         """Given up by its silence: then it was truly unheard for as long as the rule asks."""
         limits = self._world.runtime.limits
         forced, lease_over = "not heard of" in row.message, "lease ended" in row.message
@@ -106,10 +124,10 @@ class HistoryWatch:
                 f"instance {row.noun_id} was answered {silent:.0f} s ago: {row.message}",
             )
 
-    def _check_gone(self, connection: Connection, row: Any) -> None:
+    def _check_gone(self, reader: RecordSession, row: Line) -> None:
         """Called gone by its cloud: then it is, or is shutting down."""
-        found = connection.execute(_MACHINE, {"id": row.noun_id}).one()
-        machine = self._world.clouds[found.provider].machines.get(found.provider_instance_id)
+        ((provider, machine_id),) = reader.rows(_MACHINE, {"id": row.noun_id})
+        machine = self._world.clouds[provider].machines.get(machine_id)
         if machine is not None and machine.stopping_us is None:
             raise InvariantBroken(
                 "only a machine that is gone is called gone", f"{machine.machine_id}: {row.message}"

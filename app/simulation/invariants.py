@@ -8,19 +8,21 @@ histories (`history_watch`) and of the checkpoint store (`lineage_watch`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
-from app.adapters.postgres.cost_verification import verify
+from app.adapters.postgres.cost_verification import Scope, verify
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession
 from app.domain.job import ATTEMPT_JOB_STATES, LIVE_JOB_STATES
 from app.orchestration.reserve_budget import reserve_window
 from app.simulation.broken import InvariantBroken
-from app.simulation.cloud_invoice import machine_microusd
+from app.simulation.cloud_invoice import invoice
 from app.simulation.history_watch import HistoryWatch
 from app.simulation.lineage_watch import LineageWatch
 from app.simulation.virtual_clock import MICROSECONDS
@@ -32,16 +34,18 @@ _TIMER_LATE = timedelta(seconds=60)
 _GIVEN_BACK_LATE = timedelta(seconds=600)
 _MICROSECOND = timedelta(microseconds=1)
 
-_JOB = text(
-    "SELECT jobs.id, jobs.state, jobs.event_seq, jobs.next_fence, jobs.committed_step, "
-    "jobs.claimable_at, jobs.wait_reason, jobs.node_count, count(attempts.id) AS live, "
-    "(SELECT max(wanted) FROM (SELECT count(*) AS wanted FROM instances "
-    " WHERE instances.job_id = jobs.id AND NOT suspect "
-    " AND state IN ('requested', 'launching', 'launched', 'registered') GROUP BY market"
-    ") AS of_market) AS wanted, "
-    "max(attempts.fence) AS fence FROM jobs LEFT JOIN attempts ON attempts.job_id = jobs.id "
-    "AND attempts.state IN ('provisioning', 'preparing', 'running', 'draining', 'settling') "
-    "WHERE jobs.id = :id GROUP BY jobs.id"
+_JOB = Ready(
+    text(
+        "SELECT jobs.id, jobs.state, jobs.event_seq, jobs.next_fence, jobs.committed_step, "
+        "jobs.claimable_at, jobs.wait_reason, jobs.node_count, count(attempts.id) AS live, "
+        "(SELECT max(wanted) FROM (SELECT count(*) AS wanted FROM instances "
+        " WHERE instances.job_id = jobs.id AND NOT suspect "
+        " AND state IN ('requested', 'launching', 'launched', 'registered') GROUP BY market"
+        ") AS of_market) AS wanted, "
+        "max(attempts.fence) AS fence FROM jobs LEFT JOIN attempts ON attempts.job_id = jobs.id "
+        "AND attempts.state IN ('provisioning', 'preparing', 'running', 'draining', 'settling') "
+        "WHERE jobs.id = :id GROUP BY jobs.id"
+    )
 )
 _GAPS = text(
     "SELECT instance_id FROM ("
@@ -87,6 +91,22 @@ _OPEN_ROWS = text(
 )
 
 
+class Standing(NamedTuple):
+    """A job as it stands, in the order of `_JOB`. live: attempts; wanted: machines of a market."""
+
+    id: UUID
+    state: str
+    event_seq: int
+    next_fence: int
+    committed_step: int
+    claimable_at: datetime | None
+    wait_reason: str | None
+    node_count: int
+    live: int
+    wanted: int | None
+    fence: int | None
+
+
 class Invariants:
     """The rules of one world."""
 
@@ -106,9 +126,12 @@ class Invariants:
         if world.transactions.touched_jobs:
             touched = sorted(world.transactions.touched_jobs)
             world.transactions.touched_jobs.clear()
-            with self._reader.connect() as connection:
+            reader = RecordSession(world.engine, autocommit=True)
+            try:
                 for job_id in touched:
-                    self._check_job(connection, job_id)
+                    self._check_job(reader, job_id)
+            finally:
+                reader.close()
         if world.loop.happened - self._last_full >= EVENTS_BETWEEN_FULL_CHECKS:
             self._last_full = world.loop.happened
             self.check_all()
@@ -150,11 +173,12 @@ class Invariants:
 
     # --- one job ---
 
-    def _check_job(self, connection: Connection, job_id: UUID) -> None:
-        row = connection.execute(_JOB, {"id": job_id}).one_or_none()
-        if row is None:
+    def _check_job(self, reader: RecordSession, job_id: UUID) -> None:
+        found = reader.row(_JOB, {"id": job_id})
+        if found is None:
             return
-        self.history.check(connection, job_id, row.state, row.event_seq)
+        row = Standing(*found)
+        self.history.check(reader, job_id, row.state, row.event_seq)
         if row.live > 1:
             raise InvariantBroken("at most one live attempt per job", str(row))
         if row.live and row.state not in ATTEMPT_JOB_STATES:
@@ -229,7 +253,7 @@ class Invariants:
 
     def _check_books(self, invoices: Mapping[str, Mapping[str, Mapping[str, int]]]) -> None:
         with Session(self._world.engine) as session:
-            found = verify(session, invoices or None, None)
+            found = verify(session, invoices or None, Scope())
         if found.differences:
             shown = "; ".join(str(one) for one in found.differences[:3])
             raise InvariantBroken("entries = bill()", shown)
@@ -241,7 +265,7 @@ class Invariants:
         paths, now_us = self._world.market.paths, self._world.clock.true_us
         return {
             name: {
-                machine_id: {"compute": machine_microusd(machine, paths[machine.pool], now_us)}
+                machine_id: invoice(machine, paths[machine.pool], now_us)
                 for machine_id, machine in sorted(cloud.machines.items())
             }
             for name, cloud in sorted(self._world.clouds.items())

@@ -125,7 +125,11 @@ def _engine(url: str, shuffled: bool) -> Iterator[Engine]:
         url,
         poolclass=StaticPool,
         pool_reset_on_return=None,
-        connect_args={"options": f"-c timezone=UTC -c jit=off {order}", "connect_timeout": 5},
+        connect_args={
+            "options": f"-c timezone=UTC -c jit=off {order}",
+            "connect_timeout": 5,
+            "prepare_threshold": None,
+        },
     )
     try:
         yield engine

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
+from app.adapters.seeded_draws import seeded_draws
 from app.simulation.virtual_clock import VirtualClock
 
 T = TypeVar("T")
@@ -82,3 +83,7 @@ class SeededEntropy:
     def uniform(self) -> float:
         """A float in [0, 1)."""
         return self._dice.uniform()
+
+    def replayable(self, seed: int) -> Callable[[], float]:
+        """Floats in [0, 1), the same ones for the same seed."""
+        return seeded_draws(seed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from app.domain.attachments import Attachments
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.simulation.seeded_entropy import Dice, SeededEntropy
 from app.simulation.virtual_clock import VirtualClock, instant, microseconds
@@ -20,6 +21,9 @@ _HOUR_US = 3_600_000_000
 _BEFORE_US = 6 * _HOUR_US
 _HARDWARE = Hardware(gpu_name="V100", gpu_count=1, gpu_memory_gb=16, vcpus=8, memory_gb=61)
 _ON_DEMAND_MICROUSD_PER_HOUR = 3_060_000
+DISK_GB, DISK_MICROUSD_PER_GB_MONTH, ADDRESS_MICROUSD_PER_HOUR = 100, 100_000, 2_500
+WITH_ATTACHMENTS = frozenset({"gce"})
+"""Clouds whose machines come with a disk and an address at a price; the others have them free."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ class SimulatedMarket:
                 cloud=path.cloud,
                 quoted_at=instant(at_us),
                 price_source="simulated_market",
+                attachments=_attachments(path),
             )
             for pool, path in sorted(self.paths.items())
             if pool.provider == provider
@@ -122,6 +127,18 @@ _PLACES: Places = (
     ("aws", "ec2", (("us-east-1", "us-east-1a"), ("us-east-1", "us-east-1b"))),
     ("gcp", "gce", (("us-central1", "us-central1-a"),)),
 )
+
+
+def _attachments(path: PoolPath) -> Attachments | None:
+    if path.cloud not in WITH_ATTACHMENTS:
+        return None
+    return Attachments(
+        DISK_GB,
+        DISK_MICROUSD_PER_GB_MONTH,
+        ADDRESS_MICROUSD_PER_HOUR,
+        "simulated_market",
+        instant(path.times_us[0]),
+    )
 
 
 def _spot_path(

@@ -15,9 +15,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import orjson
 from sqlalchemy import Engine, event
-from sqlalchemy.orm import Session
 
+from app.adapters.postgres.record_session import RecordSession
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
 from app.ports.unit_of_work import UnitOfWork
 from app.ports.wakeups import Wakeups
@@ -41,8 +42,8 @@ class WatchedTransactions:
     def __init__(
         self, engine: Engine, wakeups: Wakeups, read_clock: Callable[[], datetime]
     ) -> None:
-        self._factory = PostgresUnitOfWorkFactory(engine, wakeups, read_clock)
-        self._reader = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._factory = PostgresUnitOfWorkFactory(engine, wakeups, read_clock, self._may_die)
+        self._engine = engine
         self._read_clock = read_clock
         self.is_open = False
         self.count = 0
@@ -67,10 +68,6 @@ class WatchedTransactions:
         try:
             with self._factory() as uow:
                 yield uow
-                uow.flush()
-                if self.lose_commits and self._wrote:
-                    self.lose_commits -= 1
-                    raise Interrupted("the process died before its commit")
         finally:
             self.is_open = False
             changed, wrote = self._changed, self._wrote
@@ -82,11 +79,19 @@ class WatchedTransactions:
             self.lose_answers -= 1
             raise Interrupted("the commit held, and its answer was lost")
 
+    def _may_die(self) -> None:
+        if self.lose_commits and self._wrote:
+            self.lose_commits -= 1
+            raise Interrupted("the process died before its commit")
+
     @contextmanager
     def look(self) -> Iterator[UnitOfWork]:
         """Read without a transaction around it; what is read must be of one instant anyway."""
-        with Session(self._reader) as session:
+        session = RecordSession(self._engine, autocommit=True)
+        try:
             yield PostgresUnitOfWork(session, self._read_clock)
+        finally:
+            session.close()
 
     def mark(self, job_id: UUID, reader: str) -> None:
         """The reader has seen the job as it is now."""
@@ -123,7 +128,10 @@ class WatchedTransactions:
     def _note_jobs(self, parameters: Any) -> None:
         many = parameters if isinstance(parameters, list) else [parameters]
         named = ("jobs_id", "job_id", "id")
-        self._changed.update(row[name] for row in many for name in named if name in row)
+        for row in many:
+            self._changed.update(row[name] for name in named if name in row)
+            for submitted in orjson.loads(row.get("submissions", "[]")):
+                self._changed.add(UUID(submitted["job_id"]))
 
 
 def _parse(statement: str) -> tuple[Write, ...]:

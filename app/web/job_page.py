@@ -26,14 +26,17 @@ from app.domain.job import (
 from app.domain.job_spec import parse_spec
 from app.orchestration.estimate_remaining import WorkLeft, work_left
 from app.ports.job_reports import JobFacts
+from app.ports.kept_estimates import KeptEstimate
 from app.ports.page_reports import JobTimeline
 from app.ports.read_models import JobCost
 from app.web.job_sentences import TONES, next_look, why
 from app.web.machine_rows import MachineRow, machine_rows
 from app.web.metric_charts import MetricChart, metric_charts
 from app.web.page_frame import PageParts
+from app.web.price_strip import Prices, pools_to_price
+from app.web.run_verdict import RunVerdict, run_verdict
 from app.web.time_chart import LEGEND, Story, TimeChart, time_chart
-from app.web.unmet_needs import OfferRow, cheapest_offers, needs
+from app.web.unmet_needs import Unmet, quoted_pools, unmet_needs
 
 EVENTS_SHOWN: Final = 40
 POINTS_MAX: Final = 400
@@ -86,11 +89,12 @@ class JobView:
     earlier_machines: int
     chart: TimeChart | None
     curves: tuple[MetricChart, ...]
+    verdict: RunVerdict | None
     cost: JobCost | None
     shares: tuple[CostShare, ...]
     events: tuple[Mapping[str, Any], ...]
-    needs: str
-    offers: tuple[OfferRow, ...]
+    unmet: Unmet | None
+    estimate: KeptEstimate | None
     can_cancel: bool
     can_pause: bool
     can_resume: bool
@@ -114,6 +118,8 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
     points = parts.reports.recent_metrics(job_id, POINTS_MAX)
     cost = parts.costs.job_cost(job_id)
     job = facts.job
+    with parts.runtime.begin() as uow:
+        kept = uow.kept_estimates.of(job_id)
     contacts = [one.contact for one in facts.machines if one.contact is not None]
     spec = parse_spec(job.spec)
     left = work_left(job, spec, facts.attempt, contacts)
@@ -129,6 +135,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         eta_at=progress.eta_at,
         deadline_at=job.deadline_at,
         last_safe_at=job.last_safe_at,
+        prices=_prices(parts, timeline),
     )
     waits_fresh = job.state in CLAIMABLE_JOB_STATES and not _ever_ran(timeline)
     return JobView(
@@ -152,15 +159,25 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         earlier_machines=timeline.earlier_machines,
         chart=None if waits_fresh else time_chart(story),
         curves=metric_charts(points),
+        verdict=run_verdict(contacts),
         cost=cost,
         shares=() if cost is None else _shares(cost),
         events=tuple(parts.reports.recent_events(job_id, EVENTS_SHOWN)),
-        needs=needs(spec) if waits_fresh else "",
-        offers=cheapest_offers(parts.jobs, spec) if waits_fresh else (),
+        unmet=unmet_needs(quoted_pools(parts.jobs, spec), spec, now) if waits_fresh else None,
+        estimate=None if kept is None or kept.cost_p50_microusd is None else kept,
         can_cancel=_possible(job, StopCause.USER),
         can_pause=job.state is not JobState.STOPPING and _possible(job, StopCause.PAUSE),
         can_resume=job.state is JobState.PAUSED,
     )
+
+
+def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:
+    """Recorded prices of the pools that the machines shown were in."""
+    used = [one.instance.pool for one in timeline.lanes if one.instance.pool is not None]
+    if not used:
+        return {}
+    since = min(one.instance.requested_at for one in timeline.lanes)
+    return parts.reports.pool_prices(pools_to_price(used), since)
 
 
 def _possible(job: Job, cause: StopCause) -> bool:

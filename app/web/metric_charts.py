@@ -13,8 +13,17 @@ from typing import Any, Final
 from app.web import formats
 
 CHARTS_MAX: Final = 6
-_NO_CHART: Final = frozenset({"step", "total_steps", "seconds", "epoch"})
-_FIRST: Final = ("loss", "accuracy", "samples_per_second", "learning_rate")
+_NO_CHART: Final = frozenset({"step", "total_steps", "seconds", "epoch", "ranks"})
+# Shown as a verdict and its table instead (`run_verdict`).
+_NO_CHART_PREFIX: Final = "share_"
+_FIRST: Final = (
+    "loss",
+    "accuracy",
+    "gpu_utilization",
+    "samples_per_second",
+    "mfu",
+    "learning_rate",
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ def metric_charts(points: Sequence[Mapping[str, Any]]) -> tuple[MetricChart, ...
         name
         for row in points
         for name, value in row["metrics"].items()
-        if name not in _NO_CHART and _is_number(value)
+        if name not in _NO_CHART and not name.startswith(_NO_CHART_PREFIX) and _is_number(value)
     }
     charts = (_chart(name, points) for name in sorted(names, key=_rank)[:CHARTS_MAX])
     return tuple(chart for chart in charts if chart is not None)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from app.web import job_forms, sign_in
-from app.web.job_list import SavedRatios, job_list
+from app.web.job_list import job_list
 from app.web.job_page import job_view
 from app.web.log_tail import log_tail
 from app.web.page_frame import (
@@ -38,7 +38,6 @@ SignedIn = Annotated[Visitor, Depends(signed_in)]
 Shown = Annotated[str, Query(alias="state", max_length=20)]
 Cursor = Annotated[str | None, Query(max_length=80)]
 
-_saved = SavedRatios()
 _NO_PAGE = "There is no page at this address."
 
 
@@ -130,7 +129,7 @@ def _jobs(
     request: Request, visitor: Visitor, template: str, state: str, cursor: str | None
 ) -> Response:
     assert visitor.owner is not None
-    listed = job_list(parts_of(request), _saved, visitor.owner.project_id, state, cursor)
+    listed = job_list(parts_of(request), visitor.owner.project_id, state, cursor)
     return render(request, template, visitor, listed=listed, cursor=cursor)
 
 

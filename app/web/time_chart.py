@@ -1,14 +1,14 @@
-"""The tide chart's geometry: progress and machines over one axis of time.
+"""The tide chart's geometry: progress, machines and prices over one axis of time.
 
 Places across are percentages of the width, so that one drawing fits every screen; heights are
 pixels. Not here: the drawing (`templates/time_chart.html`), or how spans of one machine become
-coloured pieces (`lane_pieces`).
+coloured pieces (`lane_pieces`), or the strip of prices (`price_strip`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from app.domain.phase_timeline import AttemptSteps, rework_through
 from app.ports.page_reports import JobTimeline, MachineLane
 from app.web import formats
 from app.web.lane_pieces import Axis, Piece, lane_pieces, lane_price, requested_piece
+from app.web.price_strip import STRIP_HEIGHT, Prices, PriceStrip, price_strip
 
 PROGRESS_TOP: Final = 14
 PROGRESS_HEIGHT: Final = 104
@@ -79,6 +80,7 @@ class TimeChart:
     lanes: tuple[Lane, ...]
     limits: tuple[Mark, ...]
     activities: tuple[str, ...]
+    strip: PriceStrip | None
     earlier_machines: int
     summary: str
 
@@ -92,7 +94,8 @@ class TimeChart:
 class Story:
     """What the chart tells: instants are None where they do not apply.
 
-    points: rows of (fence, step, at). step_now: the newest step and when it was finished.
+    points: rows of (fence, step, at). step_at: when the newest step was finished.
+    prices: recorded ones of the pools that were used.
     """
 
     timeline: JobTimeline
@@ -105,6 +108,7 @@ class Story:
     eta_at: datetime | None
     deadline_at: datetime | None
     last_safe_at: datetime | None
+    prices: Prices = field(default_factory=dict)
 
 
 def time_chart(story: Story) -> TimeChart | None:
@@ -122,10 +126,12 @@ def time_chart(story: Story) -> TimeChart | None:
         for number, lane in enumerate(story.timeline.lanes)
     )
     shown = {bar.piece.activity for lane in lanes for bar in lane.bars}
-    height = LANES_TOP + len(lanes) * LANE_STEP + AXIS_HEIGHT
+    lanes_end = LANES_TOP + len(lanes) * LANE_STEP
+    last_at = story.now if story.live else axis.end_at
+    strip = price_strip(story.prices, axis, last_at, lanes_end)
     goal = story.total_steps or max([story.step, *(row["step"] for row in story.points)], default=0)
     return TimeChart(
-        height=height,
+        height=lanes_end + (STRIP_HEIGHT if strip is not None else 0) + AXIS_HEIGHT,
         ticks=_ticks(axis),
         curves=_curves(story, axis, goal),
         projection=_projection(story, axis, goal),
@@ -133,8 +139,9 @@ def time_chart(story: Story) -> TimeChart | None:
         lanes=lanes,
         limits=_limits(story, axis),
         activities=tuple(name for name in LEGEND if name in shown),
+        strip=strip,
         earlier_machines=story.timeline.earlier_machines,
-        summary=_summary(story),
+        summary=_summary(story) + (f" {strip.summary}" if strip is not None else ""),
     )
 
 

@@ -24,6 +24,7 @@ def upgrade() -> None:
     _create_checkpoints()
     _index_checkpoints()
     _create_events()
+    _create_job_estimates()
     _create_launches()
     _index_launches()
     _create_metric_points()
@@ -33,6 +34,7 @@ def downgrade() -> None:
     """Drop the tables."""
     op.drop_table("metric_points")
     op.drop_table("launches")
+    op.drop_table("job_estimates")
     op.drop_table("events")
     op.drop_table("checkpoints")
     op.drop_table("attempts")
@@ -70,6 +72,7 @@ def _create_jobs() -> None:
         sa.Column("last_safe_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("unsafe_since_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("deadline_missed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("paused_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("slack_look_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("hold_until_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("timer_at", sa.DateTime(timezone=True), nullable=True),
@@ -77,9 +80,12 @@ def _create_jobs() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("cost_final_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("on_demand_comparison_microusd", sa.BigInteger(), nullable=True),
         sa.Column("end_reason", sa.Text(), nullable=True),
         sa.Column("end_message", sa.Text(), nullable=True),
         sa.Column("committed_step", sa.BigInteger(), nullable=False),
+        sa.Column("trained_steps", sa.BigInteger(), nullable=True),
+        sa.Column("trained_seconds", sa.Float(precision=53), nullable=True),
         sa.Column("total_steps", sa.BigInteger(), nullable=True),
         sa.Column("retries_used", sa.Integer(), nullable=False),
         sa.Column("consecutive_failures", sa.Integer(), nullable=False),
@@ -266,6 +272,22 @@ def _create_events() -> None:
     )
 
 
+def _create_job_estimates() -> None:
+    op.create_table(
+        "job_estimates",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("cost_p50_microusd", sa.BigInteger(), nullable=True),
+        sa.Column("cost_p90_microusd", sa.BigInteger(), nullable=True),
+        sa.Column("finish_p50_seconds", sa.Float(), nullable=True),
+        sa.Column("finish_p90_seconds", sa.Float(), nullable=True),
+        sa.Column("deadline_chance", sa.Float(), nullable=True),
+        sa.Column("budget_chance", sa.Float(), nullable=True),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_job_estimates_job_id")),
+        sa.PrimaryKeyConstraint("job_id", name=op.f("pk_job_estimates")),
+    )
+
+
 def _create_launches() -> None:
     op.create_table(
         "launches",
@@ -285,10 +307,12 @@ def _create_launches() -> None:
         sa.Column("token_expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("next_call_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("submitted_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("called_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("operation_name", sa.Text(), nullable=True),
         sa.Column("calls_made", sa.Integer(), nullable=False),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("alarmed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("lease_token", sa.Text(), nullable=True),
         sa.Column("lease_until_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(

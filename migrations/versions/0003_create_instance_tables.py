@@ -52,6 +52,7 @@ def _create_instances() -> None:
         sa.Column("cloud", sa.Text(), nullable=True),
         sa.Column("billing_speed", sa.Integer(), nullable=False),
         sa.Column("provider_instance_id", sa.Text(), nullable=True),
+        sa.Column("host", sa.Text(), nullable=True),
         sa.Column("launched_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("launched_source", sa.Text(), nullable=True),
         sa.Column("register_until_at", sa.DateTime(timezone=True), nullable=True),
@@ -64,6 +65,7 @@ def _create_instances() -> None:
         sa.Column("ended_source", sa.Text(), nullable=True),
         sa.Column("ended_by", sa.Text(), nullable=True),
         sa.Column("on_demand_microusd_per_hour", sa.BigInteger(), nullable=True),
+        sa.Column("attachments", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
         sa.Column("credential_hash", sa.Text(), nullable=True),
         sa.Column("nonce_hash", sa.Text(), nullable=True),
         sa.Column("boot_id", sa.Text(), nullable=True),
@@ -193,6 +195,8 @@ def _create_contacts() -> None:
         sa.Column("total_steps", sa.BigInteger(), nullable=True),
         sa.Column("metrics", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("step_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("session_uptime_ms", sa.BigInteger(), nullable=True),
+        sa.Column("session_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
             ["instance_id"], ["instances.id"], name=op.f("fk_contacts_instance_id")
         ),

@@ -19,6 +19,8 @@ def upgrade() -> None:
     """Create the tables."""
     _create_controller_runs()
     _create_deployment()
+    _create_deployment_events()
+    _index_deployment_events()
     _create_log_chunks()
     _create_stale_results()
     _create_sweeps()
@@ -29,6 +31,7 @@ def downgrade() -> None:
     op.drop_table("sweeps")
     op.drop_table("stale_results")
     op.drop_table("log_chunks")
+    op.drop_table("deployment_events")
     op.drop_table("deployment")
     op.drop_table("controller_runs")
 
@@ -52,9 +55,29 @@ def _create_deployment() -> None:
         sa.Column("secret", sa.Text(), nullable=False),
         sa.Column("listening_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("hearing_since_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("adopt_since_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("adopt_reason", sa.Text(), nullable=True),
+        sa.Column("sweep_asked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("destroy_ordered_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("id = 1", name=op.f("ck_deployment_single_row")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_deployment")),
     )
+
+
+def _create_deployment_events() -> None:
+    op.create_table(
+        "deployment_events",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("data", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_deployment_events")),
+    )
+
+
+def _index_deployment_events() -> None:
+    op.create_index("ix_deployment_events_at", "deployment_events", ["at"], unique=False)
 
 
 def _create_log_chunks() -> None:
@@ -91,5 +114,7 @@ def _create_sweeps() -> None:
         sa.Column("swept_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("complete", sa.Boolean(), nullable=False),
         sa.Column("machines", sa.Integer(), nullable=False),
+        sa.Column("remains", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
+        sa.Column("remains_at", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("provider", "region", name=op.f("pk_sweeps")),
     )

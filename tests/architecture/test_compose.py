@@ -105,8 +105,16 @@ def test_the_example_environment_has_no_secret_and_no_unknown_name():
     example = _names("deploy/env.example")
     text = (ROOT / "docker-compose.yml").read_text("utf-8")
     used = set(re.findall(r"\$\{([A-Z_]+)", text))
+    # Variables without a value in the file are those of the host, or of .env.
+    used |= {
+        name
+        for service in SERVICES.values()
+        for name, value in (service.get("environment") or {}).items()
+        if value is None
+    }
     settings = {f"{PREFIX}{field.upper()}" for field in Settings.model_fields}
     assert set(example) <= used | settings
+    assert {example[name] for name in example if "SECRET" in name} == {""}
     assert {name: value for name, value in example.items() if "PASSWORD" in name} == {
         "POSTGRES_PASSWORD": "",
         "VALKEY_PASSWORD": "",

@@ -55,6 +55,19 @@ def test_the_command_named_on_that_page_writes_it():
     assert printed.stdout == render_page()
 
 
+def test_the_page_of_trainer_options_is_generated_and_its_command_writes_it():
+    page = (DOCS / "trainer-options.md").read_text(encoding="utf-8")
+    printed = subprocess.run(
+        [sys.executable, "-m", "trainer.protocol.train_options"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert page == printed.stdout, "run: make docs-regenerate"
+
+
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_every_setting_is_described(name: str):
     assert Settings.model_fields[name].description

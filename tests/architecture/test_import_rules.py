@@ -22,7 +22,7 @@ _OFFENCES = {
     "The simulator does not know the command line": ("app/simulation/x.py", "import app.cli"),
     "No cycles between siblings": ("app/domain/errors.py", "import app.domain.job_spec"),
     "The trainer installs and imports without": ("trainer/agent/x.py", "import app.domain"),
-    "Inside trainer, the agent and the training": (
+    "Inside trainer, agent, training and callbacks": (
         "trainer/training/x.py",
         "import trainer.agent",
     ),

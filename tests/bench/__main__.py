@@ -18,6 +18,9 @@ from types import FrameType
 
 from tests.bench import (
     agent_reports,
+    clouds_launching,
+    clouds_sweeping,
+    clouds_watching,
     cost_ledger,
     idle_cost,
     machine_loss,
@@ -43,6 +46,9 @@ BENCHMARKS: dict[str, Measure] = {
     "simulation": simulated_day.measure,
     "reports": agent_reports.measure,
     "costs": cost_ledger.measure,
+    "notices": clouds_watching.measure,
+    "sweeps": clouds_sweeping.measure,
+    "launches": clouds_launching.measure,
 }
 _RESULTS = Path("bench-results.json")
 

@@ -105,10 +105,10 @@ def _claim_and_complete(runtime: Runtime, count: int) -> None:
     done = 0
     while done < count:
         with runtime.begin() as uow:
-            ready = uow.jobs.ready_ids(uow.now, min(CLAIMS_PER_LEASE, count - done))
+            ready = uow.jobs.ready(uow.now, min(CLAIMS_PER_LEASE, count - done))
         if not ready:
             raise RuntimeError("our queue is empty")
-        for job_id in ready:
+        for job_id in (payer.job_id for payer in ready):
             _move(runtime, job_id, JobState.STARTING)
             _move(runtime, job_id, JobState.SUCCEEDED)
         done += len(ready)

@@ -42,9 +42,34 @@ def test_a_row_tells_state_progress_place_price_cost_and_saving(look: Visit, sit
     expect(row).to_contain_text("us-west-2a ×2")
     expect(row).to_contain_text("$2.08")
     expect(row).to_contain_text("of $5.00")
-    expect(row).to_contain_text(re.compile(r"7\d %"))
+    expect(row).to_contain_text(re.compile(r"in \d+ m.* / in 1 h"))
+    # What was saved is known once the cost is final.
+    expect(row.get_by_role("cell").last).to_have_text("–")
     row.get_by_role("link", name="digits").click()
     expect(look.page).to_have_url(re.compile("/jobs/digits$"))
+
+
+def test_a_final_cost_shows_what_was_saved(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    ended_at = site.story.after(1300)
+    spent = site.story.budget(site.story.job_row(job_id)).spent_microusd
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE attempts SET state = 'succeeded', ended_at = now(), end_reason = 'finished' "
+            "WHERE state = 'running'"
+        )
+    site.story.change(
+        job_id,
+        state=JobState.SUCCEEDED,
+        ended_at=ended_at,
+        end_reason=EndReason.FINISHED,
+        cost_final_at=ended_at,
+        on_demand_comparison_microusd=5 * spent,
+    )
+    look.signed_in(site.key, "/jobs")
+    row = look.page.get_by_role("row").filter(has=look.page.get_by_role("link", name="digits"))
+    expect(row).to_contain_text("ended")
+    expect(row.get_by_role("cell").last).to_have_text("80 %")
 
 
 def test_filters_show_what_they_count(look: Visit, site: Site):

@@ -11,6 +11,7 @@ from app.domain.end_reason import EndReason
 from app.domain.events import JobEventKind
 from app.domain.job import JobState
 from app.orchestration.append_logs import append_log
+from app.ports.kept_estimates import KeptEstimate
 from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 from tests.support.page_story import AGE_SECONDS
@@ -59,6 +60,8 @@ def test_it_shows_state_progress_money_machines_and_history(look: Visit, site: S
     events = page.get_by_label("Newest first").get_by_role("listitem")
     expect(events.first).to_contain_text("m2 is gone, taken by the cloud.")
     expect(events.last).to_contain_text("Submitted: cnn on digits on 2 machines")
+    expect(page.locator("#verdict")).to_contain_text("Training waits for data 31 % of the time")
+    expect(page.get_by_role("row", name="GPU utilization")).to_contain_text("24 %")
 
 
 def test_the_tables_of_cost_add_up_to_what_is_booked(look: Visit, site: Site):
@@ -71,6 +74,14 @@ def test_the_tables_of_cost_add_up_to_what_is_booked(look: Visit, site: Site):
     assert sum(amounts) == booked
     total = look.page.locator(".sums .total td:last-child")
     expect(total).to_have_text(f"${booked / 1e6:.6f}")
+
+
+def test_the_estimate_stands_beside_the_cost(look: Visit, site: Site):
+    job_id = site.story.interrupted_run()
+    with site.api.parts.runtime.begin() as uow:
+        uow.kept_estimates.keep(KeptEstimate(job_id, uow.now, 1_500_000, 2_250_000, 60.0, 90.0))
+    look.signed_in(site.key, "/jobs/digits")
+    expect(look.page.get_by_text("estimated $1.50, at most $2.25 (P90)")).to_be_visible()
 
 
 def test_the_chart_marks_the_notice_the_end_and_the_resumption(look: Visit, site: Site):
@@ -90,6 +101,21 @@ def test_the_chart_marks_the_notice_the_end_and_the_resumption(look: Visit, site
         assert any(re.match(told, title) for title in titles), told
     assert chart.locator("polyline.water").count() == 2
     assert chart.locator("polyline.projection").count() == 1
+
+
+def test_below_the_chart_lie_the_prices_with_what_each_was(look: Visit, site: Site):
+    site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    chart = look.page.get_by_role("img", name=re.compile("Prices over time: .*spot .1.040"))
+    expect(chart).to_be_visible()
+    strip = chart.locator("g.prices")
+    assert strip.locator("polyline.p-spot").count() == 1
+    # The price rose once, so there are two times to point at.
+    told = strip.locator("title").all_text_contents()
+    assert [re.sub(r"[\d:]{8}", "T", title) for title in told] == [
+        "T to T · spot $0.918/h · on-demand $10.800/h",
+        "T to T · spot $1.040/h · on-demand $10.800/h",
+    ]
 
 
 def test_changes_in_the_database_appear_without_a_reload(look: Visit, site: Site):
@@ -134,7 +160,7 @@ def test_a_silent_server_is_told_and_the_page_recovers(look: Visit, site: Site):
 def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
     look: Visit, site: Site
 ):
-    site.story.quote(0, ((-60, 2_900_000),))
+    site.story.quote(0, ((-60, 10_000_000),))
     job_id = site.story.submit()
     reason = "every pool with a V100 costs more than 90 % of on-demand"
     next_look = site.story.after(AGE_SECONDS + 300)
@@ -144,7 +170,17 @@ def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
     expect(look.page.get_by_text("Every pool with a V100 costs more")).to_be_visible()
     expect(look.page.get_by_text(re.compile(r"Next look: in (4 m|5 m)"))).to_be_visible()
     expect(look.page.get_by_text("It needs 2 machines with V100:1")).to_be_visible()
-    expect(look.page.get_by_role("row").filter(has_text="$2.900/h")).to_be_visible()
+    ways = look.page.locator(".unblock li")
+    expect(ways).to_have_text(
+        [
+            "A price of at most $9.720/h in us-west-2a (p3.2xlarge), 90 % of on-demand; "
+            "now it is $10.000/h.",
+            "With market: on_demand in its spec, us-west-2a (p3.2xlarge) now: $10.800/h each, "
+            "$21.600/h together.",
+        ]
+    )
+    row = look.page.get_by_role("row").filter(has_text="$10.000/h")
+    expect(row).to_contain_text(re.compile("costs 93 ?% of on-demand, over the limit"))
     expect(look.page.locator("svg.tide")).to_have_count(0)
 
 

@@ -12,12 +12,15 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.cost_read_models import PostgresCostReports
 from app.domain.entities import Instance, Job
+from app.domain.events import Actor, ActorKind
 from app.domain.instance import EndedBy, InstanceState
 from app.domain.job import JobState
 from app.domain.machine_rating import RatedMachine
 from app.domain.offer import Offer
 from app.orchestration.accrue_costs import DueBill
+from app.orchestration.aggregate import open_job
 from app.orchestration.controller_frame import apply_phase, run_controller
+from app.orchestration.lose_instances import note_end
 from app.orchestration.refresh_prices import RefreshPrices
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.price_source import PriceChange
@@ -104,6 +107,30 @@ def test_a_machine_is_due_each_period_and_when_it_ends(story: MoneyStory) -> Non
     story.accrue(75)
     assert story.fresh(machine).cost_final_at == story.time
     assert next_due() is None
+
+
+def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneyStory) -> None:
+    job = story.job(story.project())
+    story.quote()
+    machine = story.machine(job)
+    story.accrue(200)
+    assert story.booked() == 200_000
+    actor = Actor(ActorKind.CLOUD, "test")
+    with story.begin() as uow, open_job(uow, story.entropy, job.id, actor) as aggregate:
+        assert aggregate is not None
+        stored = uow.instances.get(machine.id)
+        aggregate.adopt(stored)
+        note_end(
+            aggregate,
+            stored,
+            ended_at=story.after(190),
+            ended_source="provider_record",
+            ended_by=EndedBy.US,
+            limits=LIMITS,
+        )
+    # Prices of after the end may be an hour away.
+    story.accrue(201)
+    assert story.booked() == 190_000
 
 
 def test_a_waiver_gives_back_what_was_booked(story: MoneyStory) -> None:

@@ -112,6 +112,8 @@ def test_the_same_nonce_gets_the_same_credential_and_another_raises_an_alarm(
 def test_registrations_that_cannot_be(api: ServedApi, engine: Engine, runtime: Runtime):
     agent = SpeakingAgent(api, make_gang(engine, runtime))
     assert agent.register(launch_token="wrong").status_code == 401
+    with engine.begin() as connection:
+        connection.execute(update(tables.instances).values(provider_instance_id=None))
     early = agent.register(provider_instance_id="i-of-a-launch-still-under-way")
     assert (early.status_code, early.headers["retry-after"]) == (425, "1")
     assert agent.register(protocol=7).status_code == 426

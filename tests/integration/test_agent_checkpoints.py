@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from trainer.agent.checkpoint_sync import (
     publish,
 )
 from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
-from trainer.agent.outbox import Outbox
+from trainer.agent.outbox import Outbox, read_folder_facts
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,
@@ -214,6 +215,60 @@ def test_a_later_attempt_ends_the_restore_of_an_earlier_one(place: Place) -> Non
         place.restore(2)
 
 
+class Meanwhile(ObjectStore):
+    """The store, in which something else happens right before one of our calls, once."""
+
+    def __init__(self, uri: str, call: str, key_start: str, happens: Callable[[], object]) -> None:
+        super().__init__(uri)
+        self._before = (call, key_start)
+        self._happens: Callable[[], object] | None = happens
+
+    def put_new(self, key: str, content: bytes | Iterator[bytes]) -> None:
+        self._meanwhile("put_new", key)
+        super().put_new(key, content)
+
+    def stream(self, key: str) -> Iterator[bytes]:
+        self._meanwhile("stream", key)
+        return super().stream(key)
+
+    def _meanwhile(self, call: str, key: str) -> None:
+        happens = self._happens
+        if happens is not None and call == self._before[0] and key.startswith(self._before[1]):
+            self._happens = None
+            happens()
+
+
+def test_what_is_committed_during_the_download_is_what_the_attempt_begins_with(
+    place: Place,
+) -> None:
+    """The last attempt's rank 0 may still be uploading when the next one begins to restore."""
+    place.publish(1, 10)
+    uri = place.remote.as_uri()
+    place.store = Meanwhile(uri, "stream", "data/0000000001/", lambda: place.publish(1, 20))
+    restored = place.restore(2)
+    assert restored.parent is not None
+    assert (restored.parent.fence, restored.parent.step) == (1, 20)
+    assert restored.folder is not None
+    assert restored.folder.name == "step-000000000020"
+
+
+@pytest.mark.parametrize("begins_here", [False, True])
+def test_a_commit_that_a_later_attempt_has_left_aside_is_not_told_as_one(
+    place: Place, begins_here: bool
+) -> None:
+    """The fence was written between our look at the fences and our manifest."""
+    old = place.publish(1, 10)
+    ref = CheckpointRef(1, 20, "whatever") if begins_here else old.ref
+    uri = place.remote.as_uri()
+    place.store = Meanwhile(uri, "put_new", "manifests/", lambda: place.record(2, ref))
+    if begins_here:
+        assert place.publish(1, 20).step == 20
+        return
+    with pytest.raises(CutOff) as caught:
+        place.publish(1, 20)
+    assert caught.value.by_fence == 2
+
+
 def test_a_recorded_parent_that_is_damaged_is_an_error_not_another_choice(place: Place) -> None:
     place.publish(1, 10)
     second = place.publish(1, 20)
@@ -266,3 +321,33 @@ def test_the_outbox_keeps_what_the_trainer_prunes(tmp_path: Path) -> None:
     outbox.give_back(found.key, done=True)
     assert not taken.exists()
     assert outbox.take(found.key) is None
+
+
+def test_a_trainer_that_removes_its_folders_meanwhile_does_not_end_the_scan(
+    tmp_path: Path,
+) -> None:
+    source, kept = tmp_path / "checkpoints", tmp_path / "outbox"
+    source.mkdir()
+    kept.mkdir()
+    outbox, done = Outbox(source, kept), threading.Event()
+
+    def save_and_prune() -> None:
+        for number in range(400):
+            folder = source / f"step-{number % 7}"
+            folder.mkdir()
+            (folder / "weights.pt").write_bytes(b"x")
+            shutil.rmtree(folder)
+        done.set()
+
+    trainer = threading.Thread(target=save_and_prune)
+    trainer.start()
+    while not done.is_set():
+        outbox.scan()
+    trainer.join()
+    last = source / "step-9"
+    last.mkdir()
+    zeros = "0" * 400
+    (last / "manifest.json").write_text(f'{{"final": true, "metrics": {{"a": 1{zeros}, "b": 2}}}}')
+    (found,) = outbox.scan()
+    assert (found.step, found.final) == (9, True)
+    assert read_folder_facts(kept / found.key).metrics == {"b": 2.0}

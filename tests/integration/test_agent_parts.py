@@ -86,6 +86,15 @@ def test_markers_decide_and_not_the_exit_code(tmp_path: Path) -> None:
     assert (drained.outcome, drained.exit_code, drained.step) == (TrainerOutcome.DRAINED, 75, 8)
 
 
+def test_a_stop_before_any_rank_could_listen_is_a_drain(tmp_path: Path) -> None:
+    drained = read_end(tmp_path, 1, asked_before_start=True)
+    assert (drained.outcome, drained.exit_code) == (TrainerOutcome.DRAINED, 75)
+    assert read_end(tmp_path, 1).outcome is TrainerOutcome.FAILED
+    mark(tmp_path, 0, None)
+    killed = read_end(tmp_path, 1, asked_before_start=True)
+    assert killed.outcome is TrainerOutcome.FAILED
+
+
 def test_the_earliest_rank_that_failed_by_itself_is_named(tmp_path: Path) -> None:
     mark(tmp_path, 0, "failed", at=1.0, message="reset by peer", peer_communication=True)
     mark(tmp_path, 1, "failed", at=3.0, message="later")
@@ -109,6 +118,18 @@ def test_a_lost_peer_alone_stays_a_lost_peer(tmp_path: Path) -> None:
     error = read_end(tmp_path, 1).error
     assert error is not None
     assert error.peer_communication
+
+
+@pytest.mark.parametrize("at", ["NaN", "1e999", "1" + "0" * 400, "-3"])
+def test_an_impossible_time_in_a_marker_does_not_hide_the_failure(tmp_path: Path, at: str) -> None:
+    marker = (
+        f'{{"outcome": "failed", "exit_code": 3, "error": {{"message": "m"}}, "at_seconds": {at}}}'
+    )
+    (tmp_path / "ended-rank0.json").write_text(marker)
+    end = read_end(tmp_path, 1)
+    assert (end.outcome, end.exit_code) == (TrainerOutcome.FAILED, 3)
+    assert end.error is not None
+    assert end.error.failed_uptime_ms is None
 
 
 def test_right_before_a_kill_ranks_that_failed_of_themselves_are_told(tmp_path: Path) -> None:
@@ -177,18 +198,25 @@ def test_everything_marked_dies_even_in_a_session_of_its_own(tmp_path: Path) -> 
     wait_until(lambda: len(process_group.marked_processes(machine)) == 2, lambda: "two processes")
     file = tmp_path / "trainer.json"
     process_group.remember_trainer(file, process.pid, fence=4)
-    assert process_group.kill_earlier_trainer(file, machine) == 4
+    containers: list[str] = []
+
+    def end_containers() -> None:
+        containers.append("ended")
+
+    assert process_group.kill_earlier_trainer(file, machine, end_containers) == 4
     process.wait(timeout=5)
     process_group.pump_output(process, lambda _: None)
     assert process_group.marked_processes(machine) == []
-    assert process_group.kill_earlier_trainer(file, machine) is None
+    assert process_group.kill_earlier_trainer(file, machine, end_containers) is None
+    assert containers == []  # it ran in none
 
 
 def test_another_process_with_the_old_pid_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"], process_group=0) as innocent:
         file = tmp_path / "trainer.json"
         file.write_text(json.dumps({"pid": innocent.pid, "start_ticks": 1, "fence": 2}))
-        assert process_group.kill_earlier_trainer(file, f"nobody-{tmp_path.name}") == 2
+        nobody = f"nobody-{tmp_path.name}"
+        assert process_group.kill_earlier_trainer(file, nobody, lambda: None) == 2
         assert innocent.poll() is None
         innocent.kill()
 

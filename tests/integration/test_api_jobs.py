@@ -200,6 +200,42 @@ def test_a_running_job_shows_progress_machines_and_money(api: PeopleApi):
     assert (listed["step"], listed["percent"], listed["machines"]) == (400, 40.0, 2)
     assert listed["pools"] == [POOL.key]
     assert listed["microusd_per_hour"] == 2 * 918_000
+    assert (listed["remaining_seconds"], listed["eta_from"]) == (150, "measured")
+    assert (listed["net_saved_microusd"], listed["net_saved_ratio"]) == (None, None)
+
+
+@pytest.mark.parametrize("total", [None, 401, 999, 10**11])
+@pytest.mark.parametrize("step", [None, 300, 400])
+@pytest.mark.parametrize("estimated", [True, False])
+@pytest.mark.parametrize("trained", [(None, None), (4, 9.0), (440, 22.5)])
+def test_the_list_and_the_page_of_a_job_expect_the_same_end(
+    api: PeopleApi,
+    total: int | None,
+    step: int | None,
+    estimated: bool,
+    trained: tuple[int | None, float | None],
+):
+    name = f"end-{total}-{step}-{estimated}-{trained[0]}".lower()
+    spec = {"estimate": {"hours": 0.12345, "gpu": "V100"}} if estimated else {}
+    gang = make_own_gang(api, name=name, **spec)
+    began = datetime.now(UTC) - timedelta(seconds=77)
+    set_job(
+        api, gang.job_id, state="running", started_at=began, total_steps=total, committed_step=350
+    )
+    set_job(api, gang.job_id, trained_steps=trained[0], trained_seconds=trained[1])
+    with api.engine.begin() as connection:
+        connection.execute(
+            update(tables.attempts)
+            .where(tables.attempts.c.id == gang.attempt_id)
+            .values(state="running", trained_at=began, parent_step=300)
+        )
+    if step is not None:
+        at = began + timedelta(seconds=70)
+        hear(api, gang.instance_ids[0], fence=1, step=step, step_at=at, metrics={})
+    shown = show(api, name)["progress"]
+    listed = api.client.get("/api/v1/jobs", params={"name": name}).json()["items"][0]
+    for field in ("step", "remaining_seconds", "eta_from"):
+        assert listed[field] == shown[field], field
 
 
 def test_steps_of_an_earlier_attempt_do_not_count(api: PeopleApi):

@@ -1,7 +1,7 @@
 """Instances, offers and rehearsed interruptions over REST; costs in their documented places."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -148,6 +148,45 @@ def test_offers_come_cheapest_first(api: PeopleApi):
     assert (found[1]["pool"], found[1]["on_demand_ratio"]) == (POOL.key, pytest.approx(0.3))
     [only] = api.client.get("/api/v1/offers", params={"gpu": "v100"}).json()["items"]
     assert (only["region"], only["market"]) == ("us-west-2", "spot")
+
+
+def test_what_clouds_tell_of_pools_is_shown_with_its_age(api: PeopleApi):
+    told_at, start = datetime.now(UTC), datetime.now(UTC) - timedelta(days=10)
+    pool = Pool("gcp", "us-central1", "us-central1-b", "a2", Market.SPOT)
+    with api.engine.begin() as connection:
+        connection.execute(
+            insert(money_tables.pools).values(
+                pool=pool, provider="gcp", cloud="gce", hardware={"gpu_name": "A100"},
+                price_microusd_per_hour=700, on_demand_microusd_per_hour=1_000,
+                quoted_at=told_at - timedelta(hours=9), price_source="test", billing_speed=1,
+                refusals=0,
+            )
+        )  # fmt: skip
+        connection.execute(
+            insert(money_tables.pool_pasts).values(
+                pool=pool, asked_at=told_at, score=7, scored_at=told_at, source="test",
+                steps=[[start.timestamp(), 600], [start.timestamp() + 86_400, 700]],
+                preemptions=[{"rate": 0.5}, {"rate": 0.25}],
+            )
+        )  # fmt: skip
+    [row] = api.client.get("/api/v1/offers", params={"gpu": "a100"}).json()["items"]
+    assert (row["placement_score"], row["preemption_rate"]) == (7, 0.25)
+    assert row["placement_scored_at"] == row["preemption_rate_at"] is not None
+    assert row["is_stale"] is True
+    assert row["quote_age_seconds"] // 3600 == 9
+    asked = {"pool": pool.key, "days": 20}
+    [history] = api.client.get("/api/v1/offers/history", params=asked).json()["items"]
+    assert history["summary"] == {"least": 600, "median": 700, "most": 700}
+    assert [step["microusd_per_hour"] for step in history["steps"]] == [600, 700]
+    assert [one["rate"] for one in history["preemptions"]] == [0.5, 0.25]
+    asked["days"] = 5
+    [lately] = api.client.get("/api/v1/offers/history", params=asked).json()["items"]
+    assert [step["microusd_per_hour"] for step in lately["steps"]] == [700]
+    for wrong, status in (("nonsense", 422), ("a/b/c/d/spot", 404)):
+        answer = api.client.get("/api/v1/offers/history", params={"pool": wrong})
+        assert answer.status_code == status
+        assert "lowtide offers -q" in answer.text
+    assert api.client.get("/api/v1/offers/history", params={"gpu": "none"}).json()["items"] == []
 
 
 def test_costs_close_over_any_period(api: PeopleApi):

@@ -191,11 +191,20 @@ def test_a_bad_body_gets_a_sentence_and_leaves_nothing(api: PeopleApi, case: str
         ({"trainer": {**SPEC["trainer"], "model": "resnet19"}}, "trainer.model", "resnet18"),
         ({"trainr": {}}, "trainr", "trainer"),
         ({"deadline": "2020-01-01T00:00:00Z"}, "deadline", "has passed already"),
-        ({"image": "pytorch"}, "image", "not available yet"),
+        ({"notify": "https://acme.example/x"}, "notify", "not available yet"),
+        ({"inputs": {"/data": "s3://acme/x"}}, "inputs./data", "LOWTIDE_DATA_PLACES"),
+        ({"trainer": {**SPEC["trainer"], "data": "./x"}}, "trainer.data", "working folder"),
+        (
+            {"trainer": {"model": "cnn", "data": "s3://acme/x", "epochs": 1}},
+            "trainer.data",
+            "LOWTIDE_DATA_PLACES",
+        ),
+        ({"instance_types": "p3.2xlarg"}, "instance_types", "did you mean 'p3.2xlarge'"),
         ({"project": "elsewhere"}, "project", "admin"),
         ({"workdir": "sha256:" + "0" * 64}, "workdir", "never uploaded"),
         ({"checkpoint": {"uri": "file:///proc/nowhere"}}, "checkpoint.uri", "cannot be written"),
         ({"checkpoint": {"uri": "file:///dev/null/x"}}, "checkpoint.uri", "cannot be written"),
+        ({"checkpoint": {"uri": "s3://acme/x"}}, "checkpoint.uri", "LOWTIDE_CHECKPOINT_BUCKETS"),
     ],
 )
 def test_a_refused_field_is_named(api: PeopleApi, change: dict, field: str, words: str):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, update
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.money_tables import pools
 from app.domain.job import JobState
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL, START
@@ -65,7 +67,11 @@ def test_an_unknown_option_or_command_is_exit_code_2(world: World):
 
 def test_jobs_are_listed_with_what_they_cost(world: World):
     ran = world.cli.ok("jobs")
-    assert ran.out.splitlines()[0].split()[:4] == ["ID", "NAME", "STATE", "PROGRESS"]
+    assert ran.out.splitlines()[0].split() == [
+        "ID", "NAME", "STATE", "PROGRESS", "ETA/DEADLINE", "WHERE", "$/H", "COST", "SAVED",
+    ]  # fmt: skip
+    assert "in ~1h" in ran.row("digits")
+    assert ran.row("older").split()[-1] == "-"
     assert "local us-west-2a spot" in ran.row("digits", "running", "3.600")
     assert "$3.60" in ran.row("digits")
     assert "failed" in ran.row("older")
@@ -239,6 +245,25 @@ def test_offers(world: World):
     assert "1 x V100 16 GB" in ran.row("p3.2xlarge on-demand")
     assert len(world.cli.ok("offers", "--gpu", "v100", "--spot", "--json").json) == 1
     assert "No pool matches" in world.cli.ok("offers", "--gpu", "H100").out
+    (row,) = world.cli.ok("offers", POOL.key, "--json").json
+    assert row["is_stale"] is False
+    with world.api.engine.begin() as connection:
+        connection.execute(update(pools).values(quoted_at=datetime.now(UTC) - timedelta(hours=7)))
+    assert "7.0 h old: not acted on" in world.cli.ok("offers", POOL.key).row("p3.2xlarge spot")
+    (row,) = world.cli.ok("offers", POOL.key, "--json").json
+    assert row["is_stale"] is True
+    assert row["quote_age_seconds"] > 6 * 3600
+
+
+def test_what_pools_cost_before(world: World):
+    told = world.cli.ok("offers", "--history", POOL.key).out
+    assert "No price is recorded in this time yet" in told or "median 3.600" in told
+    both = world.cli.ok("offers", "--history", "--gpu", "v100", "--days", "90", "--json").json
+    assert {row["pool"] for row in both} == {POOL.key, f"{POOL.key[:-5]}/on_demand"}
+    assert len(world.cli.ok("offers", "--history", "--spot", "-q").out.splitlines()) == 1
+    assert "No pool matches" in world.cli.ok("offers", "--history", "--gpu", "H100").out
+    assert "There is no pool" in world.cli.fails(2, "offers", "--history", "a/b/c/d/spot").errors
+    assert "is no pool" in world.cli.fails(2, "offers", "--history", "nonsense").errors
 
 
 def test_what_a_job_cost(world: World):
@@ -291,6 +316,8 @@ def test_following_ends_with_the_jobs_own_ending(world: World):
     ran = world.cli.ok("watch", "digits")
     assert "✓ Trained to the end." in ran.out
     assert "digits succeeded" in ran.out
+    assert "m1 $3.600/h" in ran.out
+    assert "not training" in ran.out
     assert "\r" not in ran.out
     failed = world.cli.run("watch", "older")
     assert failed.exit_code == 1

@@ -45,6 +45,24 @@ def test_a_job_is_submitted_with_what_the_options_say(world: World):
     assert "'new-2' is free" in taken
 
 
+def test_a_plan_tells_what_the_command_finds_around_it(world: World):
+    text = (
+        "run: sleep 1\nimage: acme/train:1\nresources: {gpu: V100:1, disk: 2TB, shm_size: 8GB}\n"
+        "inputs: {/data: s3://acme/corpus}\noutputs: {out: s3://acme/results}\n"
+        "instance_types: [p3.2xlarge]\n"
+    )
+    out = world.cli.ok("submit", world.spec(text), "--dry-run").out
+    for line in (
+        "image acme/train:1",
+        "disk 2000GB · shared memory 8GB · only p3.2xlarge",
+        "input /data ← s3://acme/corpus",
+        "output out → s3://acme/results/<job id>/",
+    ):
+        assert f"        {line}\n" in out
+    errors = world.cli.fails(2, "submit", world.spec(text), "-d").errors
+    assert "inputs./data: s3://acme/corpus lies outside of the places" in errors
+
+
 def test_the_estimate_is_held_against_the_budget(world: World):
     text = (
         "run: sleep 1\nresources: {gpu: V100:1}\nbudget_usd: 5\n"

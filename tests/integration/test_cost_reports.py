@@ -10,11 +10,13 @@ from sqlalchemy import Engine, insert, text
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.cost_read_models import PostgresCostReports
+from app.adapters.postgres.page_read_models import PostgresPageReports
 from app.domain.cost_statement import Activity
 from app.domain.entities import Instance, Job
 from app.domain.errors import InvalidValue
 from app.domain.instance import EndedBy
 from app.domain.job import JobState
+from app.ports.job_reports import JobFilter
 from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
 from tests.support.money_story import POOL, PRICE, MoneyStory
 
@@ -147,6 +149,32 @@ def test_the_statement_of_an_interrupted_job(
     assert found.unbilled == ()
     assert "disk" in found.not_metered
     assert "compute" not in found.not_metered
+
+
+def test_the_list_of_jobs_shows_the_final_statements_saving(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, _ = interrupted_job(story)
+    idle = story.job(job.project_id, "idle")
+    pages = PostgresPageReports(story.engine)
+
+    def saved() -> dict[str, tuple[int | None, float | None]]:
+        items = pages.list_jobs(JobFilter(job.project_id, 10))["items"]
+        return {one["name"]: (one["net_saved_microusd"], one["net_saved_ratio"]) for one in items}
+
+    assert saved() == {"digits": (None, None), "idle": (None, None)}
+    story.set_job(idle, state=JobState.CANCELLED, ended_at=story.after(10))
+    finish(story, job, 350)
+    statement = report(reports, job).statement
+    assert statement.net_saved_microusd is not None
+    assert statement.net_saved_ratio is not None
+    found = saved()
+    assert found["digits"][0] == statement.net_saved_microusd
+    assert found["digits"][1] == pytest.approx(float(statement.net_saved_ratio), abs=1e-6)
+    assert found["idle"] == (None, None)
+
+    story.set_job(job, cost_final_at=None)
+    assert saved()["digits"] == (None, None)
 
 
 def test_the_clouds_own_bill_makes_a_final_report_reconciled(

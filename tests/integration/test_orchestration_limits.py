@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.job import JobState
+from app.adapters.postgres import tables
+from app.domain.job import JobState, StopCause
+from app.orchestration.aggregate import open_job
 from app.orchestration.controller_frame import run_controller
+from app.orchestration.stop_job import resume
 from app.orchestration.watch_deadlines import WatchDeadlines
 from app.ports.cloud_provider import ProviderError, RefusalKind
+from tests.support.agent_api import BY_PERSON
 from tests.support.money_story import MoneyStory
 from tests.support.orchestration_story import ON_DEMAND_A, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind
@@ -50,6 +54,78 @@ def test_a_job_that_waits_without_machines_is_left_to_its_claim(engine: Engine) 
     run_controller(money.runtime, money.enforcing)
     assert money.fresh(job).state is JobState.QUEUED
     assert run_controller(money.runtime, money.enforcing) == 0
+
+
+# --- a pause: neither waiting nor running --------------------------------------------------------
+
+
+def _resume(story: Story, job_id: Any) -> None:
+    begin, entropy = story.runtime.begin, story.runtime.entropy
+    with begin() as uow, open_job(uow, entropy, job_id, BY_PERSON) as aggregate:
+        assert aggregate is not None
+        resume(aggregate, None)
+
+
+def test_the_time_paused_is_not_time_waited(story: Story) -> None:
+    story.quote(available=0)  # nothing can be had
+    job_id = story.submit(max_wait="10m")
+    story.pass_time(300)
+    story.stop(job_id, StopCause.PAUSE)
+    story.pass_time(3_600, every=600)
+    assert story.job(job_id).state == "paused"
+    _resume(story, job_id)
+    story.pass_time(290)
+    assert story.job(job_id).state == "queued", "it has waited for 9 min 50 s"
+    story.pass_time(15)
+    job = story.job(job_id)
+    assert (job.state, job.end_reason) == ("failed", "max_wait_reached")
+
+
+def test_the_time_paused_is_not_time_run(story: Story) -> None:
+    job_id = story.submit(max_duration="20m")
+    story.train(job_id)
+    (machine,) = story.members(job_id)
+    story.sleep(600)
+    story.stop(job_id, StopCause.PAUSE)
+    story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="drained", exit_code=75)
+    paused_at = story.time
+    story.pass_time(3_600, every=600)
+    before = story.job(job_id)
+    assert before.state == "paused"
+    _resume(story, job_id)
+    after = story.job(job_id)
+    assert after.run_limit_at - before.run_limit_at == story.time - paused_at
+    assert after.paused_at is None
+    story.train(job_id, 2)
+
+
+# --- a deadline on the edge ----------------------------------------------------------------------
+
+
+def test_a_deadline_on_the_edge_is_called_unsafe_once(story: Story) -> None:
+    """What is left is an estimate; on the edge it says another thing at every look."""
+    job_id = story.submit(deadline="10h", market="spot", estimate={"hours": 1.0, "gpu": "V100:1"})
+    story.train(job_id)
+    watch = WatchDeadlines(story.runtime)
+
+    def look_with(room_seconds: float) -> Any:
+        """A look at which just so much room is left before the last safe moment."""
+        story.sleep(30)
+        reserves = sum((60, 300, 1_800))  # restore, boot, on-demand machines
+        deadline = story.time + timedelta(seconds=3_600 + reserves + room_seconds)
+        story.set(tables.jobs, job_id, deadline_at=deadline)
+        assert run_controller(story.runtime, watch) == 1
+        return story.job(job_id).unsafe_since_at
+
+    assert look_with(60) is None
+    since = look_with(-60)
+    assert since is not None
+    for turn in range(6):
+        assert look_with(-60 if turn % 2 else 60) == since
+    assert len(story.rows(tables.events, tables.events.c.kind == "deadline_unsafe")) == 1
+    assert look_with(900) is None, "with room to spare it is safe again"
+    assert look_with(-60) is not None
+    assert len(story.rows(tables.events, tables.events.c.kind == "deadline_unsafe")) == 2
 
 
 # --- a deadline, and on-demand machines that cannot be had ----------------------------------------

@@ -306,12 +306,12 @@ def test_a_worker_without_its_hands_does_not_run():
     urls = {"LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0", "LOWTIDE_DATABASE_URL": "postgresql://h"}
     for more, said in (
         (
-            {"LOWTIDE_OBJECT_STORE_URI": "s3://bucket"},
-            "s3://bucket: stores in S3 are not available",
+            {"LOWTIDE_OBJECT_STORE_URI": "az://bucket"},
+            "must begin with file:// or s3:// or gs://",
         ),
         (
             {"LOWTIDE_PROVIDERS": "aws", "LOWTIDE_PUBLIC_URL": "https://lowtide.example"},
-            "LOWTIDE_PROVIDERS: aws is not available yet",
+            "aws is off: set LOWTIDE_AWS_REGIONS",
         ),
     ):
         done = subprocess.run(
@@ -332,7 +332,8 @@ def test_up_refuses_clouds_that_it_cannot_use(folder: Path):
     assert plain.returncode == 2
     assert "LOWTIDE_PUBLIC_URL" in plain.stderr
     https = {"LOWTIDE_PUBLIC_URL": "https://lowtide.example"}
-    assert "not available yet" in lowtide(*words, LOWTIDE_PROVIDERS="gcp", **https).stderr
+    assert "LOWTIDE_GCP_PROJECT" in lowtide(*words, LOWTIDE_PROVIDERS="gcp", **https).stderr
+    assert "LOWTIDE_AWS_REGIONS" in lowtide(*words, LOWTIDE_PROVIDERS="aws", **https).stderr
     assert not (folder / "clouds").exists()
 
 

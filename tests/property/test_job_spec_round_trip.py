@@ -4,12 +4,14 @@ clear refusal."""
 import json
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import SpecError
 from app.domain.job_spec import JobSpec, parse_spec, spec_digest
+from app.domain.machine_need import INTERCONNECT_WORDS
 from app.domain.spec_text import SpecTextType, parse_spec_text
 from trainer.training.config import parse_config
 
@@ -35,7 +37,9 @@ money = st.one_of(
     st.integers(1, 10**9).map(lambda cents: cents / 100),
     st.integers(1, 10**9).map(lambda dollars: f"${dollars}"),
 )
-gpus = st.sampled_from(["V100:{n}", "a100:80GB:{n}", "40GB..:{n}", "L4:{n}", "H100:{n}"])
+gpus = st.sampled_from(
+    ["V100:{n}", "a100:80GB:{n}", "40GB..:{n}", "L4:{n}", "H100:{n}", "RTX-PRO-6000:{n}"]
+)
 gpu_lists = st.builds(
     lambda forms, count: [form.format(n=count) for form in forms],
     st.lists(gpus, min_size=1, max_size=4, unique=True),
@@ -77,14 +81,37 @@ estimates = optional(
     {"hours": st.floats(0.01, 8_760)},
     {"gpu": st.sampled_from(["H100:8", "V100"]), "nodes": st.integers(1, 64)},
 )
+folders = st.sampled_from(["/data", "/data-2", "/mnt/corpus", "/home/me/x", "/srv/a.b/c"])
+addresses = st.sampled_from(["s3://acme/corpus/", "gs://acme", "file:///srv/corpus"])
 common = {
+    "image": st.sampled_from(["a:1", "nvcr.io/nvidia/pytorch:25.05-py3", "localhost:5000/a/b"]),
+    "instance_types": st.lists(
+        st.sampled_from(["p4d.24xlarge", "a2-highgpu-8g"]), min_size=1, max_size=3
+    ),
+    "inputs": st.dictionaries(folders, addresses, max_size=3),
+    "outputs": st.dictionaries(st.sampled_from(["out", "a/b"]), addresses, max_size=2),
     "name": names,
     "project": names,
     "priority": st.integers(0, 100),
     "workdir": st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True),
     "setup": texts,
     "nodes": st.integers(1, 64),
-    "resources": optional({}, {"gpu": gpu_field}),
+    "resources": optional(
+        {},
+        {
+            "gpu": gpu_field,
+            "cpus": st.one_of(st.integers(1, 1_024), st.integers(1, 1_024).map("{}+".format)),
+            "memory": st.builds(
+                "{}{}{}".format,
+                st.integers(1, 64),
+                st.sampled_from(["GB", "TB", "gb"]),
+                st.sampled_from(["", "+"]),
+            ),
+            "interconnect": st.sampled_from(INTERCONNECT_WORDS),
+            "disk": st.integers(10, 16_384).map("{}GB".format),
+            "shm_size": st.integers(1, 16_000_000).map("{}MB".format),
+        },
+    ),
     "market": st.sampled_from(["auto", "spot", "on_demand", "on-demand"]),
     "infra": st.one_of(places, st.just("aws")),
     "max_price_ratio": st.floats(0.001, 2),
@@ -100,7 +127,9 @@ common = {
     "checkpoint": optional(
         {},
         {
-            "uri": st.just("file:///srv/checkpoints"),
+            "uri": st.sampled_from(
+                ["file:///srv/checkpoints", "s3://acme/ckpt", "gs://acme-eu/a/b/"]
+            ),
             "interval": st.one_of(st.just("auto"), intervals),
             "keep": st.integers(1, 1_000),
         },
@@ -218,3 +247,42 @@ def test_any_value_in_any_field_is_read_or_refused(data: dict[str, Any]) -> None
         check_refusal(error)
     else:
         assert parse_spec(spec.to_json()) == spec
+
+
+_JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(max_size=6), _JSON_VALUES, max_size=6), st.booleans())
+def test_the_quick_reading_of_json_and_the_slow_one_agree(value: dict, ascii_only: bool) -> None:
+    """A space before a colon makes a text take the slow way."""
+    quick = json.dumps(value, ensure_ascii=ascii_only)
+    slow = json.dumps(value, ensure_ascii=ascii_only, separators=(",", " : "))
+
+    def read(text: str) -> object:
+        try:
+            return repr(parse_spec_text(text.encode("utf-8", "surrogatepass"), "json"))
+        except SpecError as error:
+            return type(error)
+
+    assert read(quick) == read(slow)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":2}',
+        '{"a":{"b":1,"b":":"}}',
+        '{"a":12345678901234567890123}',
+        '{"a":1e999}',
+        '{"a":[' + "[" * 30 + "]" * 31 + "}",
+        '{"a":NaN}',
+        '{"a":"\\u0000"}',
+    ],
+)
+def test_what_the_quick_reading_must_not_let_through(text: str) -> None:
+    with pytest.raises(SpecError):
+        parse_spec_text(text.encode(), "json")

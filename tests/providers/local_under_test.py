@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from app.domain.offer import Market, Pool
-from tests.providers.provider_under_test import ProviderUnderTest
+from tests.providers.provider_under_test import CloudAtHand
 from tests.support.local_cloud import (
     SLOTS,
     LocalCloudForTests,
@@ -18,7 +18,7 @@ from tests.support.local_cloud import (
 
 
 class LocalUnderTest:
-    """`ProviderUnderTest` on a cloud of processes."""
+    """`CloudAtHand` on a cloud of processes."""
 
     room = SLOTS
 
@@ -51,7 +51,7 @@ class LocalUnderTest:
 
 
 @contextmanager
-def open_local() -> Iterator[ProviderUnderTest]:
+def open_local() -> Iterator[CloudAtHand]:
     """A new local cloud."""
     with open_local_cloud() as cloud:
         yield LocalUnderTest(cloud)

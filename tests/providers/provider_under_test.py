@@ -30,14 +30,18 @@ class ProviderUnderTest(Protocol):
         """The pool's price now."""
         ...
 
+    def eventually(self, condition: Callable[[], bool]) -> None:
+        """Let time pass, bounded, until the condition holds; fails the test when it does not."""
+        ...
+
+
+class CloudAtHand(ProviderUnderTest, Protocol):
+    """A cloud that does what the test wants: every fake, and no real one."""
+
     def lose_next_reply(self) -> None:
         """The cloud does what the next call asks and the answer is lost."""
         ...
 
     def take(self, provider_instance_id: str) -> None:
         """The cloud takes a spot machine now."""
-        ...
-
-    def eventually(self, condition: Callable[[], bool]) -> None:
-        """Let time pass, bounded, until the condition holds; fails the test when it does not."""
         ...

@@ -13,7 +13,7 @@ from app.simulation.seeded_entropy import SeededEntropy
 from app.simulation.simulated_cloud import CloudTools, SimulatedCloud
 from app.simulation.simulated_market import MarketSettings, SimulatedMarket
 from app.simulation.virtual_clock import VirtualClock, microseconds
-from tests.providers.provider_under_test import ProviderUnderTest
+from tests.providers.provider_under_test import CloudAtHand
 
 _HOURS = 4.0
 _STEP_SECONDS = 1.0
@@ -21,7 +21,7 @@ _STEPS_MAX = 3_600
 
 
 class SimulatedUnderTest:
-    """`ProviderUnderTest` on a virtual clock, in markets without droughts."""
+    """`CloudAtHand` on a virtual clock, in markets without droughts."""
 
     room = 6
 
@@ -75,13 +75,11 @@ class SimulatedUnderTest:
         raise AssertionError("the simulated cloud never came to show it")
 
 
-def open_simulated(
-    name: str, cloud: str
-) -> Callable[[], AbstractContextManager[ProviderUnderTest]]:
+def open_simulated(name: str, cloud: str) -> Callable[[], AbstractContextManager[CloudAtHand]]:
     """Opens a new simulated cloud."""
     return partial(_open, name, cloud)
 
 
 @contextmanager
-def _open(name: str, cloud: str) -> Iterator[ProviderUnderTest]:
+def _open(name: str, cloud: str) -> Iterator[CloudAtHand]:
     yield SimulatedUnderTest(name, cloud)

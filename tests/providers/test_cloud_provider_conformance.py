@@ -21,11 +21,15 @@ from app.ports.cloud_provider import (
     ProviderError,
     RefusalKind,
 )
+from tests.providers.aws.aws_under_test import open_aws
+from tests.providers.gcp.gcp_under_test import open_gcp
 from tests.providers.local_under_test import open_local
-from tests.providers.provider_under_test import ProviderUnderTest
+from tests.providers.provider_under_test import CloudAtHand, ProviderUnderTest
 from tests.providers.simulated_under_test import open_simulated
 
-PROVIDERS: dict[str, Callable[[], AbstractContextManager[ProviderUnderTest]]] = {
+PROVIDERS: dict[str, Callable[[], AbstractContextManager[CloudAtHand]]] = {
+    "aws-on-fakes": open_aws,
+    "gcp-on-fakes": open_gcp,
     "local": open_local,
     "simulated-ec2": open_simulated("aws", "ec2"),
     "simulated-gce": open_simulated("gcp", "gce"),
@@ -33,7 +37,7 @@ PROVIDERS: dict[str, Callable[[], AbstractContextManager[ProviderUnderTest]]] = 
 
 
 @pytest.fixture(params=sorted(PROVIDERS))
-def under_test(request: pytest.FixtureRequest) -> Iterator[ProviderUnderTest]:
+def under_test(request: pytest.FixtureRequest) -> Iterator[CloudAtHand]:
     """Each provider in turn, on an unused cloud."""
     with PROVIDERS[request.param]() as found:
         yield found
@@ -130,7 +134,7 @@ def test_the_same_token_with_another_order_is_rejected(under_test: ProviderUnder
     assert len(shown_under(under_test, "token-1", 1)) == 1
 
 
-def test_a_lost_reply_leaves_machines_that_the_token_finds(under_test: ProviderUnderTest) -> None:
+def test_a_lost_reply_leaves_machines_that_the_token_finds(under_test: CloudAtHand) -> None:
     wanted = order(*under_test.pools(Market.SPOT))
     under_test.lose_next_reply()
     with pytest.raises(LaunchOutcomeUnknown) as unknown:
@@ -223,7 +227,7 @@ def test_what_is_given_back_ends_by_us_once(under_test: ProviderUnderTest) -> No
     under_test.provider.terminate(())
 
 
-def test_what_the_cloud_takes_ends_by_interruption(under_test: ProviderUnderTest) -> None:
+def test_what_the_cloud_takes_ends_by_interruption(under_test: CloudAtHand) -> None:
     (machine_id,) = ids(launch(under_test, order(*under_test.pools(Market.SPOT))).accepted)
     under_test.eventually(lambda: look(under_test, machine_id).state is MachineState.RUNNING)
     under_test.take(machine_id)

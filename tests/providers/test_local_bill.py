@@ -6,25 +6,28 @@ Nobody shares code between the two on purpose, so equality here says something.
 from __future__ import annotations
 
 import functools
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.adapters.providers.local.cloud_bill import compute_microusd
-from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings
+from app.adapters.providers.local.cloud_bill import attached_microusd, compute_microusd
+from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings, settle_terms
 from app.adapters.providers.local.machine import Machine
 from app.adapters.providers.local.market import RecordedMarkets
 from app.adapters.providers.local.provider import instant
 from app.domain.billing import bill
 from app.domain.billing_rules import rules_for
 from app.domain.instance import EndedBy
-from app.domain.machine_facts import MachineFacts, TimeSource
+from app.domain.machine_facts import AddressRate, DiskRate, MachineFacts, TimeSource
 from app.domain.offer import Market, Pool
-from app.domain.price_book import PriceBook, PricePoint
+from app.domain.price_book import PriceBook, PricePoint, PriceSegment
 from app.ports.cloud_provider import MachineState
 from tests.support.local_cloud import AWS_POOL, GCP_POOL, an_order, open_local_cloud, spot_pool
 
@@ -140,6 +143,69 @@ def test_it_equals_the_ledgers_to_the_micro_dollar(
     rules = rules_for(ours.cloud).at_speed(billing_speed)
     lines = bill(facts, segments, rules, instant(until_us))
     assert sum(lines.values()) == (cloud_says or 0)
+
+
+@settings(deadline=None)
+@given(
+    ran_us=st.one_of(st.integers(0, 5_000 * SECOND), st.integers(0, 30 * HOUR)),
+    looked_after_us=st.integers(0, 40 * HOUR),
+    ended_by=st.sampled_from([EndedBy.US, EndedBy.CLOUD_INTERRUPTION]),
+    billing_speed=st.sampled_from([Fraction(1), Fraction(60), Fraction(7, 3)]),
+    disk=st.tuples(st.integers(0, 2_000), st.integers(0, 200_000)),
+    asked_gb=st.none() | st.integers(1, 500),
+    address=st.integers(0, 10_000),
+)
+def test_disk_and_address_equal_the_ledgers_waived_or_not(
+    ran_us: int, looked_after_us: int, ended_by: EndedBy, billing_speed: Fraction,
+    disk: tuple[int, int], asked_gb: int | None, address: int,
+) -> None:  # fmt: skip
+    terms = CloudTerms(EPOCH_US, 0, Fraction(1), billing_speed, *disk, address)
+    ours = replace(machine(AWS_POOL, ran_us, ended_by), disk_gb=asked_gb)
+    assert ours.ended_at_us is not None
+    until_us = ours.launched_at_us + looked_after_us
+    at = instant(EPOCH_US)
+    facts = MachineFacts(
+        instance_id=UUID(int=1),
+        market=Market.SPOT,
+        started_at=at,
+        ended_at=instant(ours.ended_at_us),
+        ended_by=ended_by,
+        disk=DiskRate(disk[0] if asked_gb is None else asked_gb, disk[1], "terms", at),
+        public_ip=AddressRate(address, "terms", at),
+    )
+    free = (PriceSegment(at, instant(EPOCH_US + 100 * HOUR), 0, "free", at),)
+    found: Counter[str] = Counter()
+    rules = rules_for("ec2").at_speed(billing_speed)
+    for key, amount in bill(facts, free, rules, instant(until_us)).items():
+        found[key.component] += amount
+    assert {name: amount for name, amount in found.items() if amount} == {
+        name: amount for name, amount in attached_microusd(ours, terms, until_us).items() if amount
+    }
+
+
+def test_what_a_folders_cloud_charges_for_disks_never_changes(tmp_path: Path) -> None:
+    dear = LocalSettings(disk_gb=50, disk_microusd_per_gb_month=73_000)
+    first = settle_terms(tmp_path, dear, EPOCH_US)
+    assert (first.disk_gb, first.disk_microusd_per_gb_month) == (50, 73_000)
+    assert settle_terms(tmp_path, LocalSettings(), EPOCH_US + HOUR) == first
+
+
+def test_offers_carry_the_prices_that_the_invoice_is_made_of() -> None:
+    attached = {"disk_gb": 500, "disk_microusd_per_gb_month": 73_000}
+    with open_local_cloud(billing_speed=3_600, public_ip_microusd_per_hour=5_000, **attached) as it:
+        offer = next(one for one in it.prices.offers() if one.pool == AWS_POOL)
+        assert offer.attachments is not None
+        assert offer.attachments.microusd_per_hour == 50_000 + 5_000
+        ours = it.launch(an_order(AWS_POOL, token="a"))
+        it.provider.terminate((ours,))
+        ended = it.await_end(ours)
+        assert ended.ended_at is not None
+        assert ended.launched_at is not None
+        hours = max(60, -(-(ended.ended_at - ended.launched_at) * 3_600 // timedelta(seconds=1)))
+        until = datetime.now(UTC) + timedelta(seconds=10)
+        said = it.provider.invoice(until)[ours]
+        assert said["disk"] == round(Fraction(50_000 * hours, 3_600))
+        assert said["public_ip"] == round(Fraction(5_000 * hours, 3_600))
 
 
 def test_the_invoice_covers_every_machine_there_was() -> None:

@@ -49,6 +49,17 @@ def test_a_machine_knows_its_place_and_none_of_our_secrets(
         assert "GCE_METADATA_HOST" not in found
 
 
+def test_the_disk_that_was_asked_for_is_written_down() -> None:
+    with open_local_cloud(agent_command=("sleep", "60")) as cloud:
+        order = replace(an_order(), disk_gb=500)
+        machine_id = cloud.launch(order)
+        journal = (cloud.folder / "cloud.jsonl").read_text("utf-8")
+        assert '"disk_gb": 500' in journal
+        with pytest.raises(ProviderError, match="came with another order"):
+            cloud.provider.launch(replace(order, disk_gb=600))
+        assert cloud.launch(order) == machine_id
+
+
 def test_google_machines_get_google_metadata() -> None:
     with open_local_cloud() as cloud:
         found = cloud.environment(cloud.launch(an_order(GCP_POOL)))

@@ -65,10 +65,15 @@ class Visit:
         self.page.get_by_role("button", name="Sign in").click()
 
     def signed_in(self, key: str, path: str) -> None:
-        """Sign in and load a path."""
+        """Sign in and load a path.
+
+        Ends when the page has loaded: Chromium gives a link's `#target` its focus only when the
+        stylesheets are there, and takes it then from whatever a key press chose before.
+        """
         self.go(path)
         self.sign_in(key)
         expect(self.page).to_have_url(re.compile(re.escape(path)))
+        self.page.wait_for_load_state("load", timeout=WAIT_MS)
 
     def overflow_px(self) -> int:
         """By how much the page is wider than the screen."""

@@ -163,10 +163,10 @@ class ControlPlane:
 
 
 @contextmanager
-def running_control_plane(**settings: str) -> Iterator[ControlPlane]:
-    """`lowtide up` on a new folder and a free port; at the end all of it must be gone."""
+def running_control_plane(*, port: int = 0, **settings: str) -> Iterator[ControlPlane]:
+    """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone."""
     with fast_folder() as folder:
-        plane = _start(folder / "state", settings)
+        plane = _start(folder / "state", settings, port)
         try:
             _await_ready(plane)
             yield plane
@@ -200,11 +200,11 @@ def left_running(folder: Path) -> dict[int, str]:
     return found
 
 
-def _start(state_dir: Path, settings: dict[str, str]) -> ControlPlane:
+def _start(state_dir: Path, settings: dict[str, str], port: int) -> ControlPlane:
     output = state_dir.with_name("up.out")
     with open(output, "wb") as file:
         process = subprocess.Popen(
-            [LOWTIDE, "up", "--state-dir", str(state_dir), "--port", "0"],
+            [LOWTIDE, "up", "--state-dir", str(state_dir), "--port", str(port)],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,

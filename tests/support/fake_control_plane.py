@@ -61,6 +61,7 @@ class FakeControlPlane:
         self._directives: dict[str, Directive] = {}
         self._acked: dict[str, int] = {}
         self._nonces: dict[str, str] = {}
+        self._lives: dict[str, int] = {}
         self._lock = threading.RLock()
         self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
@@ -96,6 +97,17 @@ class FakeControlPlane:
             self._directives[machine] = Directive(
                 kind, version, fence, attempt, peers=peers, **more
             )
+
+    def forget(self, machine: str = "i-1", refusals: int = 0) -> None:
+        """A restored backup lacks the machine's row: its credential is nobody's.
+
+        It may register again after so many refusals, and is a new instance then.
+        """
+        with self._lock:
+            self._nonces.pop(machine, None)
+            self._directives.pop(machine, None)
+            self._lives[machine] = self._lives.get(machine, 1) + 1
+            self.not_known_yet = refusals
 
     def facts(self, kind: FactKind, machine: str = "i-1", fence: int | None = None) -> list[Fact]:
         """Facts of a kind so far."""
@@ -157,9 +169,11 @@ class FakeControlPlane:
         if self._nonces.setdefault(machine, registration.nonce) != registration.nonce:
             return 409, {}
         self.registrations.append(registration)
+        if self._lives.get(machine, 1) > 1:
+            self._acked[registration.session_id] = 0
         self._acked.setdefault(registration.session_id, 0)
         reply = RegistrationReply(
-            instance_id=f"instance-{machine}",
+            instance_id=self._instance(machine),
             credential=self._credential(machine),
             lease_seconds=self.lease_seconds,
             next_report_seconds=0.2,
@@ -173,7 +187,7 @@ class FakeControlPlane:
             return self.report_status, {}
         report = decode(AgentReport, document)
         self.reports.append(report)
-        if report.instance_id != f"instance-{machine}":
+        if report.instance_id != self._instance(machine):
             self.problems.append(f"{report.instance_id} with the credential of {machine}")
         acked = self._acked.setdefault(report.session_id, 0)
         numbers = [fact.fact_no for fact in report.facts]
@@ -197,17 +211,22 @@ class FakeControlPlane:
     def _directive(self, machine: str) -> Directive:
         return self._directives.setdefault(machine, Directive(DirectiveKind.HOLD, 1))
 
-    @staticmethod
-    def _credential(machine: str) -> str:
-        return f"credential-of-{machine}"
+    def _instance(self, machine: str) -> str:
+        life = self._lives.get(machine, 1)
+        return f"instance-{machine}" if life == 1 else f"instance-{machine}-life-{life}"
+
+    def _credential(self, machine: str) -> str:
+        return f"credential-{self._lives.get(machine, 1)}-of-{machine}"
 
     def _answer(self, path: str, headers: Any, body: bytes) -> tuple[int, Any]:
         parts = urlsplit(path)
         if parts.path == "/agent/v1/register":
             return self._register(json.loads(body))
         bearer = str(headers.get("Authorization", "")).removeprefix("Bearer ")
-        machine = bearer.removeprefix("credential-of-")
-        if machine not in self._nonces:
+        machine = bearer.partition("-of-")[2]
+        if bearer != self._credential(machine) and parts.path == "/agent/v1/reports":
+            return 425, {}  # its row is lost, so nothing was revoked
+        if bearer != self._credential(machine) or machine not in self._nonces:
             return 401, {}
         if parts.path == "/agent/v1/reports":
             return self._report(json.loads(body), machine)

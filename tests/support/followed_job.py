@@ -92,9 +92,12 @@ class FollowedJob:
         return sorted(found, key=lambda one: (one["requested_at"], one["id"]))
 
     def released(self) -> list[Document]:
-        """The same, once its cloud says that every one of them has ended."""
-        gone = "the machines are gone"
-        self.plane.wait(lambda: all(one["ended_at"] for one in self.instances()), gone, 30)
+        """The same, once its cloud says that every one that it started has ended."""
+
+        def over(one: Document) -> bool:
+            return bool(one["ended_at"]) or one["state"] == "launch_failed"
+
+        self.plane.wait(lambda: all(map(over, self.instances())), "the machines are gone", 30)
         return self.instances()
 
     def machines(self) -> list[Document]:
@@ -102,6 +105,12 @@ class FollowedJob:
         [live] = [one for one in self.attempts() if one["ended_at"] is None]
         by_id = {one["id"]: one for one in self.instances()}
         return [by_id[member["instance_id"]] for member in live["members"]]
+
+    def machines_of_attempt(self, fence: int) -> list[Document]:
+        """The machines of an attempt, by rank."""
+        [attempt] = [one for one in self.attempts() if one["fence"] == fence]
+        by_id = {one["id"]: one for one in self.instances()}
+        return [by_id[member["instance_id"]] for member in attempt["members"]]
 
     def interrupt(self, machine: Document, notice_seconds: float | None) -> None:
         """Let the local cloud take the machine."""

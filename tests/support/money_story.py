@@ -18,6 +18,7 @@ from sqlalchemy import Engine, insert, select, update
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import cost_rollups, ledger_entries
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
+from app.adapters.seeded_draws import seeded_draws
 from app.domain.attempt import AttemptState
 from app.domain.entities import Assignment, Attempt, AttemptMember, Budget, Instance, Job, Launch
 from app.domain.instance import EndedBy, InstanceState
@@ -28,6 +29,7 @@ from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.close_job_costs import CloseJobCosts
 from app.orchestration.controller_frame import AnyController, run_controller, run_until_idle
 from app.orchestration.enforce_budgets import EnforceBudgets
+from app.orchestration.failing_work import FailingWork
 from app.orchestration.runtime import Limits, Runtime
 from app.ports.price_source import PriceChange
 
@@ -69,6 +71,9 @@ class CountingEntropy:
 
     def uniform(self) -> float:
         return 0.5
+
+    def replayable(self, seed: int) -> Callable[[], float]:
+        return seeded_draws(seed)
 
 
 class OneByOne:
@@ -116,6 +121,7 @@ class MoneyStory:
             "effects": OneByOne(),
             "price_sources": price_sources or {},
             "limits": limits,
+            "failing": FailingWork(),
         }
         # Money touches no other port; using one here is an error, not a silent success.
         absent = {port.name: None for port in fields(Runtime)}
@@ -351,7 +357,8 @@ class MoneyStory:
 
     def _budget(self, which: Any) -> Budget:
         with self.begin() as uow:
-            return uow.session.scalars(select(Budget).where(which)).one()
+            row = uow.session.execute(select(*tables.budgets.c).where(which)).one()
+            return uow.session.hold(Budget, tuple(row))
 
     def fresh(self, record: Any) -> Any:
         """The record as the database has it now."""

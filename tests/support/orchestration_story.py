@@ -7,7 +7,7 @@ say what a test makes them say. Not here: money (`money_story`), or the api (`ag
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -73,7 +73,7 @@ class PaperCloud:
     """Implements `CloudProvider`: starts what has room, and keeps what it is told of machines.
 
     room: machines that a pool still gives; a pool that is not in it gives any number. failures:
-    errors of the next calls. calls: names of all calls, in order.
+    errors of the next calls. calls: names of all calls, in order. orders: what was to be launched.
     """
 
     story: Story
@@ -82,6 +82,7 @@ class PaperCloud:
     room: dict[Pool, int] = field(default_factory=dict)
     failures: list[ProviderError] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    orders: list[LaunchOrder] = field(default_factory=list)
     machines: dict[str, CloudMachine] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -90,9 +91,10 @@ class PaperCloud:
 
     def launch(self, order: LaunchOrder) -> LaunchResult:
         self._begin("launch")
+        self.orders.append(order)
         known = self.find(order.client_token)
         if known:
-            return LaunchResult(tuple(_accepted(machine) for machine in known))
+            return LaunchResult(tuple(accepted_of(machine) for machine in known))
         refused = []
         for bid in order.bids:
             if self.room.get(bid.pool, order.count) < order.min_count:
@@ -101,7 +103,7 @@ class PaperCloud:
             started = [self.start(bid.pool, order) for _ in range(order.count)]
             if bid.pool in self.room:
                 self.room[bid.pool] -= order.count
-            return LaunchResult(tuple(_accepted(machine) for machine in started), tuple(refused))
+            return LaunchResult(tuple(accepted_of(machine) for machine in started), tuple(refused))
         return LaunchResult((), tuple(refused))
 
     def poll_launch(self, operation: str) -> LaunchResult:
@@ -170,10 +172,16 @@ class PaperCloud:
 class Story:
     """Rows, time, a cloud and agents; every method is one committed step."""
 
-    def __init__(self, engine: Engine, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path,
+        limits: Limits | None = None,
+        make_cloud: Callable[[Story], PaperCloud] = PaperCloud,
+    ) -> None:
         self.engine = engine
         self.time = self.start = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-        self.cloud = PaperCloud(self)
+        self.cloud = make_cloud(self)
         folder.mkdir(parents=True, exist_ok=True)
         made = make_runtime(engine, folder, limits or Limits(), lambda: self.time)
         self.runtime: Runtime = replace(made, clock=self, providers={"local": self.cloud})
@@ -347,7 +355,8 @@ class Story:
         return self.rows(table, table.c.id == row_id)[0]
 
 
-def _accepted(machine: CloudMachine) -> AcceptedMachine:
+def accepted_of(machine: CloudMachine) -> AcceptedMachine:
+    """The machine as the answer to its launch names it."""
     return AcceptedMachine(
         machine.provider_instance_id, machine.pool, machine.launched_at, machine.launched_source
     )

@@ -31,10 +31,12 @@ from app.orchestration.submit_job import submit_job
 from app.ports.log_index import LogStream
 from app.ports.unit_of_work import PhaseRecord
 from tests.support.money_story import MoneyStory
+from trainer.protocol.bottleneck import Shares
 
 AGE_SECONDS = 1300
 NOTICE, KILL, RESUME = 700, 820, 812
 STEPS, RATE = 1000, 0.62
+SHARES = Shares(data_wait=0.31, all_reduce=0.04, checkpoint=0.01, gpu_utilization=24.0, ranks=2)
 PRICES = ((-600.0, 918_000), (900.0, 1_040_000))
 SPEC = {
     "name": "digits",
@@ -215,9 +217,10 @@ class PageStory(MoneyStory):
     def _contacts(self, machines: tuple[Instance, ...]) -> None:
         step = step_at(AGE_SECONDS - 2)
         at = self.after(AGE_SECONDS - 1)
+        metrics = {**metrics_at(step), **SHARES.metrics()}
         self.add(
             *(
-                Contact(one.id, "s", 900, at, "train", 40, 2, step, STEPS, metrics_at(step), at)
+                Contact(one.id, "s", 900, at, "train", 40, 2, step, STEPS, metrics, at)
                 for one in machines
             )
         )

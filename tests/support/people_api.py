@@ -78,7 +78,7 @@ def make_project(engine: Engine, name: str) -> UUID:
     return project_id
 
 
-def make_key(engine: Engine, project_id: UUID, name: str = "ada") -> str:
+def make_key(engine: Engine, project_id: UUID, name: str = "ada", *, is_admin: bool = False) -> str:
     """A key of a project, stored as its digest."""
     key = f"lt_{SystemEntropy().new_token()}"
     with engine.begin() as connection:
@@ -88,6 +88,7 @@ def make_key(engine: Engine, project_id: UUID, name: str = "ada") -> str:
                 project_id=project_id,
                 name=name,
                 key_hash=digest(key),
+                is_admin=is_admin,
                 created_at=datetime.now(UTC),
             )
         )
@@ -104,7 +105,8 @@ def revoke_key(engine: Engine, key: str) -> None:
 
 
 def settings_for(database_url: str, redis_url: str, folder: Path, **other: Any) -> Settings:
-    """Settings of an api with everything in one folder."""
+    """Settings of an api with everything in one folder; checkpoints may lie anywhere."""
+    other.setdefault("checkpoint_roots", frozenset({Path("/")}))
     return Settings(
         state_dir=folder, database_url=database_url, redis_url=redis_url, port=0, **other
     )

@@ -32,7 +32,13 @@ HOLD = Directive(DirectiveKind.HOLD, 1)
 class Machine:
     """One supervisor under test: its state, its clock, everything it asked for."""
 
-    def __init__(self, bundled: bool = True, now: float = 1_000.0, **initial: object) -> None:
+    def __init__(
+        self,
+        bundled: bool = True,
+        now: float = 1_000.0,
+        outputs: dict[str, str] | None = None,
+        **initial: object,
+    ) -> None:
         self.now = now
         self.asked: list[act.Action] = []
         self.state: AgentState = supervisor.initial_state("boot", "session", now, **initial)
@@ -47,6 +53,7 @@ class Machine:
             stall_timeout_seconds=600.0,
             trainer={} if bundled else None,
             run=None if bundled else "true",
+            outputs=outputs or {},
         )
         reply = RegistrationReply("instance", "secret", LEASE, 5.0, config, HOLD)
         self.see(seen.Registered(now, reply))

@@ -1,4 +1,4 @@
-"""Checkpoints under attack: a rank killed while saving, damaged files, another run's checkpoint."""
+"""Checkpoints under attack in real gangs: a rank killed while saving, a damaged or foreign one."""
 
 from __future__ import annotations
 
@@ -7,80 +7,10 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
-
-import pytest
-import torch
 
 from tests.training.torchrun_gang import GangStarter, Machine, wait_until
-from trainer.training import checkpoint
-from trainer.training.checkpoint import CheckpointFolder, load_checkpoint, read_manifest
-from trainer.training.errors import CheckpointCorruptError
-
-
-def header(step: int) -> dict[str, Any]:
-    return {"step": step, "total_steps": 9, "final": False, "world_size": 1, "fence": 1}
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    folder = CheckpointFolder(tmp_path / "checkpoints")
-    folder.sweep()
-    return folder.save(header(3), {"weights.pt": {"layer": torch.arange(1000.0)}})
-
-
-def test_a_saved_checkpoint_comes_back_whole(saved: Path) -> None:
-    manifest, contents = load_checkpoint(saved)
-    assert manifest["step"] == 3
-    assert torch.equal(contents["weights.pt"]["layer"], torch.arange(1000.0))
-
-
-def test_files_are_hashed_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "CHUNK_BYTES", 1000)
-    folder = CheckpointFolder(tmp_path)
-    path = folder.save(header(1), {"weights.pt": torch.arange(1000.0)})
-    (entry,) = read_manifest(path)["files"]
-    assert entry["size"] == (path / "weights.pt").stat().st_size
-    assert len(entry["chunks"]) == -(-entry["size"] // 1000)
-    load_checkpoint(path)
-
-
-@pytest.mark.parametrize("name", ["weights.pt", "manifest.json"])
-@pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 0.999])
-def test_one_flipped_bit_is_found(saved: Path, name: str, place: float) -> None:
-    data = bytearray((saved / name).read_bytes())
-    data[int(place * len(data))] ^= 4
-    (saved / name).write_bytes(data)
-    with pytest.raises(CheckpointCorruptError, match=name):
-        load_checkpoint(saved)
-
-
-@pytest.mark.parametrize("name", ["weights.pt", "manifest.json"])
-def test_a_short_or_missing_file_is_found(saved: Path, name: str) -> None:
-    (saved / name).write_bytes((saved / name).read_bytes()[:-1])
-    with pytest.raises(CheckpointCorruptError, match=name):
-        load_checkpoint(saved)
-    (saved / name).unlink()
-    with pytest.raises(CheckpointCorruptError, match=name):
-        load_checkpoint(saved)
-
-
-def test_the_same_step_can_be_saved_again_and_older_attempts_are_kept(tmp_path: Path) -> None:
-    earlier = CheckpointFolder(tmp_path)
-    for step in (5, 6):
-        earlier.save(header(step), {"weights.pt": step})
-    later = CheckpointFolder(tmp_path)
-    for step in (2, 5, 7):
-        later.save(header(step), {"weights.pt": step * 10})
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"step-{step:012d}" for step in (5, 6, 7)]
-    assert load_checkpoint(tmp_path / names[0])[1]["weights.pt"] == 50
-
-
-def test_sweep_removes_half_written_folders_only(saved: Path) -> None:
-    (saved.parent / "step-000000000004.tmp-1").mkdir()
-    CheckpointFolder(saved.parent).sweep()
-    assert list(saved.parent.iterdir()) == [saved]
+from trainer.training.checkpoint import load_checkpoint, read_manifest
+from trainer.training.checkpoint.folder import CheckpointFolder
 
 
 def test_a_rank_killed_while_saving_leaves_only_complete_checkpoints(gangs: GangStarter) -> None:
@@ -94,12 +24,14 @@ def test_a_rank_killed_while_saving_leaves_only_complete_checkpoints(gangs: Gang
     }
     (machine,) = gangs.start("killed", config)
     folder = machine.folder / "checkpoints"
-    wait_until(lambda: any(folder.glob("step-000000000002.tmp-*/weights.pt")))
+    wait_until(lambda: CheckpointFolder(folder).complete() != [])
+    before = {path.name for path in folder.glob("*.tmp-*")}
+    wait_until(lambda: any(path.name not in before for path in folder.glob("*.tmp-*/weights*")))
     os.kill(machine.rank_pid(0), signal.SIGKILL)
     assert machine.wait() == 1
-    assert [path.name for path in folder.glob("step-000000000002*") if "tmp" not in path.name] == []
-    assert read_manifest(machine.checkpoint(1))["step"] == 1
-    load_checkpoint(machine.checkpoint(1))
+    complete = CheckpointFolder(folder).complete()
+    for path in complete:
+        load_checkpoint(path)
     assert not (machine.folder / "ended-rank0.json").exists()
     survivor = machine.ending(1)
     assert survivor["outcome"] == "failed"
@@ -107,21 +39,65 @@ def test_a_rank_killed_while_saving_leaves_only_complete_checkpoints(gangs: Gang
 
 
 def test_a_damaged_checkpoint_is_refused_by_all_ranks(
-    gangs: GangStarter, drained: list[Machine], tmp_path: Path
+    gangs: GangStarter, drained: list[Machine]
 ) -> None:
-    damaged = tmp_path / "damaged"
-    shutil.copytree(drained[0].checkpoint(drained[0].ending(0)["step"]), damaged)
-    weights = bytearray((damaged / "weights.pt").read_bytes())
-    weights[len(weights) // 2] ^= 1
-    (damaged / "weights.pt").write_bytes(weights)
-    (machine,) = gangs.start(
-        "damaged", json.loads((drained[0].folder / "config.json").read_text()), resume=damaged
-    )
+    damaged = damaged_copy(drained[0], gangs, "refused")
+    (machine,) = gangs.start("damaged", config_of(drained[0]), resume=damaged)
     assert machine.wait() == 1
     assert [machine.ending(rank)["exit_code"] for rank in (0, 1)] == [65, 65]
     (error,) = machine.lines("error")
     assert error["kind"] == "checkpoint_corrupt"
-    assert "weights.pt is damaged in chunk 0" in error["message"]
+    assert "weights.safetensors is damaged in chunk 0" in error["message"]
     assert f"error: {error['message']}\n" in machine.log()
     assert "trainer/training/" not in machine.log()  # a sentence, not a traceback of ours
     assert machine.losses() == {}
+
+
+def test_from_a_folder_of_checkpoints_the_newest_good_one_is_taken(
+    gangs: GangStarter, drained: list[Machine], uninterrupted: Machine
+) -> None:
+    newest = damaged_copy(drained[0], gangs, "fallback")
+    folder = newest.parent
+    before, last = (read_manifest(path)["step"] for path in sorted(folder.iterdir()))
+    (machine,) = gangs.start("fallback", config_of(drained[0]), resume=folder)
+    machine.wait_for_step(before + 10)
+    machine.process.send_signal(signal.SIGTERM)
+    machine.wait()
+    losses = machine.losses()
+    assert min(losses) == before + 1
+    assert losses == {step: uninterrupted.losses()[step] for step in losses}
+    assert "is damaged in chunk 0; trying the one before" in machine.log()
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [f"corrupt-step-{last:012d}", f"step-{before:012d}"]
+
+
+def test_another_models_checkpoint_ends_with_one_line(
+    gangs: GangStarter, drained: list[Machine]
+) -> None:
+    step = drained[0].ending(0)["step"]
+    (machine,) = gangs.start(
+        "foreign",
+        {**config_of(drained[0]), "model": "mlp"},
+        ranks_each=1,
+        resume=drained[0].checkpoint(step),
+    )
+    machine.wait()
+    (error,) = machine.lines("error")
+    assert error["kind"] == "configuration"
+    assert "model: 'mlp' cannot continue a checkpoint made with 'cnn'" in error["message"]
+
+
+def damaged_copy(machine: Machine, gangs: GangStarter, name: str) -> Path:
+    """A copy of all checkpoints of a drained machine, with one bit of the newest turned around."""
+    folder = gangs.folder / f"{name}-checkpoints"
+    shutil.copytree(machine.folder / "checkpoints", folder)
+    newest = CheckpointFolder(folder).complete()[0]
+    weights = bytearray((newest / "weights.safetensors").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (newest / "weights.safetensors").write_bytes(weights)
+    return newest
+
+
+def config_of(machine: Machine) -> dict[str, object]:
+    config: dict[str, object] = json.loads((machine.folder / "config.json").read_text())
+    return config

@@ -10,11 +10,18 @@ import pytest
 import torch
 
 from trainer.training import distributed, ending
-from trainer.training.checkpoint import read_manifest
+from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.config import parse_config
 from trainer.training.drain import StopRequest
 from trainer.training.ending import Ending
-from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.errors import (
+    CheckpointCorruptError,
+    ConfigError,
+    LossNotFiniteError,
+    PreflightError,
+    RendezvousError,
+    StepOutOfMemoryError,
+)
 from trainer.training.place import Place
 from trainer.training.progress import Progress
 from trainer.training.rank_environment import read_rank_environment
@@ -126,3 +133,32 @@ def test_errors_are_sorted_by_what_they_mean(error: BaseException, kind: str, co
     assert result.error.kind == kind
     assert result.error.out_of_memory == (kind == "out_of_memory")
     assert result.error.peer_communication == (kind == "peer_communication")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "lost_a_peer"),
+    [
+        (LossNotFiniteError("x"), "loss_not_finite", False),
+        (PreflightError("x"), "preflight", False),
+        (RendezvousError("x"), "rendezvous", True),
+        (StepOutOfMemoryError("x"), "out_of_memory", False),
+    ],
+)
+def test_what_the_trainer_says_itself_has_a_kind_of_its_own(
+    error: BaseException, kind: str, lost_a_peer: bool
+) -> None:
+    result = ending.failure(error, step=4)
+    assert result.error is not None
+    assert (result.error.kind, result.error.peer_communication) == (kind, lost_a_peer)
+    assert (result.exit_code, result.error.message) == (1, "x")
+
+
+def test_a_loss_that_is_no_number_leaves_the_last_checkpoint_intact(tmp_path: Path) -> None:
+    config = {**DIGITS, "optimizer": "sgd", "steps": 40}
+    run_here(tmp_path, {**config, "steps": 5})
+    saved = tmp_path / "checkpoints" / "step-000000000005"
+    broken = {**config, "learning_rate": 1000, "warmup_steps": 0}
+    with pytest.raises(LossNotFiniteError, match="the loss is"):
+        run_here(tmp_path, broken, resume=saved)
+    _, contents = load_checkpoint(saved)
+    assert all(each.isfinite().all() for each in contents["weights"].values())

@@ -33,7 +33,7 @@ def test_finished_run_leaves_a_final_checkpoint_and_markers(uninterrupted: Machi
     assert manifest["final"] is True
     assert manifest["total_steps"] == 1000
     assert manifest["metrics"]["test_accuracy"] == uninterrupted.lines("end")[0]["test_accuracy"]
-    assert set(contents) == {"weights.pt", "training_state.pt"}
+    assert set(contents) == {"weights", "training_state"}
     for rank in (0, 1):
         ending = uninterrupted.ending(rank)
         assert (ending["outcome"], ending["step"], ending["exit_code"]) == ("finished", 1000, 0)
@@ -48,6 +48,17 @@ def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
     assert instants == sorted(instants)
     step = uninterrupted.lines("step")[-1]
     assert (step["samples"], step["total_steps"], step["phase"]) == (64_000, 1000, "train")
+
+
+def test_the_run_says_what_its_time_went_into(uninterrupted: Machine) -> None:
+    said = uninterrupted.lines("verdict")[-1]
+    assert (said["step"], said["ranks"]) == (1000, 2)
+    assert 0 < said["share_all_reduce"] < 1  # as DistributedDataParallel measured it
+    ledger = uninterrupted.lines("goodput")[-1]
+    assert (ledger["step"], ledger["final"]) == (1000, True)
+    assert ledger["buckets"]["rendezvous"] > 0
+    assert ledger["buckets"]["eval"] > 0
+    assert sum(ledger["buckets"].values()) == pytest.approx(ledger["total_seconds"])
 
 
 def test_one_machines_notice_drains_all_ranks_at_one_step(drained: list[Machine]) -> None:

@@ -80,13 +80,17 @@ class GangStarter:
         ranks_each: int = 2,
         resume: Path | None = None,
         fence: int = 1,
+        others: dict[str, Any] | None = None,
     ) -> list[Machine]:
+        """``others``: what the machines but the first have in their configuration besides."""
         port = free_port()
         gang = []
         for node in range(machines):
             folder = self.folder / f"{name}-{node}"
             folder.mkdir()
-            (folder / "config.json").write_text(json.dumps(config))
+            (folder / "config.json").write_text(
+                json.dumps({**config, **(others or {})} if node > 0 else config)
+            )
             command = [
                 *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={machines}"),
                 *(f"--node-rank={node}", f"--nproc-per-node={ranks_each}", "--max-restarts=0"),

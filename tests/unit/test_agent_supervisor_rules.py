@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from uuid import UUID
 
+from app.api.agents import REPORT_BYTES_MAX
+from app.api.steady_report import METRICS_MAX, read_steady
 from tests.support.supervised_machine import HOLD, LEASE, Machine, committed, ended, of, saved
 from trainer.agent import actions as act
 from trainer.agent import observations as seen
@@ -22,6 +26,7 @@ from trainer.protocol.directive import (
     Peer,
     ReportReply,
 )
+from trainer.protocol.wire import encode
 
 # --- the lease ---------------------------------------------------------------------------------
 
@@ -269,6 +274,32 @@ def test_metrics_go_out_once_a_second_and_fifty_at_a_time() -> None:
     ]
     assert 2 <= len(facts) <= 3
     assert all(0 < len(fact.data["points"]) <= 50 for fact in facts)
+
+
+def test_a_report_carries_no_more_metrics_than_the_control_plane_takes() -> None:
+    machine = Machine().running()
+    machine.answered(HOLD)
+    trained = {f"train/{number}": 1.0 for number in range(40)}
+    scored = {f"eval/{number}": 2.0 for number in range(40)}
+    machine.see(seen.ProgressSeen(1, 5, None, trained), seen.ProgressSeen(1, 6, None, scored))
+    progress = encode(replace(machine.report(), facts=()))["progress"]
+    assert read_steady(encode(replace(machine.report(), instance_id=str(UUID(int=1)), facts=())))
+    assert len(progress["metrics"]) == METRICS_MAX
+    assert scored.items() <= progress["metrics"].items()
+
+
+def test_a_backlog_of_many_metrics_fits_into_reports_and_is_sent_in_full() -> None:
+    point = {f"{number:02d}-{'ä' * 90}": 0.1234567890123456 for number in range(64)}
+    backlog = FactBacklog()
+    for second in range(40):
+        points = [{"step": float(step), **point} for step in range(50)]
+        backlog = backlog.add(FactKind.METRICS, float(second), 1, {"points": points})
+    sent = 0
+    while batch := backlog.next_batch():
+        assert len(json.dumps(encode(batch), ensure_ascii=False).encode()) < REPORT_BYTES_MAX // 2
+        sent += len(batch)
+        backlog = backlog.acknowledge(batch[-1].fact_no)
+    assert sent == 40
 
 
 def test_a_long_backlog_asks_for_the_next_report_at_once() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from app.cli import wording
 from app.cli.failures import CommandFailed
-from app.cli.history import spread
 from app.cli.job_lookup import one_ending_in
 from app.cli.logs import Reader
 from app.cli.terminal import Column, Terminal, printable
@@ -144,8 +143,8 @@ def test_a_line_without_an_end_is_not_kept_for_ever():
 
 
 def test_points_are_spread_over_all_of_them():
-    assert spread([1, 2, 3], 5) == [1, 2, 3]
-    assert spread(list(range(101)), 5) == [0, 25, 50, 75, 100]
+    assert wording.spread([1, 2, 3], 5) == [1, 2, 3]
+    assert wording.spread(list(range(101)), 5) == [0, 25, 50, 75, 100]
 
 
 def test_the_end_of_an_id_must_mean_one():

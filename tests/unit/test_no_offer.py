@@ -85,3 +85,14 @@ def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
 
 def test_without_a_price_nothing_is_known():
     assert why_none_fits((), NEED) == "no prices are known yet for any pool"
+
+
+def test_a_price_that_is_too_old_is_refused_with_its_age_and_the_limit() -> None:
+    quoted_at = NOW - timedelta(hours=3, minutes=30)
+    old = [(offer(available=9, quoted_at=quoted_at), None)]
+    assert consider(old, NEED, NOW)[0].fits
+    strict = replace(NEED, quote_age_max=timedelta(hours=2))
+    told = why_none_fits(consider(old, strict, NOW), strict)
+    assert told.endswith(
+        "its price is from 2026-02-28 20:30 UTC, 3.5 h old: too old to act on (2.0 h at most)"
+    )

@@ -26,6 +26,7 @@ contact_lost retry_now no
 machine_failed retry_now no
 gpu_fault retry_now no
 agent_failed retry_now no
+fenced_off retry_now no
 no_capacity retry_after_backoff no
 registration_timeout retry_after_backoff no
 resized retry_now no

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings, SettingsError, load_settings
+from app.settings import Settings, SettingsError, load_settings, unknown_variables
 
 
 @pytest.fixture
@@ -64,6 +64,8 @@ def test_clouds_need_an_https_address(monkeypatch: pytest.MonkeyPatch):
         assert set(settings.provider_problems) == {"aws", "gcp"}
         assert "LOWTIDE_PUBLIC_URL" in settings.provider_problems["gcp"]
     monkeypatch.setenv("LOWTIDE_PUBLIC_URL", "https://lowtide.example/")
+    monkeypatch.setenv("LOWTIDE_GCP_PROJECT", "a-project")
+    monkeypatch.setenv("LOWTIDE_AWS_REGIONS", "us-east-1")
     settings = load_settings()
     assert settings.public_url == "https://lowtide.example"
     assert settings.active_providers == ("local", "aws", "gcp")
@@ -122,3 +124,58 @@ def test_secrets_are_neither_told_nor_shown(monkeypatch: pytest.MonkeyPatch, pro
 def test_settings_do_not_change():
     with pytest.raises(ValueError, match="frozen"):
         Settings().port = 1
+
+
+def test_a_jobs_own_checkpoints_lie_in_the_store_unless_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOWTIDE_STATE_DIR", "/data/low tide")
+    assert load_settings().checkpoint_roots == {Path("/data/low tide/store")}
+    monkeypatch.setenv("LOWTIDE_OBJECT_STORE_URI", "s3://acme/lowtide")
+    assert load_settings().checkpoint_roots == frozenset()
+    monkeypatch.setenv("LOWTIDE_CHECKPOINT_ROOTS", "/data/a, /data/b")
+    assert load_settings().checkpoint_roots == {Path("/data/a"), Path("/data/b")}
+
+
+def test_a_checkpoint_root_is_a_whole_path(problem):
+    assert "LOWTIDE_CHECKPOINT_ROOTS" in problem("LOWTIDE_CHECKPOINT_ROOTS", "data/a")
+    assert "whole path" in problem("LOWTIDE_CHECKPOINT_ROOTS", "data/a")
+
+
+def test_an_unknown_variable_is_told_with_the_nearest_setting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOWTIDE_PORT", "1")
+    assert unknown_variables() == []
+    monkeypatch.setenv("LOWTIDE_OBJECT_STORE_URL", "x")
+    assert unknown_variables() == [
+        "LOWTIDE_OBJECT_STORE_URL is no setting and changes nothing; "
+        "did you mean LOWTIDE_OBJECT_STORE_URI?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("public_url", "endpoint", "active"),
+    [
+        ("http://127.0.0.1:8400", "http://127.0.0.1:9000", ("aws",)),
+        ("http://127.0.0.1:8400", "https://ec2.us-east-1.amazonaws.com", ()),
+        ("http://127.0.0.1:8400", None, ()),
+        ("http://10.0.0.7:8400", "http://127.0.0.1:9000", ()),
+        ("http://127.0.0.1.example.com", "http://127.0.0.1:9000", ()),
+        (None, "http://127.0.0.1:9000", ()),
+        ("https://lowtide.example.com", None, ("aws",)),
+    ],
+)
+def test_machines_may_report_over_http_only_where_their_cloud_is_this_machine(
+    public_url: str | None, endpoint: str | None, active: tuple[str, ...]
+):
+    settings = load_settings(
+        providers="aws", aws_regions="us-east-1", public_url=public_url, aws_endpoint_url=endpoint
+    )
+    assert settings.active_providers == active
+    assert ("aws" in settings.provider_problems) is not bool(active)
+
+
+def test_the_region_of_the_checkpoints_is_that_of_the_bucket(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    assert load_settings().checkpoint_region is None
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert load_settings().checkpoint_region == "eu-west-1"
+    monkeypatch.setenv("LOWTIDE_CHECKPOINT_REGION", "us-east-2")
+    assert load_settings().checkpoint_region == "us-east-2"

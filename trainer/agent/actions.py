@@ -69,6 +69,16 @@ class PublishCheckpoint:
 
 
 @dataclass(frozen=True)
+class SaveOutputs:
+    """Bring the output folders of a finished trainer to the job's buckets.
+
+    Answer OutputsSaved or OutputsFailed.
+    """
+
+    fence: int
+
+
+@dataclass(frozen=True)
 class ReportNow:
     """Send a report without waiting for its time."""
 
@@ -98,6 +108,7 @@ Action = (
     | DumpStacks
     | KillTrainer
     | PublishCheckpoint
+    | SaveOutputs
     | ReportNow
     | ArmPowerOff
     | PowerOff

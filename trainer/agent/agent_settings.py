@@ -25,6 +25,8 @@ class AgentSettings:
     notice_seconds: what GCE grants between `preempted` and the power cut.
     power_off_command: run by the independent timer when the agent let the lease run out.
     trainer_user: OS user of the trainer and the setup command, None for the agent's own.
+    paths_root: below it the folders that a job names by whole paths appear: `/` where the machine
+    is the job's alone, else a folder of the agent's own.
     """
 
     control_url: str
@@ -41,6 +43,17 @@ class AgentSettings:
     notice_seconds: float = 30.0
     power_off_command: str = "systemctl poweroff"
     trainer_user: str | None = None
+    paths_root: Path | None = None
+
+    @property
+    def named_root(self) -> Path:
+        """`paths_root`, or the machine's own folder for it."""
+        return self.paths_root or self.machine_dir / "paths"
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a command of the machine may be given."""
+    return {name: value for name, value in environment.items() if name not in SECRETS}
 
 
 def read_settings(environment: Mapping[str, str]) -> AgentSettings:
@@ -70,7 +83,12 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         notice_seconds=float(_whole(environment, "LOWTIDE_NOTICE_SECONDS", 30)),
         power_off_command=environment.get("LOWTIDE_POWEROFF_COMMAND") or "systemctl poweroff",
         trainer_user=environment.get("LOWTIDE_TRAINER_USER") or None,
+        paths_root=_path(environment.get("LOWTIDE_PATHS_ROOT", "")),
     )
+
+
+def _path(value: str) -> Path | None:
+    return Path(value).absolute() if value else None
 
 
 def _metadata_url(environment: Mapping[str, str], cloud: str) -> str:

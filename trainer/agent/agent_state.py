@@ -28,6 +28,8 @@ class Limits:
     notice_least: a trainer gets at least this long, whatever a notice's clock says.
     stack_dump: between asking for the stacks of a stalled trainer and killing it.
     closing: how long the last checkpoint of an ended trainer may take to be published.
+    handover: how long the next attempt waits for that, once this machine is wanted for it.
+    outputs: how long the outputs of a finished trainer may take to be saved.
     """
 
     lease_reserve: float = 180.0
@@ -38,6 +40,8 @@ class Limits:
     notice_least: float = 10.0
     stack_dump: float = 5.0
     closing: float = 600.0
+    handover: float = 45.0
+    outputs: float = 7_200.0
 
 
 class Stage(StrEnum):
@@ -97,6 +101,7 @@ class Work:
     stepped_at: when the newest step was seen, None while stalls are not watched.
     end_by: in DRAINING when the trainer is killed; in CLOSING when publishing is given up.
     kill_at: when a stalled trainer is killed, its stacks having been asked for.
+    saving_outputs, outputs_told: on their way to the job's buckets; and how that ended is told.
     """
 
     fence: int
@@ -118,6 +123,8 @@ class Work:
     committed: CheckpointRef | None = None
     final_committed: bool = False
     end: TrainerEnd | None = None
+    saving_outputs: bool = False
+    outputs_told: bool = False
 
     @property
     def publishes(self) -> bool:
@@ -137,12 +144,14 @@ class AgentState:
     seq: int = 0
     instance_id: str | None = None
     watches_first_step: bool = False
+    has_outputs: bool = False
     stall_timeout_seconds: float = 1_800.0
     lease_from: float | None = None
     lease_seconds: float = 0.0
     directive: Directive | None = None
     drain_by: float | None = None  # deadline of the drain directive, from its first receipt
     work: Work | None = None
+    lost_fence: int | None = None  # attempts up to this one are known to nobody any more
     phase: MachinePhase = MachinePhase.BOOT
     phase_at: float = 0.0
     progress: Progress | None = None

@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trainer.agent.actions import DumpStacks, KillTrainer, PublishCheckpoint, ReportNow, SignalDrain
+from trainer.agent import saving_outputs as outputs
+from trainer.agent.actions import (
+    CancelPreparation,
+    DumpStacks,
+    KillTrainer,
+    PublishCheckpoint,
+    ReportNow,
+    SignalDrain,
+)
 from trainer.agent.agent_state import (
     TRAINER_STAGES,
     DrainReason,
@@ -27,6 +35,7 @@ from trainer.protocol.agent_report import (
     TrainerError,
     TrainerOutcome,
 )
+from trainer.protocol.directive import DrainCause
 from trainer.protocol.wire import encode
 
 SIGTERM = 15
@@ -42,7 +51,9 @@ def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
     if work is None:
         return
     if work.stage in (Stage.DRAINING, Stage.CLOSING):
-        if reason is not DrainReason.HOLD and until is not None:
+        goes_on = reason is DrainReason.DIRECTIVE and outlasts_drain(turn, work)
+        goes_on = goes_on and work.stage is Stage.CLOSING
+        if reason is not DrainReason.HOLD and until is not None and not goes_on:
             earlier = until if work.end_by is None else min(until, work.end_by)
             turn.work(end_by=earlier)
         return
@@ -57,7 +68,8 @@ def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
 def kill(turn: Turn, finish_publishing: bool = False) -> None:
     """End the trainer at once; its end is told when it is seen to be gone.
 
-    finish_publishing: a checkpoint that is complete here may still be committed (after a stall).
+    finish_publishing: a checkpoint that is complete here may still be committed, as far as the
+    lease and later fences allow.
     """
     work = turn.state.work
     if work is not None and work.stage in (Stage.RUNNING, Stage.DRAINING):
@@ -82,6 +94,10 @@ def fenced_off(turn: Turn, by_fence: int) -> None:
     turn.emit(FactKind.FENCED_OFF, work.fence, {"by_fence": by_fence})
     turn.work(waiting=None, publishing=None)
     kill(turn)
+    if work.stage in (Stage.PREPARING, Stage.PREPARED):
+        turn.do(CancelPreparation(work.fence))
+        turn.work(stage=Stage.ENDED)
+        turn.enter(MachinePhase.IDLE, turn.now)
     if work.stage is Stage.CLOSING and work.end is not None:
         turn.work(end=replace(work.end, outcome=TrainerOutcome.KILLED))
         _finish(turn)
@@ -184,7 +200,8 @@ def trainer_exited(turn: Turn, end: TrainerEnd) -> None:
         return
     if work.stage is Stage.DRAINING and _ended_by_our_signal(end):
         end = replace(end, outcome=TrainerOutcome.DRAINED, error=None)
-    end_by = work.end_by if work.stage is Stage.DRAINING else None
+    bounded = work.stage is Stage.DRAINING and not outlasts_drain(turn, work)
+    end_by = work.end_by if bounded else None
     latest = turn.now + turn.state.limits.closing
     turn.work(
         stage=Stage.CLOSING,
@@ -207,14 +224,43 @@ def advance(turn: Turn) -> None:
         return
     idle = work.publishing is None and work.waiting is None
     lease_over = turn.state.lease_until is not None and turn.now >= turn.state.lease_until
-    if idle or lease_over or (work.end_by is not None and turn.now >= work.end_by):
+    over = lease_over or (work.end_by is not None and turn.now >= work.end_by)
+    if idle and not over and outputs.wanted(turn, work):
+        outputs.begin(turn, work)
+    elif over or (idle and not work.saving_outputs):
         _finish(turn)
 
 
-def close(turn: Turn) -> None:
-    """Stop waiting for a publication: the machine is wanted for something else."""
-    if turn.state.work is not None and turn.state.work.stage is Stage.CLOSING:
+def close(turn: Turn, at_once: bool) -> bool:
+    """The machine is wanted for something else: give the publication little time, or none.
+
+    True when nothing is left to wait for. A store that has failed already is not waited for.
+    """
+    work = turn.state.work
+    if work is None or work.stage is not Stage.CLOSING:
+        return True
+    trying = work.publishing is not None or work.saving_outputs
+    waits = trying or (work.waiting is not None and work.publish_failures == 0)
+    soon = turn.now + turn.state.limits.handover
+    end_by = soon if work.end_by is None else min(work.end_by, soon)
+    if at_once or not waits or turn.now >= end_by:
         _finish(turn)
+        return True
+    turn.work(end_by=end_by)
+    return False
+
+
+def outlasts_drain(turn: Turn, work: Work) -> bool:
+    """Whether a publication may go on when the drain's time is over: it is another machine's.
+
+    A gang drains because the cloud takes one of its machines, or because it moves; the others stay
+    as they are, and what they have saved can still be committed until they are told to stop.
+    """
+    directive = turn.state.directive
+    asked = directive is not None and directive.fence == work.fence
+    cause = directive.drain_cause if directive is not None and asked else None
+    ours = work.drain_reason in (None, DrainReason.DIRECTIVE)
+    return ours and cause in (DrainCause.INTERRUPTION, DrainCause.YIELD)
 
 
 def end_data(end: TrainerEnd, reason: DrainReason | None) -> dict[str, Any]:
@@ -264,6 +310,7 @@ def _finish(turn: Turn) -> None:
         message = "the trainer finished, but its final manifest could not be committed in time"
         error = TrainerError(message=message, type=STORE_UNAVAILABLE)
         end = replace(end, outcome=TrainerOutcome.FAILED, error=error)
+    outputs.cut(turn, work)
     turn.flush_points(at_once=True)
     turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason))
     turn.work(stage=Stage.ENDED, end=end, waiting=None, publishing=None)

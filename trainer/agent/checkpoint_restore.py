@@ -34,6 +34,7 @@ from trainer.protocol.wire import WireError, decode, encode
 
 RECORD_WAIT_SECONDS = 120.0
 CANDIDATES_MAX = 64
+CHOICES_MAX = 3
 
 
 class CheckpointCorrupt(Exception):
@@ -77,6 +78,13 @@ class Restorer:
         self._is_cancelled = is_cancelled
         self._log = log
         self._record_wait_seconds = record_wait_seconds
+        self._looked_at: set[tuple[int, int]] = set()
+        self._bytes_read = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of checkpoints read from the store so far, what was passed over included."""
+        return self._bytes_read
 
     def restore(self, node_rank: int) -> Restored:
         """Bring the parent here. Rank 0 chooses and records it; the others wait for the record.
@@ -91,21 +99,42 @@ class Restorer:
         if record is not None:
             return self._fetch_recorded(record)
         chosen = self._newest_valid()
-        record = self._write_record(chosen) if node_rank == 0 else self._await_record()
+        if node_rank == 0:
+            chosen = self._newest_by_now(chosen)
+            record = self._write_record(chosen)
+        else:
+            record = self._await_record()
         return chosen if record.parent == chosen.parent else self._fetch_recorded(record)
 
     # --- the choice ---
 
     def _newest_valid(self) -> Restored:
-        keys = (parse_manifest_key(key) for key in self._store.list_keys("manifests"))
-        found = [key for key in keys if key is not None]
-        parents = _RecordedParents(self._read_record)
-        for fence, step in islice(lineage_order(found, parents, self._fence), CANDIDATES_MAX):
+        for fence, step in self._candidates():
+            self._looked_at.add((fence, step))
             try:
                 return self._fetch(fence, step, None)
             except CheckpointCorrupt as error:
                 self._log(f"checkpoint {step} of attempt {fence} is passed over: {error}")
         return Restored()
+
+    def _newest_by_now(self, chosen: Restored) -> Restored:
+        """The last attempt's rank 0 may have committed its last checkpoint during the download.
+
+        Once this attempt's start is recorded, nothing that is committed later counts any more.
+        """
+        for _ in range(CHOICES_MAX):
+            newest = next(iter(self._candidates()), None)
+            if newest is None or newest in self._looked_at:
+                break
+            chosen = self._newest_valid()
+        return chosen
+
+    def _candidates(self) -> list[tuple[int, int]]:
+        """(fence, step) along the lineage as it stands in the store, newest first."""
+        keys = (parse_manifest_key(key) for key in self._store.list_keys("manifests"))
+        found = [key for key in keys if key is not None]
+        parents = _RecordedParents(self._read_record)
+        return list(islice(lineage_order(found, parents, self._fence), CANDIDATES_MAX))
 
     def _fetch_recorded(self, record: FenceRecord) -> Restored:
         parent = record.parent
@@ -183,7 +212,7 @@ class Restorer:
         size, number = 0, 0
         try:
             with path.open("wb") as file:
-                for chunk in _rechunked(self._store.stream(key), entry.chunk_bytes):
+                for chunk in _rechunked(self._counted(key), entry.chunk_bytes):
                     self._check_cancelled()
                     if hashlib.sha256(chunk).hexdigest() != _at(entry.chunk_sha256, number):
                         raise CheckpointCorrupt(f"{key} is damaged in chunk {number}")
@@ -193,6 +222,11 @@ class Restorer:
             raise CheckpointCorrupt(f"{key} is missing") from None
         if size != entry.size_bytes or number != len(entry.chunk_sha256):
             raise CheckpointCorrupt(f"{key} has {size} bytes, not {entry.size_bytes}")
+
+    def _counted(self, key: str) -> Iterator[bytes]:
+        for piece in self._store.stream(key):
+            self._bytes_read += len(piece)
+            yield piece
 
     def _check_cancelled(self) -> None:
         if self._is_cancelled():

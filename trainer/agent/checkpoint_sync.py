@@ -7,22 +7,26 @@ to publish (`attempt_ending`), restoring (`checkpoint_restore`), or the store (`
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore
+from trainer.agent.part_upload import put_shard
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,
+    FenceRecord,
     FileEntry,
     data_key,
     dump_manifest,
+    fence_key,
     load_manifest,
     manifest_key,
     seal,
 )
-from trainer.protocol.wire import WireError
+from trainer.protocol.wire import WireError, decode
 
 CHUNK_BYTES = 8 << 20
 STEPS_TRIED_MAX = 16
@@ -72,7 +76,20 @@ def publish(
     A checkpoint saved twice at one step is committed once. A final one, which must not be lost to
     an earlier save of its step, takes the next free step instead. Raises CommitForbidden, CutOff,
     Abandoned, PlaceTaken (nothing free within 16 steps) and StoreUnavailable.
+    CutOff also when a later attempt recorded another start while this was written: what is in the
+    store then is beside the lineage, and must not be told as saved.
     """
+    manifest = _publish(store, order, may_commit, is_abandoned)
+    _check_continued(store, manifest.ref)
+    return manifest
+
+
+def _publish(
+    store: ObjectStore,
+    order: PublishOrder,
+    may_commit: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
+) -> CheckpointManifest:
     for step in range(order.step, order.step + STEPS_TRIED_MAX):
         try:
             committed = _committed(store, order.fence, step)
@@ -84,6 +101,19 @@ def publish(
         except PlaceTaken:
             continue
     raise PlaceTaken(f"no free key for step {order.step} of attempt {order.fence}")
+
+
+def _check_continued(store: ObjectStore, ref: CheckpointRef) -> None:
+    """The first attempt after this one, if there is any by now, must have begun right here."""
+    later = [fence for fence in list_fences(store) if fence > ref.fence]
+    if not later:
+        return
+    try:
+        parent = decode(FenceRecord, json.loads(store.get(fence_key(later[0])))).parent
+    except (ObjectMissing, WireError, ValueError):
+        parent = None
+    if parent is None or (parent.fence, parent.step) != (ref.fence, ref.step):
+        raise CutOff(later[0])
 
 
 def newer_fence(store: ObjectStore, fence: int) -> int | None:
@@ -168,9 +198,12 @@ def _upload(
                 size += len(chunk)
                 yield chunk
 
-    small = path.stat().st_size <= CHUNK_BYTES
+    size_bytes = path.stat().st_size
     try:
-        store.put_new(key, b"".join(pieces()) if small else pieces())
+        if size_bytes <= CHUNK_BYTES:
+            store.put_new(key, b"".join(pieces()))
+        else:
+            put_shard(store, key, pieces(), size_bytes)
     except ObjectExists:
         hashes.clear()
         size = 0

@@ -30,7 +30,7 @@ class ControlPlaneUnreachable(Exception):
 
 
 class NotKnownYet(Exception):
-    """425: the launch is not recorded there yet; try again in a second."""
+    """425: the launch, or the row of a registered machine, is not there (yet); try again."""
 
 
 class TokenRefused(Exception):
@@ -76,8 +76,11 @@ class ControlPlaneClient:
         return _decoded(RegistrationReply, self._checked(status, body))
 
     def report(self, report: AgentReport) -> ReportReply:
-        """Raises CredentialRevoked, NotAMember, ProtocolRefused, ControlPlaneUnreachable."""
+        """Raises CredentialRevoked, NotAMember, NotKnownYet, ProtocolRefused,
+        ControlPlaneUnreachable."""
         status, body = self._call("POST", "/agent/v1/reports", _json(encode(report)))
+        if status == 425:
+            raise NotKnownYet
         if status == 401:
             raise CredentialRevoked
         if status == 403:

@@ -58,7 +58,7 @@ def obey(turn: Turn) -> None:
         until = turn.now + turn.state.limits.hold_drain
         attempt_ending.begin_drain(turn, until, DrainReason.HOLD)
     elif directive.kind is DirectiveKind.LEAVE:
-        if _is_free(turn):
+        if _is_free(turn, at_once=True):
             turn.leave("directive")
     elif directive.fence is not None:
         _obey_fenced(turn, directive, directive.fence)
@@ -81,7 +81,8 @@ def _obey_fenced(turn: Turn, directive: Directive, fence: int) -> None:
             if directive.stalled:
                 attempt_ending.kill_with_stacks(turn)
             else:
-                attempt_ending.kill(turn)
+                # What a lost peer's survivors have saved is worth more than a quick end.
+                attempt_ending.kill(turn, finish_publishing=True)
 
 
 def _begin(turn: Turn, directive: Directive, fence: int) -> None:
@@ -152,14 +153,20 @@ def _shut_down(turn: Turn) -> None:
         turn.leave("shutdown")
 
 
-def _is_free(turn: Turn) -> bool:
-    """Make room for what is wanted now; true when nothing of the last attempt runs any more."""
+def _is_free(turn: Turn, at_once: bool = False) -> bool:
+    """Make room for what is wanted now; true when nothing of the last attempt runs any more.
+
+    A checkpoint that is complete here is committed first, within bounds and unless `at_once`: the
+    attempt that is wanted begins with it, for its start is not recorded before.
+    """
     _stop_preparing(turn)
     work = turn.state.work
     if work is None or work.stage is Stage.ENDED:
         return True
     if work.stage in TRAINER_STAGES:
-        attempt_ending.kill(turn)
+        lost = turn.state.lost_fence
+        if work.stage is Stage.DRAINING and lost is not None and work.fence <= lost:
+            return False  # nobody has ended this attempt: its last steps are worth a save
+        attempt_ending.kill(turn, finish_publishing=not at_once)
         return False
-    attempt_ending.close(turn)
-    return True
+    return attempt_ending.close(turn, at_once)

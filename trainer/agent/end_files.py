@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from trainer.agent.agent_state import TrainerEnd
 from trainer.protocol.agent_report import TrainerError, TrainerOutcome
@@ -22,6 +22,7 @@ EXIT_FAILED = 1
 EXIT_DRAINED = 75
 MARKER_BYTES_MAX = 1 << 20
 MESSAGE_CHARACTERS_MAX = 2_000
+_UPTIME_SECONDS_MAX = 10 * 366 * 24 * 3_600
 _RANK = re.compile(r"^(started|ended)-rank(\d{1,6})\.json$")
 _OUTCOMES = {
     outcome.value: outcome
@@ -40,14 +41,23 @@ class EndMarker:
     error: TrainerError | None
 
 
-def read_end(folder: Path, return_code: int, error_file: Path | None = None) -> TrainerEnd:
+def read_end(
+    folder: Path,
+    return_code: int,
+    error_file: Path | None = None,
+    asked_before_start: bool = False,
+) -> TrainerEnd:
     """Decide the end from the markers in `folder`, torchrun's error file and the exit status.
 
     return_code: as subprocess gives it, negative for a signal. All ranks finished or all drained
     is an end whatever the exit status says; a rank that started and left no marker was killed.
+    asked_before_start: the bundled trainer was told to stop before any rank could listen; torchrun
+    then answers 1, but nothing had begun.
     """
     started, ended = read_markers(folder)
     if not started and not ended:
+        if asked_before_start:
+            return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED)
         return _end_by_status(return_code, error_file)
     step = max((marker.step for marker in ended if marker.step is not None), default=None)
     failed = [marker for marker in ended if marker.outcome is TrainerOutcome.FAILED]
@@ -84,6 +94,21 @@ def failed_already(folder: Path, is_dead: Callable[[int], bool]) -> TrainerEnd |
     return replace(_failed_end(own, dead, EXIT_FAILED, step), before_kill=True)
 
 
+def started_pids(folder: Path) -> list[int]:
+    """Processes of the ranks that have started here, by rank; they may have ended since."""
+    pids = (
+        _whole(_read_json(path).get("pid")) for path in sorted(folder.glob("started-rank*.json"))
+    )
+    return [pid for pid in pids if pid is not None]
+
+
+def all_ended_well(folder: Path, ranks: int) -> bool:
+    """Whether so many ranks have written that they finished or drained: nothing is left to do."""
+    _, ended = read_markers(folder)
+    well = [marker for marker in ended if marker.outcome is not TrainerOutcome.FAILED]
+    return len(well) == len(ended) == ranks
+
+
 def read_markers(folder: Path) -> tuple[frozenset[int], list[EndMarker]]:
     """(ranks that started, markers of those that ended by their own word)."""
     started, ended = set(), []
@@ -117,7 +142,7 @@ def _read_marker(path: Path, rank: int) -> EndMarker | None:
             type=str(error["type"])[:200] if error.get("type") else None,
             out_of_memory=error.get("out_of_memory") is True,
             peer_communication=error.get("peer_communication") is True,
-            failed_uptime_ms=round(at * 1000) if isinstance(at, int | float) else None,
+            failed_uptime_ms=round(at * 1000) if _is_uptime(at) else None,
         )
     return EndMarker(
         rank,
@@ -199,6 +224,11 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_uptime(value: Any) -> TypeGuard[float]:
+    """Seconds as a machine's uptime can be; JSON as it is read here also has NaN and 1e999."""
+    return isinstance(value, int | float) and 0 <= value < _UPTIME_SECONDS_MAX
 
 
 def _signal_name(number: int) -> str:

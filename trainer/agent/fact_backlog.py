@@ -17,6 +17,9 @@ from trainer.protocol.agent_report import (
 )
 
 METRICS_PER_REPORT_MAX = 30
+METRICS_BYTES_MAX = 1 << 20
+"""About so many in one report: one that is too large to be taken would be sent again for ever."""
+_NUMBER_BYTES = 28
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,20 @@ class FactBacklog:
         left = tuple(fact for fact in self.pending if fact.fact_no > fact_no)
         return replace(self, pending=left, acked_fact_no=fact_no)
 
+    def forget_fences(self, up_to: int) -> FactBacklog:
+        """Without the facts of attempts up to this one: nobody knows those any more."""
+        left = tuple(one for one in self.pending if one.fence is None or one.fence > up_to)
+        return self if len(left) == len(self.pending) else replace(self, pending=left)
+
     def next_batch(self) -> tuple[Fact, ...]:
         """What the next report carries, oldest first; a bounded share of it is chart points."""
         batch: list[Fact] = []
-        metrics = 0
+        metrics = metrics_bytes = 0
         for fact in self.pending[:FACTS_PER_REPORT_MAX]:
             metrics += fact.kind is FactKind.METRICS
-            if metrics > METRICS_PER_REPORT_MAX:
+            metrics_bytes += _metrics_bytes(fact)
+            full = metrics > METRICS_PER_REPORT_MAX or metrics_bytes > METRICS_BYTES_MAX
+            if full and batch:
                 break
             batch.append(fact)
         return tuple(batch)
@@ -66,3 +76,11 @@ class FactBacklog:
                 left = self.pending[:index] + self.pending[index + 1 :]
                 return replace(self, pending=left, dropped=self.dropped + 1)
         return self
+
+
+def _metrics_bytes(fact: Fact) -> int:
+    """Roughly what a fact's chart points take on the wire."""
+    if fact.kind is not FactKind.METRICS:
+        return 0
+    names = (name for point in fact.data.get("points", ()) for name in point)
+    return sum(len(name.encode("utf-8", "replace")) + _NUMBER_BYTES for name in names)

@@ -4,7 +4,10 @@ agent/identity.json      the nonce this machine registers with (mode 0600)
 agent/trainer.json       the running trainer, for a restarted agent to find
 agent/power-off-at       deadline of the independent power-off
 workdir/                 the user's unpacked working folder, where commands run
-attempts/<fence>/        checkpoints/ resume/ progress/ outbox/ of one attempt
+inputs/                  what was brought from the job's buckets, kept between attempts
+scratch/                 LOWTIDE_SCRATCH_DIR: the job's own, kept between attempts
+paths/                   the job's named folders, where the machine's own root is not the job's
+attempts/<fence>/        checkpoints/ resume/ progress/ outbox/ outputs/ of one attempt
 """
 
 from __future__ import annotations
@@ -49,10 +52,24 @@ class AttemptFolders:
         """Hard links to checkpoints that wait to be published."""
         return self.root / "outbox"
 
+    def output(self, number: int) -> Path:
+        """What lies here when the work is finished goes to the job's bucket, one for each."""
+        return self.root / "outputs" / str(number)
+
     @property
     def config_file(self) -> Path:
         """Configuration of the bundled trainer."""
         return self.root / "trainer-config.json"
+
+    @property
+    def hazard_file(self) -> Path:
+        """LOWTIDE_HAZARD_FILE: how often such machines are lost without a notice, if known."""
+        return self.root / "hazard.json"
+
+    @property
+    def script_modules(self) -> Path:
+        """On the PYTHONPATH of a user's command: lowtide_hooks and lowtide_callbacks."""
+        return self.root / "modules"
 
     @property
     def error_file(self) -> Path:
@@ -69,6 +86,8 @@ class MachineFolders:
         self.agent = root / "agent"
         self.workdir = root / "workdir"
         self.attempts = root / "attempts"
+        self.inputs = root / "inputs"
+        self.scratch = root / "scratch"
         self.trainer_file = self.agent / "trainer.json"
         self.power_off_file = self.agent / "power-off-at"
         self.setup_mark = self.agent / "setup-done"
@@ -76,7 +95,8 @@ class MachineFolders:
         self.agent.mkdir(mode=0o700, exist_ok=True)
         self.workdir.mkdir(exist_ok=True)
         self.attempts.mkdir(exist_ok=True)
-        self.give_away(self.workdir)
+        self.scratch.mkdir(exist_ok=True)
+        self.give_away(self.workdir, self.scratch)
 
     def attempt(self, fence: int) -> AttemptFolders:
         """Folders of an attempt, not created yet."""

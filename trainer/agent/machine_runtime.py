@@ -21,6 +21,7 @@ from trainer.agent.actions import (
     PowerOff,
     PublishCheckpoint,
     ReportNow,
+    SaveOutputs,
     SignalDrain,
     StartPreparation,
     StartTrainer,
@@ -28,8 +29,10 @@ from trainer.agent.actions import (
 from trainer.agent.agent_state import AgentState, Stage
 from trainer.agent.boot_clock import boot_seconds
 from trainer.agent.log_shipper import LogShipper
+from trainer.agent.named_folders import output_folders
 from trainer.agent.observations import Observation, Registered, ShutdownAsked
 from trainer.agent.outbox import Outbox
+from trainer.agent.output_folders import OutputsUpload, addresses_of
 from trainer.agent.preparation import Preparation, PreparationTools
 from trainer.agent.publisher import Publisher
 from trainer.agent.report_loop import ReportLoop
@@ -51,8 +54,10 @@ class MachineRuntime:
         state: AgentState,
         registered: Registered,
         shipper: LogShipper,
+        register_again: Callable[[], Registered] | None = None,
     ) -> None:
-        """`tools` is given `observe` and answers what preparations need."""
+        """`tools` is given `observe` and answers what preparations need. register_again: as
+        `ReportLoop` takes it."""
         self._observations: queue.Queue[Observation] = queue.Queue(QUEUE_MAX)
         self._tools = tools(self.observe)
         self._state = state
@@ -64,11 +69,14 @@ class MachineRuntime:
             self.build_report,
             self.observe,
             registered.reply.next_report_seconds,
+            register_again,
         )
         self._reporting = threading.Thread(target=self._reports.run, name="reports", daemon=True)
         self._preparation: Preparation | None = None
         self._trainer: TrainerRun | None = None
+        self._reached_step = 0
         self._publisher: Publisher | None = None
+        self._outputs: OutputsUpload | None = None
         self._shutdown_asked = False
         self._left = False
         self.observe(registered)
@@ -132,6 +140,8 @@ class MachineRuntime:
                 self._trainer.kill()
             case PublishCheckpoint() if self._publisher is not None:
                 self._publisher.submit(action)
+            case SaveOutputs(fence):
+                self._save_outputs(fence)
             case ReportNow():
                 self._reports.ring()
             case ArmPowerOff(at):
@@ -144,6 +154,8 @@ class MachineRuntime:
     def _start_preparation(self, action: StartPreparation) -> None:
         if self._preparation is not None:
             self._preparation.cancel()
+        if self._outputs is not None:
+            self._outputs.close()
         if self._publisher is not None:
             self._publisher.close()
             self._publisher = None
@@ -154,6 +166,8 @@ class MachineRuntime:
     def _start_trainer(self, action: StartTrainer) -> None:
         preparation, tools, directive = self._preparation, self._tools, action.directive
         assert preparation is not None
+        assert preparation.surroundings is not None
+        place, variables = preparation.surroundings.place, preparation.surroundings.variables
         fence = directive.fence or 0
         folders = tools.folders.attempt(fence)
         outbox = None
@@ -167,6 +181,8 @@ class MachineRuntime:
                 self.observe,
                 lambda sentence: tools.say(preparation.stream, sentence),
             )
+        if self._trainer is not None:
+            self._reached_step = max(self._reached_step, self._trainer.reached_step)
         self._trainer = TrainerRun(
             fence,
             tools.context.machine_id,
@@ -176,14 +192,29 @@ class MachineRuntime:
             self.observe,
             lambda content: tools.write_log(preparation.stream, content),
             self._shipper.flush_soon,
+            max(1, self._config.gpus_per_node) if self._config.run is None else 0,
+            place,
         )
         environment = trainer_command.trainer_environment(
-            tools.context, self._config, directive, folders, preparation.resume_folder
+            place.context, self._config, directive, folders, preparation.resume_folder, variables
         )
-        command = trainer_command.trainer_command(self._config, directive, folders)
+        if self._reached_step > 0:
+            # What the job trained here before: doing it again is rework, and told as such.
+            environment["LOWTIDE_REACHED_STEP"] = str(self._reached_step)
+        command = trainer_command.trainer_command(place.context, self._config, directive, folders)
         preparation.release_ports()
-        self._trainer.start(
-            command, environment, tools.folders.workdir, tools.settings.trainer_user
+        self._trainer.start(command, environment, tools.folders.workdir)
+
+    def _save_outputs(self, fence: int) -> None:
+        preparation, config = self._preparation, self._config
+        assert preparation is not None
+        rank = preparation.node_rank
+        self._outputs = OutputsUpload(
+            fence,
+            output_folders(config, self._tools.folders.attempt(fence)),
+            addresses_of(config.outputs, config.job_id, rank),
+            self.observe,
+            lambda sentence: self._tools.say(preparation.stream, sentence),
         )
 
     def _may_commit(self, fence: int) -> bool:
@@ -199,6 +230,8 @@ class MachineRuntime:
             self._preparation.cancel()
         if self._publisher is not None:
             self._publisher.close()
+        if self._outputs is not None:
+            self._outputs.close()
         if self._trainer is not None:
             self._trainer.kill()
         deadline = time.monotonic() + FAREWELL_SECONDS

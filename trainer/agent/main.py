@@ -15,9 +15,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainer.agent import dead_man, process_group, supervisor
-from trainer.agent.agent_settings import AgentSettings, SettingsError, read_settings
+from trainer.agent.agent_settings import (
+    AgentSettings,
+    SettingsError,
+    read_settings,
+    without_secrets,
+)
 from trainer.agent.agent_state import Limits
 from trainer.agent.boot_clock import boot_id, boot_seconds
 from trainer.agent.control_plane_client import (
@@ -25,6 +31,8 @@ from trainer.agent.control_plane_client import (
     ProtocolRefused,
     TokenRefused,
 )
+from trainer.agent.docker_command import Docker
+from trainer.agent.gpu_faults import GpuFaultWatch, nvml_or_none, watch_gpus
 from trainer.agent.log_shipper import LogShipper
 from trainer.agent.machine_folders import MachineFolders
 from trainer.agent.machine_runtime import MachineRuntime
@@ -33,7 +41,7 @@ from trainer.agent.notices.metadata_http import MetadataUnknown
 from trainer.agent.object_store import ObjectStore
 from trainer.agent.observations import Observation, Registered
 from trainer.agent.preparation import PreparationTools
-from trainer.agent.report_loop import RegistrationExpired, register
+from trainer.agent.report_loop import RegistrationExpired, register, register_once
 from trainer.agent.trainer_command import CommandContext
 from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
 
@@ -65,17 +73,24 @@ def run_agent(settings: AgentSettings) -> None:
     source = notice_source(settings)
     provider_id = _provider_instance_id(source)
     machine_id = settings.machine_id or provider_id
-    killed_fence = process_group.kill_earlier_trainer(folders.trainer_file, machine_id)
+    docker = Docker(without_secrets(os.environ), machine_id)
+    killed_fence = process_group.kill_earlier_trainer(
+        folders.trainer_file, machine_id, docker.remove_left
+    )
     session_id = secrets.token_hex(16)
     client = ControlPlaneClient(settings.control_url)
-    registered = register(client, _registration(settings, folders, provider_id, session_id))
+    registration = _registration(settings, folders, provider_id, session_id)
+    registered = register(client, registration)
     state = supervisor.initial_state(boot_id(), session_id, started_at, limits, killed_fence)
     shipper = LogShipper(client)
     runtime = MachineRuntime(
-        functools.partial(_tools, settings, folders, client, shipper, machine_id, registered),
+        functools.partial(
+            _tools, settings, folders, client, shipper, machine_id, registered, docker
+        ),
         state,
         registered,
         shipper,
+        lambda: register_once(client, replace(registration, uptime_ms=_uptime_ms())),
     )
     signal.signal(signal.SIGTERM, lambda _number, _frame: runtime.ask_for_shutdown())
     stopping = threading.Event()
@@ -83,6 +98,11 @@ def run_agent(settings: AgentSettings) -> None:
     threading.Thread(
         target=watch_notices, args=(source, runtime.observe, stopping), name="notices", daemon=True
     ).start()
+    if settings.gpu_count > 0:
+        watch = GpuFaultWatch(settings.gpu_count, nvml=nvml_or_none(settings.gpu_count))
+        threading.Thread(
+            target=watch_gpus, args=(watch, runtime.observe, stopping), name="gpus", daemon=True
+        ).start()
     runtime.run()
     stopping.set()
     shipper.stop()
@@ -95,6 +115,7 @@ def _tools(
     shipper: LogShipper,
     machine_id: str,
     registered: Registered,
+    docker: Docker,
     observe: Callable[[Observation], None],
 ) -> PreparationTools:
     uri = registered.reply.run_config.checkpoint_uri
@@ -110,6 +131,7 @@ def _tools(
         observe=observe,
         write_log=shipper.write,
         say=shipper.say,
+        docker=docker,
     )
 
 
@@ -123,13 +145,17 @@ def _registration(
         provider_instance_id=provider_id,
         boot_id=boot_id(),
         session_id=session_id,
-        uptime_ms=round(boot_seconds() * 1000),
+        uptime_ms=_uptime_ms(),
         private_address=settings.private_address,
         port_from=settings.port_from,
         port_to=settings.port_to,
         gpu_count=settings.gpu_count,
         interface=settings.interface,
     )
+
+
+def _uptime_ms() -> int:
+    return round(boot_seconds() * 1000)
 
 
 def _provider_instance_id(source: NoticeSource) -> str:

@@ -76,12 +76,18 @@ class PhaseEntered:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Restored and in reach of every peer. `parent_final`: there is nothing left to train."""
+    """Restored and in reach of every peer. `parent_final`: there is nothing left to train.
+
+    restored_bytes: read from the store meanwhile, what was passed over included; None: unknown.
+    image: the exact image that the job runs in, None without one.
+    """
 
     fence: int
     parent: CheckpointRef | None = None
     master_port: int | None = None
     parent_final: bool = False
+    restored_bytes: int | None = None
+    image: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,24 @@ class PublicationFailed:
 
 
 @dataclass(frozen=True)
+class OutputsSaved:
+    """What the finished trainer left in the job's output folders is in its buckets."""
+
+    fence: int
+    files: int
+    size_bytes: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OutputsFailed:
+    """It is not, and is not tried again; `message` is for a person."""
+
+    fence: int
+    message: str
+
+
+@dataclass(frozen=True)
 class FencedOff:
     """A later attempt's fence is in the store: this machine was cut off and must not train."""
 
@@ -182,6 +206,8 @@ Observation = (
     | CheckpointReady
     | CheckpointPublished
     | PublicationFailed
+    | OutputsSaved
+    | OutputsFailed
     | FencedOff
     | TrainerExited
     | GpuFaulted

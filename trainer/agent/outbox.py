@@ -8,10 +8,10 @@ them is published (`attempt_ending`).
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,7 @@ class Outbox:
         found = []
         present = self._complete_folders()
         for name, (path, mark) in sorted(present.items(), key=lambda item: _step_of(item[0])):
-            if self._known.get(name) != mark and any(path.iterdir()):
+            if self._known.get(name) != mark and _holds_something(path):
                 checkpoint = self._link(name, path)
                 if checkpoint is not None:
                     self._known[name] = mark
@@ -84,7 +84,10 @@ class Outbox:
             return {}
         for entry in entries:
             if _COMPLETE.match(entry.name) and entry.is_dir(follow_symlinks=False):
-                stat = entry.stat(follow_symlinks=False)
+                try:
+                    stat = entry.stat(follow_symlinks=False)
+                except OSError:  # the trainer has removed it meanwhile
+                    continue
                 present[entry.name] = (Path(entry.path), (stat.st_ino, stat.st_mtime_ns))
         return present
 
@@ -117,13 +120,21 @@ def read_folder_facts(folder: Path) -> FolderFacts:
     numbers: dict[str, float] = {}
     if isinstance(metrics, dict):
         for name, value in list(metrics.items())[:METRICS_MAX]:
-            if isinstance(value, int | float) and math.isfinite(value):
+            if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
                 numbers[str(name)[:100]] = float(value)
     return FolderFacts(
         final=document.get("final") is True,
         world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
         metrics=numbers,
     )
+
+
+def _holds_something(folder: Path) -> bool:
+    """Also False for a folder that the trainer has removed meanwhile, or that cannot be read."""
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _step_of(name: str) -> int:

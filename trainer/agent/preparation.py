@@ -1,4 +1,4 @@
-"""Make a machine ready for an attempt: working folder, setup, parent checkpoint, peers, port.
+"""Make a machine ready for an attempt: its surroundings, setup, parent checkpoint, peers, port.
 
 One `Preparation` is one attempt's, run in a thread of its own and cancelled at any time. Not
 here: when (`directive_rules`), nor the single deeds (`workdir`, `checkpoint_restore`,
@@ -30,9 +30,13 @@ from trainer.agent.control_plane_client import (
     ControlPlaneUnreachable,
     WorkdirInvalid,
 )
+from trainer.agent.docker_command import ContainerFailed, Docker
+from trainer.agent.input_folders import InputsFailed
 from trainer.agent.machine_folders import MachineFolders
+from trainer.agent.named_folders import FolderTaken
 from trainer.agent.object_store import ObjectStore, StoreUnavailable
 from trainer.agent.observations import (
+    FencedOff,
     Observation,
     PhaseEntered,
     PreparationFailed,
@@ -45,6 +49,7 @@ from trainer.agent.peer_probe import (
     hold_free_port,
     probe_peers,
 )
+from trainer.agent.surroundings import Surroundings, SurroundingsMaker
 from trainer.protocol.agent_report import MachinePhase
 from trainer.protocol.directive import Directive
 from trainer.protocol.run_config import RunConfig
@@ -62,6 +67,7 @@ class PreparationTools:
     observe: Callable[[Observation], None]
     write_log: Callable[[str, bytes], None]
     say: Callable[[str, str], None]
+    docker: Docker
 
 
 class Preparation:
@@ -82,15 +88,22 @@ class Preparation:
         self._cancelled = threading.Event()
         self._listener: ProbeListener | None = None
         self._held: socket.socket | None = None
-        self._setup: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._stage = "setup"
         self.resume_folder: Path | None = None
+        self.surroundings: Surroundings | None = None
         self._thread = threading.Thread(target=self._run, name="preparation", daemon=True)
 
     @property
     def stream(self) -> str:
         """Name of the log stream of this machine's part of the attempt."""
         return f"attempt-{self._fence:04d}/node-{self._rank}.log"
+
+    @property
+    def node_rank(self) -> int:
+        """This machine's place in the gang."""
+        return self._rank
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -100,9 +113,9 @@ class Preparation:
         """Stop as soon as possible and say nothing any more."""
         self._cancelled.set()
         with self._lock:
-            setup = self._setup
-        if setup is not None:
-            process_group.kill_all(self._tools.context.machine_id, setup.pid)
+            process = self._process
+        if process is not None:
+            process_group.kill_all(self._tools.context.machine_id, process.pid)
         self._thread.join(timeout=10.0)
         self.release_ports()
 
@@ -117,53 +130,86 @@ class Preparation:
             held.close()
 
     def _run(self) -> None:
-        stage = "setup"
         try:
             if len(self._directive.peers) > 1:
                 self._listen()
             self._enter(MachinePhase.SETUP)
-            self._set_up()
-            stage = "restore"
+            image = self._set_up().image
+            self._stage = "restore"
             self._enter(MachinePhase.RESTORE)
-            restored = self._restore()
-            stage = "peers"
+            restored, read = self._restore()
+            self._stage = "peers"
             port = self._meet_peers()
         except RestoreCancelled:
             return
+        except CutOff as error:
+            self._tools.say(self.stream, str(error))
+            self._answer(FencedOff(self._fence, error.by_fence))
         except StoreUnavailable as error:
-            self._fail(stage, str(error), store_unavailable=True)
+            self._fail(str(error), store_unavailable=True)
         except (
             workdir.SetupFailed,
             WorkdirInvalid,
+            ContainerFailed,
+            InputsFailed,
+            FolderTaken,
             ControlPlaneUnreachable,
             CheckpointCorrupt,
             RestoreFailed,
-            CutOff,
             PeerUnreachable,
             NoFreePort,
             OSError,
             KeyError,
         ) as error:
-            self._fail(stage, str(error) or type(error).__name__)
+            self._fail(str(error) or type(error).__name__)
+        except Exception as error:
+            # A thread that dies without a word would keep the whole gang waiting for hours.
+            self._fail(f"{type(error).__name__}: {error}")
         else:
-            self._answer(Prepared(self._fence, restored.parent, port, restored.final))
+            parent, final = restored.parent, restored.final
+            self._answer(Prepared(self._fence, parent, port, final, read, image))
 
-    def _set_up(self) -> None:
+    def _set_up(self) -> Surroundings:
         tools, config = self._tools, self._config
-        tools.folders.begin_attempt(self._fence)
+        attempt = tools.folders.begin_attempt(self._fence)
         workdir.ensure_workdir(tools.client, tools.folders, config.workdir)
+        maker = SurroundingsMaker(
+            tools.settings, tools.folders, tools.docker, tools.context, tools.open_store
+        )
+        surroundings = maker.make(
+            config,
+            attempt,
+            self._cancelled.is_set,
+            lambda sentence: tools.say(self.stream, sentence),
+            self._remember_process,
+            self._enter_stage,
+        )
+        self._enter_stage("setup")
         workdir.ensure_setup(
             tools.folders,
             config.setup,
-            config.workdir,
-            trainer_command.setup_environment(tools.context, config, self._directive),
-            tools.settings.trainer_user,
+            f"{config.workdir} {surroundings.image or ''}",
+            trainer_command.setup_environment(
+                surroundings.place.context, config, self._directive, surroundings.variables
+            ),
+            surroundings.place,
+            attempt.root / "setup.sh",
             lambda content: tools.write_log(self.stream, content),
-            self._remember_setup,
+            self._remember_process,
         )
+        if config.trainer is not None:
+            self._enter_stage("image")
+            surroundings.place.check_trainer()
+        self._check_cancelled()
+        self.surroundings = surroundings
+        return surroundings
+
+    def _enter_stage(self, stage: str) -> None:
+        self._stage = stage
         self._check_cancelled()
 
-    def _restore(self) -> Restored:
+    def _restore(self) -> tuple[Restored, int]:
+        """What was restored, and the bytes that were read for it."""
         tools = self._tools
         folders = tools.folders.attempt(self._fence)
         restorer = Restorer(
@@ -183,7 +229,7 @@ class Preparation:
         else:
             parent = restored.parent
             tools.say(self.stream, f"continues from step {parent.step} of attempt {parent.fence}")
-        return restored
+        return restored, restorer.bytes_read
 
     def _meet_peers(self) -> int | None:
         """Probe the others; rank 0 holds the rendezvous port from here on."""
@@ -203,9 +249,9 @@ class Preparation:
         with self._lock:
             self._listener = listener
 
-    def _remember_setup(self, process: subprocess.Popen[bytes]) -> None:
+    def _remember_process(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            self._setup = process
+            self._process = process
         self._check_cancelled()
 
     def _check_cancelled(self) -> None:
@@ -215,10 +261,12 @@ class Preparation:
     def _enter(self, phase: MachinePhase) -> None:
         self._answer(PhaseEntered(self._fence, phase, boot_seconds()))
 
-    def _fail(self, stage: str, message: str, store_unavailable: bool = False) -> None:
+    def _fail(self, message: str, store_unavailable: bool = False) -> None:
         if not self._cancelled.is_set():
-            self._tools.say(self.stream, f"preparation failed at {stage}: {message}")
-        self._answer(PreparationFailed(self._fence, stage, message[:2_000], store_unavailable))
+            self._tools.say(self.stream, f"preparation failed at {self._stage}: {message}")
+        self._answer(
+            PreparationFailed(self._fence, self._stage, message[:2_000], store_unavailable)
+        )
 
     def _answer(self, observation: Observation) -> None:
         if not self._cancelled.is_set():

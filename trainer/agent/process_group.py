@@ -27,11 +27,15 @@ PIPE_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class TrainerIdentity:
-    """Enough to recognise a trainer that an earlier agent left: pid and its start time."""
+    """Enough to recognise a trainer that an earlier agent left: pid and its start time.
+
+    container: the name of the one it runs in, "" for none.
+    """
 
     pid: int
     start_ticks: int
     fence: int
+    container: str = ""
 
 
 def start_in_own_group(
@@ -75,6 +79,12 @@ def signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Signal each of these processes; one that is gone is no error."""
+    for pid in pids:
+        _signal(pid, number)
 
 
 def marked_processes(machine_id: str) -> list[int]:
@@ -122,9 +132,9 @@ def ask_for_stacks(machine_id: str) -> int:
     return asked
 
 
-def remember_trainer(path: Path, pid: int, fence: int) -> None:
+def remember_trainer(path: Path, pid: int, fence: int, container: str = "") -> None:
     """Write down the running trainer for the next agent of this machine."""
-    identity = TrainerIdentity(pid, _start_ticks(pid) or 0, fence)
+    identity = TrainerIdentity(pid, _start_ticks(pid) or 0, fence, container)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(asdict(identity)))
     os.replace(temporary, path)
@@ -135,8 +145,13 @@ def forget_trainer(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def kill_earlier_trainer(path: Path, machine_id: str) -> int | None:
-    """Kill what an earlier agent left running; the fence of its trainer, or None."""
+def kill_earlier_trainer(
+    path: Path, machine_id: str, end_containers: Callable[[], None]
+) -> int | None:
+    """Kill what an earlier agent left running; the fence of its trainer, or None.
+
+    end_containers: called where the trainer ran in one.
+    """
     try:
         identity = TrainerIdentity(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -144,6 +159,8 @@ def kill_earlier_trainer(path: Path, machine_id: str) -> int | None:
         return None
     same = _start_ticks(identity.pid) == identity.start_ticks
     kill_all(machine_id, identity.pid if same else None)
+    if identity.container:
+        end_containers()
     forget_trainer(path)
     return identity.fence
 

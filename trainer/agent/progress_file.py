@@ -17,13 +17,13 @@ READ_BYTES_MAX = 1 << 20
 LINE_BYTES_MAX = 64 << 10
 METRICS_MAX = 64
 STEPS_PER_POLL_MAX = 50
-_POINT_TYPES = frozenset({"step", "eval"})
+_POINT_TYPES = frozenset({"step", "eval", "gpu", "verdict"})
 _NOT_METRICS = frozenset({"type", "step", "total_steps", "at"})
 
 
 @dataclass(frozen=True)
 class StepLine:
-    """A step, or a score at a step; every further finite number of the line is a metric."""
+    """A step, or a score or reading at a step; every further finite number of it is a metric."""
 
     step: int
     total_steps: int | None = None

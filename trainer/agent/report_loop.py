@@ -18,6 +18,7 @@ from trainer.agent.control_plane_client import (
     NotAMember,
     NotKnownYet,
     ProtocolRefused,
+    TokenRefused,
 )
 from trainer.agent.observations import (
     Observation,
@@ -45,18 +46,22 @@ def register(client: ControlPlaneClient, registration: Registration) -> Register
     deadline = boot_seconds() + REGISTRATION_SECONDS_MAX
     wait = REGISTER_AGAIN_SECONDS
     while boot_seconds() < deadline:
-        sent_at = boot_seconds()
         try:
-            reply = client.register(registration)
+            return register_once(client, registration)
         except NotKnownYet:
             wait = REGISTER_AGAIN_SECONDS
         except ControlPlaneUnreachable:
             wait = min(wait * 1.5, RETRY_MOST_SECONDS)
-        else:
-            client.credential = reply.credential
-            return Registered(sent_at, reply)
         time.sleep(wait)
     raise RegistrationExpired("the control plane did not answer the registration")
+
+
+def register_once(client: ControlPlaneClient, registration: Registration) -> Registered:
+    """One try; sets the client's credential. Raises as the client's `register` does."""
+    sent_at = boot_seconds()
+    reply = client.register(registration)
+    client.credential = reply.credential
+    return Registered(sent_at, reply)
 
 
 class ReportLoop:
@@ -68,8 +73,13 @@ class ReportLoop:
         build: Callable[[float], AgentReport],
         observe: Callable[[Observation], None],
         next_report_seconds: float,
+        register_again: Callable[[], Registered] | None = None,
     ) -> None:
+        """register_again: one try, for a machine whose row is lost; raises as `register` of the
+        client does."""
         self._client = client
+        self._register_again = register_again
+        self._instance_id: str | None = None
         self._build = build
         self._observe = observe
         self._period_seconds = next_report_seconds
@@ -98,10 +108,18 @@ class ReportLoop:
         """Send one report and observe its answer; False when there is no use in another."""
         sent_at = boot_seconds()
         report = self._build(sent_at)
+        if self._instance_id not in (None, report.instance_id):
+            # What the new registration says is not taken in yet.
+            self._failures = 1
+            return True
         try:
             reply = self._client.report(report)
         except ControlPlaneUnreachable:
             self._failures += 1
+            return True
+        except NotKnownYet:
+            self._failures += 1
+            self._try_to_register()
             return True
         except CredentialRevoked:
             self._observe(ReportRefused(Refusal.REVOKED))
@@ -117,6 +135,21 @@ class ReportLoop:
             self._observe(ReportAnswered(sent_at, reply))
         self._failures = 0
         return True
+
+    def _try_to_register(self) -> None:
+        """Nobody has revoked anything, rows were lost: train on, and be known again.
+
+        A launch token that is refused may be known again later, too: the lease is the limit.
+        """
+        if self._register_again is None:
+            return
+        try:
+            registered = self._register_again()
+        except (NotKnownYet, TokenRefused, ProtocolRefused, ControlPlaneUnreachable):
+            return
+        self._failures = 0
+        self._instance_id = registered.reply.instance_id
+        self._observe(registered)
 
     def _wait(self) -> None:
         if self._failures:

@@ -16,10 +16,10 @@ stalls (`time_rules`), checkpoints and the end of an attempt (`attempt_ending`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trainer.agent import attempt_ending, time_rules
+from trainer.agent import attempt_ending, saving_outputs, time_rules
 from trainer.agent.actions import (
     Action,
     ArmPowerOff,
@@ -44,6 +44,8 @@ from trainer.agent.observations import (
     GpuFaulted,
     NoticeSeen,
     Observation,
+    OutputsFailed,
+    OutputsSaved,
     PhaseEntered,
     PreparationFailed,
     Prepared,
@@ -57,6 +59,7 @@ from trainer.agent.observations import (
     TrainerExited,
     TrainerStarted,
 )
+from trainer.agent.progress_file import METRICS_MAX
 from trainer.agent.turn import NOTICE_IDS_KEPT_MAX, Turn
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
@@ -122,6 +125,7 @@ def step(
     attempt_ending.advance(turn)
     obey(turn)  # the machine may have become free for what is wanted of it
     turn.flush_points(at_once=False)
+    _keep_quiet(turn)
     return turn.state, turn.finished_actions()
 
 
@@ -130,7 +134,6 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
     if state.instance_id is None:
         raise ValueError("an agent reports only once it is registered")
     state = replace(state, seq=state.seq + 1)
-    work = state.work
     report = AgentReport(
         protocol=PROTOCOL_VERSION,
         instance_id=state.instance_id or "",
@@ -139,7 +142,7 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
         seq=state.seq,
         uptime_ms=round(now_seconds * 1000),
         phase=state.phase,
-        fence=work.fence if work is not None and work.stage is not Stage.ENDED else None,
+        fence=_told_fence(state),
         progress=state.progress,
         facts=state.facts.next_batch(),
     )
@@ -152,12 +155,15 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
 def _observe(turn: Turn, seen: Observation) -> None:
     match seen:
         case Registered(sent_at, reply):
+            if turn.state.instance_id not in (None, reply.instance_id):
+                _became_another(turn)
             config = reply.run_config
             turn.state = replace(
                 turn.state,
                 instance_id=reply.instance_id,
                 stall_timeout_seconds=config.stall_timeout_seconds,
                 watches_first_step=config.trainer is not None,
+                has_outputs=bool(config.outputs),
             )
             _renew_lease(turn, sent_at, reply.lease_seconds)
             receive(turn, reply.directive)
@@ -181,6 +187,34 @@ def _observe(turn: Turn, seen: Observation) -> None:
             turn.do(ReportNow())
         case _:
             _observe_attempt(turn, seen)
+
+
+def _became_another(turn: Turn) -> None:
+    """The control plane lost this machine's row and has made another one for it.
+
+    What runs here belongs to an attempt that nobody knows: it saves and ends, and nothing more is
+    told of it, for a report that named it would be refused as a whole.
+    """
+    work = turn.state.work
+    if work is not None:
+        turn.state = replace(turn.state, lost_fence=work.fence)
+        until = turn.now + turn.state.limits.hold_drain
+        attempt_ending.begin_drain(turn, until, DrainReason.HOLD)
+    # Orders to the lost row are numbered by it.
+    turn.state = replace(turn.state, directive=None, drain_by=None, seq=0)
+
+
+def _keep_quiet(turn: Turn) -> None:
+    lost = turn.state.lost_fence
+    if lost is not None:
+        turn.state = replace(turn.state, facts=turn.state.facts.forget_fences(lost))
+
+
+def _told_fence(state: AgentState) -> int | None:
+    work, lost = state.work, state.lost_fence
+    if work is None or work.stage is Stage.ENDED or (lost is not None and work.fence <= lost):
+        return None
+    return work.fence
 
 
 def _observe_attempt(turn: Turn, seen: Observation) -> None:
@@ -210,6 +244,8 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
             attempt_ending.checkpoint_published(turn, seen)
         case PublicationFailed(_, checkpoint, message):
             attempt_ending.publication_failed(turn, checkpoint, message)
+        case OutputsSaved() | OutputsFailed():
+            saving_outputs.ended(turn, seen)
         case FencedOff(_, by_fence):
             attempt_ending.fenced_off(turn, by_fence)
         case TrainerExited(_, end):
@@ -272,6 +308,8 @@ def _prepared(turn: Turn, seen: Prepared) -> None:
         "parent": encode(seen.parent) if seen.parent else None,
         "master_port": seen.master_port,
         "final": seen.parent_final,
+        "restored_bytes": seen.restored_bytes,
+        "image": seen.image,
     }
     turn.emit(FactKind.PREPARED, work.fence, data)
     if seen.parent_final and seen.parent is not None:
@@ -303,7 +341,7 @@ def _progressed(turn: Turn, seen: ProgressSeen) -> None:
     progress = Progress(
         max(seen.step, before.step),
         seen.total_steps if seen.total_steps is not None else before.total_steps,
-        {**before.metrics, **seen.metrics} if len(before.metrics) < 200 else dict(seen.metrics),
+        _newest_metrics(before.metrics, seen.metrics),
     )
     turn.state = replace(turn.state, progress=progress)
     turn.add_point({"step": float(seen.step), **seen.metrics})
@@ -311,3 +349,9 @@ def _progressed(turn: Turn, seen: ProgressSeen) -> None:
         turn.work(step=seen.step, stepped_at=turn.now)
         if work.stage is Stage.RUNNING and turn.state.phase in _BEFORE_FIRST_STEP:
             turn.enter(MachinePhase.TRAIN, turn.now, seen.step)
+
+
+def _newest_metrics(before: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:
+    """As many as a report may carry, the newest ones: one with more would be refused for ever."""
+    older = [(name, value) for name, value in before.items() if name not in seen]
+    return dict([*older, *seen.items()][-METRICS_MAX:])

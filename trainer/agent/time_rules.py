@@ -60,7 +60,7 @@ def apply(turn: Turn) -> None:
     if work is None:
         return
     if work.stage is Stage.DRAINING and work.end_by is not None and turn.now >= work.end_by:
-        attempt_ending.kill(turn)
+        attempt_ending.kill(turn, finish_publishing=attempt_ending.outlasts_drain(turn, work))
     if work.kill_at is not None and turn.now >= work.kill_at:
         attempt_ending.kill(turn, finish_publishing=True)
     if work.stage is Stage.RUNNING and work.kill_at is None and work.stepped_at is not None:

@@ -12,37 +12,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.agent.agent_settings import SECRETS
+from trainer.agent.agent_settings import without_secrets
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.process_group import ATTEMPT_MARK, MACHINE_MARK
+from trainer.agent.script_modules import place_script_modules
 from trainer.protocol.directive import Directive
 from trainer.protocol.run_config import RunConfig
 
+TORCHRUN_SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 TORCHRUN_SHUTDOWN_SECONDS = 120
-"""torchrun kills its ranks 30 s after SIGTERM by default: too short to save a large model."""
+"""torchrun kills its ranks 30 s after SIGTERM by default: too short to save a large model.
+
+In its environment, because torchrun refuses options it does not know, and the one for this is
+younger than PyTorch 2.11. Source: `torch.distributed.launcher.api.LaunchConfig`, PyTorch 2.13.
+"""
 
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What stays the same for all attempts of this machine."""
+    """What stays the same for all attempts of this machine.
+
+    python: what the bundled trainer runs on; package_root: where it finds its own code.
+    """
 
     machine_id: str
     private_address: str
     interface: str
     inherited: Mapping[str, str]
+    python: str = sys.executable
+    package_root: str = str(Path(__file__).resolve().parents[2])
 
 
-def trainer_command(config: RunConfig, directive: Directive, folders: AttemptFolders) -> list[str]:
+def trainer_command(
+    context: CommandContext, config: RunConfig, directive: Directive, folders: AttemptFolders
+) -> list[str]:
     """The bundled trainer under torchrun, or the user's command in a shell.
 
-    Writes the trainer's configuration file. Both get the same torchrun arguments, the user's
-    command as LOWTIDE_TORCHRUN_ARGS.
+    Writes the trainer's configuration file, and the hazard as far as it is known. Both get the
+    same torchrun arguments, the user's command as LOWTIDE_TORCHRUN_ARGS.
     """
+    if directive.hazard_per_hour is not None:
+        folders.hazard_file.write_text(json.dumps({"per_hour": directive.hazard_per_hour}))
     if config.run is not None:
+        place_script_modules(folders.script_modules)
         return ["/bin/sh", "-c", config.run]
     folders.config_file.write_text(json.dumps(config.trainer or {}, sort_keys=True))
     return [
-        sys.executable,
+        context.python,
         "-m",
         "torch.distributed.run",
         *torchrun_arguments(config, directive),
@@ -64,15 +80,20 @@ def torchrun_arguments(config: RunConfig, directive: Directive) -> list[str]:
         "--rdzv-backend=static",
         "--max-restarts=0",
         f"--rdzv-id={attempt_id(directive)}",
-        f"--shutdown-timeout={TORCHRUN_SHUTDOWN_SECONDS}",
     ]
 
 
 def setup_environment(
-    context: CommandContext, config: RunConfig, directive: Directive
+    context: CommandContext,
+    config: RunConfig,
+    directive: Directive,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What setup and trainer share: no secret of the agent, and both marks."""
-    environment = {name: value for name, value in context.inherited.items() if name not in SECRETS}
+    """What setup and trainer share: no secret of the agent, and both marks.
+
+    variables: where the job's named folders are (`named_folders`).
+    """
+    environment = without_secrets(context.inherited)
     environment.update(config.env)
     environment.update(
         {
@@ -84,6 +105,7 @@ def setup_environment(
             "LOWTIDE_NUM_NODES": str(gang_size(directive)),
             "LOWTIDE_GPUS_PER_NODE": str(max(1, config.gpus_per_node)),
             "PYTHONUNBUFFERED": "1",
+            **(variables or {}),
         }
     )
     return environment
@@ -95,12 +117,14 @@ def trainer_environment(
     directive: Directive,
     folders: AttemptFolders,
     resume_folder: Path | None,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The whole environment of the trainer. LOWTIDE_RESUME_DIR is absent for a fresh start."""
-    environment = setup_environment(context, config, directive)
+    environment = setup_environment(context, config, directive, variables)
     environment.update(
         {
             "LOWTIDE_CHECKPOINT_DIR": str(folders.checkpoints),
+            "LOWTIDE_HAZARD_FILE": str(folders.hazard_file),
             "LOWTIDE_PROGRESS_FILE": str(folders.progress_file),
             "LOWTIDE_END_FILE_DIR": str(folders.progress_file.parent),
             "LOWTIDE_TORCHRUN_ARGS": " ".join(torchrun_arguments(config, directive)),
@@ -108,6 +132,9 @@ def trainer_environment(
             "LOWTIDE_MASTER_PORT": str(directive.master_port or 0),
             "LOWTIDE_NODE_IPS": "\n".join(_addresses(context, directive)),
             "TORCHELASTIC_ERROR_FILE": str(folders.error_file),
+            TORCHRUN_SHUTDOWN_VARIABLE: environment.get(
+                TORCHRUN_SHUTDOWN_VARIABLE, str(TORCHRUN_SHUTDOWN_SECONDS)
+            ),
             "WANDB_RUN_ID": config.job_id,
             "WANDB_RESUME": "allow",
         }
@@ -120,9 +147,10 @@ def trainer_environment(
         environment.setdefault("NCCL_SOCKET_IFNAME", context.interface)
     if config.trainer is not None:
         # The trainer is part of this installation, whatever the working folder holds.
-        package_root = str(Path(__file__).resolve().parents[2])
-        paths = [package_root, environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        paths = [context.package_root, environment.get("PYTHONPATH", "")]
+    else:
+        paths = [environment.get("PYTHONPATH", ""), str(folders.script_modules)]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return environment
 
 

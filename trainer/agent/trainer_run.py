@@ -16,7 +16,13 @@ from pathlib import Path
 from trainer.agent import process_group
 from trainer.agent.agent_state import TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.end_files import failed_already, read_end, read_markers
+from trainer.agent.end_files import (
+    all_ended_well,
+    failed_already,
+    read_end,
+    read_markers,
+    started_pids,
+)
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.observations import (
     CheckpointReady,
@@ -28,11 +34,14 @@ from trainer.agent.observations import (
 )
 from trainer.agent.outbox import Outbox
 from trainer.agent.progress_file import PhaseLine, ProgressTail
+from trainer.agent.run_place import RunPlace, Started
 from trainer.protocol.agent_report import TrainerError, TrainerOutcome
 
 LOOK_SECONDS = 0.2
 FAILED_RANK_SECONDS = 15.0
 """A rank that failed leaves its peers waiting in a collective; they get this long to notice."""
+ENDED_RANKS_SECONDS = 1.0
+"""Ranks that have written their end leave within moments; what starts them may take seconds."""
 LAST_WORDS_SECONDS = 2.0
 """The end is told after the last output is sent: a machine may be given back at once for it."""
 LEFT_BEHIND_SECONDS = 5.0
@@ -52,8 +61,14 @@ class TrainerRun:
         observe: Callable[[Observation], None],
         write_log: Callable[[bytes], None],
         send_logs: Callable[[float], None],
+        ranks: int,
+        place: RunPlace,
     ) -> None:
-        """`send_logs` tries to send what was written, for at most so many seconds."""
+        """`send_logs` tries to send what was written, for at most so many seconds.
+
+        ranks: how many of the bundled trainer run on this machine; 0 for a user's command, which
+        is left alone until it ends. place: where it runs.
+        """
         self._fence = fence
         self._machine_id = machine_id
         self._folders = folders
@@ -62,31 +77,37 @@ class TrainerRun:
         self._observe = observe
         self._write_log = write_log
         self._send_logs = send_logs
+        self._ranks = ranks
+        self._place = place
+        self._started: Started | None = None
         self._tail = ProgressTail(folders.progress_file)
         self._process: subprocess.Popen[bytes] | None = None
         self._draining = False
+        self._asked_before_start = False
         self._killed = False
         self._failed_end: TrainerEnd | None = None
         self._marker_seen_at: float | None = None
+        self._ended_well_at: float | None = None
         self._looked_at = 0.0
+        self.reached_step = 0
 
-    def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path,
-        user: str | None,
-    ) -> None:
+    def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         """Start it; one that cannot be started has failed, which is observed like any end."""
         try:
-            process = process_group.start_in_own_group(command, environment, folder, user)
+            script = self._folders.root / "trainer.sh"
+            started = self._place.start(command, environment, script)
+            process = process_group.start_in_own_group(
+                started.command, started.environment, folder, started.user
+            )
         except (OSError, KeyError, ValueError) as error:
             told = TrainerError(f"the trainer cannot be started: {error}", type="StartFailed")
             end = TrainerEnd(TrainerOutcome.FAILED, error=told)
             self._observe(TrainerExited(self._fence, end))
             return
-        self._process = process
-        process_group.remember_trainer(self._trainer_file, process.pid, self._fence)
+        self._process, self._started = process, started
+        process_group.remember_trainer(
+            self._trainer_file, process.pid, self._fence, started.container
+        )
         self._observe(TrainerStarted(self._fence))
         output = threading.Thread(target=self._pump, name="trainer-output", daemon=True)
         output.start()
@@ -95,9 +116,20 @@ class TrainerRun:
         ).start()
 
     def drain(self) -> None:
-        """SIGTERM to the group: save and end."""
+        """SIGTERM: save and end.
+
+        To the bundled trainer's own ranks where they run, else to the group. torchrun would hand
+        it on and then kill them after a time that not every version lets us choose.
+        """
         self._draining = True
-        if self._process is not None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        marked = set(process_group.marked_processes(self._machine_id))
+        ranks = [pid for pid in started_pids(self._end_folder) if pid in marked]
+        if ranks and self._ranks:
+            process_group.signal_all(ranks, signal.SIGTERM)
+        else:
+            self._asked_before_start = self._ranks > 0
             process_group.signal_group(self._process.pid, signal.SIGTERM)
 
     def dump_stacks(self) -> None:
@@ -108,10 +140,15 @@ class TrainerRun:
         """SIGKILL to everything it started; returns when nothing is left, or after 5 s."""
         if self._process is not None and self._process.poll() is None and not self._killed:
             self._killed = True
-            folder = self._folders.progress_file.parent
-            self._failed_end = failed_already(folder, process_group.is_dead)
+            self._failed_end = failed_already(self._end_folder, process_group.is_dead)
         group = self._process.pid if self._process is not None else None
         process_group.kill_all(self._machine_id, group)
+        if self._started is not None:
+            self._place.end(self._started)
+
+    @property
+    def _end_folder(self) -> Path:
+        return self._folders.progress_file.parent
 
     def _pump(self) -> None:
         if self._process is not None:
@@ -123,6 +160,7 @@ class TrainerRun:
         while process.poll() is None:
             self._look()
             self._end_if_a_rank_failed()
+            self._end_if_all_ranks_ended()
             time.sleep(LOOK_SECONDS)
         self._wait_for_children()
         self.kill()
@@ -130,8 +168,12 @@ class TrainerRun:
         output.join(LAST_WORDS_SECONDS)
         self._send_logs(LAST_WORDS_SECONDS)
         process_group.forget_trainer(self._trainer_file)
-        end_folder = self._folders.progress_file.parent
-        end = self._failed_end or read_end(end_folder, process.returncode, self._folders.error_file)
+        end = self._failed_end or read_end(
+            self._end_folder,
+            process.returncode,
+            self._folders.error_file,
+            self._asked_before_start,
+        )
         self._observe(TrainerExited(self._fence, end))
 
     def _wait_for_children(self) -> None:
@@ -153,6 +195,7 @@ class TrainerRun:
                 at = line.at if line.at is not None else boot_seconds()
                 self._observe(PhaseEntered(self._fence, line.phase, at, line.step))
             else:
+                self.reached_step = max(self.reached_step, line.step)
                 self._observe(ProgressSeen(self._fence, line.step, line.total_steps, line.metrics))
         if self._outbox is not None:
             for checkpoint in self._outbox.scan():
@@ -164,8 +207,17 @@ class TrainerRun:
             return
         self._looked_at = now
         if self._marker_seen_at is None:
-            _, ended = read_markers(self._folders.progress_file.parent)
+            _, ended = read_markers(self._end_folder)
             if any(marker.outcome is TrainerOutcome.FAILED for marker in ended):
                 self._marker_seen_at = now
         elif now > self._marker_seen_at + FAILED_RANK_SECONDS:
+            self.kill()
+
+    def _end_if_all_ranks_ended(self) -> None:
+        """torchrun takes seconds to end after its last rank has; the next attempt waits for it."""
+        now = time.monotonic()
+        if self._ended_well_at is None:
+            if self._ranks and all_ended_well(self._end_folder, self._ranks):
+                self._ended_well_at = now
+        elif now > self._ended_well_at + ENDED_RANKS_SECONDS:
             self.kill()

@@ -17,6 +17,7 @@ from pathlib import Path
 from trainer.agent import process_group
 from trainer.agent.control_plane_client import ControlPlaneClient, WorkdirInvalid
 from trainer.agent.machine_folders import MachineFolders
+from trainer.agent.run_place import RunPlace
 
 SETUP_SECONDS_MAX = 3_600.0
 MEMBERS_MAX = 500_000
@@ -63,27 +64,35 @@ def ensure_setup(
     command: str | None,
     digest: str | None,
     environment: Mapping[str, str],
-    user: str | None,
+    place: RunPlace,
+    script: Path,
     write: Callable[[bytes], None],
     on_start: Callable[[subprocess.Popen[bytes]], None],
 ) -> None:
     """Run the setup command once per machine and working folder; raises SetupFailed.
 
-    Its output goes to `write`, the process to `on_start`, so that it can be killed.
+    Its output goes to `write`, the process to `on_start`, so that it can be killed. script: a file
+    of the attempt for a container's start. Raises ContainerFailed, too.
     """
     wanted = hashlib.sha256(f"{digest}\0{command}".encode()).hexdigest()
     mark = folders.setup_mark
-    if command is None or (mark.exists() and mark.read_text() == wanted):
+    done = mark.exists() and mark.read_text() == wanted
+    if command is None or (done and place.holds_setup()):
         return
-    process = process_group.start_in_own_group(
-        ["/bin/sh", "-c", command], environment, folders.workdir, user
-    )
-    on_start(process)
-    code = _pump(process, write)
-    if code != 0:
-        raise SetupFailed(
-            f"the setup command ended with exit code {code}; its output is in the log"
+    started = place.start(["/bin/sh", "-c", command], environment, script, keep=True)
+    try:
+        process = process_group.start_in_own_group(
+            started.command, started.environment, folders.workdir, started.user
         )
+        on_start(process)
+        code = _pump(process, write)
+        if code != 0:
+            raise SetupFailed(
+                f"the setup command ended with exit code {code}; its output is in the log"
+            )
+        place.keep_setup(started, wanted)
+    finally:
+        place.end(started)
     mark.write_text(wanted)
 
 

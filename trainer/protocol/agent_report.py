@@ -26,12 +26,14 @@ class FactKind(StrEnum):
     PHASE = "phase"  # phase, step|None: begins now, lasts until the next one
     NOTICE = "notice"  # action, seconds_left, source, notice_id
     REBALANCE = "rebalance"  # source
-    PREPARED = "prepared"  # parent {fence, step, digest}|None, master_port|None
+    PREPARED = "prepared"  # parent {fence, step, digest}|None, master_port|None, restored_bytes,
+    # image|None
     PREPARATION_FAILED = "preparation_failed"  # stage, message, store_unavailable: bool
     TRAINER_STARTED = "trainer_started"  # (none)
     CHECKPOINT = "checkpoint"  # step, digest, size_bytes, parent|None, final, metrics
     COMPLETION = "completion"  # step, digest: the final manifest is in the lineage
     TRAINER_ENDED = "trainer_ended"  # outcome, exit_code, step|None, error|None (see TrainerEnd)
+    OUTPUTS = "outputs"  # files, size_bytes, addresses; or error: a sentence
     STALLED = "stalled"  # step, seconds
     FENCED_OFF = "fenced_off"  # by_fence
     GPU_FAULT = "gpu_fault"  # message
@@ -48,6 +50,7 @@ NEVER_DROPPED = frozenset(
         FactKind.CHECKPOINT,
         FactKind.COMPLETION,
         FactKind.TRAINER_ENDED,
+        FactKind.OUTPUTS,
         FactKind.STALLED,
         FactKind.FENCED_OFF,
         FactKind.LEAVING,

@@ -48,6 +48,8 @@ class Directive:
     fence: None only for `hold` and `leave`.
     drain_seconds: seconds left, from receipt, to save and end (`drain` only).
     stalled: no rank makes steps, so each machine first writes its stacks (`stop` only).
+    hazard_per_hour: losses without a notice to expect of such machines; None when nobody knows
+    (`train` only; the trainer's interval between checkpoints follows from it).
     """
 
     kind: DirectiveKind
@@ -62,6 +64,7 @@ class Directive:
     drain_cause: DrainCause | None = None
     checkpoint_interval_seconds: float | None = None
     stalled: bool = False
+    hazard_per_hour: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,12 @@ belong to an attempt and travel in the directive.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+TRAINING_DATA_INPUT = "/lowtide/training-data"
+"""The input that a bucket becomes which the bundled trainer's `data` names."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,11 @@ class RunConfig:
     checkpoint_uri: where manifests and shards go, e.g. `file:///…`, `s3://bucket/prefix`; the
         keys below it are those of `trainer.protocol.checkpoint_manifest`.
     gpus_per_node: processes torchrun starts on each machine.
+    image: the container image in which setup and command run; None: on the machine itself.
+    shm_mb: size of the container's /dev/shm; None: the machine's own.
+    inputs: whole path on the machine → address, `s3://…`, `gs://…`, `file:///…`, read-only there.
+    outputs: path on the machine, relative ones in the working folder → address; what lies in it
+        when the work is finished goes to a folder below the address that is the job's alone.
     """
 
     job_id: str
@@ -34,3 +43,15 @@ class RunConfig:
     setup: str | None = None
     workdir: str | None = None
     env: dict[str, str] = field(default_factory=dict)
+    image: str | None = None
+    shm_mb: int | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+
+def folder_variable(noun: str, path: str) -> str:
+    """The variable that names a folder to the command: `/data/train` → `LOWTIDE_INPUT_DATA_TRAIN`.
+
+    noun: INPUT or OUTPUT.
+    """
+    return f"LOWTIDE_{noun}_{re.sub('[^A-Z0-9]+', '_', path.upper()).strip('_')}"

@@ -2,16 +2,24 @@
 
 Nothing is done inside the signal handler. The ranks agree on the flag in ``distributed.py``, so
 one rank's signal stops all of them at the same step.
+
+Before its first step an attempt has nothing to save, but may be deep in a call that takes minutes:
+meeting the other ranks, restoring, compiling. A thread of its own then ends the process, some
+seconds after a signal that nobody came to see.
 """
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
+import os
 import signal
+import threading
+from collections.abc import Callable
 from types import FrameType
 
 PR_SET_PDEATHSIG = 1
+EARLY_SECONDS = 5.0
 
 
 class StopRequest:
@@ -19,14 +27,51 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.requested = False
+        self._begun = threading.Event()
+        self._seen_fd = -1
 
     def listen(self) -> None:
         """Installs the handlers. Call before the slow imports: an early signal must not kill."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
 
+    def end_early_by(self, end: Callable[[], None], seconds: float = EARLY_SECONDS) -> None:
+        """Until ``work_begun``, a signal is followed by ``end`` when ``seconds`` have passed.
+
+        ``end`` runs in another thread and does not return. Python's own handlers run between two
+        instructions of the main thread, so never inside a long call: the C-level wake-up does.
+        """
+        self._seen_fd, told_fd = os.pipe()
+        os.set_blocking(told_fd, False)
+        signal.set_wakeup_fd(told_fd, warn_on_full_buffer=False)
+        if self.requested:  # before the pipe was there
+            os.write(told_fd, bytes([signal.SIGTERM]))
+        threading.Thread(
+            target=self._watch, args=(end, seconds), name="early-stop", daemon=True
+        ).start()
+
+    def work_begun(self) -> None:
+        """A step was made that is not saved yet: from now on only the loop ends the run."""
+        self._begun.set()
+
+    def _watch(self, end: Callable[[], None], seconds: float) -> None:
+        while not self._begun.is_set():
+            told = os.read(self._seen_fd, 64)
+            if not {signal.SIGTERM, signal.SIGINT}.intersection(told):
+                continue
+            self.requested = True
+            if not self._begun.wait(seconds):
+                end()
+
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
         self.requested = True
+
+
+def ignore_in_worker() -> None:
+    """For a process that reads data: torchrun signals the whole group, and the rank still needs it
+    to finish its step; it ends when the rank does."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def dump_stacks_on_signal() -> None:

@@ -13,7 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.errors import (
+    CheckpointCorruptError,
+    CheckpointNotSavedError,
+    ConfigError,
+    LossNotFiniteError,
+    PreflightError,
+    RendezvousError,
+    is_out_of_memory,
+)
 from trainer.training.progress import boot_seconds
 from trainer.training.rank_environment import RankEnvironment
 
@@ -24,16 +32,24 @@ EXIT_CHECKPOINT_CORRUPT = 65
 EXIT_DRAINED = 75
 
 Outcome = Literal["finished", "drained", "failed"]
+_OWN_KINDS: dict[type[BaseException], str] = {
+    ConfigError: "configuration",
+    CheckpointCorruptError: "checkpoint_corrupt",
+    CheckpointNotSavedError: "checkpoint_not_saved",
+    RendezvousError: "rendezvous",
+    PreflightError: "preflight",
+    LossNotFiniteError: "loss_not_finite",
+}
 _PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
 _PEER_PHRASES = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
-_MEMORY_TYPES = ("OutOfMemoryError", "MemoryError")
-_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 @dataclass(frozen=True)
 class EndError:
-    """Why a rank failed. ``kind`` is one of configuration, checkpoint_corrupt, out_of_memory,
-    peer_communication, exception; ``message`` is one line."""
+    """Why a rank failed. ``kind`` is one of configuration, checkpoint_corrupt,
+    checkpoint_not_saved, out_of_memory, peer_communication, rendezvous, preflight,
+    loss_not_finite, exception; ``message`` is one line.
+    """
 
     kind: str
     type: str
@@ -44,12 +60,16 @@ class EndError:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of one rank. ``step`` is the last finished step (0 if it never trained)."""
+    """The end of one rank. ``step`` is the last finished step (0 if it never trained).
+
+    ``reason`` says why a run is finished before its last step, "" if it is not.
+    """
 
     outcome: Outcome
     step: int
     exit_code: int
     error: EndError | None = None
+    reason: str = ""
 
 
 def failure(error: BaseException, step: int) -> Ending:
@@ -62,7 +82,8 @@ def failure(error: BaseException, step: int) -> Ending:
         type=type(error).__name__,
         message=text,
         out_of_memory=kind == "out_of_memory",
-        peer_communication=kind == "peer_communication",
+        # Whoever waited in vain has not failed of itself.
+        peer_communication=kind in ("peer_communication", "rendezvous"),
     )
     return Ending("failed", step, codes.get(kind, EXIT_FAILED), described)
 
@@ -71,11 +92,10 @@ def _kind(error: BaseException, text: str) -> str:
     name = type(error).__name__
     # torch raises plain RuntimeErrors for most of these, so the text has to be read.
     plain = isinstance(error, RuntimeError)
-    if isinstance(error, ConfigError):
-        return "configuration"
-    if isinstance(error, CheckpointCorruptError):
-        return "checkpoint_corrupt"
-    if name in _MEMORY_TYPES or (plain and any(each in text for each in _MEMORY_PHRASES)):
+    for error_type, kind in _OWN_KINDS.items():
+        if isinstance(error, error_type):
+            return kind
+    if is_out_of_memory(error):
         return "out_of_memory"
     if name in _PEER_TYPES or (plain and any(each in text for each in _PEER_PHRASES)):
         return "peer_communication"

@@ -2,126 +2,324 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from trainer.training import randomness
+from trainer.training import compilation, randomness
+from trainer.training.averages import batch_norms, make_averages, statistics_anew
 from trainer.training.config import TrainConfig
-from trainer.training.data import DataSet, Indices, Part
+from trainer.training.data import DataSet
+from trainer.training.data.batches import MicroBatch, zero_batch
 from trainer.training.distributed import Gang
-from trainer.training.models import build_model
-from trainer.training.precision import autocast, gradient_scaler
+from trainer.training.errors import ConfigError, StepOutOfMemoryError, is_out_of_memory
+from trainer.training.float8 import use_float8
+from trainer.training.memory_plan import MemoryPlan, explain
+from trainer.training.models import build_model, model_blocks
+from trainer.training.objective import accuracies, loss_sum_of
+from trainer.training.optimizer import clip_gradients, make_optimizer
+from trainer.training.precision import (
+    autocast,
+    autocast_type,
+    choose_kernels,
+    gradient_scaler,
+    require_precision,
+)
+from trainer.training.recomputing import recompute_blocks
+from trainer.training.shared_model import SharedModel, placed_like
+from trainer.training.step_start import StepStart
 
-SGD_MOMENTUM = 0.9
-EVAL_BATCH = 256
+Interrupted = Callable[[], bool]
+StopAsked = Callable[[], bool]
+_IMAGE_AXES = 4
+
+
+def _never() -> bool:
+    return False
 
 
 class Learner:
-    """What is learned. All ranks hold equal weights after every step."""
+    """What is learned. All ranks hold equal weights, or their part of them, after every step."""
 
     def __init__(self, config: TrainConfig, gang: Gang, data: DataSet) -> None:
+        """Raises ``ConfigError`` when this machine cannot do what the configuration asks for."""
+        require_precision(config.precision, gang.device)
+        choose_kernels(config.precision, config.deterministic)
         self.config = config
         self.gang = gang
+        self._data = data
         torch.manual_seed(config.seed)
-        self.model = build_model(config.model, data.shape, data.classes).to(gang.device)
-        self.parallel = gang.data_parallel(self.model)
+        self.model = _placed_model(config, data, gang.device)
+        if config.precision == "fp8":
+            use_float8(self.model)
+        self.plan = MemoryPlan(least=2 if batch_norms(self.model) else 1)
+        if config.activation_checkpointing:
+            self._recompute()
+        self.shared = SharedModel(self.model, config, gang)
+        self._is_compiled = compilation.is_compiled(config, gang.device)
+        self._call = (
+            compilation.compiled(self.shared.call, config)
+            if self._is_compiled
+            else self.shared.call
+        )
+        self._compiled_code: Tensor | None = None
         self.optimizer = make_optimizer(config, self.model)
         self.scaler = gradient_scaler(config.precision, gang.device)
-        self._settle_gradient_buckets(data)
+        self.averages = make_averages(config, self.model)
+        # Looked at in every step.
+        self._adapts = config.on_oom == "adapt"
+        self._is_fp32 = autocast_type(config.precision) is None
+        self._smoothing = config.label_smoothing
+        self._is_channels_last = _wants_channels_last(config, gang.device)
+        # DistributedDataParallel and FSDP average over the ranks; the loss is a sum over samples.
+        self._weight = torch.tensor(gang.world_size / config.batch_size, device=gang.device)
         randomness.seed_rank(config.seed, 0, gang.rank)
 
-    def step(self, part: Part, batch: Indices, learning_rate: float) -> float:
-        """One optimizer step on this rank's share of the global ``batch``.
+    def prepare(self) -> None:
+        """Runs one throw-away pass where the first one is special; nothing is changed by it.
 
-        Returns the summed loss of that share. Each sample's loss is weighted by the global batch,
-        so the step is the same mean whatever the ranks and however uneven the shares.
+        A compiled model is compiled in it. DistributedDataParallel regroups the gradients after its
+        first backward pass, and with three or more ranks the grouping decides in which order they
+        are added up: a resumed run would add its first step in another order. Raises
+        ``StepOutOfMemoryError``, as ``step`` does.
+        """
+        if not self.shared.buckets_settle and not self._is_compiled:
+            return
+        start = StepStart(self.model, self.gang.device)
+        count = 2
+        if self._is_compiled:  # for this number of samples
+            count = self.plan.micro_batch(self.config, self.gang.world_size)
+        loss_sum, problem = self._passes([zero_batch(self._data, count, self.gang.device)], _never)
+        self.optimizer.zero_grad(set_to_none=True)
+        start.put_back()
+        if loss_sum is None:
+            raise StepOutOfMemoryError(problem)
+
+    def step(
+        self,
+        micro_batches: list[MicroBatch],
+        learning_rate: float,
+        stop_asked: StopAsked = _never,
+    ) -> Tensor | None:
+        """One optimizer step on this rank's share of the global batch.
+
+        Returns the summed loss of that share, on the device. Each sample's loss is weighted by the
+        global batch, so the step is the same mean whatever the ranks and however uneven the shares.
+        None, and nothing has changed, when a rank's ``stop_asked`` said so between two
+        micro-batches. Raises ``StepOutOfMemoryError``, on all ranks and with nothing
+        changed where ``on_oom`` is adapt.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        share = np.array_split(batch, self.gang.world_size)[self.gang.rank]
-        micro_batches = np.array_split(share, self.config.accumulation)
-        loss_sum = 0.0
-        for number, micro_batch in enumerate(micro_batches, start=1):
-            last = number == len(micro_batches)
-            # Gradients travel once a step, in the last backward pass.
-            with contextlib.nullcontext() if last else self.parallel.no_sync():
-                loss = self._loss_sum(part, micro_batch)
-                weight = self.gang.world_size / self.config.batch_size
-                self.scaler.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
-            loss_sum += loss.item()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        can_go_back = self._adapts or len(micro_batches) > 1
+        start = StepStart(self.model, self.gang.device) if can_go_back else None
+        loss_sum, problem = self._passes(micro_batches, stop_asked)
+        if loss_sum is None:
+            if problem and not self._adapts:
+                raise StepOutOfMemoryError(problem)
+            self.optimizer.zero_grad(set_to_none=True)
+            assert start is not None
+            start.put_back()
+            if problem:
+                raise StepOutOfMemoryError(problem)
+            return None
+        self.shared.average_gradients()
+        self._move_weights()
         return loss_sum
 
-    def score(self, part: Part, interrupted: Callable[[], bool]) -> float | None:
-        """Accuracy over ``part``, shared by all ranks; None if ``interrupted`` said so.
+    def shrink(self) -> bool:
+        """Takes the next smaller plan for the memory; False when there is none. Alike on all."""
+        blocks = model_blocks(self.model)
+        can_recompute = bool(blocks) and not self.config.activation_checkpointing
+        plan = self.plan.smaller(self.config, self.gang.world_size, can_recompute)
+        if plan is not None:
+            self._follow(plan)
+        return plan is not None
+
+    def score(
+        self, batches: Iterable[MicroBatch], samples: int, interrupted: Interrupted
+    ) -> dict[str, float] | None:
+        """Accuracy and mean loss over the ``samples`` of all ranks; None if ``interrupted``.
 
         ``interrupted`` is a collective, called by every rank after each of equally many batches.
         """
-        shares = np.array_split(np.arange(len(part)), self.gang.world_size)
-        share = shares[self.gang.rank]
-        correct = 0
+        correct = torch.zeros((), dtype=torch.float64, device=self.gang.device)
+        loss_sum = torch.zeros_like(correct)
         self.gang.share_buffers(self.model)
         self.model.eval()
         try:
-            for first in range(0, max(len(each) for each in shares), EVAL_BATCH):
-                indices = share[first : first + EVAL_BATCH]
+            for batch in batches:
                 with torch.no_grad(), autocast(self.config.precision, self.gang.device):
-                    if len(indices) > 0:
-                        images, labels = self._tensors(part, indices)
-                        correct += int((self.model(images).argmax(1) == labels).sum())
+                    if len(batch) > 0:
+                        scores = self.model(batch.inputs)
+                        correct += accuracies(scores, batch.labels).sum()
+                        loss_sum += loss_sum_of(scores, batch.labels)
+                    elif self.shared.sharded:  # the others need this rank's part of the model
+                        self.model(zero_batch(self._data, 1, self.gang.device).inputs)
                 if interrupted():
                     return None
         finally:
+            self.shared.end_scoring()
             self.model.train()
-        return self.gang.sum(correct)[0] / len(part)
+        correct_sum, total_loss = self.gang.sum(correct.item(), loss_sum.item())
+        return {"accuracy": correct_sum / samples, "loss": total_loss / samples}
+
+    def adopt_average(self, batches: Iterable[MicroBatch]) -> None:
+        """At the end of an even average: makes it the model, with statistics of its own.
+
+        ``batches`` are of the training data; their statistics are rank 0's, as always.
+        """
+        if self.averages is None or self.averages.adopted or self.averages.count == 0:
+            return
+        self.averages.adopt()
+        with torch.no_grad(), statistics_anew(self.model):
+            for batch in batches:
+                with autocast(self.config.precision, self.gang.device):
+                    if len(batch) > 0:
+                        self.model(batch.inputs)
+        self.shared.end_scoring()
+        self.gang.share_buffers(self.model)
 
     def training_state(self) -> dict[str, Any]:
-        """Optimizer and gradient scaler; the weights are saved beside it, in a file of theirs."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        """All but the weights, which are saved beside it: plain values and tensors."""
+        state: dict[str, Any] = {
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "memory_plan": asdict(self.plan),
+        }
+        if self.averages is not None:
+            state["averages"] = self.averages.state()
+        if self._is_compiled and self._compiled_code is None:
+            self._compiled_code = compilation.compiled_code()
+        if self._compiled_code is not None:
+            state["compiled_code"] = self._compiled_code
+        return state
 
     def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Puts back weights and state; torch moves both to this rank's device."""
-        self.model.load_state_dict(weights)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-
-    def _settle_gradient_buckets(self, data: DataSet) -> None:
-        """Runs one throw-away backward pass; weights and buffers stay as they are.
-
-        After its first backward pass DistributedDataParallel regroups the gradients once, and with
-        three or more ranks the grouping decides in which order they are added up. Without this a
-        resumed run would add its first step in another order than the uninterrupted one.
-        """
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
-        nothing = Part(np.zeros((2, *data.shape), np.float32), np.zeros(2, np.int64))
-        self._loss_sum(nothing, np.arange(2)).backward()  # type: ignore[no-untyped-call]
-        self.optimizer.zero_grad(set_to_none=True)
-        for buffer, saved in zip(self.model.buffers(), buffers, strict=True):
-            buffer.copy_(saved)
-
-    def _loss_sum(self, part: Part, indices: Indices) -> Tensor:
-        images, labels = self._tensors(part, indices)
-        with autocast(self.config.precision, self.gang.device):
-            return functional.cross_entropy(self.parallel(images), labels, reduction="sum")
-
-    def _tensors(self, part: Part, indices: Indices) -> tuple[Tensor, Tensor]:
-        images = torch.from_numpy(part.images[indices]).to(self.gang.device)
-        return images, torch.from_numpy(part.labels[indices]).to(self.gang.device)
-
-
-def make_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """AdamW or SGD with momentum, at the peak learning rate of the schedule."""
-    rate, decay = config.peak_learning_rate, config.weight_decay
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            model.parameters(), lr=rate, momentum=SGD_MOMENTUM, weight_decay=decay
+        """Puts back weights and state, both whole tensors; each rank keeps its part of them."""
+        own = self.model.state_dict()
+        self.model.load_state_dict(
+            {name: placed_like(value, own[name]) for name, value in weights.items()}
         )
-    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+        self.optimizer.load_state_dict(self._own_part(state["optimizer"]))
+        self.scaler.load_state_dict(state["scaler"])
+        if self.averages is not None and "averages" in state:
+            saved = state["averages"]
+            tensors = {
+                name: placed_like(each, own[name]) for name, each in saved["tensors"].items()
+            }
+            self.averages.load({**saved, "tensors": tensors})
+        if self._is_compiled and "compiled_code" in state:
+            compilation.load_compiled_code(state["compiled_code"])
+        if self._adapts and "memory_plan" in state:
+            self._follow(MemoryPlan(**state["memory_plan"]))
+
+    def _passes(
+        self, micro_batches: list[MicroBatch], stop_asked: StopAsked
+    ) -> tuple[Tensor | None, str]:
+        """The summed loss; or None, and why memory was short if it was. Both alike on all ranks
+        where ``on_oom`` is adapt."""
+        total: Tensor | None = None
+        self.shared.begin_step()
+        for number, batch in enumerate(micro_batches, start=1):
+            last = number == len(micro_batches)
+            loss, problem = self._try_pass(batch, last)
+            if problem and not self._adapts:
+                return None, problem
+            # What is agreed on here costs nothing where there is one rank, and one part.
+            if not last or self._adapts:
+                stops, lacking = self.gang.sum(not last and stop_asked(), bool(problem))
+                if lacking > 0:
+                    return None, problem or "another rank is out of memory"
+                if stops > 0:
+                    return None, ""
+            if loss is not None:
+                total = loss if total is None else total.double() + loss.double()
+        return total, ""
+
+    def _try_pass(self, batch: MicroBatch, last: bool) -> tuple[Tensor | None, str]:
+        """The summed loss of one micro-batch, None if it is empty; why memory was short if so."""
+        if len(batch) == 0:
+            return None, ""
+        try:
+            with self.shared.part_of_step(last):
+                loss = self._loss_sum(batch)
+                self._backward(loss)
+                return loss.detach(), ""
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            count, device = len(batch), self.gang.device
+            problem = explain(self.config, self.model, self.optimizer, count, device)
+        # Only here, with the error's frames gone, can their tensors be given back.
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None, problem
+
+    def _backward(self, loss: Tensor) -> None:
+        if self.scaler.is_enabled():
+            self.scaler.scale(loss * self._weight).backward()  # type: ignore[no-untyped-call]
+        else:
+            loss.backward(self._weight)  # type: ignore[no-untyped-call]
+
+    def _move_weights(self) -> None:
+        if self.config.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            clip_gradients(self.model, self.config.clip_norm)
+        if self.scaler.is_enabled():
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _loss_sum(self, batch: MicroBatch) -> Tensor:
+        inputs = batch.inputs
+        if self._is_channels_last and inputs.ndim == _IMAGE_AXES:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if self._is_fp32:  # spares entering a context that does nothing
+            return loss_sum_of(self._call(inputs), batch.labels, self._smoothing)
+        with autocast(self.config.precision, self.gang.device):
+            return loss_sum_of(self._call(inputs), batch.labels, self._smoothing)
+
+    def _follow(self, plan: MemoryPlan) -> None:
+        if plan.recompute and not self.plan.recompute:
+            self._recompute()
+        self.plan = plan
+
+    def _recompute(self) -> None:
+        blocks = model_blocks(self.model)
+        if not blocks:
+            raise ConfigError(
+                f"activation_checkpointing: {self.config.model} has no repeated blocks to recompute"
+            )
+        recompute_blocks(blocks)
+
+    def _own_part(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """An optimizer's saved state with this rank's part of every tensor."""
+        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+        states = {
+            number: {
+                key: placed_like(value, parameters[number])
+                if isinstance(value, Tensor) and value.shape == parameters[number].shape
+                else value
+                for key, value in state.items()
+            }
+            for number, state in saved["state"].items()
+        }
+        return {**saved, "state": states}
+
+
+def _placed_model(config: TrainConfig, data: DataSet, device: torch.device) -> nn.Module:
+    model = build_model(config.model, data.shape, data.classes, config.model_options).to(device)
+    if _wants_channels_last(config, device):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def _wants_channels_last(config: TrainConfig, device: torch.device) -> bool:
+    wanted = config.channels_last
+    return wanted == "on" or (wanted == "auto" and device.type == "cuda")

@@ -11,7 +11,7 @@ class Place:
 
     ``step`` counts finished optimizer steps; the place in the data and the learning rate follow
     from it. ``epoch_loss_sum`` is the summed loss of this epoch's ``epoch_samples`` samples so far;
-    ``metrics`` holds the newest scores.
+    ``metrics`` holds the newest scores, ``best_score`` the best one so far.
     """
 
     step: int = 0
@@ -19,3 +19,4 @@ class Place:
     epoch_loss_sum: float = 0.0
     epoch_samples: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    best_score: float | None = None

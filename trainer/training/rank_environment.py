@@ -1,6 +1,7 @@
 """Who this process is and where it may write: the environment variables it was started with.
 
-Set by the launcher (RANK, LOCAL_RANK, WORLD_SIZE) and by whoever starts the launcher (LOWTIDE_*).
+Set by the launcher (RANK, LOCAL_RANK, WORLD_SIZE, GROUP_RANK) and by whoever starts the launcher
+(LOWTIDE_*).
 """
 
 from __future__ import annotations
@@ -30,31 +31,46 @@ class RankEnvironment:
     end_dir: Path
     fence: int
     under_torchrun: bool
+    node_rank: int = 0
+    local_world_size: int = 1
 
 
-def read_rank_environment(variables: Mapping[str, str]) -> RankEnvironment:
-    """Reads the process environment. Raises ``ConfigError`` naming the variable."""
-    progress_file = _required_path(variables, "LOWTIDE_PROGRESS_FILE")
+def read_rank_environment(
+    variables: Mapping[str, str], folder: Path | None = None, *, fresh: bool = False
+) -> RankEnvironment:
+    """Reads the process environment. Raises ``ConfigError`` naming the variable.
+
+    ``folder`` holds what no variable names a place for. A run that keeps its checkpoints there
+    goes on from the newest of them, unless it is to begin ``fresh`` or LOWTIDE_RESUME_DIR is set.
+    """
+    progress_file = _path(variables, "LOWTIDE_PROGRESS_FILE", folder, "progress.jsonl")
+    checkpoint_dir = _path(variables, "LOWTIDE_CHECKPOINT_DIR", folder, "checkpoints")
     resume_dir = variables.get("LOWTIDE_RESUME_DIR", "")
+    if not variables.get("LOWTIDE_CHECKPOINT_DIR") and "LOWTIDE_RESUME_DIR" not in variables:
+        resume_dir = "" if fresh else str(checkpoint_dir)
     end_dir = variables.get("LOWTIDE_END_FILE_DIR", "")
     return RankEnvironment(
         rank=_whole_number(variables, "RANK", 0),
         local_rank=_whole_number(variables, "LOCAL_RANK", 0),
         world_size=_whole_number(variables, "WORLD_SIZE", 1),
-        checkpoint_dir=_required_path(variables, "LOWTIDE_CHECKPOINT_DIR"),
+        checkpoint_dir=checkpoint_dir,
         resume_dir=Path(resume_dir) if resume_dir else None,
         progress_file=progress_file,
         end_dir=Path(end_dir) if end_dir else progress_file.parent,
         fence=_whole_number(variables, "LOWTIDE_FENCE", 0),
         under_torchrun="TORCHELASTIC_RUN_ID" in variables,
+        node_rank=_whole_number(variables, "GROUP_RANK", 0),
+        local_world_size=_whole_number(variables, "LOCAL_WORLD_SIZE", 1),
     )
 
 
-def _required_path(variables: Mapping[str, str], name: str) -> Path:
+def _path(variables: Mapping[str, str], name: str, folder: Path | None, default: str) -> Path:
     value = variables.get(name, "")
-    if not value:
+    if value:
+        return Path(value)
+    if folder is None:
         raise ConfigError(f"the environment variable {name} is not set")
-    return Path(value)
+    return folder / default
 
 
 def _whole_number(variables: Mapping[str, str], name: str, default: int) -> int:

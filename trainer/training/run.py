@@ -5,20 +5,33 @@ The loop that drives it is in ``train.py``.
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from trainer.training import distributed, randomness
-from trainer.training.checkpoint import CheckpointFolder, load_checkpoint
+from torch import Tensor
+
+from trainer.training import compilation, distributed, preflight, randomness, restoring
 from trainer.training.config import TrainConfig
 from trainer.training.data import SampleOrder, load_data
-from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.data.loader import Loader
+from trainer.training.errors import ConfigError, StepOutOfMemoryError
+from trainer.training.goodput import Bucket
 from trainer.training.learner import Learner
+from trainer.training.model_card import about_run, seconds_in
+from trainer.training.observer import observe
 from trainer.training.place import Place
 from trainer.training.progress import Progress
 from trainer.training.rank_environment import RankEnvironment
+from trainer.training.saving import Saving
+from trainer.training.step_notes import StepNotes
+from trainer.training.target import require_scored
+
+SCORED_PARTS = ("validation", "test")
+# What the statistics of averaged weights are taken from: enough for a mean, and soon done.
+AVERAGE_BATCHES_MOST = 64
 
 
 class Run:
@@ -29,22 +42,41 @@ class Run:
     ) -> None:
         """Meets the other ranks, loads the data, builds the model. ``place`` is kept up to date."""
         self.config = config
-        self.fence = environment.fence
+        self.environment = environment
         self.progress = progress
         self.place = place
-        self.gang = distributed.join(environment)
+        self._is_prepared = False
+        self._bad_samples_told = 0
+        self.earlier_seconds: dict[str, float] = {}
+        with progress.ledger.spending(Bucket.RENDEZVOUS):
+            self.gang = distributed.join(environment, config)
         if config.batch_size < self.gang.world_size * config.accumulation:
             raise ConfigError(
                 f"batch_size: {config.batch_size} samples cannot be shared by"
                 f" {self.gang.world_size} ranks with accumulation {config.accumulation}"
             )
-        self.data = load_data(config.data, config.seed)
+        with progress.ledger.spending(Bucket.DATA_START):
+            self.data = load_data(config.data, config.seed, config)
         self.order = SampleOrder(config.seed, len(self.data.train), config.batch_size)
         self.total_steps = config.total_steps(len(self.data.train))
+        scored = [name for name in SCORED_PARTS if len(self.data.part(name)) > 0]
+        require_scored(config, scored)
+        if config.preflight and self.gang.world_size > 1:
+            with progress.ledger.spending(Bucket.RENDEZVOUS):
+                self._check_gang()
+        if compilation.is_compiled(config, self.gang.device):
+            compilation.keep_compiled_code(environment.checkpoint_dir)
         self.learner = Learner(config, self.gang, self.data)
-        self.folder = CheckpointFolder(environment.checkpoint_dir)
-        if self.gang.rank == 0:
-            self.folder.sweep()
+        self.loader = Loader(
+            self.data,
+            self.order,
+            rank=self.gang.rank,
+            world_size=self.gang.world_size,
+            device=self.gang.device,
+            seed=config.seed,
+            options=config,
+        )
+        self.saving = Saving(config, environment, self.gang, progress)
 
     def restore(self, folder: Path) -> None:
         """Continues from the checkpoint in ``folder``, which every machine has a copy of.
@@ -52,72 +84,176 @@ class Run:
         Raises ``CheckpointCorruptError`` on all ranks if it is damaged on one or not the same on
         all; ``ConfigError`` if it belongs to another run.
         """
-        problem, digest = "", ""
-        try:
-            manifest, contents = load_checkpoint(folder)
-            digest = manifest["digest"]
-        except CheckpointCorruptError as error:
-            problem = str(error)
-        answers = self.gang.gather((problem, digest))
-        for rank, (rank_problem, rank_digest) in enumerate(answers):
-            if rank_problem:
-                raise CheckpointCorruptError(f"rank {rank}: {rank_problem}")
-            if rank_digest != answers[0][1]:
-                raise CheckpointCorruptError(f"rank {rank} has another checkpoint than rank 0")
-        for key, mine in self.config.identity().items():
-            if manifest["identity"].get(key) != mine:
-                raise ConfigError(
-                    f"{key}: {mine!r} cannot continue a checkpoint made with"
-                    f" {manifest['identity'].get(key)!r}"
-                )
-        state = contents["training_state.pt"]
-        self.learner.load(contents["weights.pt"], state)
+        found = restoring.restore(folder, self.environment, self.gang, self._identity())
+        if found is None:
+            return
+        restoring.check_weights(found.weights, self.learner.model.state_dict())
+        state = found.training_state
+        self.learner.load(found.weights, state)
         self.place.__dict__.update(state["place"])
-        if len(state["random"]) == self.gang.world_size:
-            randomness.restore(state["random"][self.gang.rank], self.gang.device)
+        self.earlier_seconds = seconds_in(found.manifest)
+        if found.random is not None:
+            randomness.restore(found.random, self.gang.device)
         else:
             # Another number of ranks: the same samples, but new numbers for dropout.
             randomness.seed_rank(self.config.seed, self.place.step, self.gang.rank)
 
+    def prepare(self) -> None:
+        """What comes between restoring and the first step: compiling, reading ahead, observing."""
+        ledger = self.progress.ledger
+        with ledger.spending(Bucket.COMPILE):
+            self._prepare_learner()
+        with ledger.spending(Bucket.DATA_START):
+            self._begin_reading()
+        with ledger.spending(Bucket.STARTUP):
+            self.observer = observe(
+                self.config,
+                self.environment.checkpoint_dir,
+                self.learner,
+                self.data,
+                self.place,
+                self.progress,
+            )
+        self.notes = StepNotes(
+            self.config,
+            self.order,
+            self.total_steps,
+            self.place,
+            self.progress,
+            self.observer.step_numbers,
+        )
+        self._is_prepared = True
+
+    def step(self, learning_rate: float, stop_asked: Callable[[], bool]) -> Tensor | None:
+        """One optimizer step from this place; its summed loss, None if it was given up.
+
+        ``stop_asked`` is this rank's own: the ranks agree on it between the parts of a step. Where
+        memory is short and ``on_oom`` is adapt, the same samples are tried again in smaller
+        parts. Raises ``StepOutOfMemoryError`` when nothing smaller is left.
+        """
+        while True:
+            before = self.progress.ledger.enter(Bucket.DATA_WAIT)
+            micro_batches = self.loader.next()
+            self.progress.ledger.enter(before)
+            if self.loader.bad_samples > self._bad_samples_told:
+                self._tell_of_bad_samples()
+            try:
+                loss = self.learner.step(micro_batches, learning_rate, stop_asked)
+            except StepOutOfMemoryError as error:
+                self._go_smaller(error)
+                self._begin_reading()
+                continue
+            self.loader.prefetch()
+            if loss is not None and self.learner.averages is not None:
+                self.learner.averages.after_step(self.place.step + 1, self.total_steps)
+            return loss
+
     def evaluate(self, interrupted: Callable[[], bool]) -> dict[str, float] | None:
         """Scores the held-out parts; None if ``interrupted`` (a collective) said so on the way."""
-        scores = {}
-        for name in ("validation", "test"):
-            accuracy = self.learner.score(getattr(self.data, name), interrupted)
-            if accuracy is None:
-                return None
-            scores[f"{name}_accuracy"] = accuracy
+        averages = self.learner.averages
+        if averages is not None and self.place.step >= self.total_steps:
+            self.learner.adopt_average(self.loader.part("train", AVERAGE_BATCHES_MOST))
+        scores: dict[str, float] = {}
+        scored_weights = (
+            averages.in_place()
+            if averages is not None and averages.are_scored
+            else contextlib.nullcontext()
+        )
+        with scored_weights:
+            for name in SCORED_PARTS:
+                samples = len(self.data.part(name))
+                if samples == 0:
+                    continue
+                found = self.learner.score(self.loader.part(name), samples, interrupted)
+                if found is None:
+                    return None
+                scores.update({f"{name}_{metric}": value for metric, value in found.items()})
         return scores
 
-    def save(self, final: bool) -> float:
-        """Writes a checkpoint of this place; returns the seconds it took. Rank 0 writes.
+    def close(self) -> None:
+        """Ends what works beside the loop. Nothing of it is a collective."""
+        self.loader.close()
+        if self._is_prepared:
+            self.observer.close(self.place.step)
 
-        The other ranks hand over their random state and go on: call the gang's barrier where the
-        files must be there.
-        """
-        started = time.perf_counter()
+    def _prepare_learner(self) -> None:
+        while True:
+            try:
+                return self.learner.prepare()
+            except StepOutOfMemoryError as error:
+                self._go_smaller(error)
+
+    def _go_smaller(self, error: StepOutOfMemoryError) -> None:
+        """Raises ``error`` where that was not asked for, or when nothing smaller is left."""
+        if self.config.on_oom != "adapt" or not self.learner.shrink():
+            raise error
+        self._tell_of_memory(str(error))
+
+    def _begin_reading(self) -> None:
+        parts = self.learner.plan.accumulation(self.config, self.gang.world_size)
+        self.loader.start(self.place.step, accumulation=parts)
+
+    def _tell_of_bad_samples(self) -> None:
+        self._bad_samples_told = self.loader.bad_samples
+        self.progress.write(
+            "bad_samples",
+            step=self.place.step,
+            bad_samples=self.loader.bad_samples,
+            message=f"replaced by its neighbour: {self.loader.last_bad_sample}",
+        )
+
+    def _check_gang(self) -> None:
+        facts = preflight.facts_of_rank(self.config, len(self.data.train), self.data.digest)
+        preflight.compare_ranks(self.gang, self.environment.node_rank, facts)
+        gbps = preflight.measure_network(self.gang, self.config.least_network_gbps)
+        self.progress.write("preflight", ranks=self.gang.world_size, all_reduce_gbps=gbps)
+
+    def _tell_of_memory(self, problem: str) -> None:
+        plan = self.learner.plan
+        self.progress.write(
+            "memory",
+            step=self.place.step,
+            problem=problem,
+            micro_batch=plan.micro_batch(self.config, self.gang.world_size),
+            accumulation=plan.accumulation(self.config, self.gang.world_size),
+            recompute=plan.recompute,
+        )
+
+    def prepare_saving(self) -> None:
+        """Has the memory for checkpoints allocated: once there is an optimizer state to hold."""
+        self.saving.prepare(self._trees())
+
+    def save(self, *, best: bool = False) -> None:
+        """Takes this place's state; it becomes a checkpoint while training goes on."""
         self.progress.phase("checkpoint", self.place.step)
-        random_states = self.gang.gather(randomness.capture(self.gang.device))
-        if self.gang.rank != 0:
-            return 0.0
-        header = {
+        self.saving.take(self._header(final=False), self._trees(), best=best)
+
+    def save_last(self, final: bool) -> None:
+        """Returns on all ranks when this place's checkpoint is durable.
+
+        Raises ``CheckpointNotSavedError`` on all of them when it cannot be written.
+        """
+        self.progress.phase("checkpoint", self.place.step)
+        self.saving.take_last(self._header(final), self._trees())
+
+    def _header(self, final: bool) -> dict[str, Any]:
+        return {
             "step": self.place.step,
             "total_steps": self.total_steps,
             "final": final,
             "world_size": self.gang.world_size,
-            "fence": self.fence,
-            "identity": self.config.identity(),
-            "metrics": self.place.metrics,
+            "fence": self.environment.fence,
+            "identity": self._identity(),
+            "metrics": dict(self.place.metrics),
+            "about": about_run(
+                self.config, self.data, self.place, self.progress.ledger, self.earlier_seconds
+            ),
         }
-        state = {
-            **self.learner.training_state(),
-            "random": random_states,
-            "place": asdict(self.place),
-        }
-        weights = self.learner.model.state_dict()
-        path = self.folder.save(header, {"weights.pt": weights, "training_state.pt": state})
-        seconds = time.perf_counter() - started
-        self.progress.write(
-            "checkpoint", step=self.place.step, path=str(path), seconds=seconds, final=final
-        )
-        return seconds
+
+    def _identity(self) -> dict[str, Any]:
+        # Other files under the same name are other data.
+        return {**self.config.identity(), "data_digest": self.data.digest}
+
+    def _trees(self) -> dict[str, Any]:
+        state = {**self.learner.training_state(), "place": asdict(self.place)}
+        return {"weights": self.learner.model.state_dict(), "training_state": state}

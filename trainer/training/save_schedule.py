@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import time
 
+from trainer.protocol.checkpoint_interval import checkpoint_interval_seconds
 from trainer.training.config import TrainConfig
+from trainer.training.hazard import Hazard
 
+# More often is not worth the requests that each checkpoint costs at the object store.
 AUTO_LEAST_SECONDS = 10.0
 AUTO_MOST_SECONDS = 300.0
-# A save may cost one hundredth of the time between saves.
-AUTO_SAVES_APART = 100.0
 
 
 class SaveSchedule:
-    """Due after so many steps, or after so many seconds, since the last checkpoint.
+    """Due after so many steps, or after so many seconds, since the last checkpoint was asked for.
 
-    "auto" is 100 times what the last save took, within 10 s and 300 s. Seconds are counted on one
-    rank (0) and agreed with the others; steps are alike everywhere.
+    "auto" is the optimum for what the last one cost (``trainer.protocol.checkpoint_interval``).
+    Seconds are counted on one rank (0) and agreed with the others; steps are alike everywhere.
     """
 
-    def __init__(self, config: TrainConfig, step: int) -> None:
+    def __init__(self, config: TrainConfig, step: int, hazard: Hazard | None = None) -> None:
         self._steps = config.checkpoint_interval_steps
         seconds = config.checkpoint_interval_seconds
         self._auto = seconds in (None, "auto")
         self._seconds = seconds if isinstance(seconds, float) else AUTO_LEAST_SECONDS
+        self._hazard = hazard or Hazard(config.checkpoint_hazard_per_hour)
         self._last_step = step
         self._last_at = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time between checkpoints as it stands, where it is counted in seconds."""
+        return self._seconds
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint should be written after ``step`` finished steps."""
@@ -33,9 +40,17 @@ class SaveSchedule:
             return step - self._last_step >= self._steps
         return time.monotonic() - self._last_at >= self._seconds
 
-    def saved(self, step: int, seconds: float) -> None:
-        """Notes a checkpoint of ``step`` that took ``seconds``."""
+    def asked(self, step: int) -> None:
+        """Notes that the state of ``step`` was taken. One that fails is tried again in its turn."""
         self._last_step, self._last_at = step, time.monotonic()
+
+    def cost(self, stall_seconds: float, inflation_seconds: float, durable_seconds: float) -> None:
+        """Notes what a checkpoint took from training, and how long it took to be durable."""
         if self._auto:
-            wanted = AUTO_SAVES_APART * seconds
-            self._seconds = min(max(wanted, AUTO_LEAST_SECONDS), AUTO_MOST_SECONDS)
+            self._seconds = checkpoint_interval_seconds(
+                stall_seconds + inflation_seconds,
+                durable_seconds,
+                self._hazard.mean_seconds(),
+                AUTO_LEAST_SECONDS,
+                AUTO_MOST_SECONDS,
+            )

@@ -14,26 +14,28 @@ none in a fresh run, is already the whole truth.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.training import drain, ending
 from trainer.training.config import TrainConfig, load_config
-from trainer.training.data import SampleOrder, load_data
 from trainer.training.ending import Ending
-from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.errors import ONE_LINE_ERRORS, ConfigError
 from trainer.training.learning_rate import learning_rate_at
 from trainer.training.place import Place
-from trainer.training.progress import Progress
+from trainer.training.progress import Progress, reached_step
 from trainer.training.rank_environment import RankEnvironment, read_rank_environment
 from trainer.training.save_schedule import SaveSchedule
+from trainer.training.target import is_best, target_reached
+from trainer.training.terminal import show_on_terminal
 
 if TYPE_CHECKING:
+    from trainer.training.data import SampleOrder
     from trainer.training.run import Run
 
 
@@ -41,49 +43,90 @@ def train(run: Run, stop: drain.StopRequest) -> Ending:
     """Trains from the run's place to its end, or until a stop is agreed; saves either way."""
     config, gang, place, progress = run.config, run.gang, run.place, run.progress
     first_step = place.step
+    run.prepare()
     schedule = SaveSchedule(config, first_step)
     progress.phase("train", place.step)
-    stopping = gang.any(stop.requested)
 
+    def stop_asked() -> bool:
+        return stop.requested
+
+    def stop_agreed() -> bool:
+        return gang.any(stop.requested)
+
+    stopping = stop_agreed()
+    reason = target_reached(config, place.metrics)
     while not stopping:
         if evaluation_is_due(place, config, run.order, run.total_steps):
-            progress.phase("eval", place.step)
-            scores = run.evaluate(interrupted=lambda: gang.any(stop.requested))
+            scores = score(run, stop_agreed)
             if scores is None:
                 stopping = True
                 break
-            place.evaluated_step = place.step
-            place.metrics.update(scores)
-            progress.write("eval", step=place.step, **scores)
-            progress.phase("train", place.step)
-        if place.step >= run.total_steps:
+            reason = target_reached(config, scores)
+            best = is_best(config, place, scores) and config.checkpoint_keep_best
+            if best and not reason and place.step < run.total_steps:
+                save(run, schedule, best=True)
+        if reason or place.step >= run.total_steps:
             break
 
         started = time.perf_counter()
+        run.observer.before_step(place.step)
         learning_rate = learning_rate_at(place.step, run.total_steps, config)
-        my_loss = run.learner.step(run.data.train, run.order.batch(place.step), learning_rate)
+        loss = run.step(learning_rate, stop_asked)
+        if loss is None:  # given up between two of its parts, as if it had not begun
+            stopping = True
+            break
+        place.step += 1
         if config.step_delay_seconds > 0:
             time.sleep(config.step_delay_seconds)
-        # One small all-reduce carries the loss, "I was asked to stop" and "a save is due".
-        save_due = gang.rank == 0 and schedule.due(place.step + 1)
-        loss_sum, stops, saves = gang.sum(my_loss, stop.requested, save_due)
-        place.step += 1
-        note_step(run, loss_sum, learning_rate, time.perf_counter() - started)
+        # One small all-reduce carries the loss, "I was asked to stop", "a save is due" and "my
+        # share of the last one is still on its way": one checkpoint at a time.
+        my_loss = run.notes.take(loss, learning_rate, started)
+        save_due = gang.rank == 0 and schedule.due(place.step)
+        busy = run.saving.busy
+        loss_sum, stops, saves, savers = gang.sum(my_loss, stop.requested, save_due, busy)
+        run.notes.write(loss_sum, saving=busy)
+        run.observer.after_step(place.step)
+        run.saving.tell(schedule)
+        if place.step == first_step + 1:
+            stop.work_begun()
+            run.prepare_saving()
 
         stopping = stops > 0
-        if saves > 0 and not stopping and place.step < run.total_steps:
-            schedule.saved(place.step, run.save(final=False))
-            progress.phase("train", place.step)
+        if saves > 0 and savers == 0 and not stopping and place.step < run.total_steps:
+            save(run, schedule)
 
+    run.notes.settle(gang.sum)
     if stopping:
         progress.phase("drain", place.step)
         if place.step > first_step:
-            run.save(final=False)
+            run.save_last(final=False)
         gang.barrier()
         return Ending("drained", place.step, ending.EXIT_DRAINED)
-    run.save(final=True)
+    run.save_last(final=True)
     gang.barrier()
-    return Ending("finished", place.step, ending.EXIT_FINISHED)
+    return Ending("finished", place.step, ending.EXIT_FINISHED, reason=reason)
+
+
+def score(run: Run, stop_agreed: Callable[[], bool]) -> dict[str, float] | None:
+    """Scores the held-out parts and writes it down; None when a stop was agreed meanwhile."""
+    place = run.place
+    run.notes.settle(run.gang.sum)
+    run.progress.phase("eval", place.step)
+    scores = run.evaluate(stop_agreed)
+    if scores is not None:
+        place.evaluated_step = place.step
+        place.metrics.update(scores)
+        run.progress.write("eval", step=place.step, **scores)
+        run.progress.phase("train", place.step)
+    return scores
+
+
+def save(run: Run, schedule: SaveSchedule, best: bool = False) -> None:
+    """Takes a periodic checkpoint; training stands still for one copy of the state."""
+    run.notes.settle(run.gang.sum)
+    run.save(best=best)
+    schedule.asked(run.place.step)
+    run.progress.phase("train", run.place.step)
 
 
 def evaluation_is_due(
@@ -101,44 +144,15 @@ def evaluation_is_due(
     return after // every > before // every
 
 
-def note_step(run: Run, loss_sum: float, learning_rate: float, seconds: float) -> None:
-    """Writes the step that was just finished, and the epoch if it ended one, into the progress.
-
-    Raises ``FloatingPointError`` when the loss is not a number any more: no later step mends that.
-    """
-    place, config = run.place, run.config
-    loss = loss_sum / config.batch_size
-    if not math.isfinite(loss):
-        raise FloatingPointError(
-            f"the loss is {loss} at step {place.step}; lower learning_rate or use another precision"
-        )
-    place.epoch_loss_sum += loss_sum
-    place.epoch_samples += config.batch_size
-    delay = {"step_delay_seconds": config.step_delay_seconds} if config.step_delay_seconds else {}
-    run.progress.write(
-        "step",
-        step=place.step,
-        total_steps=run.total_steps,
-        loss=loss,
-        samples=place.step * config.batch_size,
-        phase="train",
-        seconds=seconds,
-        learning_rate=learning_rate,
-        samples_per_second=config.batch_size / seconds,
-        **delay,
-    )
-    epochs = run.order.finished_epochs(place.step)
-    if epochs > run.order.finished_epochs(place.step - 1):
-        mean = place.epoch_loss_sum / place.epoch_samples
-        run.progress.write("epoch", step=place.step, epoch=epochs, mean_loss=mean)
-        place.epoch_loss_sum, place.epoch_samples = 0.0, 0
-
-
 def run_to_end(
-    config_path: Path, environment: RankEnvironment, progress: Progress, stop: drain.StopRequest
+    config_path: Path,
+    environment: RankEnvironment,
+    progress: Progress,
+    place: Place,
+    stop: drain.StopRequest,
 ) -> Ending:
     """Runs one rank from its configuration to its ending; errors become an ending too."""
-    place = Place()
+    run: Run | None = None
     try:
         config = load_config(config_path)
         # Only now: importing PyTorch takes seconds, and the signal handlers must stand before.
@@ -151,23 +165,27 @@ def run_to_end(
         result = train(run, stop)
     except Exception as error:  # whatever it is, the marker must say so
         result = ending.failure(error, place.step)
-        if isinstance(error, (ConfigError, CheckpointCorruptError)):
+        if isinstance(error, ONE_LINE_ERRORS):
             print(f"error: {error}", file=sys.stderr)
         else:
             traceback.print_exc()
         if result.error is not None:
             progress.write("error", kind=result.error.kind, message=result.error.message)
+    if run is not None:
+        run.close()
     ending.write_ending(environment, result)
     scores = place.metrics if result.outcome == "finished" else {}
-    progress.write("end", outcome=result.outcome, step=result.step, **scores)
+    progress.write("end", outcome=result.outcome, step=result.step, reason=result.reason, **scores)
     return result
 
 
 def validate(config_path: Path) -> int:
     """Checks the configuration and that its data can be loaded here; says so in one line."""
+    from trainer.training.data import load_data
+
     try:
         config = load_config(config_path)
-        load_data(config.data, config.seed)
+        load_data(config.data, config.seed, config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return ending.EXIT_CONFIG
@@ -180,31 +198,57 @@ def main() -> int:
     stop = drain.StopRequest()
     stop.listen()
     drain.dump_stacks_on_signal()
-    parser = argparse.ArgumentParser(prog="trainer.training.train")
-    parser.add_argument("--config", type=Path, required=True, help="JSON file of the run")
-    parser.add_argument("--validate", action="store_true", help="check it and do nothing else")
-    options = parser.parse_args()
+    options = parse_arguments()
     if options.validate:
         return validate(options.config)
     try:
-        environment = read_rank_environment(os.environ)
+        folder = options.folder or Path("runs") / options.config.stem
+        environment = read_rank_environment(os.environ, folder, fresh=options.fresh)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return ending.EXIT_CONFIG
     if environment.under_torchrun:
         drain.die_with_launcher()
     ending.write_started(environment)
+    if environment.node_rank == 0:
+        environment.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     first_here = environment.local_rank == 0
     progress = Progress(
-        environment.progress_file if first_here else None, phases_only=environment.rank != 0
+        environment.progress_file if first_here else None,
+        phases_only=environment.rank != 0,
+        reached_step=0 if options.fresh else reached_step(environment.progress_file, os.environ),
     )
+    if environment.rank == 0:
+        show_on_terminal(progress)
     progress.phase("boot", 0)
-    result = run_to_end(options.config, environment, progress, stop)
+    place = Place()
+
+    def end_early() -> None:
+        ending.write_ending(environment, Ending("drained", place.step, ending.EXIT_DRAINED))
+        os._exit(ending.EXIT_DRAINED)
+
+    stop.end_early_by(end_early)
+    result = run_to_end(options.config, environment, progress, place, stop)
     if result.error is None:
         from trainer.training.distributed import leave
 
         leave()
+    progress.write_goodput(result.step, final=True)
     return result.exit_code
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line. Where files go is said by LOWTIDE_* first."""
+    parser = argparse.ArgumentParser(prog="trainer.training.train")
+    parser.add_argument("--config", type=Path, required=True, help="JSON file of the run")
+    parser.add_argument("--validate", action="store_true", help="check it and do nothing else")
+    parser.add_argument(
+        "--folder", type=Path, help="for checkpoints and progress; default: runs/NAME of the file"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="start anew instead of from the newest checkpoint"
+    )
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

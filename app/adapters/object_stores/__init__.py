@@ -1,1 +1,1 @@
-"""Object stores behind the port: a local folder now, the clouds' stores when they are set up."""
+"""Object stores behind the port: a local folder, S3 and Google Cloud Storage, all by obstore."""

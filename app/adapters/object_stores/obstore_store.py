@@ -1,116 +1,204 @@
-"""The object store port on obstore: `file://` folders.
+"""The object store port on obstore: folders, S3 and Google Cloud Storage.
 
-Here: addresses, and obstore's errors in the port's words. Not here: what the keys mean, or the
-agent's own view of a store (`trainer.agent.object_store`), which streams checkpoints.
+Here: the operations, and obstore's errors in the port's words. Not here: addresses and clients
+(`store_address`), what the keys mean, or the agent's own view of a store
+(`trainer.agent.object_store`), which streams checkpoints.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final
 
-from app.ports.object_store import ObjectExists, ObjectMissing, ObjectStoreError
+from app.adapters.object_stores.store_address import (
+    StoreAddress,
+    bucket_region,
+    open_client,
+    parse_address,
+)
+from app.ports.object_store import (
+    ObjectExists,
+    ObjectMissing,
+    ObjectStoreDenied,
+    ObjectStoreError,
+    StoreMissing,
+)
 
-_CLOUD_STORES = {"s3": "S3", "gs": "Google Cloud Storage"}
+_CREATE_TRIES: Final = 3
+_CREATE_PAUSE_SECONDS: Final = 0.5
+_RIGHTS: Final = {
+    "s3": "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket",
+    "gs": "roles/storage.objectUser",
+    "file": "read and write",
+}
+# What stores say in the middle of an error that has no type of its own.
+_DENIED_SIGNS: Final = ("403 Forbidden", "401 Unauthorized", "AccessDenied", "SignatureDoesNot",
+                        "InvalidAccessKeyId", "ExpiredToken")  # fmt: skip
+_REGION_SIGNS: Final = ("incorrectly configured region", "AuthorizationHeaderMalformed",
+                        "PermanentRedirect")  # fmt: skip
+_NO_CREDENTIALS_SIGNS: Final = ("169.254.169.254", "metadata.google.internal", "credential",
+                                "token request")  # fmt: skip
 
 
-def open_object_store(uri: str) -> ObstoreStore:
-    """The store with its root at `uri`. Raises ObjectStoreError for one that cannot be used."""
-    parts = urlsplit(uri)
-    if parts.scheme in _CLOUD_STORES:
-        raise ObjectStoreError(
-            f"{uri}: stores in {_CLOUD_STORES[parts.scheme]} are not available yet; "
-            "use a file:// folder"
-        )
-    root = Path(unquote(parts.path))
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not root.is_absolute():
-        raise ObjectStoreError(f"{uri}: not the address of a store; use file:///absolute/folder")
-    return ObstoreStore(root)
+def open_object_store(uri: str, options: Mapping[str, Any] | None = None) -> ObstoreStore:
+    """The store with its root at `uri`. Raises ObjectStoreError for one that cannot be used.
+
+    options: obstore's settings of the cloud's store (endpoint, region, …); what they leave out is
+    taken from the environment. Nothing is opened or asked before the first use.
+    """
+    return ObstoreStore(parse_address(uri), options or {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """obstore, its errors, the store, and the same store without retries of its own."""
+
+    obstore: Any
+    exceptions: Any
+    store: Any
+    once: Any
 
 
 class ObstoreStore:
-    """Implements `app.ports.object_store.ObjectStore` on a folder; safe to share between threads.
+    """Implements `app.ports.object_store.ObjectStore`; safe to share between threads.
 
-    The folder is made, and obstore loaded, when the store is first used: most programs hold a
-    store that they never open.
+    A folder is made, and obstore loaded, when the store is first used: most programs hold a store
+    that they never open.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, address: StoreAddress, options: Mapping[str, Any]) -> None:
+        self._address = address
+        self._options = options
         self._lock = threading.Lock()
-        self._opened: tuple[Any, Any, Any] | None = None
+        self._opened: _Opened | None = None
 
     def put_new(self, key: str, content: bytes) -> None:
-        """Create; raises ObjectExists when the key is taken."""
-        with self._open(key) as (obstore, store):
-            obstore.put(store, key, content, mode="create")
+        """Create; raises ObjectExists when the key is taken.
+
+        When an answer is lost, the object is looked at: ours is there, another's, or none and the
+        write is repeated. So ObjectExists never speaks of our own write.
+        """
+        for further in reversed(range(_CREATE_TRIES)):
+            try:
+                with self._open(key) as opened:
+                    opened.obstore.put(opened.once, key, content, mode="create")
+                return
+            except (ObjectExists, ObjectMissing, ObjectStoreDenied, StoreMissing):
+                raise
+            except ObjectStoreError:
+                if self._address.scheme == "file" or further == 0:
+                    raise
+            time.sleep(_CREATE_PAUSE_SECONDS)
+            there = self._content_or_none(key)
+            if there == content:
+                return
+            if there is not None:
+                raise ObjectExists(self._say(key, "there is an object already"))
 
     def get(self, key: str) -> bytes:
         """Read whole; raises ObjectMissing."""
-        with self._open(key) as (obstore, store):
-            return bytes(obstore.get(store, key).bytes())
+        with self._open(key) as opened:
+            return bytes(opened.obstore.get(opened.store, key).bytes())
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Read `length` bytes from `start`, fewer at the end, none beyond it."""
         if start < 0 or length < 0:
             raise ValueError(f"{key}: cannot read {length} bytes from {start}")
-        with self._open(key) as (obstore, store):
+        with self._open(key) as opened:
             # Ranges that are empty or begin at the end are errors to a store, not to our callers.
-            there = max(0, min(length, obstore.head(store, key)["size"] - start))
+            size = opened.obstore.head(opened.store, key)["size"]
+            there = max(0, min(length, size - start))
             if there == 0:
                 return b""
-            return bytes(obstore.get_range(store, key, start=start, length=there))
+            return bytes(opened.obstore.get_range(opened.store, key, start=start, length=there))
 
     def list_keys(self, prefix: str) -> Iterator[str]:
         """Keys below the folder `prefix`, sorted; all of them for the empty one."""
-        with self._open(prefix) as (obstore, store):
-            pages = obstore.list(store, prefix=prefix.rstrip("/") or None)
+        with self._open(prefix) as opened:
+            pages = opened.obstore.list(opened.store, prefix=prefix.rstrip("/") or None)
             keys = sorted(entry["path"] for page in pages for entry in page)
         return iter(keys)
 
     def delete(self, key: str) -> None:
         """Remove; nothing happens when the key is absent."""
         try:
-            with self._open(key) as (obstore, store):
-                obstore.delete(store, key)
+            with self._open(key) as opened:
+                opened.obstore.delete(opened.store, key)
         except ObjectMissing:
             pass
 
-    @contextmanager
-    def _open(self, key: str) -> Iterator[tuple[Any, Any]]:
-        """obstore and the store; what they raise comes out in the port's words."""
-        obstore, exceptions, store = self._opened or self._first_use()
+    def _content_or_none(self, key: str) -> bytes | None:
         try:
-            yield obstore, store
-        except exceptions.AlreadyExistsError:
-            raise ObjectExists(self._say(key, "there is an object already")) from None
-        except (FileNotFoundError, exceptions.NotFoundError):
-            raise ObjectMissing(self._say(key, "there is no such object")) from None
-        except (exceptions.BaseError, OSError, ValueError) as error:
-            raise ObjectStoreError(self._say(key, _first_line(error))) from error
+            return self.get(key)
+        except ObjectMissing:
+            return None
 
-    def _first_use(self) -> tuple[Any, Any, Any]:
+    @contextmanager
+    def _open(self, key: str) -> Iterator[_Opened]:
+        """What obstore raises comes out in the port's words."""
+        opened = self._opened or self._first_use()
+        exceptions = opened.exceptions
+        try:
+            yield opened
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise ObjectExists(self._say(key, "there is an object already")) from None
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            missing = isinstance(error, FileNotFoundError | exceptions.NotFoundError)
+            refused = isinstance(
+                error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+            )
+            raise self._translated(key, error, missing, refused) from error
+
+    def _translated(
+        self, key: str, error: Exception, missing: bool, refused: bool
+    ) -> ObjectStoreError:
+        told, place = str(error), self._address.place
+        if "NoSuchBucket" in told or "bucket does not exist" in told:
+            return StoreMissing(
+                self._say(key, f"{place} does not exist; make it, or correct the address")
+            )
+        if any(sign in told for sign in _REGION_SIGNS):
+            region = bucket_region(self._address.bucket) or "the bucket's own"
+            return ObjectStoreError(
+                self._say(key, f"{place} is in another region; set AWS_REGION to {region}")
+            )
+        if missing:
+            return ObjectMissing(self._say(key, "there is no such object"))
+        if refused or any(sign in told for sign in _DENIED_SIGNS):
+            rights = _RIGHTS[self._address.scheme]
+            return ObjectStoreDenied(self._say(key, f"access to {place} is denied; allow {rights}"))
+        if self._address.scheme != "file" and any(s in told for s in _NO_CREDENTIALS_SIGNS):
+            return ObjectStoreDenied(
+                self._say(key, f"there are no credentials for {place}: {_first_line(error)}")
+            )
+        return ObjectStoreError(self._say(key, _first_line(error)))
+
+    def _first_use(self) -> _Opened:
         with self._lock:
             if self._opened is None:
                 import obstore
                 from obstore import exceptions
-                from obstore.store import LocalStore
 
                 try:
-                    _make_private(self._root)
-                    self._opened = obstore, exceptions, LocalStore(self._root)
+                    if self._address.scheme == "file":
+                        _make_private(Path(self._address.path))
+                    store = open_client(self._address, self._options)
+                    once = open_client(self._address, self._options, retries=0)
                 except (OSError, exceptions.BaseError) as error:
                     raise ObjectStoreError(
-                        f"the object store in {self._root} cannot be opened: {_first_line(error)}"
+                        f"the object store in {self._address.place} cannot be opened: "
+                        f"{_first_line(error)}"
                     ) from error
+                self._opened = _Opened(obstore, exceptions, store, once)
             return self._opened
 
     def _say(self, key: str, what: str) -> str:
-        return f"object store {self._root.as_uri()}, key {key!r}: {what}"
+        return f"object store {self._address.uri}, key {key!r}: {what}"
 
 
 def _make_private(folder: Path) -> None:

@@ -28,7 +28,8 @@ def _priced() -> ColumnElement[bool]:
     known = select(prices.c.at).where(
         prices.c.pool == _instances.pool, prices.c.at <= _instances.launched_at
     )
-    return and_(func.coalesce(_instances.cloud, "").in_(sorted(RULES)), known.exists())
+    of_known_cloud = text(tables.one_of("coalesce(instances.cloud, '')", RULES))
+    return and_(of_known_cloud, known.exists())
 
 
 def can_be_billed() -> ColumnElement[bool]:

@@ -11,25 +11,29 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import orjson
-from sqlalchemy import func, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, func, select, text
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession
 from app.domain.attempt import LIVE_ATTEMPT_STATES
 from app.domain.instance import InstanceState
 from app.ports.contact_store import AnsweredReport, Neighbours, UnheardInstance
 
 _instances = tables.instances
 _contacts = tables.contacts
-_HEARD = (InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 # Second half of the advisory lock's key: flushes of several api processes take turns, for two
 # statements that update the same rows in different orders could otherwise wait for each other.
 _FLUSH = (0x10DE, 0x0F10)
 
+_TAKE_TURNS = Ready(select(func.pg_advisory_xact_lock(*_FLUSH)), frozenset())
+_ONE_INSTANT = Ready(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+
 # No indexed column is written and the table keeps room on each page, so every new version of a
 # row stays on its page and no index is touched.
-_STORE = text(
-    """
+_STORE = Ready(
+    text(
+        """
     WITH moved AS (UPDATE contacts SET
         seq = heard.seq,
         answered_at = GREATEST(contacts.answered_at, heard.answered_at),
@@ -51,18 +55,22 @@ _STORE = text(
     RETURNING 1)
     SELECT count(*) FROM moved
     """
+    )
 )
-_CHANGED = text(
-    """
+_CHANGED = Ready(
+    text(
+        """
     SELECT known.job_id
     FROM unnest(CAST(:job_ids AS uuid[]), CAST(:versions AS int[])) AS known(job_id, version)
     LEFT JOIN jobs ON jobs.id = known.job_id
     WHERE jobs.version IS DISTINCT FROM known.version
     ORDER BY known.job_id
     """
+    )
 )
-_LISTENING = text(
-    """
+_LISTENING = Ready(
+    text(
+        """
     UPDATE deployment SET
         hearing_since_at = CASE
             WHEN hearing_since_at IS NULL OR listening_at IS NULL OR listening_at < :gap_began_at
@@ -70,10 +78,12 @@ _LISTENING = text(
         listening_at = GREATEST(listening_at, :now)
     WHERE id = 1
     """
+    )
 )
 # One row for each proof of life: members' newer steps, and checkpoints of the attempt's fence.
-_SIGN_OF_LIFE = text(
-    f"""
+_SIGN_OF_LIFE = Ready(
+    text(
+        f"""
     WITH live AS (
         SELECT attempts.id, attempts.job_id, attempts.fence
         FROM attempt_members JOIN attempts ON attempts.id = attempt_members.attempt_id
@@ -91,21 +101,47 @@ _SIGN_OF_LIFE = text(
             ON checkpoints.job_id = live.job_id AND checkpoints.fence = live.fence
     ) AS proofs WHERE at > :after
     """
+    )
+)
+_IS_HEARD = text(
+    f"instances.{tables.one_of('state', (InstanceState.REGISTERED, InstanceState.INTERRUPTING))}"
+)
+_FIRST_SILENT = Ready(
+    select(func.min(_contacts.c.answered_at))
+    .join(_instances, _instances.c.id == _contacts.c.instance_id)
+    .where(_IS_HEARD, _instances.c.unreachable_at.is_(None))
+)
+_NEIGHBOURS = Ready(
+    select(func.count(), func.count().filter(_contacts.c.answered_at > bindparam("after")))
+    .select_from(_instances)
+    .join(_contacts, _contacts.c.instance_id == _instances.c.id)
+    .where(_IS_HEARD, _instances.c.id != bindparam("but"))
+)
+_UNREACHABLE = Ready(
+    select(_instances.c.id, _instances.c.job_id, _contacts.c.answered_at)
+    .join(_contacts, _contacts.c.instance_id == _instances.c.id)
+    .where(
+        text(f"instances.state = '{InstanceState.REGISTERED.value}'"),
+        _instances.c.unreachable_at.is_not(None),
+        _instances.c.job_id.is_not(None),
+    )
+    .order_by(_contacts.c.answered_at, _instances.c.id)
+    .limit(bindparam("at_most"))
 )
 
 
 class ContactStatements:
     """Implements `app.ports.contact_store.Contacts`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RecordSession) -> None:
         self._session = session
 
     def store(self, reports: Sequence[AnsweredReport], now: datetime) -> int:
         """Move contacts on, in one statement; never back, and never another session's."""
         if not reports:
             return 0
-        self._session.execute(select(func.pg_advisory_xact_lock(*_FLUSH)))
-        moved: int = self._session.execute(
+        self._session.rows(_TAKE_TURNS)
+        moved: int = self._session.scalar(
             _STORE,
             {
                 "instance_ids": [report.instance_id for report in reports],
@@ -120,7 +156,7 @@ class ContactStatements:
                 "total_steps": [report.total_steps for report in reports],
                 "metrics": [orjson.dumps(report.metrics).decode() for report in reports],
             },
-        ).scalar_one()
+        )
         return moved
 
     def changed_jobs(self, versions: Mapping[UUID, int]) -> list[UUID]:
@@ -128,40 +164,26 @@ class ContactStatements:
         if not versions:
             return []
         given = {"job_ids": list(versions), "versions": list(versions.values())}
-        return list(self._session.scalars(_CHANGED, given))
+        return [row[0] for row in self._session.rows(_CHANGED, given)]
 
     def read_one_instant(self) -> None:
         """Make this transaction read one instant and write nothing; call it before anything."""
-        self._session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+        self._session.rows(_ONE_INSTANT)
 
     def note_listening(self, now: datetime, gap_seconds: float) -> None:
         """An api process hears agents now; hearing starts anew after a longer gap."""
         gap_began_at = now - timedelta(seconds=gap_seconds)
-        self._session.execute(_LISTENING, {"now": now, "gap_began_at": gap_began_at})
+        self._session.rows(_LISTENING, {"now": now, "gap_began_at": gap_began_at})
 
     def first_silent_at(self) -> datetime | None:
         """The oldest answer among registered instances that are not marked unreachable."""
-        first: datetime | None = self._session.scalar(
-            select(func.min(_contacts.c.answered_at))
-            .join(_instances, _instances.c.id == _contacts.c.instance_id)
-            .where(_instances.c.state.in_(_HEARD), _instances.c.unreachable_at.is_(None))
-        )
+        first: datetime | None = self._session.scalar(_FIRST_SILENT)
         return first
 
     def unreachable(self, limit: int) -> list[UnheardInstance]:
         """Registered instances marked unreachable, longest unheard first."""
-        statement = (
-            select(_instances.c.id, _instances.c.job_id, _contacts.c.answered_at)
-            .join(_contacts, _contacts.c.instance_id == _instances.c.id)
-            .where(
-                _instances.c.state == InstanceState.REGISTERED,
-                _instances.c.unreachable_at.is_not(None),
-                _instances.c.job_id.is_not(None),
-            )
-            .order_by(_contacts.c.answered_at, _instances.c.id)
-            .limit(limit)
-        )
-        return [UnheardInstance(*row) for row in self._session.execute(statement)]
+        found = self._session.rows(_UNREACHABLE, {"at_most": limit})
+        return [UnheardInstance(*row) for row in found]
 
     def last_sign_of_life(self, instance_id: UUID, after: datetime) -> datetime | None:
         """The newest proof later than `after` that the instance's live attempt goes on."""
@@ -171,11 +193,5 @@ class ContactStatements:
 
     def neighbours(self, instance_id: UUID, answered_after: datetime) -> Neighbours:
         """What is heard of all other registered instances of the deployment."""
-        heard = func.count().filter(_contacts.c.answered_at > answered_after)
-        statement = (
-            select(func.count(), heard)
-            .select_from(_instances)
-            .join(_contacts, _contacts.c.instance_id == _instances.c.id)
-            .where(_instances.c.state.in_(_HEARD), _instances.c.id != instance_id)
-        )
-        return Neighbours(*self._session.execute(statement).one())
+        given = {"but": instance_id, "after": answered_after}
+        return Neighbours(*self._session.rows(_NEIGHBOURS, given)[0])

@@ -10,8 +10,7 @@ from uuid import UUID
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
-from app.adapters.postgres.cost_verification import verify
+from app.adapters.postgres.cost_verification import Scope, verify
 from app.adapters.postgres.job_cost_report import job_cost
 from app.adapters.postgres.period_cost_report import Period, period_costs
 from app.ports.read_models import CostGroup, Invoices, JobCost, PeriodCosts, Verification
@@ -42,11 +41,16 @@ class PostgresCostReports:
             return period_costs(session, Period(from_day, to_day, project_id), group, label)
 
     def verify(
-        self, invoices: Invoices | None = None, *, job_id: UUID | None = None
+        self,
+        invoices: Invoices | None = None,
+        *,
+        job_id: UUID | None = None,
+        project_id: UUID | None = None,
     ) -> Verification:
-        """Recompute every machine's bill from raw facts and prices, and compare all sums."""
+        """Recompute every machine's bill from raw facts and prices, and compare all sums: of a
+        job, else of a project, else of the deployment."""
         with self._snapshot() as session:
-            return verify(session, invoices, job_id)
+            return verify(session, invoices, Scope(job_id, project_id))
 
     @contextmanager
     def _snapshot(self) -> Iterator[Session]:

@@ -15,11 +15,14 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables
+from app.adapters.postgres.mapping import ReadAssignment
 from app.adapters.postgres.money_tables import ledger_entries
-from app.adapters.postgres.offer_repository import OfferRepository
+from app.adapters.postgres.offer_repository import PRICE_POINTS_SINCE
+from app.adapters.postgres.traffic_repository import TRANSFER_COLUMNS
 from app.domain.billing import Component
 from app.domain.entities import Assignment, Instance
 from app.domain.ledger import LedgerKey
+from app.domain.machine_facts import Transfer
 from app.domain.machine_rating import PointRow, RatedMachine
 from app.domain.offer import Pool
 from app.domain.price_book import UnknownPrice
@@ -29,13 +32,27 @@ def load_assignments(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[A
     """Assignments by instance, each by start."""
     table = money_tables.assignments
     statement = (
-        select(Assignment)
+        select(ReadAssignment)
         .where(table.c.instance_id.in_(ids))
         .order_by(table.c.instance_id, table.c.from_at, table.c.id)
     )
     found: dict[UUID, list[Assignment]] = defaultdict(list)
     for span in session.scalars(statement):
         found[span.instance_id].append(span)
+    return found
+
+
+def load_transfers(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Transfer]]:
+    """What machines brought at a price, by instance and time."""
+    table = money_tables.transfers
+    statement = (
+        select(table.c.instance_id, *TRANSFER_COLUMNS)
+        .where(table.c.instance_id.in_(ids), table.c.microusd_per_gb.is_not(None))
+        .order_by(table.c.instance_id, table.c.at, table.c.fence)
+    )
+    found: dict[UUID, list[Transfer]] = defaultdict(list)
+    for instance_id, *fields in session.execute(statement):
+        found[instance_id].append(Transfer(*fields))
     return found
 
 
@@ -68,16 +85,23 @@ def rate_machines(
     for one in launched:
         if one.pool is not None and one.launched_at is not None:
             since[one.pool] = min(since.get(one.pool, one.launched_at), one.launched_at)
-    offers = OfferRepository(session)
     points: Mapping[Pool, list[PointRow]] = {
-        pool: offers.price_points(pool, at) for pool, at in sorted(since.items())
+        pool: [
+            (row[0], row[1], row[2], row[3])
+            for row in session.execute(PRICE_POINTS_SINCE, {"of_pool": pool, "since": at})
+        ]
+        for pool, at in sorted(since.items())
     }
+    brought = load_transfers(session, [one.id for one in launched])
     rated: dict[UUID, RatedMachine] = {}
     unbilled: list[UUID] = []
     for one in launched:
         try:
             machine = RatedMachine.of(
-                one, spans.get(one.id, []), [] if one.pool is None else points[one.pool]
+                one,
+                spans.get(one.id, []),
+                [] if one.pool is None else points[one.pool],
+                brought.get(one.id, []),
             )
             machine.segments(machine.booked_until_at or machine.facts.started_at or one.updated_at)
         except (UnknownPrice, LookupError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.cost_rows import by_component, load_booked, rate_machines
+from app.adapters.postgres.mapping import ReadInstance
 from app.adapters.postgres.money_tables import cost_rollups, ledger_entries
 from app.domain.entities import Instance
 from app.domain.ledger import LedgerKey
@@ -26,7 +28,38 @@ PAGE = 500
 _instances, _entry, _rollup = tables.instances.c, ledger_entries.c, cost_rollups.c
 
 
-def verify(session: Session, invoices: Invoices | None, job_id: UUID | None) -> Verification:
+@dataclass(frozen=True)
+class Scope:
+    """What is compared: one job, else one project, else the whole deployment."""
+
+    job_id: UUID | None = None
+    project_id: UUID | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.job_id is None and self.project_id is None
+
+    def machines(self) -> ColumnElement[bool]:
+        """The machines of its jobs."""
+        if self.job_id is not None:
+            return _instances.job_id == self.job_id
+        if self.project_id is None:
+            return true()
+        jobs = tables.jobs.c
+        return _instances.job_id.in_(select(jobs.id).where(jobs.project_id == self.project_id))
+
+    def payers(self, columns: Any) -> ColumnElement[bool]:
+        """Its rows of a table with the columns job_id and project_id."""
+        own: ColumnElement[bool] = true()
+        if self.job_id is not None:
+            own = columns.job_id == self.job_id
+        elif self.project_id is not None:
+            own = columns.project_id == self.project_id
+        return own
+
+
+def verify(session: Session, invoices: Invoices | None, scope: Scope) -> Verification:
     """Compare bills with the ledger, the ledger with rollup and budgets, and with invoices.
 
     A machine that runs is compared as of its last closing, unless something was learned since;
@@ -35,7 +68,7 @@ def verify(session: Session, invoices: Invoices | None, job_id: UUID | None) -> 
     differences: list[Difference] = []
     unbilled: list[UUID] = []
     machines = invoiced = revised = total = 0
-    for page in _pages(session, job_id):
+    for page in _pages(session, scope):
         rated, without = rate_machines(session, page)
         unbilled += without
         booked = load_booked(session, _entry.instance_id.in_([one.id for one in page]))
@@ -52,27 +85,26 @@ def verify(session: Session, invoices: Invoices | None, job_id: UUID | None) -> 
             if said is not None:
                 invoiced += 1
                 differences += _against_invoice(one, cells, said)
-    differences += _against_rollup(session, job_id)
-    differences += _against_budgets(session, job_id)
-    if job_id is None:
+    differences += _against_rollup(session, scope)
+    differences += _against_budgets(session, scope)
+    if scope.everything:
         differences += _unknown_machines(session, invoices or {})
     return Verification(machines, invoiced, revised, total, tuple(differences), tuple(unbilled))
 
 
-def _pages(session: Session, job_id: UUID | None) -> Iterator[list[Instance]]:
+def _pages(session: Session, scope: Scope) -> Iterator[list[Instance]]:
     """Machines that ever ran, by id, a bounded number at a time."""
-    which: ColumnElement[bool] = true() if job_id is None else _instances.job_id == job_id
     after: UUID | None = None
     while True:
         beyond = true() if after is None else _instances.id > after
         statement = (
-            select(Instance)
-            .where(_instances.launched_at.is_not(None), which, beyond)
+            select(ReadInstance)
+            .where(_instances.launched_at.is_not(None), scope.machines(), beyond)
             .order_by(_instances.id)
             .limit(PAGE)
             .execution_options(populate_existing=True)
         )
-        page = list(session.scalars(statement))
+        page: list[Instance] = list(session.scalars(statement))
         if not page:
             return
         yield page
@@ -147,25 +179,24 @@ def _unknown_machines(session: Session, invoices: Invoices) -> list[Difference]:
     return found
 
 
-def _against_rollup(session: Session, job_id: UUID | None) -> list[Difference]:
-    rollup_of = true() if job_id is None else _rollup.job_id == job_id
-    entry_of = true() if job_id is None else _entry.job_id == job_id
-    rolled = _sum(session, select(func.sum(_rollup.amount_microusd)).where(rollup_of))
-    booked = _sum(session, select(func.sum(_entry.amount_microusd)).where(entry_of))
+def _against_rollup(session: Session, scope: Scope) -> list[Difference]:
+    rolled = _sum(session, select(func.sum(_rollup.amount_microusd)).where(scope.payers(_rollup)))
+    booked = _sum(session, select(func.sum(_entry.amount_microusd)).where(scope.payers(_entry)))
     if rolled == booked:
         return []
     return [Difference("the ledger differs from its rollup", None, None, booked, rolled)]
 
 
-def _against_budgets(session: Session, job_id: UUID | None) -> list[Difference]:
+def _against_budgets(session: Session, scope: Scope) -> list[Difference]:
     """What budgets say is spent, against the entries they count."""
     budget = tables.budgets.c
-    of_job, of_project = _sums(session, _entry.job_id), _sums(session, _entry.project_id)
-    statement: Select[Any] = select(
-        budget.id, budget.project_id, budget.job_id, budget.spent_microusd
-    ).order_by(budget.id)
-    if job_id is not None:
-        statement = statement.where(budget.job_id == job_id)
+    of_job = _sums(session, _entry.job_id, scope)
+    of_project = _sums(session, _entry.project_id, scope)
+    statement: Select[Any] = (
+        select(budget.id, budget.project_id, budget.job_id, budget.spent_microusd)
+        .where(scope.payers(budget))
+        .order_by(budget.id)
+    )
     found: list[Difference] = []
     for row in session.execute(statement):
         own = row.job_id is not None
@@ -177,10 +208,10 @@ def _against_budgets(session: Session, job_id: UUID | None) -> list[Difference]:
     return found
 
 
-def _sums(session: Session, column: ColumnElement[Any]) -> dict[UUID, int]:
+def _sums(session: Session, column: ColumnElement[Any], scope: Scope) -> dict[UUID, int]:
     statement = (
         select(column.label("owner"), func.sum(_entry.amount_microusd).label("amount"))
-        .where(column.is_not(None))
+        .where(column.is_not(None), scope.payers(_entry))
         .group_by(column)
     )
     found: dict[UUID, int] = defaultdict(int)

@@ -12,9 +12,11 @@ from uuid import UUID
 from sqlalchemy import Engine, func, or_, select, text
 
 from app.adapters.postgres import money_tables, tables
+from app.adapters.postgres.price_history_report import price_histories
 from app.domain.errors import NotFound
 from app.domain.instance import LIVE_INSTANCE_STATES
 from app.domain.job import CLAIMABLE_JOB_STATES, TERMINAL_JOB_STATES
+from app.domain.offer import Pool
 from app.ports.job_reports import DeploymentFacts
 
 _COUNTED_MAX: Final = 100_000
@@ -80,15 +82,31 @@ class DeploymentReports:
         return found.provider, found.provider_instance_id
 
     def offers(self, gpu: str | None) -> list[dict[str, Any]]:
-        """Pools with their price now, cheapest first; `gpu` is the name of a GPU."""
-        pools = money_tables.pools
-        statement = select(pools).order_by(pools.c.price_microusd_per_hour, pools.c.pool)
+        """Pools with their price now and their score, cheapest first; `gpu`: a GPU's name."""
+        pools, pasts = money_tables.pools, money_tables.pool_pasts
+        statement = (
+            select(
+                pools,
+                pasts.c.score.label("placement_score"),
+                pasts.c.scored_at.label("placement_scored_at"),
+                pasts.c.preemptions[-1]["rate"].as_float().label("preemption_rate"),
+                pasts.c.asked_at.label("preemption_rate_at"),
+            )
+            .outerjoin(pasts, pasts.c.pool == pools.c.pool)
+            .order_by(pools.c.price_microusd_per_hour, pools.c.pool)
+        )
         if gpu is not None:
             statement = statement.where(
                 func.upper(pools.c.hardware["gpu_name"].astext) == gpu.upper()
             )
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(statement).mappings()]
+
+    def price_histories(
+        self, from_at: datetime, to_at: datetime, *, pool: Pool | None, gpu: str | None
+    ) -> list[dict[str, Any]]:
+        """Recorded prices of at most twenty pools, cheapest now first."""
+        return price_histories(self._engine, from_at, to_at, pool=pool, gpu=gpu)
 
     def deployment(self, now: datetime) -> DeploymentFacts:
         """Gauges for monitoring."""

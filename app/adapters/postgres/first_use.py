@@ -66,6 +66,7 @@ def _add_project_with_key(connection: Connection, clock: Clock, entropy: Entropy
             project_id=project_id,
             name=ADMIN_KEY_NAME,
             key_hash=digest(key),
+            is_admin=True,
             created_at=now,
         )
     )

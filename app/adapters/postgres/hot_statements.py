@@ -1,8 +1,8 @@
 """Statements by hand for the routes that must be quick, on psycopg's async pool.
 
-Lives here: handing a job in (one statement, which the unit of work executes too), knowing a key,
-and a page of the list of jobs, which PostgreSQL writes as JSON itself. Not here: reports that may
-take their time (`job_read_models`), or any decision.
+Lives here: knowing a key, and a page of the list of jobs, which PostgreSQL writes as JSON itself.
+Not here: how submissions are stored (`submission_batch`), reports that may take their time
+(`job_read_models`), or any decision.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import OperationalError
+from psycopg.errors import FeatureNotSupported
 from psycopg_pool import AsyncConnectionPool
 
 from app.adapters.postgres.job_list_statement import list_statement
+from app.adapters.postgres.submission_batch import Pool, SubmissionBatch
 from app.ports.job_reports import JobFilter, KeyOwner
 from app.ports.job_submission import KnownJob, Submission
 
@@ -22,38 +24,6 @@ STATEMENT_TIMEOUT_MS = 5_000
 LOCK_TIMEOUT_MS = 2_000
 _CONNECT_SECONDS = 5
 _WAIT_FOR_CONNECTION_SECONDS = 3.0
-
-# The budget and the event come from the job's RETURNING: when its name or its key is taken,
-# nothing at all is stored. Foreign keys are checked at the end of the statement.
-SUBMIT_JOB: Final = """
-WITH job AS (
-    INSERT INTO jobs (
-        id, project_id, budget_id, name, spec, spec_digest, state, priority, node_count,
-        version, event_seq, next_fence, capacity_key, market_mode,
-        submitted_at, updated_at, queue_rank_at, deadline_at, max_wait_at, max_duration_seconds,
-        timer_at, committed_step, total_steps, retries_used, consecutive_failures,
-        attempts_without_progress, idempotency_key, idempotency_digest
-    ) VALUES (
-        %(job_id)s, %(project_id)s, %(budget_id)s, %(name)s, %(spec_json)s, %(spec_digest)s,
-        'queued', %(priority)s, %(node_count)s,
-        0, 1, 1, %(capacity_key)s, %(market_mode)s,
-        %(submitted_at)s, %(submitted_at)s, %(queue_rank_at)s, %(deadline_at)s, %(max_wait_at)s,
-        %(max_duration_seconds)s, %(timer_at)s, 0, %(total_steps)s, 0, 0,
-        0, %(idempotency_key)s, %(idempotency_digest)s
-    )
-    ON CONFLICT DO NOTHING
-    RETURNING id, project_id, budget_id, submitted_at
-), budget AS (
-    INSERT INTO budgets (id, project_id, job_id, cap_microusd, spent_microusd, reserved_microusd)
-    SELECT budget_id, project_id, id, %(cap_microusd)s::bigint, 0, 0 FROM job
-), event AS (
-    INSERT INTO events (job_id, seq, at, actor, kind, noun, noun_id, to_state, message, data)
-    SELECT id, 1, submitted_at, %(actor)s::text, 'submitted', 'job', id, 'queued',
-        %(message)s::text, '{}'::jsonb
-    FROM job
-)
-SELECT id FROM job
-"""
 
 KNOWN_JOB: Final = """
 SELECT id, name, state, submitted_at, deadline_at, idempotency_digest
@@ -65,12 +35,10 @@ SELECT name FROM jobs WHERE project_id = %(project_id)s AND name = ANY(%(names)s
 """
 
 _KEY_OWNER: Final = """
-SELECT api_keys.id, api_keys.name, api_keys.project_id, projects.name
+SELECT api_keys.id, api_keys.name, api_keys.project_id, projects.name, api_keys.is_admin
 FROM api_keys JOIN projects ON projects.id = api_keys.project_id
 WHERE api_keys.key_hash = %(key_hash)s AND api_keys.revoked_at IS NULL
 """
-
-Pool = AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]]
 
 
 def make_pool(url: str, *, max_size: int = 8) -> Pool:
@@ -100,12 +68,11 @@ class HotStatements:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._submissions = SubmissionBatch(pool)
 
     async def submit(self, submission: Submission) -> bool:
         """Store a new job; False, and nothing stored, when its name or key is taken."""
-        async with self._pool.connection() as connection:
-            cursor = await connection.execute(SUBMIT_JOB, vars(submission))
-            return await cursor.fetchone() is not None
+        return await self._submissions.store(submission)
 
     async def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:
         """The job that an idempotency key has made."""
@@ -130,7 +97,8 @@ class HotStatements:
         return page
 
     async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Rows; tried once more when the connection had gone, as after a restart of the server."""
+        """Rows; tried once more when the connection had gone, as after a restart of the server, or
+        keeps a statement prepared whose columns a migration has changed."""
         for last_try in (False, True):
             async with self._pool.connection() as connection:
                 try:
@@ -138,5 +106,10 @@ class HotStatements:
                     return await cursor.fetchall()
                 except OperationalError:
                     if last_try or not connection.broken:
+                        raise
+                except FeatureNotSupported:
+                    # Nothing else makes it forget the statement: it would fail for ever.
+                    await connection.close()
+                    if last_try:
                         raise
         raise AssertionError("unreachable")

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.cost_rows import by_component, load_booked, rate_machines
+from app.adapters.postgres.mapping import ReadAttempt, ReadBudget, ReadInstance, ReadJob
 from app.adapters.postgres.money_tables import ledger_entries
 from app.domain.billing import Component
 from app.domain.cost_statement import (
@@ -28,7 +29,7 @@ from app.domain.cost_statement import (
     job_cost_statement,
     split,
 )
-from app.domain.entities import Attempt, Budget, Instance, Job
+from app.domain.entities import Attempt, Instance, Job
 from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.ledger import LedgerKey
 from app.domain.machine_rating import RatedMachine
@@ -38,13 +39,13 @@ from app.domain.usage_stretches import HOUR
 from app.ports.read_models import BudgetFigures, CostStatus, InstanceCost, Invoices, JobCost
 from trainer.protocol.agent_report import MachinePhase
 
-METERED = frozenset({Component.COMPUTE})
-"""Components that a price is recorded for."""
+NEVER_METERED = frozenset({Component.OBJECT_STORAGE, Component.CROSS_ZONE})
+"""Components that no price is recorded for."""
 
 
 def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCost | None:
     """The report of one job; None when there is no such job."""
-    job = session.get(Job, job_id)
+    job = session.get(ReadJob, job_id)
     if job is None:
         return None
     instances = _instances(session, job_id)
@@ -52,7 +53,7 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
     booked = load_booked(session, ledger_entries.c.job_id == job_id)
     attempts = list(
         session.scalars(
-            select(Attempt)
+            select(ReadAttempt)
             .where(tables.attempts.c.job_id == job_id)
             .order_by(tables.attempts.c.fence)
         )
@@ -87,8 +88,22 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         project_budget=project,
         booked_until_at=max((at for at in untils if at is not None), default=None),
         unbilled=tuple(unbilled),
-        not_metered=tuple(name.value for name in Component if name not in METERED),
+        not_metered=_not_metered(session, ran),
     )
+
+
+def _not_metered(session: Session, ran: Sequence[Instance]) -> tuple[str, ...]:
+    """Components that are missing in the figures: for all machines, or for some of them."""
+    missing = set(NEVER_METERED)
+    if any(one.attachments is None for one in ran):
+        missing |= {Component.DISK, Component.PUBLIC_IP}
+    table = money_tables.transfers
+    unpriced = select(table.c.instance_id).where(
+        table.c.instance_id.in_([one.id for one in ran]), table.c.microusd_per_gb.is_(None)
+    )
+    if session.execute(unpriced.limit(1)).first() is not None:
+        missing.add(Component.EGRESS)
+    return tuple(name.value for name in Component if name in missing)
 
 
 def instance_status(instance: Instance) -> CostStatus:
@@ -103,7 +118,7 @@ def _instances(session: Session, job_id: UUID) -> list[Instance]:
     table, spans = tables.instances, money_tables.assignments
     worked = select(spans.c.instance_id).where(spans.c.job_id == job_id)
     statement = (
-        select(Instance)
+        select(ReadInstance)
         .where(or_(table.c.job_id == job_id, table.c.id.in_(worked)))
         .order_by(table.c.requested_at, table.c.id)
     )
@@ -249,7 +264,7 @@ def _yardstick(
 def _budgets(session: Session, job: Job) -> tuple[BudgetFigures, BudgetFigures | None]:
     table = tables.budgets
     own_of_project = (table.c.project_id == job.project_id) & table.c.job_id.is_(None)
-    statement = select(Budget).where(or_(table.c.id == job.budget_id, own_of_project))
+    statement = select(ReadBudget).where(or_(table.c.id == job.budget_id, own_of_project))
     figures = {
         budget.job_id is None: BudgetFigures(
             budget.cap_microusd, budget.spent_microusd, budget.reserved_microusd

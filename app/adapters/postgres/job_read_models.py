@@ -13,11 +13,16 @@ from uuid import UUID
 from sqlalchemy import Engine, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.deployment_read_models import DeploymentReports
+from app.adapters.postgres.mapping import (
+    ReadAttempt,
+    ReadBudget,
+    ReadContact,
+    ReadInstance,
+    ReadJob,
+)
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
-from app.domain.entities import Attempt, Budget, Contact, Instance, Job
 from app.domain.errors import NotFound
 from app.domain.instance import LIVE_INSTANCE_STATES
 from app.ports.job_reports import AttemptCounts, JobFacts, MachineFacts
@@ -58,8 +63,8 @@ class PostgresJobReports(DeploymentReports):
         """One job with everything it owns; raises NotFound."""
         with Session(self._engine) as session:
             head = session.execute(
-                select(Job, Budget, tables.projects.c.name)
-                .join(Budget, tables.budgets.c.id == _jobs.c.budget_id)
+                select(ReadJob, ReadBudget, tables.projects.c.name)
+                .join(ReadBudget, tables.budgets.c.id == _jobs.c.budget_id)
                 .join(tables.projects, tables.projects.c.id == _jobs.c.project_id)
                 .where(_jobs.c.id == job_id)
             ).one_or_none()
@@ -67,7 +72,7 @@ class PostgresJobReports(DeploymentReports):
                 raise NotFound("This job does not exist.")
             job, budget, project_name = head
             attempt = session.scalars(
-                select(Attempt).where(
+                select(ReadAttempt).where(
                     _attempts.c.job_id == job_id, _attempts.c.state.in_(LIVE_ATTEMPT_STATES)
                 )
             ).one_or_none()
@@ -186,8 +191,8 @@ class PostgresJobReports(DeploymentReports):
     def _machines(self, session: Session, job_id: UUID) -> tuple[MachineFacts, ...]:
         instances, pools = tables.instances, money_tables.pools
         rows = session.execute(
-            select(Instance, Contact, pools.c.price_microusd_per_hour)
-            .outerjoin(Contact, tables.contacts.c.instance_id == instances.c.id)
+            select(ReadInstance, ReadContact, pools.c.price_microusd_per_hour)
+            .outerjoin(ReadContact, tables.contacts.c.instance_id == instances.c.id)
             .outerjoin(pools, pools.c.pool == instances.c.pool)
             .where(instances.c.job_id == job_id, instances.c.state.in_(LIVE_INSTANCE_STATES))
             .order_by(instances.c.requested_at, instances.c.id)

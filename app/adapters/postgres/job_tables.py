@@ -7,6 +7,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -46,6 +47,8 @@ api_keys = Table(
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("key_hash", Text, nullable=False, unique=True),
+    # Sees the whole deployment where others see their project.
+    Column("is_admin", Boolean, nullable=False),
     instant("created_at", nullable=False),
     instant("revoked_at"),
     UniqueConstraint("project_id", "name"),
@@ -109,6 +112,7 @@ jobs = Table(
     instant("last_safe_at"),
     instant("unsafe_since_at"),
     instant("deadline_missed_at"),
+    instant("paused_at"),
     instant("slack_look_at"),
     instant("hold_until_at"),
     # The earliest instant at which a rule of time applies to this job or anything it owns.
@@ -117,9 +121,13 @@ jobs = Table(
     instant("started_at"),
     instant("ended_at"),
     instant("cost_final_at"),
+    # What the same work would have cost on demand, from the moment at which the cost is final.
+    Column("on_demand_comparison_microusd", BigInteger),
     Column("end_reason", Word(EndReason)),
     Column("end_message", Text),
     Column("committed_step", BigInteger, nullable=False),
+    Column("trained_steps", BigInteger),
+    Column("trained_seconds", Float(53)),
     Column("total_steps", BigInteger),
     Column("retries_used", Integer, nullable=False),
     Column("consecutive_failures", Integer, nullable=False),
@@ -268,4 +276,17 @@ log_chunks = Table(
     Column("byte_offset", BigInteger, primary_key=True),
     Column("size_bytes", Integer, nullable=False),
     Column("object_key", Text, nullable=False),
+)
+
+job_estimates = Table(
+    "job_estimates",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("jobs.id"), primary_key=True),
+    instant("made_at", nullable=False),
+    Column("cost_p50_microusd", BigInteger),
+    Column("cost_p90_microusd", BigInteger),
+    Column("finish_p50_seconds", Float),
+    Column("finish_p90_seconds", Float),
+    Column("deadline_chance", Float),
+    Column("budget_chance", Float),
 )

@@ -5,20 +5,44 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, func, or_, select, text
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession
 from app.domain.entities import Launch
 from app.domain.launch import OPEN_LAUNCH_OUTCOMES
 
 _launches = tables.launches
+_BY_TOKEN = Ready(select(*_launches.c).where(_launches.c.token_hash == bindparam("this_hash")))
+_OPEN = Ready(
+    select(*_launches.c)
+    .where(
+        _launches.c.job_id == bindparam("of_job"),
+        text(tables.one_of("outcome", OPEN_LAUNCH_OUTCOMES)),
+    )
+    .order_by(_launches.c.created_at, _launches.c.id)
+)
+_DUE = Ready(
+    select(_launches.c.id, _launches.c.job_id)
+    .where(
+        _launches.c.next_call_at <= bindparam("by"),
+        or_(_launches.c.lease_until_at.is_(None), _launches.c.lease_until_at <= bindparam("by")),
+    )
+    .order_by(_launches.c.next_call_at, _launches.c.id)
+    .limit(bindparam("at_most"))
+)
+_FIRST_DUE = Ready(
+    select(func.min(func.greatest(_launches.c.next_call_at, _launches.c.lease_until_at))).where(
+        _launches.c.next_call_at.is_not(None)
+    )
+)
 
 
 class LaunchRepository:
     """Implements `app.ports.unit_of_work.Launches`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RecordSession) -> None:
         self._session = session
 
     def get(self, launch_id: UUID) -> Launch | None:
@@ -27,43 +51,22 @@ class LaunchRepository:
 
     def by_token_hash(self, token_hash: str) -> Launch | None:
         """The launch whose one-time registration token has this hash."""
-        statement = select(Launch).where(_launches.c.token_hash == token_hash)
-        return self._session.scalars(statement).one_or_none()
+        return self._session.one(Launch, _BY_TOKEN, {"this_hash": token_hash}, again=True)
 
     def open_of_job(self, job_id: UUID) -> list[Launch]:
         """Launches the cloud still has to be asked about, by creation."""
-        statement = (
-            select(Launch)
-            .where(
-                _launches.c.job_id == job_id,
-                _launches.c.outcome.in_(sorted(OPEN_LAUNCH_OUTCOMES)),
-            )
-            .order_by(_launches.c.created_at, _launches.c.id)
-        )
-        return list(self._session.scalars(statement))
+        return self._session.all(Launch, _OPEN, {"of_job": job_id})
 
     def due(self, now: datetime, limit: int) -> list[tuple[UUID, UUID]]:
         """(launch, job) of launches that are due and unleased, earliest first; not locked."""
-        statement = (
-            select(_launches.c.id, _launches.c.job_id)
-            .where(
-                _launches.c.next_call_at <= now,
-                or_(_launches.c.lease_until_at.is_(None), _launches.c.lease_until_at <= now),
-            )
-            .order_by(_launches.c.next_call_at, _launches.c.id)
-            .limit(limit)
-        )
-        return [(row.id, row.job_id) for row in self._session.execute(statement)]
+        found = self._session.rows(_DUE, {"by": now, "at_most": limit})
+        return [(launch_id, job_id) for launch_id, job_id in found]
 
     def next_due_at(self) -> datetime | None:
         """When the first launch is due, leases considered."""
-        due = func.greatest(_launches.c.next_call_at, _launches.c.lease_until_at)
-        first: datetime | None = self._session.scalar(
-            select(func.min(due)).where(_launches.c.next_call_at.is_not(None))
-        )
+        first: datetime | None = self._session.scalar(_FIRST_DUE)
         return first
 
     def add(self, launch: Launch) -> None:
         """Store a new launch."""
         self._session.add(launch)
-        self._session.flush()

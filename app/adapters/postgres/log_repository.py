@@ -7,9 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.orm import Session
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.record_session import RecordSession
 from app.ports.log_index import LogChunk, LogStream
 
 _streams = tables.log_streams
@@ -26,7 +26,7 @@ _COLUMNS = (
 class LogRepository:
     """Implements `app.ports.log_index.LogIndex`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RecordSession) -> None:
         self._session = session
 
     def lock_stream(self, job_id: UUID, stream: str, instance_id: UUID, now: datetime) -> LogStream:
@@ -65,11 +65,11 @@ class LogRepository:
 
     def stream_size(self, job_id: UUID, stream: str) -> int | None:
         """Bytes of a stream; None when there is no such stream."""
-        return self._session.scalar(
-            select(_streams.c.size_bytes).where(
-                _streams.c.job_id == job_id, _streams.c.stream == stream
-            )
+        statement = select(_streams.c.size_bytes).where(
+            _streams.c.job_id == job_id, _streams.c.stream == stream
         )
+        size: int | None = self._session.execute(statement).scalar()
+        return size
 
     def job_bytes(self, job_id: UUID) -> int:
         """Bytes of all streams of a job."""

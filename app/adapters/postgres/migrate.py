@@ -6,16 +6,16 @@ Works wherever the package is installed, without an alembic.ini. Not here: the m
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, create_engine
+
+from app.adapters.postgres.revision import scripts_folder
 
 _CONNECT_TIMEOUT_SECONDS = 5
 # Alembic keeps the migration that is running in a global; the database's own lock does the same
@@ -49,15 +49,6 @@ def head() -> str:
     if found is None:
         raise RuntimeError("the package 'migrations' holds no migration; install lowtide again")
     return found
-
-
-def scripts_folder() -> Path:
-    """The installed folder of migrations; RuntimeError when it is missing."""
-    # Looked up, not imported: env.py runs only inside Alembic.
-    spec = importlib.util.find_spec("migrations")
-    if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("the package 'migrations' is not installed; install lowtide again")
-    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _config() -> Config:

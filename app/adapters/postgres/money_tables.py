@@ -1,4 +1,4 @@
-"""Tables of money: pools and their prices, assignments, the ledger and its rollup.
+"""Tables of money: pools and their prices, assignments, transfers, the ledger and its rollup.
 
 The ledger is append-only: triggers refuse update, delete and truncate (migration 0001). Not here:
 the rules that make entries (`app.domain.billing`, `app.domain.ledger`).
@@ -38,6 +38,7 @@ pools = Table(
     Column("price_source", Text, nullable=False),
     Column("available", Integer),
     Column("billing_speed", Integer, nullable=False),
+    Column("attachments", JSONB(none_as_null=True)),
     instant("cool_until_at"),
     Column("cool_reason", Text),
     Column("refusals", Integer, nullable=False),
@@ -51,6 +52,19 @@ prices = Table(
     Column("microusd_per_hour", BigInteger, nullable=False),
     Column("source", Text, nullable=False),
     instant("captured_at", nullable=False),
+)
+
+pool_pasts = Table(
+    "pool_pasts",
+    metadata,
+    Column("pool", PoolKey, primary_key=True),
+    instant("asked_at"),
+    # [[seconds since 1970, micro-USD per hour], …], thinned: written whole, read whole.
+    Column("steps", JSONB(none_as_null=True)),
+    Column("source", Text),
+    Column("preemptions", JSONB(none_as_null=True)),
+    Column("score", Integer),
+    instant("scored_at"),
 )
 
 assignments = Table(
@@ -70,6 +84,30 @@ assignments = Table(
         using="gist",
     ),
     Index("ix_assignments_job_id", "job_id"),
+)
+
+bucket_places = Table(
+    "bucket_places",
+    metadata,
+    Column("bucket", Text, primary_key=True),
+    Column("named", Text, nullable=False),
+    Column("region", Text),
+    instant("looked_up_at"),
+    Column("note", Text, nullable=False),
+)
+
+transfers = Table(
+    "transfers",
+    metadata,
+    Column("instance_id", Uuid, ForeignKey("instances.id"), primary_key=True),
+    Column("fence", Integer, primary_key=True, autoincrement=False),
+    instant("at", nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    # NULL: no price can be said, so that it is on no bill.
+    Column("microusd_per_gb", BigInteger),
+    Column("source", Text, nullable=False),
+    instant("captured_at", nullable=False),
+    Column("estimated", Boolean, nullable=False),
 )
 
 ledger_entries = Table(
@@ -102,6 +140,8 @@ ledger_entries = Table(
 cost_rollups = Table(
     "cost_rollups",
     metadata,
+    # By the machine first, so that its rows are found beside its entries.
+    Column("instance_id", Uuid, ForeignKey("instances.id"), primary_key=True),
     Column("rollup_key", Text, primary_key=True),
     Column("day", Date, nullable=False),
     Column("project_id", Uuid),
@@ -112,4 +152,29 @@ cost_rollups = Table(
     Column("entries", Integer, nullable=False),
     Index("ix_cost_rollups_project_day", "project_id", "day"),
     Index("ix_cost_rollups_job_id", "job_id"),
+)
+
+books_differences = Table(
+    "books_differences",
+    metadata,
+    Column("instance_id", Uuid, ForeignKey("instances.id"), primary_key=True),
+    Column("rollup_key", Text, primary_key=True),
+    Column("day", Date, nullable=False),
+    Column("project_id", Uuid),
+    Column("booked_microusd", BigInteger, nullable=False),
+    Column("rolled_up_microusd", BigInteger, nullable=False),
+    instant("found_at", nullable=False),
+)
+
+books_passes = Table(
+    "books_passes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    instant("next_at", nullable=False),
+    instant("begun_at"),
+    Column("after_id", Uuid),
+    Column("machines", Integer, nullable=False),
+    instant("checked_at"),
+    Column("checked_machines", Integer, nullable=False),
+    CheckConstraint("id = 1", name="single_row"),
 )

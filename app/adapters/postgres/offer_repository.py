@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.engine import Row
-from sqlalchemy.orm import Session
 
 from app.adapters.postgres.money_tables import pools, prices
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession, Row
+from app.domain.attachments import Attachments
 from app.domain.offer import Hardware, Offer, Pool
 from app.ports.price_source import PriceChange
 
@@ -23,35 +24,86 @@ def _batches(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)]
 
 
-def _offer(row: Row[Any]) -> Offer:
+_QUOTE = (
+    pools.c.pool,
+    pools.c.hardware,
+    pools.c.price_microusd_per_hour,
+    pools.c.on_demand_microusd_per_hour,
+    pools.c.cloud,
+    pools.c.quoted_at,
+    pools.c.price_source,
+    pools.c.available,
+    pools.c.billing_speed,
+    pools.c.attachments,
+)
+_ALL = Ready(select(*_QUOTE, pools.c.cool_until_at).order_by(pools.c.pool))
+_ONE = Ready(select(*_QUOTE).where(pools.c.pool == bindparam("this_pool")))
+_SOME = Ready(
+    select(*_QUOTE, pools.c.cool_until_at)
+    .where(pools.c.pool == any_(bindparam("these_pools", type_=ARRAY(Text))))
+    .order_by(pools.c.pool)
+)
+_LAST_QUOTED = Ready(
+    select(func.max(pools.c.quoted_at)).where(pools.c.provider == bindparam("of_provider"))
+)
+_COOL_DOWN = Ready(
+    update(pools)
+    .where(pools.c.pool == bindparam("this_pool"))
+    .values(
+        cool_until_at=bindparam("until_at"),
+        cool_reason=bindparam("why"),
+        refusals=pools.c.refusals + 1,
+    )
+)
+_POINT = (prices.c.at, prices.c.microusd_per_hour, prices.c.source, prices.c.captured_at)
+_POINTS = select(*_POINT).where(prices.c.pool == bindparam("of_pool")).order_by(prices.c.at)
+PRICE_POINTS_SINCE = _POINTS.where(
+    prices.c.at
+    >= func.coalesce(
+        select(func.max(prices.c.at))
+        .where(prices.c.pool == bindparam("of_pool"), prices.c.at <= bindparam("since"))
+        .scalar_subquery(),
+        bindparam("since"),
+    )
+)
+"""Points of the pool `of_pool`, from what held at `since` on."""
+_ALL_POINTS, _POINTS_SINCE = Ready(_POINTS), Ready(PRICE_POINTS_SINCE)
+
+
+def _offer(row: Row) -> Offer:
     return Offer(
-        pool=row.pool,
-        hardware=Hardware(**row.hardware),
-        price_microusd_per_hour=row.price_microusd_per_hour,
-        on_demand_microusd_per_hour=row.on_demand_microusd_per_hour,
-        cloud=row.cloud,
-        quoted_at=row.quoted_at,
-        price_source=row.price_source,
-        available=row.available,
-        billing_speed=row.billing_speed,
+        pool=Pool.parse(row[0]),
+        hardware=Hardware(**row[1]),
+        price_microusd_per_hour=row[2],
+        on_demand_microusd_per_hour=row[3],
+        cloud=row[4],
+        quoted_at=row[5],
+        price_source=row[6],
+        available=row[7],
+        billing_speed=row[8],
+        attachments=None if row[9] is None else Attachments.from_json(row[9]),
     )
 
 
 class OfferRepository:
     """Implements `app.ports.unit_of_work.Offers`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RecordSession) -> None:
         self._session = session
 
     def all(self) -> list[tuple[Offer, datetime | None]]:
         """Every offer with the end of its cool-down, by pool."""
-        rows = self._session.execute(select(pools).order_by(pools.c.pool))
-        return [(_offer(row), row.cool_until_at) for row in rows]
+        return [(_offer(row), row[-1]) for row in self._session.rows(_ALL)]
 
     def get(self, pool: Pool) -> Offer | None:
         """The offer of a pool."""
-        row = self._session.execute(select(pools).where(pools.c.pool == pool)).one_or_none()
+        row = self._session.row(_ONE, {"this_pool": pool})
         return None if row is None else _offer(row)
+
+    def of(self, pools: Sequence[Pool]) -> list[tuple[Offer, datetime | None]]:
+        """The offers of these pools with the ends of their cool-downs, by pool."""
+        found = self._session.rows(_SOME, {"these_pools": [pool.key for pool in pools]})
+        return [(_offer(row), row[-1]) for row in found]
 
     def record(
         self, offers: Iterable[Offer], changes: Iterable[PriceChange], now: datetime
@@ -69,10 +121,11 @@ class OfferRepository:
                 "price_source": offer.price_source,
                 "available": offer.available,
                 "billing_speed": offer.billing_speed,
+                "attachments": None if offer.attachments is None else offer.attachments.to_json(),
                 "refusals": 0,
             }
             # In order: jobs that mark pools meanwhile lock them in the same order.
-            for offer in sorted(offers, key=lambda one: one.pool)
+            for offer in sorted(offers, key=lambda one: one.pool.key)
         ]
         for batch in _batches(quotes):
             statement = upsert(pools).values(batch)
@@ -99,32 +152,39 @@ class OfferRepository:
 
     def last_quoted_at(self, provider: str) -> datetime | None:
         """When the provider's prices were last stored."""
-        newest: datetime | None = self._session.scalar(
-            select(func.max(pools.c.quoted_at)).where(pools.c.provider == provider)
-        )
+        newest: datetime | None = self._session.scalar(_LAST_QUOTED, {"of_provider": provider})
         return newest
 
     def cool_down(self, pool: Pool, until: datetime, reason: str) -> None:
         """Leave a pool alone until then."""
-        self._session.execute(
-            update(pools)
-            .where(pools.c.pool == pool)
-            .values(cool_until_at=until, cool_reason=reason, refusals=pools.c.refusals + 1)
-        )
+        given = {"this_pool": pool, "until_at": until, "why": reason}
+        self._session.rows(_COOL_DOWN, given)
+
+    def cool_down_all(self, rests: Mapping[Pool, tuple[datetime, str]]) -> None:
+        """Leave pools alone (until, reason); those that rest longer already go on doing so."""
+        # Locked in their order, as by every transaction that marks several.
+        named = pools.c.pool.in_(sorted(rests))
+        by_key = pools.c.pool.collate("C")
+        self._session.execute(select(pools.c.pool).where(named).order_by(by_key).with_for_update())
+        for until, reason in sorted(set(rests.values())):
+            chosen = sorted(pool for pool, rest in rests.items() if rest == (until, reason))
+            longer = and_(pools.c.cool_until_at.is_not(None), pools.c.cool_until_at >= until)
+            self._session.execute(
+                update(pools)
+                .where(pools.c.pool.in_(chosen))
+                .values(
+                    cool_until_at=case((longer, pools.c.cool_until_at), else_=until),
+                    cool_reason=case((longer, pools.c.cool_reason), else_=reason),
+                    refusals=pools.c.refusals + 1,
+                )
+            )
 
     def price_points(
         self, pool: Pool, since: datetime | None = None
     ) -> list[tuple[datetime, int, str, datetime]]:
         """(at, micro-USD per hour, source, captured_at) by time, from what held at `since` on."""
-        statement = select(prices).where(prices.c.pool == pool).order_by(prices.c.at)
-        if since is not None:
-            in_effect = (
-                select(func.max(prices.c.at))
-                .where(prices.c.pool == pool, prices.c.at <= since)
-                .scalar_subquery()
-            )
-            statement = statement.where(prices.c.at >= func.coalesce(in_effect, since))
-        return [
-            (row.at, row.microusd_per_hour, row.source, row.captured_at)
-            for row in self._session.execute(statement)
-        ]
+        if since is None:
+            found = self._session.rows(_ALL_POINTS, {"of_pool": pool})
+        else:
+            found = self._session.rows(_POINTS_SINCE, {"of_pool": pool, "since": since})
+        return [(at, price, source, captured_at) for at, price, source, captured_at in found]

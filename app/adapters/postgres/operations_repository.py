@@ -1,4 +1,4 @@
-"""What the deployment knows of itself, in PostgreSQL: sweeps, stale results, hearing."""
+"""What the deployment knows of itself, in PostgreSQL: id and secret, stale results, hearing."""
 
 from __future__ import annotations
 
@@ -7,37 +7,46 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, insert, select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.orm import Session
+from sqlalchemy import Integer, bindparam, func, insert, select, update
+from sqlalchemy.exc import NoResultFound
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession
 from app.ports.unit_of_work import Hearing
 
 # First half of the advisory lock's key, so that ours never meet those of another program.
 _SINGLE_FLIGHT = 0x10DE
+_TRY = Ready(
+    select(func.pg_try_advisory_xact_lock(_SINGLE_FLIGHT, bindparam("second_half", type_=Integer))),
+    frozenset(),
+)
+_deployment = tables.deployment.c
+_HEARING = Ready(select(_deployment.listening_at, _deployment.hearing_since_at))
+_SECRET = Ready(select(_deployment.secret))
+_ID = Ready(select(_deployment.deployment_id))
 
 
 class OperationsRepository:
     """Implements `app.ports.unit_of_work.Operations`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RecordSession) -> None:
         self._session = session
 
     def hearing(self) -> Hearing:
         """Whether, and since when, agents could have been heard."""
-        table = tables.deployment
-        row = self._session.execute(select(table.c.listening_at, table.c.hearing_since_at)).one()
-        return Hearing(row.listening_at, row.hearing_since_at)
+        row = self._session.row(_HEARING)
+        if row is None:
+            raise NoResultFound("the deployment has no row yet")
+        return Hearing(*row)
 
     def deployment_secret(self) -> str:
         """Key from which credentials are derived."""
-        return str(self._session.execute(select(tables.deployment.c.secret)).scalar_one())
+        return str(self._session.scalar(_SECRET))
 
     def deployment_id(self) -> UUID:
         """Tag on every machine of this deployment."""
-        found = self._session.execute(select(tables.deployment.c.deployment_id)).scalar_one()
-        return UUID(str(found))
+        return UUID(str(self._session.scalar(_ID)))
 
     def add_stale_result(
         self,
@@ -69,26 +78,7 @@ class OperationsRepository:
             .values(handled_at=before)
         )
 
-    def record_sweep(
-        self, provider: str, region: str, at: datetime, complete: bool, machines: int
-    ) -> None:
-        """Remember the last list of a region."""
-        values = {"swept_at": at, "complete": complete, "machines": machines}
-        statement = upsert(tables.sweeps).values(provider=provider, region=region, **values)
-        self._session.execute(
-            statement.on_conflict_do_update(index_elements=["provider", "region"], set_=values)
-        )
-
-    def last_sweep_at(self, provider: str, region: str) -> datetime | None:
-        """When the region was last listed."""
-        table = tables.sweeps
-        return self._session.scalar(
-            select(table.c.swept_at).where(table.c.provider == provider, table.c.region == region)
-        )
-
     def try_single_flight(self, name: str) -> bool:
         """Take a transaction-long advisory lock; False when another holder has it."""
         key = zlib.crc32(name.encode()) & 0x7FFFFFFF
-        return bool(
-            self._session.scalar(select(func.pg_try_advisory_xact_lock(_SINGLE_FLIGHT, key)))
-        )
+        return bool(self._session.scalar(_TRY, {"second_half": key}))

@@ -6,6 +6,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Index,
     Integer,
     Table,
     Text,
@@ -25,6 +26,11 @@ deployment = Table(
     # Silence of an agent counts only while we could hear: api processes write here.
     instant("listening_at"),
     instant("hearing_since_at"),
+    # Set while machines are kept that these rows do not know: rows are missing, not machines.
+    instant("adopt_since_at"),
+    Column("adopt_reason", Text),
+    instant("sweep_asked_at"),
+    instant("destroy_ordered_at"),
     CheckConstraint("id = 1", name="single_row"),
 )
 
@@ -40,6 +46,17 @@ stale_results = Table(
     instant("handled_at"),
 )
 
+deployment_events = Table(
+    "deployment_events",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    instant("at", nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Index("ix_deployment_events_at", "at"),
+)
+
 sweeps = Table(
     "sweeps",
     metadata,
@@ -48,6 +65,9 @@ sweeps = Table(
     instant("swept_at"),
     Column("complete", Boolean, nullable=False),
     Column("machines", Integer, nullable=False),
+    # What is there besides machines, as it was seen last: written whole, read whole.
+    Column("remains", JSONB),
+    instant("remains_at"),
 )
 
 controller_runs = Table(

@@ -7,7 +7,7 @@ drawn (`app.web`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -16,22 +16,24 @@ import orjson
 from sqlalchemy import ColumnElement, Engine, func, select
 from sqlalchemy.orm import Session
 
-from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
-from app.adapters.postgres import tables
+from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.cost_rows import rate_machines
 from app.adapters.postgres.job_list_statement import list_statement
-from app.domain.entities import Attempt, Instance
+from app.adapters.postgres.mapping import ReadAttempt, ReadInstance
+from app.domain.entities import Instance
 from app.domain.errors import NotFound
 from app.domain.machine_rating import RatedMachine
 from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
+from app.domain.offer import Pool
 from app.domain.phase_timeline import PhaseSpan, disjoint
 from app.domain.price_book import PriceSegment, UnknownPrice
 from app.ports.job_reports import JobFilter, KeyOwner
-from app.ports.page_reports import LANES_MAX, JobTimeline, MachineLane
+from app.ports.page_reports import LANES_MAX, JobTimeline, MachineLane, PricePoint
 from trainer.protocol.agent_report import MachinePhase
 
 _COUNTED_MAX: Final = 1_000
 _PHASES_MAX: Final = 20_000
+_PRICES_MAX: Final = 20_000
 
 
 class PostgresPageReports:
@@ -86,7 +88,7 @@ class PostgresPageReports:
             shown = instances[-LANES_MAX:]
             attempts = list(
                 session.scalars(
-                    select(Attempt)
+                    select(ReadAttempt)
                     .where(tables.attempts.c.job_id == job_id)
                     .order_by(tables.attempts.c.fence)
                 )
@@ -107,6 +109,28 @@ class PostgresPageReports:
                 for one in shown
             ]
             return JobTimeline(tuple(attempts), tuple(lanes), len(instances) - len(shown))
+
+    def pool_prices(
+        self, pools: Collection[Pool], since: datetime
+    ) -> dict[Pool, tuple[PricePoint, ...]]:
+        """Recorded prices by time, from what held at `since` on; pools without any are left out."""
+        table, before = money_tables.prices, money_tables.prices.alias("before")
+        held_from = (
+            select(func.max(before.c.at))
+            .where(before.c.pool == table.c.pool, before.c.at <= since)
+            .scalar_subquery()
+        )
+        statement = (
+            select(table.c.pool, table.c.at, table.c.microusd_per_hour)
+            .where(table.c.pool.in_(pools), table.c.at >= func.coalesce(held_from, since))
+            .order_by(table.c.at.desc())
+            .limit(_PRICES_MAX)
+        )
+        found: dict[Pool, list[PricePoint]] = defaultdict(list)
+        with self._engine.connect() as connection:
+            for pool, at, price in reversed(connection.execute(statement).all()):
+                found[pool].append(PricePoint(at, price))
+        return {pool: tuple(points) for pool, points in found.items()}
 
     def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
         """The end of the history, newest first."""
@@ -141,7 +165,7 @@ class PostgresPageReports:
     def _owner(self, which: ColumnElement[bool]) -> KeyOwner | None:
         keys, projects = tables.api_keys, tables.projects
         statement = (
-            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name)
+            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name, keys.c.is_admin)
             .join(projects, projects.c.id == keys.c.project_id)
             .where(which, keys.c.revoked_at.is_(None))
         )
@@ -153,7 +177,9 @@ class PostgresPageReports:
 def _instances(session: Session, job_id: UUID) -> list[Instance]:
     table = tables.instances
     statement = (
-        select(Instance).where(table.c.job_id == job_id).order_by(table.c.requested_at, table.c.id)
+        select(ReadInstance)
+        .where(table.c.job_id == job_id)
+        .order_by(table.c.requested_at, table.c.id)
     )
     return list(session.scalars(statement))
 

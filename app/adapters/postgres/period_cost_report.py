@@ -1,7 +1,8 @@
-"""Costs of whole UTC days by project, job, label, pool or GPU, closed against the other sum.
+"""Costs of whole UTC days by project, job, label, pool or GPU, from the rollup alone.
 
-Rows by project, job and label come from the rollup and are compared with the ledger; rows by pool
-and GPU come from the ledger and are compared with the rollup. Not here: one job's report.
+The rollup is written in the ledger's own transaction, and a controller compares the two machine by
+machine (`app.orchestration.check_books`): what it found belongs to the report, and when. Not here:
+one job's report, and the comparison that is made when asked for (`cost_verification`).
 """
 
 from __future__ import annotations
@@ -9,20 +10,37 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Text, and_, case, func, literal, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    bindparam,
+    case,
+    func,
+    literal,
+    select,
+    tuple_,
+    type_coerce,
+)
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.bill_due import is_unpriced
-from app.adapters.postgres.money_tables import cost_rollups, ledger_entries, pools
+from app.adapters.postgres.money_tables import (
+    books_differences,
+    books_passes,
+    cost_rollups,
+    pools,
+)
 from app.domain.errors import InvalidValue
 from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, PeriodCosts, PeriodRow
 
-_entry, _rollup, _jobs = ledger_entries.c, cost_rollups.c, tables.jobs.c
+_rollup, _jobs = cost_rollups.c, tables.jobs.c
 _UNBILLED_SHOWN_MAX = 100
 
 
@@ -34,21 +52,16 @@ class Period:
     to_day: date
     project_id: UUID | None
 
-    def of_ledger(self) -> ColumnElement[bool]:
-        """The period's entries, by usage."""
-        start = datetime.combine(self.from_day, time(), UTC)
-        end = datetime.combine(self.to_day, time(), UTC) + timedelta(days=1)
-        within = and_(_entry.usage_hour_at >= start, _entry.usage_hour_at < end)
-        if self.project_id is None:
-            return within
-        return and_(within, _entry.project_id == self.project_id)
+    @property
+    def of_one_project(self) -> bool:
+        """Whether it is one project's."""
+        return self.project_id is not None
 
-    def of_rollup(self) -> ColumnElement[bool]:
-        """The period's rollup rows."""
-        within = _rollup.day.between(self.from_day, self.to_day)
-        if self.project_id is None:
-            return within
-        return and_(within, _rollup.project_id == self.project_id)
+
+def _within(rows: Any, one_project: bool) -> ColumnElement[bool]:
+    """The period's rows of a table with the columns day and project_id."""
+    days: ColumnElement[bool] = rows.day.between(bindparam("from_day"), bindparam("to_day"))
+    return days & (rows.project_id == bindparam("project_id")) if one_project else days
 
 
 def period_costs(
@@ -59,71 +72,82 @@ def period_costs(
         raise InvalidValue("the period ends before it begins; give the earlier day first")
     if group is CostGroup.LABEL and not label:
         raise InvalidValue("grouping by label needs the label's name, like label=team")
-    rows = _rows(session.execute(_statement(period, group, label)))
-    ledger = _sum(session, select(func.sum(_entry.amount_microusd)).where(period.of_ledger()))
-    rollup = _sum(session, select(func.sum(_rollup.amount_microusd)).where(period.of_rollup()))
-    other = rollup if group in (CostGroup.POOL, CostGroup.GPU) else ledger
-    total = sum(row.amount_microusd for row in rows)
+    given = vars(period)
+    sums = session.execute(_sums(group, period.of_one_project), {**given, "label": label}).all()
+    rows = _rows(row for row in sums if row.is_group)
+    by_day, by_status = _by_day_and_status(row for row in sums if not row.is_group)
+    difference, checked_at, unbilled = session.execute(_books(period.of_one_project), given).one()
     return PeriodCosts(
         from_day=period.from_day,
         to_day=period.to_day,
         group=group,
         rows=rows,
-        total_microusd=total,
-        difference_microusd=total - other,
-        by_day=_by_day(session, period),
-        by_status=_by_status(session, period),
-        unbilled=tuple(
-            session.scalars(
-                select(tables.instances.c.id)
-                .where(is_unpriced())
-                .order_by(tables.instances.c.id)
-                .limit(_UNBILLED_SHOWN_MAX)
-            )
-        ),
+        total_microusd=sum(row.amount_microusd for row in rows),
+        difference_microusd=int(difference or 0),
+        checked_at=checked_at,
+        by_day=by_day,
+        by_status=by_status,
+        unbilled=tuple(unbilled),
     )
 
 
-def _statement(period: Period, group: CostGroup, label: str | None) -> Select[Any]:
-    """(has a job?, key, name, component, amount) per group and component."""
-    if group in (CostGroup.POOL, CostGroup.GPU):
-        return _by_machine(period, group)
-    key: ColumnElement[Any]
-    name: ColumnElement[Any]
-    if group is CostGroup.PROJECT:
-        key, name = _rollup.project_id, tables.projects.c.name
-    elif group is CostGroup.JOB:
-        key, name = _rollup.job_id, _jobs.name
-    else:
-        key = name = func.coalesce(_jobs.spec["labels"][label].astext, literal("(no label)"))
-    has_job = _rollup.job_id.is_not(None)
-    amount = func.sum(_rollup.amount_microusd).label("amount")
-    cells = (has_job.label("has_job"), key.label("group_key"), name.label("group_name"))
-    return (
-        select(*cells, _rollup.component, amount)
+# Made once: making them takes as long as the database takes to answer.
+@cache
+def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
+    """One look at the period's rows gives two kinds of sums: (has a job?, key, name, component,
+    amount) where `is_group`, else (day, status, amount)."""
+    instances = tables.instances.c
+    status = case(
+        (instances.cost_final_at.is_not(None), literal(CostStatus.FINAL.value)),
+        (instances.ended_at.is_not(None), literal(CostStatus.PROVISIONAL.value)),
+        else_=literal(CostStatus.ACCRUING.value),
+    )
+    key, name = _key_and_name(group)
+    cell = (
+        select(
+            _rollup.job_id.is_not(None).label("has_job"),
+            key.label("group_key"),
+            name.label("group_name"),
+            _rollup.component,
+            _rollup.day,
+            status.label("status"),
+            _rollup.amount_microusd,
+        )
         .select_from(cost_rollups)
+        .join(tables.instances, instances.id == _rollup.instance_id)
         .outerjoin(tables.jobs, _jobs.id == _rollup.job_id)
         .outerjoin(tables.projects, tables.projects.c.id == _rollup.project_id)
-        .where(period.of_rollup())
-        .group_by(*cells, _rollup.component)
+        .outerjoin(pools, pools.c.pool == instances.pool)
+        .where(_within(_rollup, one_project))
+        .subquery("cell")
+        .c
     )
+    of_group = (cell.has_job, cell.group_key, cell.group_name, cell.component)
+    of_day = (cell.day, cell.status)
+    return select(
+        (func.grouping(cell.day) == 1).label("is_group"),
+        *of_group,
+        *of_day,
+        func.sum(cell.amount_microusd).label("amount"),
+    ).group_by(func.grouping_sets(tuple_(*of_group), tuple_(*of_day)))
 
 
-def _by_machine(period: Period, group: CostGroup) -> Select[Any]:
-    instances = tables.instances
-    has_job = _entry.job_id.is_not(None)
-    key: ColumnElement[Any] = type_coerce(instances.c.pool, Text)
-    if group is CostGroup.GPU:
-        key = func.coalesce(pools.c.hardware["gpu_name"].astext, literal("(unknown)"))
-    cells = (has_job.label("has_job"), key.label("group_key"), key.label("group_name"))
-    return (
-        select(*cells, _entry.component, func.sum(_entry.amount_microusd).label("amount"))
-        .select_from(ledger_entries)
-        .join(instances, instances.c.id == _entry.instance_id)
-        .outerjoin(pools, pools.c.pool == instances.c.pool)
-        .where(period.of_ledger())
-        .group_by(*cells, _entry.component)
-    )
+def _key_and_name(group: CostGroup) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    key: ColumnElement[Any]
+    match group:
+        case CostGroup.PROJECT:
+            return _rollup.project_id, tables.projects.c.name
+        case CostGroup.JOB:
+            return _rollup.job_id, _jobs.name
+        case CostGroup.LABEL:
+            key = func.coalesce(
+                _jobs.spec["labels"][bindparam("label", type_=Text)].astext, literal("(no label)")
+            )
+        case CostGroup.POOL:
+            key = type_coerce(tables.instances.c.pool, Text)
+        case CostGroup.GPU:
+            key = func.coalesce(pools.c.hardware["gpu_name"].astext, literal("(unknown)"))
+    return key, key
 
 
 def _rows(cells: Iterable[Any]) -> tuple[PeriodRow, ...]:
@@ -149,37 +173,35 @@ def _rows(cells: Iterable[Any]) -> tuple[PeriodRow, ...]:
     return (*rows, rest)
 
 
-def _sum(session: Session, statement: Select[Any]) -> int:
-    return int(session.scalar(statement) or 0)
-
-
-def _by_day(session: Session, period: Period) -> dict[date, int]:
-    """Every day of the period that has a cost."""
-    statement = (
-        select(_rollup.day, func.sum(_rollup.amount_microusd).label("amount"))
-        .where(period.of_rollup())
-        .group_by(_rollup.day)
-        .order_by(_rollup.day)
-    )
-    return {row.day: int(row.amount) for row in session.execute(statement)}
-
-
-def _by_status(session: Session, period: Period) -> dict[CostStatus, int]:
-    """How firm the period's money is, by the state of the machine it was spent on."""
-    instances = tables.instances.c
-    how_firm = case(
-        (instances.cost_final_at.is_not(None), literal(CostStatus.FINAL.value)),
-        (instances.ended_at.is_not(None), literal(CostStatus.PROVISIONAL.value)),
-        else_=literal(CostStatus.ACCRUING.value),
-    )
-    status = how_firm.label("status")
-    statement = (
-        select(status, func.sum(_entry.amount_microusd).label("amount"))
-        .select_from(ledger_entries)
-        .join(tables.instances, instances.id == _entry.instance_id)
-        .where(period.of_ledger())
-        .group_by(status)
-    )
-    sums = {row.status: int(row.amount) for row in session.execute(statement)}
+def _by_day_and_status(sums: Iterable[Any]) -> tuple[dict[date, int], dict[CostStatus, int]]:
+    """Every day of the period that has a cost, in order; and how firm the period's money is, by the
+    state of the machine it was spent on."""
+    by_day: dict[date, int] = defaultdict(int)
     known = (CostStatus.ACCRUING, CostStatus.PROVISIONAL, CostStatus.FINAL)
-    return {one: sums.get(one.value, 0) for one in known}
+    by_status = dict.fromkeys(known, 0)
+    for row in sums:
+        by_day[row.day] += int(row.amount)
+        by_status[CostStatus(row.status)] += int(row.amount)
+    return dict(sorted(by_day.items())), by_status
+
+
+@cache
+def _books(one_project: bool) -> Select[Any]:
+    """What the rollup has more than the ledger in the period; when the last whole pass that
+    compared them began, None before the first; and machines, of the project if one is asked for,
+    that no price or rule is known for."""
+    found, instances = books_differences.c, tables.instances.c
+    difference = (
+        select(func.sum(found.rolled_up_microusd - found.booked_microusd))
+        .where(_within(found, one_project))
+        .scalar_subquery()
+    )
+    checked_at = select(books_passes.c.checked_at).scalar_subquery()
+    unpriced = select(instances.id).where(is_unpriced())
+    if one_project:
+        own = select(_jobs.id).where(_jobs.project_id == bindparam("project_id"))
+        unpriced = unpriced.where(instances.job_id.in_(own))
+    unbilled = func.array(
+        unpriced.order_by(instances.id).limit(_UNBILLED_SHOWN_MAX).scalar_subquery()
+    )
+    return select(difference, checked_at, unbilled)

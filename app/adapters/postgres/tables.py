@@ -20,6 +20,7 @@ from app.adapters.postgres.job_tables import (
     budgets,
     checkpoints,
     events,
+    job_estimates,
     jobs,
     log_chunks,
     log_streams,
@@ -29,6 +30,7 @@ from app.adapters.postgres.job_tables import (
 from app.adapters.postgres.operations_tables import (
     controller_runs,
     deployment,
+    deployment_events,
     stale_results,
     sweeps,
 )
@@ -44,9 +46,11 @@ __all__ = [
     "contacts",
     "controller_runs",
     "deployment",
+    "deployment_events",
     "events",
     "instances",
     "instant",
+    "job_estimates",
     "jobs",
     "launches",
     "log_chunks",

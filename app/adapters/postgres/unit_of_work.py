@@ -1,4 +1,4 @@
-"""The unit of work on PostgreSQL: one session, one transaction, its clock and its rings."""
+"""The unit of work on PostgreSQL: one transaction, its records, its clock and its rings."""
 
 from __future__ import annotations
 
@@ -6,37 +6,47 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
-from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, func, select
 
-from app.adapters.postgres import mapping as _mapping  # binds the records  # noqa: F401
 from app.adapters.postgres.attempt_repository import AttemptRepository
+from app.adapters.postgres.books_store import BooksStore
 from app.adapters.postgres.contact_statements import ContactStatements
+from app.adapters.postgres.experience_statements import ExperienceStatements
 from app.adapters.postgres.instance_repository import InstanceRepository
 from app.adapters.postgres.job_repository import JobRepository
+from app.adapters.postgres.kept_estimate_rows import KeptEstimateRows
 from app.adapters.postgres.launch_repository import LaunchRepository
 from app.adapters.postgres.log_repository import LogRepository
 from app.adapters.postgres.money_repository import MoneyRepository
 from app.adapters.postgres.offer_repository import OfferRepository
 from app.adapters.postgres.operations_repository import OperationsRepository
+from app.adapters.postgres.pool_past_repository import PoolPastRepository
+from app.adapters.postgres.ready_statement import Ready
+from app.adapters.postgres.record_session import RecordSession
+from app.adapters.postgres.sweep_repository import SweepRepository
+from app.adapters.postgres.traffic_repository import TrafficRepository
+from app.ports.books import Books
 from app.ports.contact_store import Contacts
 from app.ports.instance_repositories import Instances, Operations
 from app.ports.job_repositories import Attempts, Jobs, Launches
+from app.ports.kept_estimates import KeptEstimates
 from app.ports.log_index import LogIndex
 from app.ports.money_store import Money, Offers
+from app.ports.pool_experience import PoolExperience
+from app.ports.pool_past import PoolPasts
+from app.ports.sweep_store import Sweeps
+from app.ports.traffic import Traffic
 from app.ports.wakeups import Wakeups
 
-_CLOCK = text("SELECT clock_timestamp()")
+_CLOCK = Ready(select(func.clock_timestamp()), frozenset())
 
 
 class PostgresUnitOfWork:
     """Implements `app.ports.unit_of_work.UnitOfWork`."""
 
-    def __init__(self, session: Session, read_clock: Callable[[], datetime] | None) -> None:
+    def __init__(self, session: RecordSession, read_clock: Callable[[], datetime] | None) -> None:
         self.session = session
-        jobs = JobRepository(session)
-        self.jobs: Jobs = jobs
-        self._write_events = jobs.write_events
+        self.jobs: Jobs = JobRepository(session, self._look_at_clock)
         self.attempts: Attempts = AttemptRepository(session)
         self.launches: Launches = LaunchRepository(session)
         self.instances: Instances = InstanceRepository(session)
@@ -44,7 +54,13 @@ class PostgresUnitOfWork:
         self.logs: LogIndex = LogRepository(session)
         self.offers: Offers = OfferRepository(session)
         self.money: Money = MoneyRepository(session)
+        self.books: Books = BooksStore(session)
         self.operations: Operations = OperationsRepository(session)
+        self.sweeps: Sweeps = SweepRepository(session)
+        self.traffic: Traffic = TrafficRepository(session)
+        self.pool_pasts: PoolPasts = PoolPastRepository(session)
+        self.pool_experience: PoolExperience = ExperienceStatements(session)
+        self.kept_estimates: KeptEstimates = KeptEstimateRows(session)
         self.rings: dict[str, None] = {}
         self._read_clock = read_clock
         self._now: datetime | None = None
@@ -56,13 +72,18 @@ class PostgresUnitOfWork:
             if self._read_clock is not None:
                 self._now = self._read_clock()
             else:
-                self._now = self.session.execute(_CLOCK).scalar_one()
+                self._now = self.session.scalar(_CLOCK)
+        assert self._now is not None
         return self._now
+
+    def _look_at_clock(self, shown: datetime) -> None:
+        """A lock's statement has read the database's clock, once it had the lock."""
+        if self._now is None and self._read_clock is None:
+            self._now = shown
 
     def flush(self) -> None:
         """Send pending changes to the store, so that its constraints speak now."""
         self.session.flush()
-        self._write_events()
 
     def ring_after_commit(self, *controllers: str) -> None:
         """Ring controllers once the transaction is durable."""
@@ -77,7 +98,10 @@ class PostgresUnitOfWorkFactory:
         engine: Engine,
         wakeups: Wakeups,
         read_clock: Callable[[], datetime] | None = None,
+        before_commit: Callable[[], None] | None = None,
     ) -> None:
+        """before_commit: called where a process may die with its last writes unsent."""
+        self._before_commit = before_commit
         self._engine = engine
         self._wakeups = wakeups
         self._read_clock = read_clock
@@ -88,9 +112,12 @@ class PostgresUnitOfWorkFactory:
 
     @contextmanager
     def _open(self) -> Iterator[PostgresUnitOfWork]:
-        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+        session = RecordSession(self._engine)
+        try:
             work = PostgresUnitOfWork(session, self._read_clock)
             yield work
-            work.flush()
+            session.commit(self._before_commit)
+        finally:
+            session.close()
         if work.rings:
             self._wakeups.ring(work.rings)

@@ -22,7 +22,7 @@ from app.adapters.providers.local.machine_processes import MARKER, start_ticks
 # What a machine's image would bring. Nothing else of the service's environment reaches a machine:
 # it may hold credentials.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
-         "SSL_CERT_FILE", "SSL_CERT_DIR", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+         "SSL_CERT_FILE", "SSL_CERT_DIR", "DOCKER_HOST", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
          "PYTHONDONTWRITEBYTECODE")  # fmt: skip
 _PROJECT_ROOT = Path(__file__).parents[4]
 _POWER_OFF = Path(__file__).with_name("power_off.py")

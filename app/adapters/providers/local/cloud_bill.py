@@ -9,7 +9,10 @@ that only says something when neither calls the other. Rules imitated, as the cl
   last price.
 - EC2: no charge for the instance when Amazon takes it in its first hour (EC2 User Guide, "Billing
   for interrupted Spot Instances"). Compute Engine: none when preempted in its first minute.
-- Billed seconds are wall seconds x `billing_speed`. One rounding per machine, half to even.
+- Disk and public address are charged for the same seconds, waived or not, at their own prices; a
+  month has 730 hours.
+- Billed seconds are wall seconds x `billing_speed`. One rounding per machine and thing charged,
+  half to even.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 
+from app.adapters.providers.local.cloud_settings import CloudTerms
 from app.adapters.providers.local.machine import Machine
 from app.adapters.providers.local.market import RecordedMarkets
 from app.domain.instance import EndedBy
@@ -27,6 +31,7 @@ _MINIMUM_SECONDS = 60
 _FREE_EC2_SECONDS = 3600
 _FREE_GCE_SECONDS = 60
 _US_PER_HOUR = 3_600_000_000
+_HOURS_PER_MONTH = 730
 
 
 def compute_microusd(
@@ -36,8 +41,7 @@ def compute_microusd(
     start_us = machine.launched_at_us
     if until_us < start_us:
         return None
-    ended = machine.ended_at_us is not None and machine.ended_at_us <= until_us
-    end_us = machine.ended_at_us if ended and machine.ended_at_us is not None else until_us
+    end_us, ended = _end(machine, until_us)
     billed = Fraction(end_us - start_us, 1_000_000) * billing_speed
     if ended and _is_free(machine, billed):
         return 0
@@ -53,6 +57,28 @@ def compute_microusd(
     if ended:
         cost += (max(ceil(billed), _MINIMUM_SECONDS) - billed) * last_price / 3600
     return round(cost)  # a Fraction rounds half to even
+
+
+def attached_microusd(machine: Machine, terms: CloudTerms, until_us: int) -> dict[str, int]:
+    """What disk and public address have cost by then, where they cost anything."""
+    end_us, ended = _end(machine, until_us)
+    billed = Fraction(max(0, end_us - machine.launched_at_us), 1_000_000) * terms.billing_speed
+    if ended:
+        billed = Fraction(max(ceil(billed), _MINIMUM_SECONDS))
+    disk_gb = terms.disk_gb if machine.disk_gb is None else machine.disk_gb
+    monthly = disk_gb * terms.disk_microusd_per_gb_month
+    hourly = {
+        "disk": Fraction(monthly, _HOURS_PER_MONTH),
+        "public_ip": Fraction(terms.public_ip_microusd_per_hour),
+    }
+    return {name: round(billed * price / 3600) for name, price in hourly.items() if price}
+
+
+def _end(machine: Machine, until_us: int) -> tuple[int, bool]:
+    """Up to when it is charged as seen at an instant, and whether it had ended by then."""
+    if machine.ended_at_us is not None and machine.ended_at_us <= until_us:
+        return machine.ended_at_us, True
+    return until_us, False
 
 
 def _is_free(machine: Machine, billed: Fraction) -> bool:

@@ -19,6 +19,7 @@ from app.adapters.providers.local.durable_files import replace_durably
 SCRIPTED: Final = "scripted"
 REPLAY: Final = "replay"
 _TERMS_FILE: Final = "terms.json"
+_ATTACHED: Final = ("disk_gb", "disk_microusd_per_gb_month", "public_ip_microusd_per_hour")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class LocalSettings:
     market_offset_seconds: where in each recording the market starts.
     market_speed: market seconds per wall second; prices and availability only.
     billing_speed: billed seconds per wall second, a whole number.
+    disk_gb, disk_microusd_per_gb_month, public_ip_microusd_per_hour: what each machine has beside
+    itself, at a price; nothing unless it is set.
     deployment_tag: only machines carrying it are listed; None: all, the cloud is this deployment's.
     call_timeout_seconds: upper bound of one call to the cloud, its start included.
     """
@@ -51,6 +54,9 @@ class LocalSettings:
     market_offset_seconds: int = 0
     market_speed: float = 1.0
     billing_speed: int = 1
+    disk_gb: int = 0
+    disk_microusd_per_gb_month: int = 0
+    public_ip_microusd_per_hour: int = 0
     deployment_tag: tuple[str, str] | None = None
     call_timeout_seconds: float = 15.0
 
@@ -62,7 +68,14 @@ class LocalSettings:
                 raise ValueError(f"local {name} must be above 0, not {getattr(self, name)}")
         if self.call_timeout_seconds <= 0:
             raise ValueError("local call_timeout_seconds must be above 0")
-        for name in ("boot_seconds", "market_offset_seconds", "terminated_shown_seconds"):
+        for name in (
+            "boot_seconds",
+            "market_offset_seconds",
+            "terminated_shown_seconds",
+            "disk_gb",
+            "disk_microusd_per_gb_month",
+            "public_ip_microusd_per_hour",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"local {name} must not be negative")
 
@@ -88,12 +101,18 @@ class LocalSettings:
 
 @dataclass(frozen=True)
 class CloudTerms:
-    """What never changes in a folder. `epoch_us`: microseconds since 1970, UTC."""
+    """What never changes in a folder. `epoch_us`: microseconds since 1970, UTC.
+
+    disk_gb and the two prices: as in `LocalSettings`.
+    """
 
     epoch_us: int
     market_offset_seconds: int
     market_speed: Fraction
     billing_speed: Fraction
+    disk_gb: int = 0
+    disk_microusd_per_gb_month: int = 0
+    public_ip_microusd_per_hour: int = 0
 
 
 def read_terms(folder: Path) -> CloudTerms | None:
@@ -107,6 +126,7 @@ def read_terms(folder: Path) -> CloudTerms | None:
         market_offset_seconds=found["market_offset_seconds"],
         market_speed=Fraction(found["market_speed"]),
         billing_speed=Fraction(found["billing_speed"]),
+        **{name: found.get(name, 0) for name in _ATTACHED},
     )
 
 
@@ -121,6 +141,7 @@ def settle_terms(folder: Path, settings: LocalSettings, now_us: int) -> CloudTer
         settings.market_offset_seconds,
         Fraction(str(settings.market_speed)),
         Fraction(str(settings.billing_speed)),
+        **{name: getattr(settings, name) for name in _ATTACHED},
     )
     text = json.dumps(
         {
@@ -128,6 +149,7 @@ def settle_terms(folder: Path, settings: LocalSettings, now_us: int) -> CloudTer
             "market_offset_seconds": terms.market_offset_seconds,
             "market_speed": str(terms.market_speed),
             "billing_speed": str(terms.billing_speed),
+            **{name: getattr(terms, name) for name in _ATTACHED},
         }
     )
     replace_durably(folder / _TERMS_FILE, text + os.linesep)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from app.adapters.providers.local.cloud_bill import compute_microusd
+from app.adapters.providers.local.cloud_bill import attached_microusd, compute_microusd
 from app.adapters.providers.local.http_server import NoReply, Reply, Request
 from app.adapters.providers.local.launching import CloudRefusal, read_order
 from app.adapters.providers.local.local_cloud import LocalCloud, now_us
@@ -141,8 +141,19 @@ class ControlApi:
                     "available": room,
                 }
             )
-        speed = int(self._cloud.terms.billing_speed)
-        return {"at_us": at_us, "offers": offers, "billing_speed": speed}
+        terms = self._cloud.terms
+        attachments = {
+            "disk_gb": terms.disk_gb,
+            "disk_microusd_per_gb_month": terms.disk_microusd_per_gb_month,
+            "public_ip_microusd_per_hour": terms.public_ip_microusd_per_hour,
+        }
+        return {
+            "at_us": at_us,
+            "offers": offers,
+            "billing_speed": int(terms.billing_speed),
+            "attachments": attachments,
+            "epoch_us": terms.epoch_us,
+        }
 
     async def _price_changes(self, document: Document) -> Document:
         since_us, until_us, markets = document["since_us"], now_us(), self._cloud.markets
@@ -164,7 +175,8 @@ class ControlApi:
         for machine in self._cloud.machines():
             amount = compute_microusd(machine, self._cloud.markets, speed, until_us)
             if amount is not None:
-                bill[machine.machine_id] = {"compute": amount}
+                beside = attached_microusd(machine, self._cloud.terms, until_us)
+                bill[machine.machine_id] = {"compute": amount, **beside}
         return {"invoice": bill}
 
     async def _lose_replies(self, document: Document) -> Document:

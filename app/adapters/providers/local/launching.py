@@ -26,7 +26,10 @@ class CloudRefusal(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """A launch as it came over the wire. bids: pool key and highest price, None = on-demand's."""
+    """A launch as it came over the wire. bids: pool key and highest price, None = on-demand's.
+
+    disk_gb is written down with the machines, for their bill: they share this machine's disk.
+    """
 
     client_token: str
     count: int
@@ -35,6 +38,7 @@ class Order:
     bids: tuple[tuple[str, int | None], ...]
     user_data: dict[str, str]
     tags: dict[str, str]
+    disk_gb: int | None = None
 
     @property
     def digest(self) -> str:
@@ -64,6 +68,7 @@ def read_order(document: dict[str, Any], machines_max: int) -> Order:
             ),
             user_data=document["user_data"],
             tags=document["tags"],
+            disk_gb=document.get("disk_gb"),
         )
     except (KeyError, TypeError) as error:
         raise CloudRefusal(RefusalKind.REJECTED, f"launch: {error!r} is missing") from error

@@ -24,6 +24,7 @@ class Machine:
     boot_id: the host's boot it runs in; another one means that its processes are gone.
     agent_pid, agent_started: the agent's process and its start in clock ticks, None before boot.
     restarts: agent starts after a failure since it last ran well.
+    disk_gb: what was asked for, None where nothing was.
     """
 
     machine_id: str
@@ -45,6 +46,7 @@ class Machine:
     crashed_at_us: int | None = None
     ended_by: EndedBy | None = None
     ended_at_us: int | None = None
+    disk_gb: int | None = None
 
     @property
     def is_running(self) -> bool:

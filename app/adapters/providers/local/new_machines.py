@@ -40,6 +40,7 @@ def new_machines(
                 boot_id=boot_id(),
                 tags=dict(order.tags),
                 user_data=dict(order.user_data),
+                disk_gb=order.disk_gb,
             )
         )
     return machines

@@ -8,6 +8,7 @@ from pathlib import Path
 from app.adapters.providers.local.cloud_client import CloudClient
 from app.adapters.providers.local.cloud_settings import LocalSettings
 from app.adapters.providers.local.provider import instant, microseconds
+from app.domain.attachments import Attachments
 from app.domain.offer import Hardware, Offer, Pool
 from app.ports.price_source import PriceChange
 
@@ -22,6 +23,11 @@ class LocalPriceSource:
         """Every pool now, sorted; `available` is None for on-demand, which is never short."""
         answer = self._client.call("offers")
         quoted_at = instant(answer["at_us"])
+        attachments = Attachments(
+            **answer["attachments"],
+            source="terms of the local cloud",
+            captured_at=instant(answer["epoch_us"]),
+        )
         return tuple(
             Offer(
                 pool=Pool.parse(offer["pool"]),
@@ -33,6 +39,7 @@ class LocalPriceSource:
                 price_source=offer["source"],
                 available=offer["available"],
                 billing_speed=answer["billing_speed"],
+                attachments=attachments,
             )
             for offer in answer["offers"]
         )

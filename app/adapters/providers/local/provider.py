@@ -86,6 +86,7 @@ class LocalProvider:
             bids=bids,
             user_data=order.user_data,
             tags=order.tags,
+            disk_gb=order.disk_gb,
         )
         machines = (_cloud_machine(document) for document in answer["machines"])
         accepted = tuple(

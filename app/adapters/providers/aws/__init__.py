@@ -1,0 +1,1 @@
+"""Amazon EC2 as a provider: machines, prices, quotas and interruption events, through boto3."""

@@ -1,0 +1,46 @@
+"""What a person tells the provider about the AWS account. Not here: where it is read from.
+
+How to fill each field is in docs/aws.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PROVIDER: Final = "aws"
+CLOUD: Final = "ec2"
+"""Whose billing rules hold."""
+
+DEPLOYMENT_TAG: Final = "lowtide:deployment"
+TOKEN_TAG: Final = "lowtide:token"
+ORDER_TAG: Final = "lowtide:order"
+
+DEFAULT_IMAGE: Final = (
+    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+)
+
+
+@dataclass(frozen=True)
+class AwsSettings:
+    """The account as the provider uses it.
+
+    network_tag: subnets and security groups that carry this tag (key, value) are used, unless
+    their ids are given. image: an AMI id, or the name of an SSM parameter that holds one.
+    instance_profile: name of the machines' role; None gives them none. kms_key_id: encrypts root
+    volumes; None takes the account's own key for EBS. queue_url: where EventBridge puts
+    interruption events; None when only the machines' own watchers tell. endpoint_url: one address
+    for every service, for tests.
+    """
+
+    regions: tuple[str, ...]
+    network_tag: tuple[str, str] = ("lowtide:network", "default")
+    subnet_ids: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    image: str = DEFAULT_IMAGE
+    instance_profile: str | None = None
+    kms_key_id: str | None = None
+    root_volume_gb: int = 100
+    public_ip: bool = False
+    queue_url: str | None = None
+    endpoint_url: str | None = None

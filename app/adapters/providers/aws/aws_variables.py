@@ -1,0 +1,128 @@
+"""The settings of AWS as environment variables: part of `app.settings.Settings`.
+
+Loads no client of Amazon's. Not here: what the provider works with (`aws_settings`), and the
+credentials, which the SDK finds in its own way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode
+
+from app.adapters.providers.aws.aws_settings import AwsSettings
+
+_REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
+
+
+def _words(value: Any) -> Any:
+    """`"us-east-1, us-west-2"` as names in their order."""
+    if not isinstance(value, str):
+        return value
+    return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+
+
+class AwsVariables(BaseSettings):
+    """`LOWTIDE_AWS_…`."""
+
+    aws_regions: Words = Field(
+        default=(),
+        description="Regions of AWS to rent in, separated by commas; required by `aws`",
+        json_schema_extra={"default": None},
+    )
+    aws_network_tag: str = Field(
+        default="lowtide:network=default",
+        description="Tag, `KEY=VALUE`, of the subnets and security groups of the machines",
+    )
+    aws_subnets: Words = Field(
+        default=(),
+        description="Subnet ids in place of those with the tag, separated by commas",
+        json_schema_extra={"default": None},
+    )
+    aws_security_groups: Words = Field(
+        default=(),
+        description="Security group ids in place of those with the tag, separated by commas",
+        json_schema_extra={"default": None},
+    )
+    aws_image: str = Field(
+        default=AwsSettings.image,
+        description="Image with NVIDIA's driver: an AMI id, or an SSM parameter that holds one",
+        json_schema_extra={"default": "AWS's deep-learning base image"},
+    )
+    aws_instance_profile: str | None = Field(
+        default=None,
+        description="Name of the machines' instance profile; without it they reach no bucket",
+    )
+    aws_kms_key: str | None = Field(
+        default=None, description="KMS key that encrypts root volumes; none: the account's own"
+    )
+    aws_root_volume_gb: int = Field(
+        default=AwsSettings.root_volume_gb,
+        ge=30,
+        le=16_384,
+        description="Size of the root volume where a job does not say, in GB",
+    )
+    aws_public_ip: bool = Field(
+        default=False, description="Give machines a public address; without it they need a NAT"
+    )
+    aws_queue_url: str | None = Field(
+        default=None,
+        description="SQS queue with EventBridge's events of interruptions; "
+        "without it only the machines' own watchers tell",
+    )
+    aws_endpoint_url: str | None = Field(
+        default=None, description="Address of AWS's APIs, where it is not Amazon's (for tests)"
+    )
+
+    @field_validator("aws_regions")
+    @classmethod
+    def _region_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if _REGION.fullmatch(name) is None:
+                raise ValueError(f"{name!r} is no region; write names like us-east-1")
+        return value
+
+    @field_validator("aws_network_tag")
+    @classmethod
+    def _tag(cls, value: str) -> str:
+        key, separator, word = value.partition("=")
+        if not separator or not key or not word:
+            raise ValueError("must have the form KEY=VALUE")
+        return value
+
+    @field_validator("aws_queue_url", "aws_endpoint_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("https://", "http://")):
+            raise ValueError("must begin with https://")
+        return value
+
+
+def aws_problem(variables: AwsVariables) -> str | None:
+    """A sentence saying why the provider cannot be used as it is set, else None."""
+    if not variables.aws_regions:
+        return "aws is off: set LOWTIDE_AWS_REGIONS to the regions to rent in, as us-east-1"
+    return None
+
+
+def aws_settings_of(variables: AwsVariables) -> AwsSettings:
+    """What the provider works with."""
+    key, _, value = variables.aws_network_tag.partition("=")
+    return AwsSettings(
+        regions=tuple(dict.fromkeys(variables.aws_regions)),
+        network_tag=(key, value),
+        subnet_ids=variables.aws_subnets,
+        security_group_ids=variables.aws_security_groups,
+        image=variables.aws_image,
+        instance_profile=variables.aws_instance_profile,
+        kms_key_id=variables.aws_kms_key,
+        root_volume_gb=variables.aws_root_volume_gb,
+        public_ip=variables.aws_public_ip,
+        queue_url=variables.aws_queue_url,
+        endpoint_url=variables.aws_endpoint_url,
+    )

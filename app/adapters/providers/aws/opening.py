@@ -1,0 +1,33 @@
+"""The provider and its price source, put together on one set of clients.
+
+Not here: where settings, catalog, deployment id and boot script come from (`app.bootstrap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.adapters.providers.aws.aws_settings import AwsSettings
+from app.adapters.providers.aws.price_source import AwsPriceSource
+from app.adapters.providers.aws.provider import AwsProvider
+from app.domain.machine_catalog import MachineCatalog
+
+
+def open_aws(
+    settings: AwsSettings,
+    catalog: MachineCatalog,
+    *,
+    deployment_id: Callable[[], str],
+    render: Callable[[Mapping[str, str]], str],
+    session: Any = None,
+) -> tuple[AwsProvider, AwsPriceSource]:
+    """Both, without a call to AWS: the first use signs in. `render` raises ValueError.
+
+    session: boto3's, where it is not to be made from the environment.
+    """
+    provider = AwsProvider(
+        settings, deployment_id=deployment_id, render=render, catalog=catalog, session=session
+    )
+    prices = AwsPriceSource(settings, provider.clients, provider.facts, catalog)
+    return provider, prices

@@ -1,0 +1,210 @@
+"""EC2's prices behind the price port: spot as it moves, on-demand as listed.
+
+Source: DescribeSpotPriceHistory, which gives every change of a window with the last one before it.
+Not here: on-demand's list (`on_demand_prices`), or billing by these prices (`app.domain.billing`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from app.adapters.providers.aws.attachment_prices import attachments_in
+from app.adapters.providers.aws.aws_settings import CLOUD, PROVIDER, AwsSettings
+from app.adapters.providers.aws.clients import AwsClients
+from app.adapters.providers.aws.on_demand_prices import ListPrice, OnDemandPrices
+from app.adapters.providers.aws.placement_scores import placement_scores
+from app.adapters.providers.aws.region_facts import RegionFacts
+from app.domain.attachments import Attachments
+from app.domain.errors import InvalidValue
+from app.domain.machine_catalog import MachineCatalog
+from app.domain.money import price_microusd
+from app.domain.offer import Market, Offer, Pool
+from app.domain.price_history import Step
+from app.ports.cloud_provider import ProviderError, RefusalKind
+from app.ports.pool_past import PoolPast
+from app.ports.price_source import PriceChange
+
+log = logging.getLogger(__name__)
+
+HISTORY_DAYS_MAX: Final = 90
+SPOT_SOURCE: Final = "DescribeSpotPriceHistory"
+_PRODUCT: Final = "Linux/UNIX"
+_PAGES_MAX: Final = 500
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class AwsPriceSource:
+    """Prices of the catalog's types in the zones that have a subnet."""
+
+    def __init__(
+        self,
+        settings: AwsSettings,
+        clients: AwsClients,
+        facts: RegionFacts,
+        catalog: MachineCatalog,
+        now: Callable[[], datetime] = _now,
+    ) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._facts = facts
+        self._catalog = catalog
+        self._now = now
+        self._on_demand = OnDemandPrices(clients)
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Every pool of every region; EC2 does not say how many machines are to be had.
+
+        All regions or none: prices of a region left out would pass for known.
+        """
+        quoted_at = self._now()
+        offers: list[Offer] = []
+        for region in sorted(self._settings.regions):
+            listed = self._on_demand.of(region)
+            spot = {
+                change.pool: change.microusd_per_hour
+                for change in self._spot_changes(region, quoted_at, quoted_at)
+            }
+            for pool in self._pools(region, listed):
+                price = listed[pool.instance_type]
+                if pool.market is Market.SPOT:
+                    if pool in spot:
+                        offers.append(self._offer(pool, spot[pool], price, SPOT_SOURCE, quoted_at))
+                    continue
+                per_hour = price.microusd_per_hour
+                offers.append(self._offer(pool, per_hour, price, price.source, quoted_at))
+        return tuple(sorted(offers, key=lambda offer: offer.pool))
+
+    def changes_since(self, since: datetime) -> tuple[PriceChange, ...]:
+        """Changes after `since` and the price in effect then, at most 90 days back."""
+        until = self._now()
+        start = max(since, until - timedelta(days=HISTORY_DAYS_MAX))
+        changes: list[PriceChange] = []
+        for region in sorted(self._settings.regions):
+            listed = self._on_demand.of(region)
+            pools = set(self._pools(region, listed))
+            spot = self._spot_changes(region, start, until)
+            changes += [change for change in spot if change.pool in pools]
+            changes += [
+                PriceChange(
+                    pool,
+                    listed[pool.instance_type].effective_at,
+                    listed[pool.instance_type].microusd_per_hour,
+                    listed[pool.instance_type].source,
+                )
+                for pool in pools
+                if pool.market is Market.ON_DEMAND
+            ]
+        return tuple(sorted(changes, key=lambda change: (change.pool, change.at)))
+
+    @property
+    def past_changes(self) -> bool:
+        """What follows the first answer comes with the prices of now."""
+        return False
+
+    def past_of(self, pools: Sequence[Pool], since: datetime) -> tuple[PoolPast, ...]:
+        """Spot prices at most 90 days back: of these pools, and of the same types in all zones.
+
+        An answer covers a region's zones, so that the next question need not ask for them again.
+        Raises ProviderError.
+        """
+        until = self._now()
+        start = max(since, until - timedelta(days=HISTORY_DAYS_MAX))
+        found: dict[Pool, list[Step]] = {pool: [] for pool in pools}
+        for region in sorted({pool.region for pool in pools}):
+            types = sorted({pool.instance_type for pool in pools if pool.region == region})
+            beside = self._pools(region, self._on_demand.of(region))
+            found |= {
+                pool: []
+                for pool in beside
+                if pool.market is Market.SPOT and pool.instance_type in types
+            }
+            for change in self._spot_changes(region, start, until, types):
+                if change.pool in found:
+                    found[change.pool].append((change.at, change.microusd_per_hour))
+        return tuple(
+            PoolPast(pool, tuple(sorted(steps)), SPOT_SOURCE) for pool, steps in found.items()
+        )
+
+    def scores_of(self, pools: Sequence[Pool]) -> Mapping[Pool, int]:
+        """EC2's scores of regions for the types of these pools. Raises ProviderError."""
+        regions = tuple(sorted({pool.region for pool in pools}))
+        types = tuple(sorted({pool.instance_type for pool in pools}))
+        scores = placement_scores(self._clients, regions, types, 1)
+        return {pool: scores[pool.region] for pool in pools if pool.region in scores}
+
+    def _pools(self, region: str, listed: Mapping[str, ListPrice]) -> Iterator[Pool]:
+        """Pools of known types that are offered where we have a subnet, and have a price."""
+        subnets, offered = self._facts.subnets(region), self._facts.offered(region)
+        for name, zone in sorted(offered):
+            machine = self._catalog.get(name)
+            if machine is None or zone not in subnets or name not in listed:
+                continue
+            if machine.spot:
+                yield Pool(PROVIDER, region, zone, name, Market.SPOT)
+            yield Pool(PROVIDER, region, zone, name, Market.ON_DEMAND)
+
+    def _offer(
+        self, pool: Pool, per_hour: int, listed: ListPrice, source: str, at: datetime
+    ) -> Offer:
+        machine = self._catalog.get(pool.instance_type)
+        if machine is None:
+            raise LookupError(f"{pool.instance_type} is not in the catalog")
+        return Offer(
+            pool=pool,
+            hardware=machine.hardware,
+            price_microusd_per_hour=per_hour,
+            on_demand_microusd_per_hour=listed.microusd_per_hour,
+            cloud=CLOUD,
+            quoted_at=at,
+            price_source=source,
+            attachments=self._attachments(pool.region),
+        )
+
+    def _attachments(self, region: str) -> Attachments:
+        """What a machine has there; no volume is smaller than its image, where that is known."""
+        size = self._settings.root_volume_gb
+        try:
+            size = max(size, self._facts.image(region).root_gb)
+        except ProviderError:
+            pass  # a launch would say so
+        return attachments_in(region, size, public_ip=self._settings.public_ip)
+
+    def _spot_changes(
+        self, region: str, start: datetime, end: datetime, types: Sequence[str] = ()
+    ) -> list[PriceChange]:
+        """Spot prices from the one in effect at `start`, page by page; of all types without any."""
+        asked: dict[str, Any] = {
+            "StartTime": start,
+            "EndTime": end,
+            "InstanceTypes": list(types) or [one.name for one in self._catalog.types if one.spot],
+            "ProductDescriptions": [_PRODUCT],
+            "MaxResults": 1_000,
+        }
+        found: list[PriceChange] = []
+        for _ in range(_PAGES_MAX):
+            page = self._clients.ask("ec2", region, "describe_spot_price_history", **asked)
+            rows = page.get("SpotPriceHistory", [])
+            read = (_change(row, region) for row in rows if row["ProductDescription"] == _PRODUCT)
+            found += [change for change in read if change is not None]
+            asked["NextToken"] = page.get("NextToken")
+            if not asked["NextToken"]:
+                return found
+        text = f"describe_spot_price_history in {region}: more than {_PAGES_MAX} pages"
+        raise ProviderError(RefusalKind.UNAVAILABLE, text)
+
+
+def _change(row: Mapping[str, Any], region: str) -> PriceChange | None:
+    """One row; None, with a line in the log, where its price is none."""
+    pool = Pool(PROVIDER, region, row["AvailabilityZone"], row["InstanceType"], Market.SPOT)
+    try:
+        price = price_microusd(row["SpotPrice"])
+    except InvalidValue as error:
+        log.warning("%s: the price of %s %s; it is left out", SPOT_SOURCE, pool.key, error)
+        return None
+    return PriceChange(pool, row["Timestamp"].astimezone(UTC), price, SPOT_SOURCE)

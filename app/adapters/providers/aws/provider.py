@@ -1,0 +1,273 @@
+"""Amazon EC2 behind the provider port.
+
+Lives here: the port's methods. A machine's id does not tell its region, so regions are remembered
+as machines are seen, and all are asked about an id that was not. Not here: how a launch is made
+(`launching`), what an instance means (`describing`), prices (`price_source`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from app.adapters.call_pace import PACE_SECONDS_MAX
+from app.adapters.providers.aws.aws_settings import (
+    DEPLOYMENT_TAG,
+    PROVIDER,
+    TOKEN_TAG,
+    AwsSettings,
+)
+from app.adapters.providers.aws.bucket_location import locate_bucket
+from app.adapters.providers.aws.clients import LAUNCH_SECONDS, AwsClients
+from app.adapters.providers.aws.describing import machines_of
+from app.adapters.providers.aws.diagnosis import diagnose
+from app.adapters.providers.aws.errors import code_of
+from app.adapters.providers.aws.interruption_queue import InterruptionQueue
+from app.adapters.providers.aws.launch_template import LaunchTemplates
+from app.adapters.providers.aws.launching import PREPARE_SECONDS, Launching
+from app.adapters.providers.aws.offered_types import read_offered_types
+from app.adapters.providers.aws.region_facts import RegionFacts
+from app.adapters.providers.aws.remains import AwsRemains
+from app.domain.machine_catalog import MachineCatalog, MachineType
+from app.ports.cloud_provider import (
+    CloudMachine,
+    LaunchOrder,
+    LaunchResult,
+    MachineList,
+    ProviderError,
+    RefusalKind,
+)
+from app.ports.cloud_remains import Remain
+from app.ports.interruption_feed import Announcement
+from app.ports.provider_diagnosis import Finding
+
+_FILTER_VALUES_MAX: Final = 200
+_PAGE: Final = 1_000
+_PAGES_MAX: Final = 200
+_LIST_SECONDS: Final = 90.0
+_REMEMBERED_MAX: Final = 50_000
+_UNKNOWN_IDS: Final = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
+
+
+class AwsProvider:
+    """One deployment's machines in an AWS account; safe for threads."""
+
+    def __init__(
+        self,
+        settings: AwsSettings,
+        *,
+        deployment_id: Callable[[], str],
+        render: Callable[[Mapping[str, str]], str],
+        catalog: MachineCatalog,
+        session: Any = None,
+    ) -> None:
+        """deployment_id: read when first needed. render: user data as a script, else ValueError.
+
+        session: boto3's, where it is not to be made from the environment.
+        """
+        self._settings = settings
+        self._catalog = catalog
+        self._read_deployment_id = deployment_id
+        self._render = render
+        self._lock = threading.Lock()
+        self._region_of: dict[str, str] = {}
+        self.clients = AwsClients(settings, session)
+        self.facts = RegionFacts(settings, self.clients, catalog)
+        self._queue = (
+            None
+            if settings.queue_url is None
+            else InterruptionQueue(self.clients, settings.queue_url, settings.regions[0])
+        )
+
+    @property
+    def name(self) -> str:
+        """`aws`."""
+        return PROVIDER
+
+    @property
+    def call_timeout_seconds(self) -> float:
+        """A launch with the questions before it and its turn."""
+        return LAUNCH_SECONDS + PREPARE_SECONDS + PACE_SECONDS_MAX
+
+    def regions(self) -> tuple[str, ...]:
+        """The configured regions."""
+        return tuple(sorted(self._settings.regions))
+
+    def launch(self, order: LaunchOrder) -> LaunchResult:
+        """Start machines by one CreateFleet of type instant."""
+        for bid in order.bids:
+            if bid.pool.provider != PROVIDER or bid.pool.region not in self._settings.regions:
+                text = f"{bid.pool.key}: add {bid.pool.region} to LOWTIDE_AWS_REGIONS"
+                raise ProviderError(RefusalKind.REJECTED, text)
+        result = self._launching.launch(order)
+        self._remember(
+            (machine.provider_instance_id, machine.pool.region) for machine in result.accepted
+        )
+        return result
+
+    def poll_launch(self, operation: str) -> LaunchResult:
+        """CreateFleet answers at once, so there is none to ask about."""
+        raise ProviderError(RefusalKind.REJECTED, f"no launch is pending under {operation!r}")
+
+    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+        """By the tag of the launch: EC2 gives a fleet's machines client tokens of its own."""
+        found: list[CloudMachine] = []
+        for region in self.regions():
+            found += self._find(region, client_token)
+        return _sorted(found)
+
+    def list_deployment(self, region: str) -> MachineList:
+        """By the deployment's tag, page by page; not complete when a later page fails."""
+        wanted = [{"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._deployment_id]}]
+        found, complete = self._pages(region, wanted)
+        return MachineList(_sorted(found), complete)
+
+    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+        """By a filter: unlike a list of ids it does not fail for one that is unknown."""
+        found: list[CloudMachine] = []
+        for region, ids in self._by_region(provider_instance_ids).items():
+            for start in range(0, len(ids), _FILTER_VALUES_MAX):
+                chunk = ids[start : start + _FILTER_VALUES_MAX]
+                wanted = [{"Name": "instance-id", "Values": chunk}]
+                machines, complete = self._pages(region, wanted)
+                if not complete:
+                    text = f"describe_instances in {region}: not every page was answered"
+                    raise ProviderError(RefusalKind.UNAVAILABLE, text)
+                found += machines
+        return _sorted(found)
+
+    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
+        """One unknown id fails a whole call of EC2, which then is repeated one by one."""
+        unknown = [one for one in provider_instance_ids if one not in self._region_of]
+        if unknown and len(self._settings.regions) > 1:
+            self.describe(tuple(unknown))
+        for region, ids in self._by_region(provider_instance_ids).items():
+            for start in range(0, len(ids), _FILTER_VALUES_MAX):
+                self._terminate(region, ids[start : start + _FILTER_VALUES_MAX])
+
+    @property
+    def announces(self) -> bool:
+        """Whether a queue of interruption events is set."""
+        return self._queue is not None
+
+    def receive_announcements(self) -> tuple[Announcement, ...]:
+        """New messages of the queue."""
+        return () if self._queue is None else self._queue.receive()
+
+    def forget_announcements(self, receipts: Iterable[str]) -> None:
+        """Delete messages that were applied."""
+        if self._queue is not None:
+            self._queue.forget(receipts)
+
+    def list_remains(self, region: str) -> tuple[Remain, ...]:
+        """Volumes without a machine, launch templates, placement groups."""
+        return self._remains.list_remains(region)
+
+    def remove_remains(self, remains: Sequence[Remain]) -> tuple[Remain, ...]:
+        """Delete them; returns what is left."""
+        return self._remains.remove_remains(remains)
+
+    @property
+    def bucket_scheme(self) -> str:
+        """How the addresses of S3's buckets begin."""
+        return "s3"
+
+    def locate_bucket(self, bucket: str) -> str:
+        """The region of an S3 bucket. Raises ProviderError."""
+        return locate_bucket(self.clients, bucket, self.regions()[0])
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Whether the account is set up for us."""
+        return diagnose(self._settings, self.clients, self.facts, self._catalog)
+
+    def machine_types(self) -> tuple[MachineType, ...]:
+        """Types with GPUs that the regions offer."""
+        return read_offered_types(self._settings, self.facts, self._catalog)
+
+    @cached_property
+    def _deployment_id(self) -> str:
+        return self._read_deployment_id()
+
+    @cached_property
+    def _remains(self) -> AwsRemains:
+        return AwsRemains(
+            self.clients,
+            self.facts,
+            self._deployment_id,
+            self.list_deployment,
+            self._launching.forget,
+        )
+
+    @cached_property
+    def _launching(self) -> Launching:
+        templates = LaunchTemplates(self._settings, self.clients, self.facts, self._deployment_id)
+        return Launching(
+            self.clients, self.facts, templates, self._deployment_id, self._render, self._find
+        )
+
+    def _find(self, region: str, client_token: str) -> tuple[CloudMachine, ...]:
+        wanted = [
+            {"Name": f"tag:{TOKEN_TAG}", "Values": [client_token]},
+            {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._deployment_id]},
+        ]
+        found, complete = self._pages(region, wanted)
+        if not complete:
+            text = f"describe_instances in {region}: not every page was answered"
+            raise ProviderError(RefusalKind.UNAVAILABLE, text)
+        return tuple(found)
+
+    def _pages(self, region: str, filters: list[dict[str, Any]]) -> tuple[list[CloudMachine], bool]:
+        """Machines, and whether the last page was reached; raises when the first one fails."""
+        asked: dict[str, Any] = {"Filters": filters, "MaxResults": _PAGE}
+        found: list[CloudMachine] = []
+        until = time.monotonic() + _LIST_SECONDS
+        complete = False
+        for page in range(_PAGES_MAX):
+            try:
+                reply = self.clients.ask("ec2", region, "describe_instances", **asked)
+            except ProviderError:
+                if page == 0:
+                    raise
+                break
+            found += machines_of(reply, region)
+            asked["NextToken"] = reply.get("NextToken")
+            if not asked["NextToken"]:
+                complete = True
+                break
+            if time.monotonic() > until:
+                break
+        self._remember((one.provider_instance_id, region) for one in found)
+        return found, complete
+
+    def _terminate(self, region: str, ids: list[str]) -> None:
+        try:
+            self.clients.change("ec2", region, "terminate_instances", InstanceIds=ids)
+        except ProviderError as error:
+            if error.__cause__ is None or code_of(error.__cause__) not in _UNKNOWN_IDS:
+                raise
+            if len(ids) > 1:
+                for machine_id in ids:
+                    self._terminate(region, [machine_id])
+
+    def _by_region(self, ids: Iterable[str]) -> dict[str, list[str]]:
+        """Ids under their region, under every region where it is not known."""
+        found: dict[str, list[str]] = {}
+        for machine_id in sorted(set(ids)):
+            known = self._region_of.get(machine_id)
+            for region in self.regions() if known is None else (known,):
+                found.setdefault(region, []).append(machine_id)
+        return found
+
+    def _remember(self, pairs: Iterable[tuple[str, str]]) -> None:
+        with self._lock:
+            if len(self._region_of) > _REMEMBERED_MAX:
+                self._region_of.clear()
+            self._region_of.update(pairs)
+
+
+def _sorted(machines: Iterable[CloudMachine]) -> tuple[CloudMachine, ...]:
+    unique = {machine.provider_instance_id: machine for machine in machines}
+    return tuple(unique[machine_id] for machine_id in sorted(unique))

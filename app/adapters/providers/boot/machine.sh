@@ -1,0 +1,382 @@
+
+# --- what both clouds share; `main` is the last line -------------------------------------------
+# Stages: none (boot), agent, ended, dead-man, power-off. Each unit runs one of them.
+root=${LOWTIDE_BOOT_PREFIX:-}
+home=$root/opt/lowtide
+log=$root/var/log/lowtide-boot.log
+agent_log=$root/var/log/lowtide-agent.log
+scratch=$root/scratch
+own_power_off="sh $home/boot.sh power-off"
+trainer_uid=10002
+python=
+
+say() {
+    echo "lowtide: $1" | tee -a "$log"
+    # The serial console is what people can read of a machine that they cannot reach.
+    if [ -z "$root" ] && [ -w /dev/console ]; then echo "lowtide: $1" > /dev/console; fi
+}
+
+fail() {
+    say "boot failed: $1"
+    report "$1"
+    # A machine that cannot work must not cost anything.
+    power_off
+    exit 1
+}
+
+report() {
+    url=$LOWTIDE_CONTROL_URL/agent/v1/boot-failures
+    if [ -n "$python" ]; then
+        "$python" - "$url" "$1" <<'PY' || say "and the control plane could not be told"
+import json, os, socket, sys, urllib.request
+told = {"launch_token": os.environ["LOWTIDE_LAUNCH_TOKEN"], "message": sys.argv[2][:1000],
+        "machine": socket.gethostname()}
+request = urllib.request.Request(sys.argv[1], json.dumps(told).encode(),
+                                 {"Content-Type": "application/json"})
+try:
+    urllib.request.urlopen(request, timeout=15).close()
+except OSError as error:
+    sys.exit(1)
+PY
+    else
+        message=$(printf %s "$1" | tr -d '"\\' | tr '\n\t' '  ')
+        curl -fsS -m 15 -o /dev/null -H 'Content-Type: application/json' "$url" -d \
+            "{\"launch_token\":\"$LOWTIDE_LAUNCH_TOKEN\",\"message\":\"$message\"}" \
+            2>/dev/null || say "and the control plane could not be told"
+    fi
+}
+
+has_systemd() { [ -d "$root/run/systemd/system" ]; }
+
+power_off() {
+    case ${LOWTIDE_POWEROFF_COMMAND:-} in
+        '' | "$own_power_off") if [ -z "$root" ]; then systemctl poweroff || poweroff; fi ;;
+        *) sh -c "$LOWTIDE_POWEROFF_COMMAND" ;;
+    esac
+}
+
+# Powers off at the second of /proc/uptime that is in the agent's file, whatever the agent does;
+# until there is one, half an hour after the boot began.
+dead_man() {
+    until=
+    while :; do
+        if [ -r "$home/machine-dir" ]; then . "$home/machine-dir"; fi
+        for file in "$home/power-off-at" "${LOWTIDE_MACHINE_DIR:-}/agent/power-off-at"; do
+            at=
+            if [ -r "$file" ]; then read -r at < "$file" || :; fi
+            case $at in '' | *[!0-9.]*) ;; *) until=${at%%.*} ;; esac
+        done
+        now=$(uptime_seconds)
+        if [ "$now" -ge "${until:-$((now + 1))}" ]; then
+            say "nobody has renewed this machine's time: powering off"
+            power_off
+            if [ -n "$root" ]; then exit 0; fi
+        fi
+        sleep "${LOWTIDE_BOOT_LOOK_SECONDS:-5}"
+    done
+}
+
+uptime_seconds() {
+    read -r seconds rest < /proc/uptime
+    echo "${seconds%%.*}"
+}
+
+# Instance-store disks as one file system; the agent's folder is there when there are any.
+mount_scratch() {
+    set --
+    for disk in $(local_disks "$root/dev/disk/by-id"); do set -- "$@" "$disk"; done
+    mkdir -p "$scratch"
+    if [ $# -eq 0 ]; then return; fi
+    device=$1
+    if [ $# -gt 1 ]; then
+        if command -v mdadm > /dev/null; then
+            device=$root/dev/md0
+            mdadm --create "$device" --run --force --level=0 --raid-devices=$# "$@" \
+                >> "$log" 2>&1 ||
+                mdadm --assemble "$device" "$@" >> "$log" 2>&1 ||
+                fail "the $# local disks cannot be made one: see $log"
+        else
+            say "mdadm is missing: of $# local disks only the first is used"
+        fi
+    fi
+    # A reboot must not lose what is there.
+    if ! blkid "$device" > /dev/null 2>&1; then
+        mkfs.ext4 -q -F -m 0 -L lowtide-scratch -E nodiscard "$device" >> "$log" 2>&1 ||
+            fail "the local disk $device cannot be formatted: see $log"
+    fi
+    mount -o noatime "$device" "$scratch" >> "$log" 2>&1 ||
+        fail "the local disk $device cannot be mounted: see $log"
+    if [ -z "$root" ]; then
+        grep -q lowtide-scratch /etc/fstab ||
+            echo 'LABEL=lowtide-scratch /scratch ext4 noatime,nofail 0 2' >> /etc/fstab
+    fi
+    : "${LOWTIDE_MACHINE_DIR:=$scratch/lowtide}"
+    say "$# local disk(s) at $scratch"
+}
+
+# NVIDIA's display and 3D controllers on the bus, whether or not a driver knows them.
+count_gpus() {
+    count=0
+    for device in "$root"/sys/bus/pci/devices/*; do
+        if [ ! -r "$device/class" ]; then continue; fi
+        read -r vendor < "$device/vendor"
+        read -r class < "$device/class"
+        case $vendor$class in 0x10de0x0300* | 0x10de0x0302*) count=$((count + 1)) ;; esac
+    done
+    echo $count
+}
+
+check_gpus() {
+    wanted=${LOWTIDE_GPU_COUNT:=$(count_gpus)}
+    export LOWTIDE_GPU_COUNT
+    if [ "$wanted" -eq 0 ]; then return; fi
+    tries=0
+    # The driver may still be loading.
+    while :; do
+        found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+        if [ "$found" -ge "$wanted" ]; then return; fi
+        tries=$((tries + 1))
+        if [ $tries -ge "${LOWTIDE_BOOT_GPU_TRIES:-30}" ]; then break; fi
+        sleep 2
+    done
+    fail "only $found of $wanted GPUs answer nvidia-smi: use an image with the NVIDIA driver (CUDA)"
+}
+
+# The trainer runs as a user that sees neither the credential nor the metadata service.
+make_trainer_user() {
+    if [ -n "$root" ] || [ "$(id -u)" -ne 0 ]; then return; fi
+    id lowtide-trainer > /dev/null 2>&1 ||
+        useradd -M -u $trainer_uid -d "$LOWTIDE_MACHINE_DIR/workdir" -s /bin/sh lowtide-trainer ||
+        fail "the trainer's user cannot be made: the image has no useradd"
+    LOWTIDE_TRAINER_USER=lowtide-trainer
+    export LOWTIDE_TRAINER_USER
+}
+
+block_metadata() {
+    if [ -n "$root" ] || [ "${LOWTIDE_TRAINER_METADATA:-deny}" = allow ]; then return; fi
+    iptables -w -I OUTPUT -d 169.254.169.254 -m owner --uid-owner $trainer_uid -j REJECT ||
+        fail "metadata access of the trainer cannot be blocked: the image has no iptables"
+}
+
+# A Python that the agent can run on, of those with PyTorch first.
+find_python() {
+    for one in ${LOWTIDE_PYTHON:-/opt/pytorch/bin/python3 /opt/conda/bin/python3 \
+        /opt/conda/envs/pytorch/bin/python3 /opt/venv/bin/python3 \
+        python3 python3.13 python3.12 python3.11}; do
+        path=$(command -v "$one") || continue
+        "$path" -c 'import sys, venv, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+            continue
+        if [ -z "$python" ]; then python=$path; fi
+        if "$path" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; then
+            python=$path
+            break
+        fi
+    done
+    [ -n "$python" ] || fail "this image has no Python 3.11 or newer with pip and venv"
+}
+
+# Prints the path of the checked wheel, or what went wrong.
+download_wheel() {
+    "$python" - "$LOWTIDE_CONTROL_URL/agent/v1/wheel" "$home" \
+        "${LOWTIDE_WHEEL_SHA256:-}" "${LOWTIDE_BOOT_WAIT_SECONDS:-300}" <<'PY'
+import hashlib, os, re, sys, time, urllib.error, urllib.request
+url, home, wanted, wait = sys.argv[1:]
+until = time.monotonic() + float(wait)
+def end(text):
+    print(text)
+    sys.exit(1)
+while True:
+    try:
+        with urllib.request.urlopen(f"{url}?sha256={wanted}", timeout=20) as answer:
+            body, told = answer.read(64 << 20), answer.headers
+        break
+    except urllib.error.HTTPError as error:
+        problem = f"it answers {error.code}"
+        if 400 <= error.code < 500 and error.code != 429:
+            end(f"the control plane at {url} has no agent for this machine: {problem}")
+    except OSError as error:
+        problem = getattr(error, "reason", error)
+    if time.monotonic() >= until:
+        end(f"the control plane cannot be reached at {url} within {wait} s: {problem}")
+    time.sleep(2)
+wanted, found = wanted or told.get("Lowtide-Sha256", ""), hashlib.sha256(body).hexdigest()
+if found != wanted:
+    end(f"the agent from {url} has the SHA-256 {found}, not {wanted or 'one that was stated'}")
+name = told.get("Lowtide-Filename", "")
+if not re.fullmatch(r"[A-Za-z0-9_.+-]+\.whl", name):
+    end(f"the control plane at {url} does not name the agent's file")
+path = os.path.join(home, name)
+with open(path, "wb") as file:
+    file.write(body)
+print(path)
+PY
+}
+
+install_agent() {
+    wheel=$(download_wheel) || fail "$wheel"
+    venv=$1
+    "$python" -m venv --clear --without-pip --system-site-packages "$venv" >> "$log" 2>&1 ||
+        fail "a virtual environment cannot be made with $python: see $log"
+    # What the image brings (PyTorch) is seen also where its Python is a virtual environment.
+    "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+        "$(echo "$venv"/lib/python3*/site-packages)/lowtide-image.pth"
+    "$python" -m pip --python "$venv/bin/python" install --no-input -q \
+        --disable-pip-version-check "$wheel${LOWTIDE_AGENT_EXTRAS:+[$LOWTIDE_AGENT_EXTRAS]}" \
+        >> "$log" 2>&1 ||
+        fail "the agent cannot be installed: $(tail -n 1 "$log")"
+    PATH=$venv/bin:$(dirname "$python"):$PATH
+    export PATH
+    say "installed $(basename "$wheel")"
+}
+
+find_address() {
+    : "${LOWTIDE_INTERFACE:=$(ip -o -4 route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p;q')}"
+    : "${LOWTIDE_PRIVATE_ADDRESS:=$(ip -o -4 addr show dev "$LOWTIDE_INTERFACE" |
+        sed -n 's/.* inet \([0-9.]*\).*/\1/p;q')}"
+    [ -n "$LOWTIDE_PRIVATE_ADDRESS" ] || fail "this machine has no private IPv4 address"
+    export LOWTIDE_INTERFACE LOWTIDE_PRIVATE_ADDRESS
+}
+
+unit() {
+    mkdir -p "$root/etc/systemd/system"
+    cat > "$root/etc/systemd/system/$1.service"
+    systemctl daemon-reload
+    systemctl enable -q "$1"
+    systemctl restart --no-block "$1"
+}
+
+# What jobs with an image need; the agent pulls and runs it.
+check_docker() {
+    command -v docker > /dev/null ||
+        fail "the job names an image, but this machine has no docker: use a machine image with it"
+    tries=0
+    # It may still be starting.
+    until docker info > "$home/docker" 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt "${LOWTIDE_BOOT_GPU_TRIES:-30}" ] ||
+            fail "docker does not answer on this machine: $(tail -n 1 "$home/docker")"
+        sleep 2
+    done
+    if [ "${LOWTIDE_GPU_COUNT:-0}" -eq 0 ]; then return; fi
+    command -v nvidia-container-runtime-hook > /dev/null ||
+        command -v nvidia-container-runtime > /dev/null || grep -qi nvidia "$home/docker" ||
+        fail "docker cannot hand GPUs to containers: use an image with nvidia-container-toolkit"
+}
+
+# Without a container, /dev/shm is the machine's own; it is the job's alone.
+resize_shm() {
+    if [ -z "${LOWTIDE_SHM_MB:-}" ]; then return; fi
+    mount -o "remount,size=${LOWTIDE_SHM_MB}m" "$root/dev/shm" >> "$log" 2>&1 ||
+        fail "/dev/shm cannot be made ${LOWTIDE_SHM_MB} MB large: $(tail -n 1 "$log")"
+}
+
+run_agent() {
+    : "${LOWTIDE_POWEROFF_COMMAND:=$own_power_off}" "${LOWTIDE_PATHS_ROOT:=${root:-/}}"
+    export LOWTIDE_POWEROFF_COMMAND LOWTIDE_MACHINE_DIR LOWTIDE_PATHS_ROOT
+    find_address
+    make_trainer_user
+    exec "$1/bin/python" -m trainer.agent.main 2>> "$agent_log"
+}
+
+# The agent has ended: 0 it was told to leave, 1 it was refused, 2 its settings are wrong.
+ended() {
+    case $1 in
+        1 | 2) fail "the agent ended: $(tail -n 1 "$agent_log")" ;;
+        *) say "the agent ended with $1" ;;
+    esac
+}
+
+start_units() {
+    unit lowtide-agent <<END
+[Unit]
+Description=Lowtide agent
+After=network-online.target
+Wants=network-online.target
+RequiresMountsFor=$LOWTIDE_MACHINE_DIR
+[Service]
+ExecStart=/bin/sh $home/boot.sh agent
+ExecStopPost=/bin/sh $home/boot.sh ended \$EXIT_STATUS
+Restart=on-failure
+RestartPreventExitStatus=1 2
+RestartSec=2
+KillMode=mixed
+TimeoutStopSec=150
+OOMScoreAdjust=-900
+LimitMEMLOCK=infinity
+[Install]
+WantedBy=multi-user.target
+END
+}
+
+boot() {
+    umask 022
+    mkdir -p "$home" "$root/var/log" "$root/var/lib/lowtide"
+    (umask 077 && cat "$0" > "$home/boot.sh.new" && mv "$home/boot.sh.new" "$home/boot.sh")
+    # Google runs this at every start of the machine.
+    if has_systemd && [ -e "$home/installed" ]; then exit 0; fi
+    echo $(($(uptime_seconds) + 1800)) > "$home/power-off-at"
+    if has_systemd; then
+        unit lowtide-dead-man <<END
+[Unit]
+Description=Powers this machine off when nobody renews its time
+[Service]
+ExecStart=/bin/sh $home/boot.sh dead-man
+Restart=always
+OOMScoreAdjust=-1000
+[Install]
+WantedBy=multi-user.target
+END
+    fi
+    mount_scratch
+    : "${LOWTIDE_MACHINE_DIR:=$root/var/lib/lowtide}"
+    export LOWTIDE_MACHINE_DIR
+    mkdir -p "$LOWTIDE_MACHINE_DIR"
+    mkdir -p -m 700 "$LOWTIDE_MACHINE_DIR/agent"
+    echo "LOWTIDE_MACHINE_DIR='$LOWTIDE_MACHINE_DIR'" > "$home/machine-dir"
+    find_python
+    check_gpus
+    if [ -n "${LOWTIDE_CONTAINERS:-}" ]; then check_docker; fi
+    resize_shm
+    install_agent "$home/venv"
+    make_trainer_user
+    # By the user's number, which is the same inside containers.
+    block_metadata
+    if has_systemd; then
+        start_units
+        : > "$home/installed"
+        say "the agent starts"
+        exit 0
+    fi
+    /bin/sh "$home/boot.sh" agent &
+    child=$!
+    trap 'kill -TERM $child' TERM INT
+    wait $child
+    code=$?
+    while kill -0 $child 2> /dev/null; do wait $child; code=$?; done
+    ended $code
+    exit $code
+}
+
+main() {
+    # Neither cloud-init nor systemd sets it.
+    : "${HOME:=/root}"
+    export HOME
+    if [ -r "$home/machine-dir" ]; then . "$home/machine-dir"; fi
+    case ${1:-} in
+        '') boot ;;
+        agent)
+            : "${LOWTIDE_GPU_COUNT:=$(count_gpus)}"
+            export LOWTIDE_GPU_COUNT
+            resize_shm
+            find_python
+            PATH=$home/venv/bin:$(dirname "$python"):$PATH
+            export PATH
+            run_agent "$home/venv"
+            ;;
+        ended) ended "${2:-}" ;;
+        dead-man) dead_man ;;
+        power-off) power_off ;;
+    esac
+}
+
+main "$@"

@@ -1,0 +1,74 @@
+"""What the Google Cloud provider must be told. Not here: the environment (`app.settings`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PROVIDER: Final = "gcp"
+
+NOTICE_SECONDS: Final = 120
+"""The longest preemption notice there is (Scheduling.preemptionNoticeDuration: 0 or 120 s)."""
+
+PLAIN_NOTICE_SECONDS: Final = 30
+"""What a spot VM has without it, best effort: the shutdown period after `preempted` turns TRUE."""
+
+RUN_SECONDS_MIN, RUN_SECONDS_MAX = 30, 120 * 86_400
+"""Bounds of `maxRunDuration` (Compute Engine, "Limit the run time of a VM")."""
+
+
+@dataclass(frozen=True)
+class GcpSettings:
+    """Durations are seconds.
+
+    zones: where machines may be rented; empty: every zone of `regions`. network, subnetwork: names
+    or partial URLs in `project`, a subnetwork's `{region}` is replaced. image: a family or image,
+    as `projects/P/global/images/family/F`. service_account: e-mail that machines run as, with
+    `scopes`. max_run_seconds: Google deletes a VM that is this old, whatever happens to us.
+    endpoint, catalog_url: other addresses of the APIs, for tests. credentials_file: a key or
+    workload-identity file; None: what `google.auth.default` finds.
+    """
+
+    project: str
+    regions: tuple[str, ...]
+    zones: tuple[str, ...] = ()
+    network: str = "global/networks/default"
+    subnetwork: str | None = None
+    image: str = "projects/ml-images/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
+    service_account: str | None = None
+    scopes: tuple[str, ...] = ("https://www.googleapis.com/auth/devstorage.read_write",)
+    external_ip: bool = False
+    network_tags: tuple[str, ...] = ("lowtide",)
+    disk_gb: int = 100
+    disk_type: str = "pd-balanced"
+    kms_key: str | None = None
+    max_run_seconds: int = 7 * 86_400
+    notice_seconds: int = NOTICE_SECONDS
+    compact_placement: bool = True
+    credentials_file: str | None = None
+    endpoint: str | None = None
+    catalog_url: str = "https://cloudbilling.googleapis.com"
+    request_seconds: float = 20.0
+    operation_wait_seconds: float = 20.0
+    price_refresh_seconds: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        if not self.project or not self.regions:
+            raise ValueError("Google Cloud needs a project and at least one region")
+        if not RUN_SECONDS_MIN <= self.max_run_seconds <= RUN_SECONDS_MAX:
+            raise ValueError(
+                f"a VM's longest run is {RUN_SECONDS_MIN} to {RUN_SECONDS_MAX} s, "
+                f"not {self.max_run_seconds}"
+            )
+        stray = [zone for zone in self.zones if region_of(zone) not in self.regions]
+        if stray:
+            raise ValueError(f"zone {stray[0]} lies in none of the regions {self.regions}")
+
+    def allows(self, zone: str) -> bool:
+        """Whether machines may be rented there."""
+        return zone in self.zones if self.zones else region_of(zone) in self.regions
+
+
+def region_of(zone: str) -> str:
+    """`us-central1` of `us-central1-a`."""
+    return zone.rpartition("-")[0]

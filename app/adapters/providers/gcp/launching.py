@@ -1,0 +1,309 @@
+"""Launches: one insert for each machine type of an order, until one gives machines.
+
+A repeat is safe three times over: what carries the token's label is looked for first, request ids
+follow from token and order, and so do names. Not here: bodies (`machine_request`), what errors
+mean (`refusals`), placement policies (`placement_policies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from google.cloud import compute_v1
+
+from app.adapters.call_pace import CallPace
+from app.adapters.providers.gcp.bid_groups import Group, grouped, pools_named, too_dear
+from app.adapters.providers.gcp.compute_api import ApiLost, ApiRefusal, ComputeApi, Deadline
+from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS, region_of
+from app.adapters.providers.gcp.machine_names import (
+    ORDER_LABEL,
+    label_value,
+    machine_names,
+    order_digest,
+    request_id,
+)
+from app.adapters.providers.gcp.machine_request import (
+    bulk_resource,
+    labels_of,
+    properties,
+    with_network,
+    with_type,
+)
+from app.adapters.providers.gcp.machines import Machines, Shown
+from app.adapters.providers.gcp.pending_launch import PendingLaunch
+from app.adapters.providers.gcp.placement_policies import PlacementPolicies
+from app.adapters.providers.gcp.refusals import of_operation
+from app.domain.machine_catalog import MachineCatalog
+from app.domain.offer import Market, Pool
+from app.ports.cloud_provider import (
+    AcceptedMachine,
+    CloudMachine,
+    LaunchOrder,
+    LaunchOutcomeUnknown,
+    LaunchResult,
+    MachineState,
+    PoolRefusal,
+    ProviderError,
+    RefusalKind,
+    RefusalScope,
+)
+
+NOTICE_VARIABLE: Final = "LOWTIDE_NOTICE_SECONDS"
+_NOTICE_FIELD: Final = "preemptionNoticeDuration"
+_POLICY_FIELDS: Final = ("resourcePolic", "placement")
+_SERVER_ERRORS: Final = 500
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked for and done without where the API rejects it."""
+
+    notice_seconds: int
+    policy: str | None
+
+
+class Launching:
+    """Starts machines. `price_of`: a spot pool's price now, None where it is not known."""
+
+    def __init__(
+        self,
+        api: ComputeApi,
+        machines: Machines,
+        catalog: MachineCatalog,
+        deployment_id: Callable[[], str],
+        render: Callable[[dict[str, str]], str],
+        price_of: Callable[[Pool], int | None],
+    ) -> None:
+        self._api = api
+        self._machines = machines
+        self._catalog = catalog
+        self._deployment_id = deployment_id
+        self._render = render
+        self._price_of = price_of
+        self._pace = CallPace()
+        self._policies = PlacementPolicies(api, deployment_id)
+
+    def launch(self, order: LaunchOrder) -> LaunchResult:
+        """The first type that gives machines, what the others said, or the operation to ask about.
+
+        Raises LaunchOutcomeUnknown when a reply was lost, ProviderError.
+        """
+        deadline = self._api.deadline()
+        label_value(order.client_token)
+        there = self._machines.under_token(deadline, order.client_token)
+        if there:
+            refused: tuple[PoolRefusal, ...] = ()
+            groups = _groups_of(order, there)
+        else:
+            refused, bids = too_dear(order, self._price_of)
+            groups = grouped(bids)
+        for group in groups:
+            if refused and not deadline.has(2 * self._api.settings.request_seconds):
+                break
+            result = self._launch_group(deadline, order, group)
+            refused += result.refused
+            if result.accepted or result.pending_operation:
+                return replace(result, refused=refused)
+            if any(one.scope is RefusalScope.PROVIDER for one in result.refused):
+                break
+        return LaunchResult(refused=refused)
+
+    def poll(self, text: str) -> LaunchResult:
+        """The state of the launch that `PendingLaunch.to_text` names."""
+        deadline, pending = self._api.deadline(), PendingLaunch.parse(text)
+        operation = self._api.operation(deadline, pending.scope, pending.operation)
+        return self._result(deadline, pending, operation)
+
+    def _launch_group(self, deadline: Deadline, order: LaunchOrder, group: Group) -> LaunchResult:
+        pools = group.pools
+        try:
+            operation, pending = self._insert(deadline, order, group)
+        except ApiLost as error:
+            raise LaunchOutcomeUnknown(str(error)) from error
+        except ApiRefusal as error:
+            if error.http_status >= _SERVER_ERRORS:
+                raise LaunchOutcomeUnknown(str(error)) from error
+            if error.refusal.exists:
+                return self._adopted(deadline, order, pools, error)
+            if error.kind is RefusalKind.THROTTLED:
+                raise
+            scope = error.scope
+            return LaunchResult(
+                refused=tuple(PoolRefusal(pool, error.kind, str(error), scope) for pool in pools)
+            )
+        try:
+            operation = self._api.wait(deadline, pending.scope, operation.name)
+        except ProviderError:
+            return LaunchResult(pending_operation=pending.to_text())
+        return self._result(deadline, pending, operation)
+
+    def _insert(
+        self, deadline: Deadline, order: LaunchOrder, group: Group
+    ) -> tuple[Any, PendingLaunch]:
+        """Ask with every wish; once more without the one that the API rejects by name."""
+        spot = order.market is Market.SPOT
+        wishes = Wishes(
+            self._api.settings.notice_seconds if spot else 0,
+            self._policies.for_gang(deadline, order, self._catalog.get(group.instance_type)),
+        )
+        while True:
+            try:
+                with self._pace.turn(region_of(group.zones[0])):
+                    return self._insert_with(deadline, order, group, wishes)
+            except ApiRefusal as error:
+                fewer = _without(wishes, error)
+                if fewer is None:
+                    raise
+                wishes = fewer
+
+    def _insert_with(
+        self, deadline: Deadline, order: LaunchOrder, group: Group, wishes: Wishes
+    ) -> tuple[Any, PendingLaunch]:
+        settings, region = self._api.settings, region_of(group.zones[0])
+        alone = order.count == 1 and len(group.zones) == 1
+        place = group.zones[0] if alone else ""
+        names = machine_names(order, group.instance_type)
+        granted = wishes.notice_seconds or PLAIN_NOTICE_SECONDS
+        body = properties(
+            settings,
+            order,
+            place=place,
+            labels=labels_of(order, self._deployment_id(), granted),
+            script=self._script(order, granted),
+            notice_seconds=wishes.notice_seconds,
+            policy=wishes.policy,
+        )
+        kind = self._catalog.get(group.instance_type)
+        with_network(settings, with_type(settings, body, kind, group.instance_type, place), region)
+        request = request_id(
+            order, group.instance_type, str(wishes.notice_seconds), wishes.policy or ""
+        )
+        if alone:
+            operation = self._api.change(
+                "InstancesClient",
+                "insert_unary",
+                deadline,
+                zone=place,
+                instance_resource={**body, "name": names[0]},
+                request_id=request,
+            )
+        else:
+            operation = self._api.change(
+                "RegionInstancesClient",
+                "bulk_insert_unary",
+                deadline,
+                region=region,
+                bulk_insert_instance_resource_resource=bulk_resource(
+                    order, body, names, group.zones
+                ),
+                request_id=request,
+            )
+        return operation, PendingLaunch(
+            scope=f"zones/{place}" if alone else f"regions/{region}",
+            operation=operation.name,
+            names=names,
+            min_count=order.min_count,
+            instance_type=group.instance_type,
+            market=order.market,
+            zones=group.zones,
+        )
+
+    def _script(self, order: LaunchOrder, notice_seconds: int) -> str:
+        try:
+            return self._render({**order.user_data, NOTICE_VARIABLE: str(notice_seconds)})
+        except ValueError as error:
+            raise ProviderError(RefusalKind.REJECTED, str(error)) from error
+
+    def _result(self, deadline: Deadline, pending: PendingLaunch, operation: Any) -> LaunchResult:
+        """What an operation has come to; its machines are those that exist, or have existed."""
+        if operation.status != compute_v1.Operation.Status.DONE:
+            return LaunchResult(pending_operation=pending.to_text())
+        errors = of_operation(operation)
+        found = self._machines.described(deadline, pending.names)
+        unheard = not found.complete and len(found.machines) < len(pending.names)
+        if unheard or len(found.machines) < _made(operation, errors):
+            # What was made shows up later than the end of the operation that made it.
+            return LaunchResult(pending_operation=pending.to_text())
+        machines = tuple(one for one in found.machines if not errors or _runs(one))
+        if len(machines) < pending.min_count:
+            machines = ()
+        # What a failed insert, or one that gave too few, has left behind.
+        left = [one for one in found.machines if one not in machines and not _over(one)]
+        self._machines.delete(deadline, left)
+        refused = tuple(
+            PoolRefusal(pool, error.kind, f"{error.code}: {error.message}", error.scope)
+            for error in errors
+            for pool in pools_named(pending.pools, error.message)
+        )
+        if len(machines) < len(pending.names) and not refused:
+            text = f"{len(machines)} of {len(pending.names)} machines were started"
+            pools = {one.pool for one in machines} or set(pending.pools)
+            refused = tuple(
+                PoolRefusal(pool, RefusalKind.NO_CAPACITY, text) for pool in sorted(pools)
+            )
+        return LaunchResult(accepted=tuple(map(_accepted, machines)), refused=refused)
+
+    def _adopted(
+        self, deadline: Deadline, order: LaunchOrder, pools: tuple[Pool, ...], error: ApiRefusal
+    ) -> LaunchResult:
+        """The names are taken: an earlier call of ours made the machines."""
+        there = self._machines.under_token(deadline, order.client_token)
+        _same_order(order, there)
+        if there:
+            return LaunchResult(accepted=tuple(_accepted(one.machine) for one in there))
+        return LaunchResult(
+            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, str(error)) for pool in pools)
+        )
+
+
+def _groups_of(order: LaunchOrder, there: Sequence[Shown]) -> list[Group]:
+    """Machines exist under this token: only the call that made them is repeated."""
+    _same_order(order, there)
+    kinds = {one.machine.pool.instance_type for one in there}
+    return [group for group in grouped(order.bids) if group.instance_type in kinds]
+
+
+def _same_order(order: LaunchOrder, there: Sequence[Shown]) -> None:
+    if any(one.labels.get(ORDER_LABEL) != order_digest(order) for one in there):
+        raise ProviderError(
+            RefusalKind.REJECTED,
+            f"the launch token {order.client_token!r} has started machines for another order",
+        )
+
+
+def _without(wishes: Wishes, error: ApiRefusal) -> Wishes | None:
+    """The wishes less the one that the message names; None when it names none."""
+    if error.kind not in (RefusalKind.REJECTED, RefusalKind.UNSUPPORTED):
+        return None
+    message = error.refusal.message
+    if wishes.notice_seconds and (_NOTICE_FIELD in message or "preemption notice" in message):
+        return replace(wishes, notice_seconds=0)
+    if wishes.policy and any(word in message for word in _POLICY_FIELDS):
+        return replace(wishes, policy=None)
+    return None
+
+
+def _made(operation: Any, errors: Sequence[Any]) -> int:
+    """How many VMs a finished operation says it has made; of one that failed it says nothing."""
+    if errors:
+        return 0
+    if operation.operation_type == "insert":
+        return 1
+    places = operation.instances_bulk_insert_operation_metadata.per_location_status
+    return sum(place.created_vm_count for place in places.values())
+
+
+def _runs(machine: CloudMachine) -> bool:
+    return machine.state in (MachineState.PENDING, MachineState.RUNNING)
+
+
+def _over(machine: CloudMachine) -> bool:
+    return machine.state is MachineState.TERMINATED
+
+
+def _accepted(machine: CloudMachine) -> AcceptedMachine:
+    return AcceptedMachine(
+        machine.provider_instance_id, machine.pool, machine.launched_at, machine.launched_source
+    )

@@ -1,0 +1,156 @@
+"""The Google Cloud provider: the provider port on Compute Engine.
+
+Not here: how machines are started (`launching`), found (`machines`) or told of once they are gone
+(`ended_machines`), and prices (`price_source`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from app.adapters.providers.gcp.bucket_location import locate_bucket
+from app.adapters.providers.gcp.compute_api import ComputeApi
+from app.adapters.providers.gcp.diagnosis import diagnose
+from app.adapters.providers.gcp.gcp_settings import PROVIDER, GcpSettings
+from app.adapters.providers.gcp.launching import Launching
+from app.adapters.providers.gcp.machines import Machines
+from app.adapters.providers.gcp.offered_types import read_offered_types
+from app.adapters.providers.gcp.preemption_feed import PreemptionFeed
+from app.adapters.providers.gcp.remains import GcpRemains
+from app.domain.machine_catalog import MachineCatalog, MachineType
+from app.domain.offer import Pool
+from app.ports.cloud_provider import (
+    CloudMachine,
+    LaunchOrder,
+    LaunchResult,
+    MachineList,
+    ProviderError,
+    RefusalKind,
+)
+from app.ports.cloud_remains import Remain
+from app.ports.interruption_feed import Announcement
+from app.ports.provider_diagnosis import Finding
+
+
+class GcpProvider:
+    """Implements `app.ports.cloud_provider.CloudProvider`; safe to share between threads.
+
+    deployment_id: whose machines these are, put on each and listed by. render: the boot script of
+    a machine from its user data. price_of: a spot pool's price, None where it is not known.
+    """
+
+    def __init__(
+        self,
+        settings: GcpSettings,
+        api: ComputeApi,
+        catalog: MachineCatalog,
+        *,
+        deployment_id: Callable[[], str],
+        render: Callable[[dict[str, str]], str],
+        price_of: Callable[[Pool], int | None],
+    ) -> None:
+        self._settings = settings
+        self._api = api
+        self._catalog = catalog
+        self._deployment_id = deployment_id
+        self._machines = Machines(api)
+        self._feed = PreemptionFeed(api, self._machines)
+        self._remains = GcpRemains(api, self._machines, deployment_id)
+        self._launching = Launching(api, self._machines, catalog, deployment_id, render, price_of)
+
+    @property
+    def name(self) -> str:
+        """`gcp`."""
+        return PROVIDER
+
+    @property
+    def call_timeout_seconds(self) -> float:
+        """Upper bound of one call."""
+        return self._api.call_seconds
+
+    def regions(self) -> tuple[str, ...]:
+        """The regions that are set."""
+        return tuple(sorted(set(self._settings.regions)))
+
+    def launch(self, order: LaunchOrder) -> LaunchResult:
+        """Start machines of the first type that is to be had, in one of its zones."""
+        return self._launching.launch(order)
+
+    def poll_launch(self, operation: str) -> LaunchResult:
+        """State of an unfinished launch."""
+        return self._launching.poll(operation)
+
+    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+        """Machines started under a token, by name, while Compute Engine shows them."""
+        found = self._machines.under_token(self._api.deadline(), client_token)
+        return tuple(one.machine for one in found)
+
+    def list_deployment(self, region: str) -> MachineList:
+        """This deployment's machines in the region; not complete when a zone did not answer."""
+        return self._machines.in_region(self._api.deadline(), self._deployment_id(), region)
+
+    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+        """The known ones among these, by name.
+
+        Raises ProviderError when one is missing while a zone did not answer.
+        """
+        if not provider_instance_ids:
+            return ()
+        wanted = tuple(dict.fromkeys(provider_instance_ids))
+        found = self._machines.described(self._api.deadline(), wanted)
+        if not found.complete and len(found.machines) < len(wanted):
+            raise ProviderError(
+                RefusalKind.UNAVAILABLE, "a zone of Google Cloud did not answer: machines unknown"
+            )
+        return found.machines
+
+    @property
+    def bucket_scheme(self) -> str:
+        """How the addresses of Cloud Storage's buckets begin."""
+        return "gs"
+
+    def locate_bucket(self, bucket: str) -> str:
+        """The location of a Cloud Storage bucket. Raises ProviderError."""
+        return locate_bucket(self._api, bucket)
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Project, quotas, subnetworks, image and prices: one finding each."""
+        return diagnose(self._api)
+
+    def machine_types(self) -> tuple[MachineType, ...]:
+        """Every GPU type that the configured zones have, by name."""
+        return read_offered_types(self._api, self._catalog)
+
+    @property
+    def announces(self) -> bool:
+        """Preemptions are always recorded."""
+        return True
+
+    def receive_announcements(self) -> tuple[Announcement, ...]:
+        """Preemptions of the last minutes."""
+        return self._feed.receive()
+
+    def forget_announcements(self, receipts: Iterable[str]) -> None:
+        """Their effect is written."""
+        self._feed.forget(receipts)
+
+    def list_remains(self, region: str) -> tuple[Remain, ...]:
+        """Disks without a machine, and placement policies."""
+        return self._remains.list_remains(region)
+
+    def remove_remains(self, remains: Sequence[Remain]) -> tuple[Remain, ...]:
+        """Delete them; returns what is left."""
+        return self._remains.remove_remains(remains)
+
+    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
+        """Delete machines; the ids of those that are gone are passed over."""
+        if not provider_instance_ids:
+            return
+        deadline = self._api.deadline()
+        wanted = tuple(dict.fromkeys(provider_instance_ids))
+        found = self._machines.shown(deadline, wanted)
+        self._machines.delete(deadline, found.machines)
+        if not found.complete and len(found.machines) < len(wanted):
+            raise ProviderError(
+                RefusalKind.UNAVAILABLE, "a zone of Google Cloud did not answer: not all ended"
+            )

@@ -1,0 +1,134 @@
+"""Compute Engine's error codes, from HTTP and from finished operations, in the port's words.
+
+Source: Compute Engine documentation, "Troubleshooting resource availability" and "Error messages".
+An operation's own `error.errors[].code` counts, never the class of exception that the client makes
+of its HTTP status. Not here: which pools a refusal is reported for (`launching`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.ports.cloud_provider import ProviderError, RefusalKind, RefusalScope
+
+_CAPACITY = (RefusalKind.NO_CAPACITY, RefusalScope.POOL)
+_QUOTA = (RefusalKind.QUOTA, RefusalScope.FAMILY)
+_SLOWER = (RefusalKind.THROTTLED, RefusalScope.ZONE)
+_DENIED = (RefusalKind.DENIED, RefusalScope.PROVIDER)
+_FAILED = (RefusalKind.UNAVAILABLE, RefusalScope.ZONE)
+_WRONG = (RefusalKind.REJECTED, RefusalScope.REGION)
+
+_CODES: Final[dict[str, tuple[RefusalKind, RefusalScope]]] = {
+    "ZONE_RESOURCE_POOL_EXHAUSTED": _CAPACITY,
+    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS": _CAPACITY,
+    "REGION_RESOURCE_POOL_EXHAUSTED": _CAPACITY,
+    "insufficientCapacity": _CAPACITY,
+    "resourcePoolExhausted": _CAPACITY,
+    # What an insert's operation says when the VM was preempted while it was being created.
+    "UNSUPPORTED_OPERATION": _CAPACITY,
+    "RESOURCE_NOT_FOUND": _CAPACITY,
+    "VM_MIN_COUNT_NOT_REACHED": _CAPACITY,
+    "QUOTA_EXCEEDED": _QUOTA,
+    "quotaExceeded": _QUOTA,
+    "limitExceeded": _QUOTA,
+    "RESOURCE_OPERATION_RATE_EXCEEDED": _SLOWER,
+    "rateLimitExceeded": _SLOWER,
+    "userRateLimitExceeded": _SLOWER,
+    "RESOURCE_NOT_READY": _SLOWER,
+    "resourceNotReady": _SLOWER,
+    "IAM_PERMISSION_DENIED": _DENIED,
+    "PERMISSIONS_ERROR": _DENIED,
+    "VPC_NOT_FOUND": _DENIED,
+    "forbidden": _DENIED,
+    "required": _DENIED,
+    "authError": _DENIED,
+    "accessNotConfigured": _DENIED,
+    "SERVICE_DISABLED": _DENIED,
+    "billingNotEnabled": _DENIED,
+    "conditionNotMet": _DENIED,
+    "CONDITION_NOT_MET": _DENIED,
+    "INTERNAL_ERROR": _FAILED,
+    "internalError": _FAILED,
+    "backendError": _FAILED,
+}
+
+_BY_STATUS: Final = {
+    400: _WRONG,
+    401: _DENIED,
+    403: _DENIED,
+    404: _WRONG,
+    408: _FAILED,
+    409: _WRONG,
+    412: _DENIED,
+    429: _SLOWER,
+}
+
+EXISTS_CODES: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One error of the API. `code` is its own; `exists`: a resource of this name is there."""
+
+    kind: RefusalKind
+    scope: RefusalScope
+    code: str
+    message: str
+
+    @property
+    def exists(self) -> bool:
+        """The name is taken, and names being what they are, by us."""
+        return self.code in EXISTS_CODES
+
+    def error(self) -> ProviderError:
+        """As an error of the call as a whole."""
+        return ProviderError(self.kind, f"{self.code}: {self.message}", self.scope)
+
+
+def refusal_of(code: str, message: str, http_status: int | None = None) -> Refusal:
+    """What a code means; for an unknown one its HTTP status decides, and a failure at last."""
+    kind, scope = _CODES.get(code) or _of_status(http_status)
+    if kind is RefusalKind.QUOTA and "GPUS_ALL_REGIONS" in message:
+        scope = RefusalScope.PROVIDER
+    if kind is RefusalKind.REJECTED and _is_about_the_type(message):
+        kind, scope = RefusalKind.UNSUPPORTED, RefusalScope.POOL
+    return Refusal(kind, scope, code, message)
+
+
+def of_operation(operation: Any) -> tuple[Refusal, ...]:
+    """The errors inside a finished operation, in its order."""
+    status = operation.http_error_status_code or None
+    found = tuple(
+        refusal_of(one.code, one.message or operation.http_error_message, status)
+        for one in operation.error.errors
+    )
+    if found or status is None or status < 400:
+        return found
+    return (refusal_of(str(status), operation.http_error_message, status),)
+
+
+def of_http(error: Any) -> Refusal:
+    """The refusal in a `google.api_core.exceptions.GoogleAPICallError`."""
+    status = getattr(error, "code", None)
+    number = int(status) if status is not None else None
+    reasons = [str(one.get("reason", "")) for one in _details(error)]
+    known = next((reason for reason in reasons if reason in _CODES or reason in EXISTS_CODES), None)
+    code = known or next(filter(None, reasons), str(number))
+    return refusal_of(code, str(error.message), number)
+
+
+def _details(error: Any) -> Iterable[dict[str, Any]]:
+    return [one for one in (*error.errors, *error.details) if isinstance(one, dict)]
+
+
+def _of_status(http_status: int | None) -> tuple[RefusalKind, RefusalScope]:
+    if http_status is None or http_status >= 500:
+        return _FAILED
+    return _BY_STATUS.get(http_status, _WRONG)
+
+
+def _is_about_the_type(message: str) -> bool:
+    """A type that a zone lacks is told in words only."""
+    return "machineType" in message or "Machine type" in message or "acceleratorType" in message

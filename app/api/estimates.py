@@ -1,0 +1,96 @@
+"""What a job would cost and when it would end, before it is submitted.
+
+Not here: the imagined runs (`app.domain.what_if`), or what the machines would be
+(`app.orchestration.estimate_job`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.auth import SignedIn
+from app.api.json_answers import as_json
+from app.api.parts import parts_of
+from app.api.spec_body import read_spec
+from app.domain.calibration import calibration
+from app.domain.expected_cost import expect
+from app.domain.pool_life import empty_chance, hazard_factor
+from app.domain.what_if import Estimate, PoolQuote
+from app.orchestration.estimate_job import JobEstimate, estimate_job
+
+router = APIRouter(prefix="/api/v1", tags=["estimates"])
+
+_JOBS_MAX = 1_000
+
+
+@router.post("/estimates", response_model=None)
+async def estimate(
+    request: Request,
+    caller: SignedIn,
+    seed: Annotated[int, Query(ge=0, le=2**32 - 1, description="The same dice again")] = 0,
+) -> Response:
+    """Cost and finish (P50, P90) and the chances of a spec, for each way to rent. Rents nothing.
+
+    The body is a job spec with an `estimate` of its work, as JSON or YAML.
+    """
+    spec = await read_spec(request)
+    runtime = parts_of(request).runtime
+    found = await to_thread.run_sync(estimate_job, runtime, spec, seed)
+    return as_json(_document(found))
+
+
+@router.get("/estimates/calibration", response_model=None)
+def borne_out(
+    request: Request,
+    caller: SignedIn,
+    limit: Annotated[int, Query(ge=1, le=_JOBS_MAX, description="Newest jobs only")] = 200,
+) -> Response:
+    """How well the project's estimates were borne out: shares under P90, and each job's pair."""
+    with parts_of(request).runtime.begin() as uow:
+        jobs = uow.kept_estimates.borne(caller.project_id, limit)
+    return as_json({**asdict(calibration(jobs)), "items": [asdict(one) for one in jobs]})
+
+
+def _document(found: JobEstimate) -> dict[str, Any]:
+    return {
+        "work_seconds": found.work_seconds,
+        "earliest_seconds": found.earliest_seconds,
+        "seed": found.seed,
+        "estimates": [_figures(one) for one in found.estimates],
+        "curve": [
+            {"deadline_seconds": point.deadline_seconds, **_figures(point.estimate)}
+            for point in found.curve
+        ],
+        "pools": [_pool(one, found, hazard_factor(one.experience)) for one in found.pools],
+        "on_demand": None if found.on_demand is None else _pool(found.on_demand, found, None),
+    }
+
+
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    """JSON has no infinity: a finish that is not reached is null."""
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in asdict(estimate).items()
+    }
+
+
+def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[str, Any]:
+    """One pool alone, if it always had machines; factor None: on-demand."""
+    work_seconds = found.work_seconds / quote.speed
+    alone = expect(quote.microusd_per_hour, work_seconds, found.restart_seconds, factor)
+    return {
+        "pool": quote.key,
+        "microusd_per_hour": quote.microusd_per_hour,
+        "speed": quote.speed,
+        "expected_microusd": alone.microusd,
+        "expected_seconds": alone.seconds,
+        "interruptions_per_hour": alone.interruptions_per_hour,
+        "empty_chance": None if factor is None else empty_chance(quote.experience),
+        "lived_hours": quote.experience.lived_hours,
+    }

@@ -1,0 +1,275 @@
+"""`lowtide backtest`: placement policies over recorded prices and availability.
+
+Here: options, progress, tables and files. Not here: the replay (`app.simulation.backtest`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from app.cli.failures import CommandFailed
+from app.cli.local_command import Quiet, ending_well
+from app.cli.terminal import Column, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.simulation.backtest.cells import Overrides
+    from app.simulation.backtest.run_cells import Conditions, Findings
+
+LEFT_OUT: Final = 1
+WARM_HOURS: Final = 120.0
+"""How much of the recording before a start `--history warm` shows."""
+
+Folder = Annotated[Path, typer.Option("--traces", metavar="DIR", help="Folder with .npz files.")]
+Groups = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The cells. [default: groups.json in that folder]"),
+]
+SettingName = Annotated[str, typer.Option("--setting", help="one-zone or zones.")]
+InformationName = Annotated[str, typer.Option("--information", help="visible or attempts.")]
+PolicyNames = Annotated[str, typer.Option("--policies", help="NAME,… or all.")]
+HistoryName = Annotated[
+    str, typer.Option("--history", help="warm: up to 120 h before the start are seen; or cold.")
+]
+Processes = Annotated[int, typer.Option(min=1, max=256, help="Processes to share the work.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", metavar="OUT", help="Write one row per job and policy, and OUT.svg beside it."
+    ),
+]
+Slacks = Annotated[str | None, typer.Option("--slack", metavar="X,…", help="Instead of the file's")]
+Overheads = Annotated[
+    str | None, typer.Option("--overhead-hours", metavar="X,…", help="Instead of the file's.")
+]
+JobHours = Annotated[float | None, typer.Option(help="Instead of the file's.")]
+Starts = Annotated[int | None, typer.Option(min=1, help="Starts per pool or group instead.")]
+CheckpointHours = Annotated[
+    float, typer.Option(min=0, help="An interruption loses the work since the last checkpoint.")
+]
+Egress = Annotated[float, typer.Option("--egress-usd", min=0, help="Cost of moving between pools.")]
+TransferHours = Annotated[float, typer.Option(min=0, help="Time of moving between pools.")]
+BillingName = Annotated[
+    str | None, typer.Option("--billing", help="A cloud's waiver and minimum: ec2 or gce.")
+]
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("backtest")(backtest)
+
+
+def backtest(
+    traces: Folder,
+    groups: Groups = None,
+    setting: SettingName = "one-zone",
+    information: InformationName = "visible",
+    policies: PolicyNames = "all",
+    history: HistoryName = "warm",
+    processes: Processes = 1,
+    json_file: JsonFile = None,
+    slack: Slacks = None,
+    overhead_hours: Overheads = None,
+    job_hours: JobHours = None,
+    starts: Starts = None,
+    checkpoint_hours: CheckpointHours = 0.0,
+    egress_usd: Egress = 0.0,
+    transfer_hours: TransferHours = 0.0,
+    billing: BillingName = None,
+    quiet: Quiet = False,
+) -> None:
+    """Replay policies over recordings, and compare them with the least possible cost.
+
+    Example: lowtide backtest --traces DIR --setting zones --policies lowtide,uniform_progress
+
+    Needs numpy: pip install 'lowtide[backtest]'. Ends with 1 when some group could not be used.
+    """
+    terminal = Terminal(quiet=quiet)
+    with ending_well(terminal):
+        with _numpy_or_a_sentence():
+            from app.simulation.backtest.cells import Overrides
+        overrides = Overrides(
+            _numbers(slack, "--slack"),
+            _numbers(overhead_hours, "--overhead-hours"),
+            job_hours,
+            starts,
+        )
+        found = _conditions(
+            traces=traces,
+            policies=policies,
+            information=information,
+            history=history,
+            billing=billing,
+            checkpoint_hours=checkpoint_hours,
+            egress_usd=egress_usd,
+            transfer_hours=transfer_hours,
+        )
+        findings = _run(
+            terminal, groups or traces / "groups.json", setting, overrides, found, processes
+        )
+        for problem in findings.problems:
+            terminal.note(f"Left out: {problem}")
+        if not findings.rows:
+            raise CommandFailed("No cell could be replayed; see the sentences above.")
+        if json_file is not None:
+            _write(json_file, findings, f"{setting}, {information}")
+        _show(terminal, findings, json_file)
+    if findings.problems:
+        raise typer.Exit(LEFT_OUT)
+
+
+def _conditions(
+    *, traces: Path, policies: str, information: str, history: str, billing: str | None, **rest: Any
+) -> Conditions:
+    from app.domain.billing_rules import rules_for
+    from app.simulation.backtest.replay import Information
+    from app.simulation.backtest.run_cells import POLICIES, Conditions
+
+    names = tuple(POLICIES) if policies == "all" else tuple(dict.fromkeys(policies.split(",")))
+    for name in names:
+        _one_of("--policies", name, [*POLICIES, "all"])
+    _one_of("--information", information, list(Information))
+    _one_of("--history", history, ["warm", "cold"])
+    if billing is not None:
+        _one_of("--billing", billing, ["ec2", "gce"])
+    return Conditions(
+        traces=traces,
+        policies=names,
+        information=Information(information),
+        history_hours=WARM_HOURS if history == "warm" else 0.0,
+        billing=None if billing is None else rules_for(billing),
+        **rest,
+    )
+
+
+def _run(
+    terminal: Terminal,
+    groups: Path,
+    setting: str,
+    overrides: Overrides,
+    conditions: Conditions,
+    processes: int,
+) -> Findings:
+    from app.simulation.backtest.cells import Setting, read_plan
+    from app.simulation.backtest.run_cells import run_plan
+    from app.simulation.backtest.traces import TraceProblem
+
+    _one_of("--setting", setting, list(Setting))
+    chosen = Setting(setting)
+    try:
+        plan = read_plan(groups, chosen, overrides)
+    except TraceProblem as problem:
+        raise CommandFailed(str(problem)) from problem
+    with _progress(terminal) as told:
+        return run_plan(plan, chosen, conditions, processes, told)
+
+
+@contextmanager
+def _progress(terminal: Terminal) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a screen, nothing on a pipe."""
+    if not (terminal.interactive and terminal.errors.isatty()):
+        yield lambda _done, _of: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Replaying", total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def _show(terminal: Terminal, findings: Findings, json_file: Path | None) -> None:
+    from app.simulation.backtest.report import cells, summarise, text_chart
+
+    summaries = summarise(findings.rows)
+    terminal.table(_COLUMNS, summaries)
+    by_cell = cells(findings.rows)
+    if by_cell:
+        terminal.line()
+        terminal.line("Mean cost over optimum by group and slack:")
+        names = [summary.policy for summary in summaries]
+        columns = [
+            Column("group", lambda cell: cell.group),
+            Column("slack", lambda cell: f"{cell.slack:g}", right=True),
+            *map(_ratio_column, names),
+        ]
+        terminal.table(columns, by_cell)
+        terminal.line()
+        terminal.line("Paid above the optimum:")
+        for line in text_chart(summaries):
+            terminal.line(line)
+    if json_file is not None:
+        terminal.line()
+        terminal.line(f"Rows: {json_file}; picture: {_picture_of(json_file)}")
+
+
+def _write(json_file: Path, findings: Findings, title: str) -> None:
+    from app.simulation.backtest.report import svg
+
+    try:
+        text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in findings.rows)
+        json_file.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+        _picture_of(json_file).write_text(svg(findings.rows, title), encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"{json_file} cannot be written: {error.strerror}") from error
+
+
+def _picture_of(json_file: Path) -> Path:
+    return json_file.with_suffix(".svg")
+
+
+@contextmanager
+def _numpy_or_a_sentence() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise CommandFailed(
+            "The backtest needs numpy, which is not installed: pip install 'lowtide[backtest]'"
+        ) from error
+
+
+def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):
+        raise CommandFailed(f"{option} takes numbers parted by commas, not {text!r}.")
+    return numbers
+
+
+def _one_of(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise CommandFailed(f"{option} is {value!r}; known: {', '.join(known)}.")
+
+
+def _ratio_column(policy: str) -> Column:
+    return Column(policy, lambda cell: _ratio(cell.ratios.get(policy)), right=True)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("policy", lambda summary: summary.policy),
+    Column("jobs", lambda summary: str(summary.jobs), right=True),
+    Column("cost/optimum", lambda summary: _ratio(summary.ratio), right=True),
+    Column("worst", lambda summary: _ratio(summary.worst_ratio), right=True),
+    Column("cost/on-demand", lambda summary: _ratio(summary.share_of_on_demand), right=True),
+    Column("missed", lambda summary: str(summary.missed), right=True),
+    Column("launches", lambda summary: f"{summary.launches:.1f}", right=True),
+    Column("probes", lambda summary: f"{summary.probes:.1f}", right=True),
+)

@@ -1,0 +1,217 @@
+"""`lowtide doctor`: is everything set up, and what to do where it is not.
+
+Here: which checks are made for these settings, and the table. Not here: the checks
+(`app.orchestration.diagnose`, `app.adapters.server_probes`, each provider's `diagnose`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from app.cli.failures import CommandFailed
+from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.terminal import Terminal, printable
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.domain.finding import Finding
+    from app.orchestration.diagnose import Check
+
+NOT_IN_ORDER: Final = 1
+_MARKS: Final = {True: ("✓", "green"), False: ("✗", "red")}
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("doctor")(doctor)
+
+
+def doctor(
+    state_dir: StateDir = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="PATH|URL",
+            show_default=False,
+            help="Check training data instead: read and decode every sample.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check the set-up, and say what to do where it is not in order.
+
+    Looks at the settings, database, Valkey, public address, object store, clocks, and at each
+    cloud's credentials, permissions, quotas and subnets. Rents and changes nothing; the object
+    store gets one small object, which is deleted again.
+
+    Ends with 0 when everything is in order, with 1 when something is not.
+    """
+    from app.domain.finding import Finding
+    from app.orchestration.diagnose import run_checks
+
+    terminal = Terminal(as_json=as_json, quiet=quiet)
+    if data is not None:
+        with ending_well(terminal):
+            raise typer.Exit(_examine_data(terminal, data))
+    try:
+        settings = settings_with(state_dir=state_dir)
+    except CommandFailed as failure:
+        remedy = "correct the variable; docs/settings.md lists them"
+        findings: tuple[Finding, ...] = (Finding("settings", False, failure.message, remedy),)
+    else:
+        findings = run_checks(_checks(settings))
+    _show(terminal, findings)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(NOT_IN_ORDER)
+
+
+def _examine_data(terminal: Terminal, data: str) -> int:
+    """The trainer's own doctor, in a process of its own: 0, 1 something to mend, 2 no such data."""
+    if importlib.util.find_spec("numpy") is None:
+        raise CommandFailed("--data needs the trainer here: pip install 'lowtide[trainer,images]'")
+    command = [sys.executable, "-m", "trainer.training.doctor", "--data", data]
+    # Its bar is on stderr, this terminal's; it takes as long as the data is large.
+    done = subprocess.run(
+        [*command, *(["--json"] if terminal.as_json else [])],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 or not terminal.quiet:
+        terminal.raw(done.stdout)
+    return done.returncode
+
+
+def _checks(settings: Settings) -> Iterator[Check]:
+    yield "settings", lambda: _settings(settings)
+    yield "database", lambda: _database(settings)
+    yield "valkey", lambda: _redis(settings)
+    yield "public URL", lambda: _public_url(settings)
+    yield "object store", lambda: _object_store(settings)
+    yield "providers", lambda: _providers(settings)
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    from app.domain.finding import Finding
+
+    providers = ", ".join(sorted(settings.providers))
+    yield Finding("settings", True, f"readable; providers: {providers}")
+    for problem in settings.provider_problems.values():
+        yield Finding("settings", False, problem, "set it and run this again")
+
+
+def _database(settings: Settings) -> tuple[Finding, ...]:
+    from app.adapters.embedded.postgres_server import EmbeddedPostgres
+    from app.adapters.server_probes import probe_database
+    from app.domain.finding import Finding
+
+    url = settings.database_url
+    if url is None:
+        if not _runs(settings, "postgres"):
+            told = "none is set; `lowtide up` starts its own"
+            return (Finding("database", True, told),)
+        server = EmbeddedPostgres(settings.state_dir)
+        url = server.url_at(server.live_port())
+    return probe_database(url)
+
+
+def _redis(settings: Settings) -> tuple[Finding, ...]:
+    from app.adapters.embedded.valkey_server import EmbeddedValkey
+    from app.adapters.server_probes import probe_redis
+    from app.domain.finding import Finding
+
+    url = settings.redis_url
+    if url is None:
+        if not _runs(settings, "valkey"):
+            return (Finding("valkey", True, "none is set; `lowtide up` starts its own"),)
+        server = EmbeddedValkey(settings.state_dir)
+        url = server.url_at(server.live_port())
+    return probe_redis(url)
+
+
+def _runs(settings: Settings, program: str) -> bool:
+    from app.adapters.embedded.run_record import describe_running
+
+    return any(one.alive and one.name == program for one in describe_running(settings.state_dir))
+
+
+def _public_url(settings: Settings) -> tuple[Finding, ...]:
+    from app.adapters.server_probes import probe_public_url
+    from app.domain.finding import Finding
+
+    if settings.public_url is not None:
+        return probe_public_url(settings.public_url)
+    if settings.providers == {"local"}:
+        told = "none is set; machines of the local cloud need none"
+        return (Finding("public URL", True, told),)
+    remedy = "set LOWTIDE_PUBLIC_URL to the https:// address at which machines reach the api"
+    return (Finding("public URL", False, "none is set", remedy),)
+
+
+def _object_store(settings: Settings) -> tuple[Finding, ...]:
+    from app.adapters.system_entropy import SystemEntropy
+    from app.bootstrap import open_store
+    from app.domain.finding import Finding
+    from app.orchestration.diagnose import check_object_store
+    from app.ports.object_store import ObjectStoreError
+
+    try:
+        store = open_store(settings)
+    except ObjectStoreError as error:
+        remedy = "correct LOWTIDE_OBJECT_STORE_URI"
+        return (Finding("object store", False, str(error), remedy),)
+    return check_object_store(store, SystemEntropy())
+
+
+def _providers(settings: Settings) -> Iterator[Finding]:
+    from app.bootstrap import open_providers
+    from app.domain.finding import Finding
+    from app.orchestration.diagnose import check_provider
+    from app.settings import SettingsError
+
+    try:
+        providers = open_providers(settings)
+    except SettingsError as error:
+        yield Finding("providers", False, str(error), "correct the settings of that provider")
+        return
+    for name in sorted(providers):
+        yield from check_provider(name, providers[name])
+
+
+def _show(terminal: Terminal, findings: tuple[Finding, ...]) -> None:
+    if terminal.as_json:
+        terminal.json(
+            {
+                "ok": all(finding.ok for finding in findings),
+                "findings": [
+                    {
+                        "name": finding.name,
+                        "ok": finding.ok,
+                        "sentence": finding.sentence,
+                        "remedy": finding.remedy,
+                    }
+                    for finding in findings
+                ],
+            }
+        )
+        return
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        if terminal.quiet and finding.ok:
+            continue
+        mark, style = _MARKS[finding.ok]
+        name = printable(finding.name).ljust(width)
+        terminal.result(f"{terminal.paint(mark, style)} {name}  {printable(finding.sentence)}")
+        if finding.remedy:
+            terminal.result(f"  {' ' * width}  → {printable(finding.remedy)}")
+    wrong = sum(not finding.ok for finding in findings)
+    terminal.line()
+    terminal.line(f"{wrong} to correct." if wrong else "Everything is in order.")

@@ -1,0 +1,190 @@
+"""`lowtide estimate`: what a job would cost and when it would end, before it is submitted.
+
+Also here: the lines of it that a submission shows. Not here: the figures, which the api works out
+(`app.domain.what_if`), or the pools that would be taken (`submission_plan`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from app.cli import wording
+from app.cli.failures import CommandFailed
+from app.cli.invocation import Invocation, api_command
+from app.cli.spec_edits import SpecEdits, read_draft
+from app.cli.terminal import Column, Terminal
+
+if TYPE_CHECKING:
+    from app.domain.job_spec import JobSpec
+
+RISKY_CHANCE: Final = 0.9
+_MARKETS: Final = {"auto": "spot, on-demand in time", "spot": "spot only", "on_demand": "on-demand"}
+_BAR_CELLS: Final = 30
+_POOL_COLUMNS: Final = (
+    Column("POOL ALONE", lambda row: wording.pool(row["pool"])),
+    Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
+    Column("TAKEN/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True),
+    Column("EMPTY", lambda row: _chance(row["empty_chance"]), True),
+    Column("EXPECTED", lambda row: wording.money(row["expected_microusd"]), True),
+    Column("FINISH", lambda row: wording.span(row["expected_seconds"]), True),
+    Column("KNOWN", lambda row: f"{row['lived_hours']:.1f} h", True),
+)
+_BORNE_COLUMNS: Final = (
+    Column("NAME", lambda row: row["job_name"]),
+    Column("COST", lambda row: wording.money(row["cost_microusd"]), True),
+    Column("P50", lambda row: wording.money(row["cost_p50_microusd"]), True),
+    Column("P90", lambda row: wording.money(row["cost_p90_microusd"]), True),
+    Column("TOOK", lambda row: wording.span(row["seconds"]), True),
+    Column("P50", lambda row: _finish(row["finish_p50_seconds"]), True),
+    Column("P90", lambda row: _finish(row["finish_p90_seconds"]), True),
+)
+
+
+@api_command(
+    "lowtide estimate job.yaml",
+    "lowtide estimate job.yaml --deadline 36h --budget 200",
+    "lowtide estimate job.yaml --gpu A100:8 --set estimate.hours=12 --json",
+    "lowtide estimate --calibration",
+)
+def estimate(
+    invocation: Invocation,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="A job spec, or - for stdin.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="Set a field: estimate.hours=12; repeatable."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="A100:80GB:8; any of several, by comma.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="How many machines.")] = None,
+    infra: Annotated[str | None, typer.Option(help="Places: aws,gcp/us-central1.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
+    budget: Annotated[str | None, typer.Option(help="At most so many dollars.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same dice again.")] = 0,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="How well the estimates so far were borne out.")
+    ] = False,
+) -> None:
+    """Show cost and finish (P50, P90) for each way to rent, and what the deadline costs.
+
+    A thousand imagined runs over the prices and the experience of now; nothing is rented.
+    """
+    terminal = invocation.terminal
+    if calibration:
+        _show_calibration(terminal, invocation.api.get("/estimates/calibration"))
+        return
+    if file is None:
+        raise CommandFailed("name the file with the job spec, as in: lowtide estimate job.yaml")
+    edits = SpecEdits(
+        settings=setting or (),
+        gpu=gpu,
+        nodes=nodes,
+        infra=infra,
+        deadline=deadline,
+        budget=budget,
+        project=invocation.project,
+    )
+    found = asked_for(invocation, read_draft(file, edits).spec(), seed)
+    if terminal.as_json:
+        terminal.json(found)
+    else:
+        print_estimate(terminal, found)
+
+
+def asked_for(invocation: Invocation, spec: JobSpec, seed: int = 0) -> dict[str, Any]:
+    """The api's answer about a spec."""
+    body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    body.pop("workdir", None)  # it is not uploaded yet, and tells nothing of the cost
+    found: dict[str, Any] = invocation.api.post(f"/estimates?seed={seed}", body)
+    return found
+
+
+def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
+    """All of it, for people."""
+    if not found["estimates"]:
+        terminal.line(
+            "No pool fits this job now: it would wait. `lowtide submit --dry-run` says why."
+        )
+        return
+    terminal.table(_columns(), found["estimates"])
+    if found["earliest_seconds"] is not None:
+        earliest = wording.span(found["earliest_seconds"])
+        terminal.line(f"earliest possible finish, on-demand at once: {earliest}")
+    terminal.line()
+    pools = [*found["pools"], *([found["on_demand"]] if found["on_demand"] else [])]
+    terminal.table(_POOL_COLUMNS, pools)
+    curve = found["curve"]
+    if curve:
+        terminal.line()
+        terminal.line("what a deadline costs (P50 ▓, P90 ░)")
+        most = max(point["cost_p90_microusd"] for point in curve) or 1
+        for point in curve:
+            terminal.line(_curve_line(point, most))
+
+
+def risky(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The figures of the product's own way, if deadline or budget hold too seldom; else None."""
+    if not found["estimates"]:
+        return None
+    own: dict[str, Any] = found["estimates"][0]
+    chances = [own[name] for name in ("deadline_chance", "budget_chance") if own[name] is not None]
+    return own if chances and min(chances) < RISKY_CHANCE else None
+
+
+def chances_text(figures: dict[str, Any]) -> str:
+    """`deadline 71 %, budget 99 %`."""
+    named = (("deadline", "deadline_chance"), ("budget", "budget_chance"))
+    told = [
+        f"{word} {wording.percent(figures[key])}" for word, key in named if figures[key] is not None
+    ]
+    return ", ".join(told) or "neither deadline nor budget"
+
+
+def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
+    if terminal.as_json:
+        terminal.json(found)
+        return
+    if not found["jobs"]:
+        terminal.line("No job with an estimate has succeeded and been billed to the end yet.")
+        return
+    terminal.table(_BORNE_COLUMNS, found["items"])
+    for word in ("cost", "finish"):
+        under, error = found[f"{word}_under_p90"], found[f"{word}_error"]
+        if under is not None and error is not None:
+            share, jobs = wording.percent(under), wording.plural(found["jobs"], "job")
+            terminal.line(
+                f"{word}: {share} of {jobs} stayed under P90 (90 % is right); "
+                f"in the middle {error:+.0%} against P50"
+            )
+
+
+def _columns() -> tuple[Column, ...]:
+    return (
+        Column("MARKET", lambda row: _MARKETS.get(row["market"], row["market"])),
+        Column("COST P50", lambda row: wording.money(row["cost_p50_microusd"]), True),
+        Column("P90", lambda row: wording.money(row["cost_p90_microusd"]), True),
+        Column("FINISH P50", lambda row: _finish(row["finish_p50_seconds"]), True),
+        Column("P90", lambda row: _finish(row["finish_p90_seconds"]), True),
+        Column("TAKEN", lambda row: f"{row['interruptions_mean']:.1f}", True),
+        Column("DEADLINE MET", lambda row: _chance(row["deadline_chance"]), True),
+        Column("IN BUDGET", lambda row: _chance(row["budget_chance"]), True),
+    )
+
+
+def _curve_line(point: dict[str, Any], most: int) -> str:
+    p50 = round(_BAR_CELLS * point["cost_p50_microusd"] / most)
+    p90 = round(_BAR_CELLS * point["cost_p90_microusd"] / most)
+    bar = ("▓" * p50 + "░" * (p90 - p50)).ljust(_BAR_CELLS)
+    deadline = wording.span(point["deadline_seconds"]).rjust(8)
+    cost = f"{wording.money(point['cost_p50_microusd'])} … "
+    return f"  {deadline}  {bar}  {cost}{wording.money(point['cost_p90_microusd'])}"
+
+
+def _finish(seconds: float | None) -> str:
+    return "never" if seconds is None else wording.span(seconds)
+
+
+def _chance(share: float | None) -> str:
+    return wording.NOTHING if share is None else wording.percent(share)

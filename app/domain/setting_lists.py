@@ -1,0 +1,56 @@
+"""Settings that are lists with commas, as environment variables write them: words, folders,
+addresses.
+
+Each reader takes text and gives a set; another value passes as it is. Not here: which setting is
+which (`app.settings`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def read_words(value: Any) -> Any:
+    """`"local, aws"` as a set of words in lower case."""
+    if not isinstance(value, str):
+        return value
+    return frozenset(word.lower() for word in _parts(value))
+
+
+def read_folders(value: Any) -> Any:
+    """`"/data/ckpt, /scratch"` as a set of folders. Raises ValueError for a part of a path."""
+    if not isinstance(value, str):
+        return value
+    folders = frozenset(Path(word) for word in _parts(value))
+    if not all(folder.is_absolute() for folder in folders):
+        raise ValueError("must name folders by their whole path, like /data/checkpoints")
+    return folders
+
+
+def read_buckets(value: Any) -> Any:
+    """`"s3://a/x, gs://b"` as a set of addresses without a slash at the end.
+
+    Raises ValueError for any other address.
+    """
+    wanted = "buckets, with a path if need be, like s3://acme/checkpoints"
+    return _addresses(value, ("s3://", "gs://"), wanted)
+
+
+def read_places(value: Any) -> Any:
+    """The same, of folders too."""
+    wanted = "addresses like s3://acme/corpus or file:///data"
+    return _addresses(value, ("s3://", "gs://", "file:///"), wanted)
+
+
+def _addresses(value: Any, schemes: tuple[str, ...], wanted: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    found = frozenset(word.rstrip("/") for word in _parts(value))
+    if not all(one.startswith(schemes) for one in found):
+        raise ValueError(f"must name {wanted}")
+    return found
+
+
+def _parts(value: str) -> list[str]:
+    return [word.strip() for word in value.split(",") if word.strip()]

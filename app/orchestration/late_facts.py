@@ -1,0 +1,52 @@
+"""Facts that come after their attempt has ended: written down for people, and nothing more.
+
+Not here: what a fact of the live attempt does, or one about a machine or the lineage, which counts
+whichever attempt says it (`apply_facts`, `checkpoint_facts`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.domain.events import JobEventKind
+from app.orchestration.fact_context import FactContext
+from trainer.protocol.agent_report import FactKind
+
+_OF_ATTEMPT = frozenset(
+    {
+        FactKind.PREPARED,
+        FactKind.PREPARATION_FAILED,
+        FactKind.TRAINER_STARTED,
+        FactKind.TRAINER_ENDED,
+        FactKind.STALLED,
+        FactKind.GPU_FAULT,
+    }
+)
+_TOLD = ("outcome", "exit_code", "step", "stage", "message", "final")
+_TEXT_MAX = 200
+
+
+def is_late(context: FactContext) -> bool:
+    """Whether the fact is about an attempt, and that one is not the live one any more."""
+    about_attempt = context.fact.kind in _OF_ATTEMPT and context.fact.fence is not None
+    return about_attempt and not context.current
+
+
+def record_late_fact(context: FactContext) -> None:
+    """Add it to the job's history, with the plain values it carries."""
+    fact = context.fact
+    told: dict[str, Any] = {
+        name: value[:_TEXT_MAX] if isinstance(value, str) else value
+        for name in _TOLD
+        if isinstance(value := fact.data.get(name), str | int | float)
+    }
+    what = fact.kind.value.replace("_", " ")
+    context.aggregate.record(
+        JobEventKind.LATE_FACT,
+        f"Attempt {fact.fence} had ended before this came from it: {what}. Nothing changes.",
+        noun="instance",
+        noun_id=context.instance.id,
+        fence=fact.fence,
+        fact=fact.kind.value,
+        **told,
+    )

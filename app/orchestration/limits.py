@@ -1,0 +1,51 @@
+"""Periods and bounds of every verb. Not here: their making from settings (`app.bootstrap`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Periods and bounds, in seconds; defaults suit real clouds, the local cloud is quicker.
+
+    agent_lease_seconds: how long a machine may train without an answer from us.
+    survivor_hold_seconds: how long idle survivors are kept for the next attempt.
+    launch_operation_seconds: how long a cloud's own operation of a launch is followed; far longer
+    than one takes, and past it what is found under the launch's token decides.
+    image_seconds, inputs_seconds: what the pull of an image and the download of inputs may add to
+    the preparation.
+    quote_age_max_seconds: an older price is not acted on.
+    on_demand_acquire_seconds: reserve for acquiring on-demand machines before a deadline.
+    boot_p95_seconds, restore_seconds: used until a pool's own times are learned.
+    """
+
+    report_interval_seconds: float = 10.0
+    agent_lease_seconds: float = 1800.0
+    registration_timeout_seconds: float = 600.0
+    provisioning_seconds: float = 1800.0
+    launches_per_attempt_max: int = 20
+    launch_operation_seconds: float = 900.0
+    preparing_seconds: float = 1800.0
+    image_seconds: float = 3600.0
+    inputs_seconds: float = 21_600.0
+    drain_seconds: float = 90.0
+    stop_now_seconds: float = 1.0
+    settle_seconds: float = 60.0
+    survivor_hold_seconds: float = 600.0
+    next_look_seconds: float = 30.0
+    describe_seconds: float = 30.0
+    describe_soon_seconds: float = 3.0
+    absence_age_seconds: float = 120.0
+    absence_gap_seconds: float = 10.0
+    sweep_seconds: float = 60.0
+    price_refresh_seconds: float = 60.0
+    quote_age_max_seconds: float = 21_600.0
+    accrual_seconds: float = 60.0
+    force_silence_seconds: float = 600.0
+    on_demand_acquire_seconds: float = 1800.0
+    boot_p95_seconds: float = 300.0
+    restore_seconds: float = 60.0
+    launch_token_seconds: float = 900.0
+    listening_gap_seconds: float = 15.0
+    cost_settle_seconds: float = 5.0

@@ -1,0 +1,44 @@
+"""Write down that a machine could not start its agent, for the people whose job waits for it.
+
+Not here: giving the machine back (it powers itself off, and its cloud says so), or the agents that
+did start (`register_agent`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.domain.credentials import digest
+from app.domain.events import Actor, ActorKind, JobEventKind
+from app.orchestration.aggregate import open_job
+from app.orchestration.register_agent import TokenRefused
+from app.orchestration.runtime import Runtime
+from app.ports.unit_of_work import UnitOfWork
+
+MESSAGE_CHARACTERS_MAX = 1_000
+MACHINE_CHARACTERS_MAX = 100
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+
+
+def record_boot_failure(
+    uow: UnitOfWork, runtime: Runtime, token: str, machine: str, message: str
+) -> None:
+    """Add it to the history of the job whose launch token was shown.
+
+    `machine` is what the machine calls itself. Raises TokenRefused for an unknown token, or one
+    whose time is over: what is said under it can no longer help anybody.
+    """
+    launch = uow.launches.by_token_hash(digest(token))
+    if launch is None:
+        raise TokenRefused("The launch token is not known here.")
+    said = _UNSEEN.sub(" ", message).strip()[:MESSAGE_CHARACTERS_MAX]
+    name = _UNSEEN.sub(" ", machine).strip()[:MACHINE_CHARACTERS_MAX]
+    with open_job(uow, runtime.entropy, launch.job_id, Actor(ActorKind.AGENT, name)) as aggregate:
+        if aggregate is None or aggregate.now > launch.token_expires_at:
+            raise TokenRefused("The launch token's time is over.")
+        aggregate.record(
+            JobEventKind.BOOT_FAILED,
+            f"A machine of {launch.provider} could not start its agent: {said}.",
+            noun="launch",
+            noun_id=launch.id,
+        )

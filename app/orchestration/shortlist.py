@@ -1,0 +1,45 @@
+"""Offers sorted out before a job is locked: those that could serve it, and those that never could.
+
+Lives here: the sorting, which may take its time with thousands of pools. What is left is judged
+under the lock (`fill_gang.offers_for`), in its present zone, market and cool-downs. Not here: the
+verdicts themselves (`app.domain.placement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.offer import Offer
+from app.domain.placement import Considered, Need, carries, consider, inside
+
+Quoted = Sequence[tuple[Offer, datetime | None]]
+"""Offers with the ends of their cool-downs."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """able: what could serve now or later. others: the rest, with what they lack, best first."""
+
+    able: Quoted
+    others: tuple[Considered, ...]
+
+    def judge(self, need: Need, now: datetime) -> tuple[Considered, ...]:
+        """Every offer with its verdict: those that fit first."""
+        return (*consider(self.able, need, now), *self.others)
+
+
+def shortlist(quoted: Quoted, need: Need, now: datetime) -> Shortlist:
+    """Sort offers out by what no wait changes: market, place and machine."""
+    able: list[tuple[Offer, datetime | None]] = []
+    others: list[tuple[Offer, datetime | None]] = []
+    for item in quoted:
+        offer = item[0]
+        serves = (
+            offer.pool.market is need.market
+            and inside(offer.pool, need.infra)
+            and carries(offer, need)
+        )
+        (able if serves else others).append(item)
+    return Shortlist(tuple(able), consider(others, need, now))

@@ -1,0 +1,124 @@
+# Everything that Lowtide needs in a Google Cloud project: a private network with a way out, a
+# bucket, and two service accounts, one for the control plane and one for the machines it rents.
+
+locals {
+  apis = toset(["compute.googleapis.com", "cloudbilling.googleapis.com", "storage.googleapis.com"])
+  role = jsondecode(file("${path.module}/role.json"))
+}
+
+resource "google_project_service" "api" {
+  for_each           = local.apis
+  service            = each.key
+  disable_on_destroy = false
+}
+
+resource "google_compute_network" "machines" {
+  name                    = var.name
+  auto_create_subnetworks = false
+  depends_on              = [google_project_service.api]
+}
+
+resource "google_compute_subnetwork" "machines" {
+  for_each                 = var.regions
+  name                     = var.name
+  region                   = each.key
+  network                  = google_compute_network.machines.id
+  ip_cidr_range            = each.value
+  private_ip_google_access = true
+}
+
+# Machines have no public address; they report to the control plane through NAT.
+resource "google_compute_router" "machines" {
+  for_each = var.regions
+  name     = var.name
+  region   = each.key
+  network  = google_compute_network.machines.id
+}
+
+resource "google_compute_router_nat" "machines" {
+  for_each                           = var.regions
+  name                               = var.name
+  region                             = each.key
+  router                             = google_compute_router.machines[each.key].name
+  nat_ip_allocate_option             = "AUTO_ONLY"
+  source_subnetwork_ip_ranges_to_nat = "ALL_SUBNETWORKS_ALL_IP_RANGES"
+}
+
+# Only the machines of a gang talk to each other; nothing else comes in.
+resource "google_compute_firewall" "gang" {
+  name        = "${var.name}-gang"
+  network     = google_compute_network.machines.id
+  direction   = "INGRESS"
+  source_tags = ["lowtide"]
+  target_tags = ["lowtide"]
+
+  allow {
+    protocol = "tcp"
+  }
+
+  allow {
+    protocol = "udp"
+  }
+
+  allow {
+    protocol = "icmp"
+  }
+}
+
+resource "google_storage_bucket" "store" {
+  name                        = var.bucket_name
+  location                    = var.bucket_location
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = false
+
+  # Parts of uploads that a machine did not live to finish.
+  lifecycle_rule {
+    condition {
+      age = 7
+    }
+    action {
+      type = "AbortIncompleteMultipartUpload"
+    }
+  }
+}
+
+resource "google_service_account" "control" {
+  account_id   = "${var.name}-control"
+  display_name = "Lowtide control plane"
+}
+
+resource "google_service_account" "machines" {
+  account_id   = "${var.name}-machines"
+  display_name = "Lowtide machines"
+}
+
+resource "google_project_iam_custom_role" "control" {
+  role_id     = replace("${var.name}_control", "-", "_")
+  title       = local.role.title
+  description = local.role.description
+  permissions = local.role.permissions
+}
+
+resource "google_project_iam_member" "control" {
+  project = var.project
+  role    = google_project_iam_custom_role.control.id
+  member  = google_service_account.control.member
+}
+
+# The control plane starts machines that run as the machines' account, and as no other.
+resource "google_service_account_iam_member" "control_runs_machines" {
+  service_account_id = google_service_account.machines.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = google_service_account.control.member
+}
+
+resource "google_storage_bucket_iam_member" "store" {
+  for_each = {
+    control  = google_service_account.control.member
+    machines = google_service_account.machines.member
+  }
+  bucket = google_storage_bucket.store.name
+  role   = "roles/storage.objectUser"
+  member = each.value
+}

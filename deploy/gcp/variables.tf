@@ -1,0 +1,27 @@
+variable "project" {
+  description = "Project in which machines are rented."
+  type        = string
+}
+
+variable "regions" {
+  description = "Regions in which machines are rented, each with the range of its subnetwork."
+  type        = map(string)
+  default     = { "us-central1" = "10.80.0.0/20" }
+}
+
+variable "bucket_location" {
+  description = "Where the bucket is; the region with most machines saves egress."
+  type        = string
+  default     = "us-central1"
+}
+
+variable "bucket_name" {
+  description = "Name of the bucket for checkpoints, workdirs and logs; unique in the world."
+  type        = string
+}
+
+variable "name" {
+  description = "How the resources' names begin."
+  type        = string
+  default     = "lowtide"
+}

@@ -1,0 +1,14 @@
+terraform {
+  required_version = ">= 1.8"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = "~> 7.0"
+    }
+  }
+}
+
+provider "google" {
+  project = var.project
+}

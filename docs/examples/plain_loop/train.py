@@ -1,0 +1,64 @@
+"""A plain PyTorch loop that survives losing its machine: one rank or many, CPU or GPU."""
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from lowtide_hooks import Hooks
+from torch import nn
+
+STEPS = int(os.environ.get("STEPS", "300"))
+SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "100"))
+BATCH = 64
+
+
+def batch_of(step: int, rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Data that is a pure function of the step: nothing to rewind after a resume."""
+    generator = torch.Generator().manual_seed(step)
+    points = torch.randn(BATCH, 2, generator=generator)
+    labels = (points.norm(dim=1) > 1.2).long()
+    return points[rank::ranks], labels[rank::ranks]
+
+
+def main() -> None:
+    hooks = Hooks()  # first: a notice may come while the rest is starting
+    if "RANK" in os.environ:
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2))
+    trained = nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    start = 0
+    if folder := hooks.resume():
+        state = torch.load(folder / "state.pt", weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        start = state["step"]
+    print(f"starts after step {start}", flush=True)
+
+    for step in range(start + 1, STEPS + 1):
+        points, labels = batch_of(step, rank, ranks)
+        loss = nn.functional.cross_entropy(trained(points), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        hooks.progress(step, STEPS, loss=loss.item(), samples=step * BATCH)
+
+        draining = hooks.should_drain()
+        if draining or step % SAVE_EVERY == 0 or step == STEPS:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+
+            def write(folder: Path, state: dict = state) -> None:
+                torch.save(state, folder / "state.pt")
+
+            hooks.save(step, write, final=step == STEPS)
+        if draining and step < STEPS:
+            hooks.leave_drained(step)
+    hooks.finish(STEPS)
+
+
+if __name__ == "__main__":
+    main()

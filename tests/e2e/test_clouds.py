@@ -1,0 +1,136 @@
+"""The whole product on fake AWS and Google Cloud, whose machines boot by the real script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from app.adapters.agent_wheel import agent_wheel
+from tests.support.cloud_deployment import CloudDeployment, running_on_fake_clouds
+from tests.support.cloud_sources import ROLE_KEY
+from tests.support.control_plane import Document
+from tests.support.followed_job import FollowedJob, submit, submit_small
+from tests.support.postgres import fast_folder
+
+STEPS = 400
+NOTICE_SECONDS = 10
+
+
+@pytest.fixture(scope="module")
+def clouds() -> Iterator[CloudDeployment]:
+    """Both clouds, the product on them, and prices of both."""
+    with fast_folder() as folder, running_on_fake_clouds(folder) as found:
+        plane, both = found.plane, [("aws",), ("gcp",)]
+        # They are read one after the other: a job of the first second would see one cloud alone.
+        known = "SELECT DISTINCT provider FROM pools ORDER BY 1"
+        plane.wait(lambda: [tuple(row.values()) for row in plane.sql(known)] == both, "prices")
+        yield found
+
+
+def _live_machine(job: FollowedJob, step: int, fence: int) -> Document:
+    """The machine that trains now, once it has come so far."""
+    job.until_step(step, fence=fence)
+    [machine] = job.machines()
+    return machine
+
+
+def _assert_nothing_was_lost(job: FollowedJob, steps: int) -> None:
+    """Each attempt began where the one before had committed last."""
+    found = job.attempts()
+    assert [one["state"] for one in found][-1] == "succeeded", job.story()
+    assert {one["end_reason"] for one in found[:-1]} == {"spot_interrupted"}, job.story()
+    for before, after in pairwise(found):
+        parent = (after["parent_fence"], after["parent_step"])
+        assert parent == (before["fence"], before["committed_step"]), job.story()
+    job.assert_exact(steps)
+
+
+def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
+    clouds: CloudDeployment,
+) -> None:
+    plane = clouds.plane
+    wish = {"resources": {"gpu": "L4"}, "infra": ["aws", "gcp"], "STEP_SECONDS": 0.05}
+    job = submit_small(plane, STEPS, SAVE_EVERY=40, **wish)
+    short = submit_small(plane, 40, **{**wish, "infra": ["aws"]})
+    try:
+        noticed = _live_machine(job, 10, fence=1)
+        assert noticed["provider"] == "aws"
+        script = clouds.script(noticed)
+        assert f"export LOWTIDE_WHEEL_SHA256={agent_wheel().sha256}\n" in script
+        assert "export AWS_REGION=us-east-1\n" in script
+        assert "export LOWTIDE_AGENT_EXTRAS" not in script
+        machine_id = noticed["provider_instance_id"]
+        clouds.on_aws.notice(machine_id, clouds.machine(noticed), NOTICE_SECONDS)
+        killed = _live_machine(job, 100, fence=2)
+        assert killed["provider"] == "aws"
+        short.finish()
+        clouds.aws.world.spot_room = 0
+        clouds.machine(killed).cut_power()
+        clouds.aws.take(killed["provider_instance_id"])
+        job.finish()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{clouds.hall.consoles()}") from error
+    _assert_nothing_was_lost(job, STEPS)
+    signed = [seen.get("authorization", "") for seen in clouds.s3.headers_seen]
+    assert any(f"Credential={ROLE_KEY}/" in one for one in signed), "the machine's role was unused"
+    last = job.machines_of_attempt(3)
+    assert [one["provider"] for one in last] == ["gcp"]
+    _assert_all_is_paid_and_gone(clouds, [job, short])
+
+
+def test_the_bundled_trainer_survives_a_preemption_on_google_cloud(clouds: CloudDeployment) -> None:
+    """Its checkpoints lie in Google's store, which its machines open by their service account."""
+    trainer = {
+        "model": "mlp",
+        "data": "digits",
+        "steps": 300,
+        "step_delay_seconds": 0.01,
+        "checkpoint_interval_steps": 100_000,
+    }
+    job = submit(
+        clouds.plane,
+        trainer=trainer,
+        resources={"gpu": "L4"},
+        infra=["gcp"],
+        checkpoint={"uri": f"{clouds.google_store_uri}/mine"},
+    )
+    try:
+        preempted = _live_machine(job, 20, fence=1)
+        assert "export LOWTIDE_AGENT_EXTRAS=trainer\n" in clouds.script(preempted)
+        clouds.on_gce.preempt(preempted["provider_instance_id"], clouds.machine(preempted))
+        job.finish()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{clouds.hall.consoles()}") from error
+    first, second = job.attempts()
+    assert first["end_reason"] == "spot_interrupted", job.story()
+    assert second["parent_step"] == first["committed_step"] >= 20, job.story()
+    _assert_all_is_paid_and_gone(clouds, [job])
+
+
+def _assert_all_is_paid_and_gone(clouds: CloudDeployment, jobs: list[FollowedJob]) -> None:
+    plane = clouds.plane
+    for job in jobs:
+        job.released()
+    # A bill is final once prices of after the end are known; Google's are read by the hour.
+    unbilled = ("SELECT 1 FROM instances WHERE launched_at IS NOT NULL "
+                "AND (billed_until_at IS NULL OR billed_until_at < ended_at)")  # fmt: skip
+    plane.wait(lambda: not plane.sql(unbilled), "every machine billed to its end")
+    rows = plane.sql("SELECT provider_instance_id, id FROM instances "
+                     "WHERE provider_instance_id IS NOT NULL")  # fmt: skip
+    booked = plane.sql("SELECT i.provider_instance_id AS machine, sum(l.amount_microusd) AS sum "
+                       "FROM instances i JOIN ledger_entries l ON l.instance_id = i.id "
+                       "WHERE l.component <> 'egress' GROUP BY 1")  # fmt: skip
+    bills = clouds.bills()
+    assert {row["provider_instance_id"] for row in rows} == set(bills)
+    ledger = dict.fromkeys(bills, 0) | {row["machine"]: int(row["sum"]) for row in booked}
+    assert ledger == bills
+    assert sum(bills.values()) > 0
+    assert set(clouds.launches_per_token().values()) == {1}
+    assert clouds.living() == []
+    assert clouds.volumes() == []
+    watched = " ".join(clouds.traffic.programs())
+    assert "uvicorn" in watched
+    assert "trainer.agent.main" in watched
+    assert clouds.traffic.outside() == []

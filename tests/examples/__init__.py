@@ -1,0 +1,1 @@
+"""Examples whose framework is too large for every test run; each has a make target of its own."""

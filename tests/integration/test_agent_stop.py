@@ -1,0 +1,77 @@
+"""A stop that meets an upload: the checkpoint is committed, and the next attempt begins with it.
+
+Not here: the bounds of that (tests/unit/test_agent_last_checkpoint.py), or the agent's usual life
+(`test_agent_run`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_world import World
+from tests.support.fake_control_plane import wait_until
+from trainer.protocol.agent_report import FactKind
+from trainer.protocol.directive import DirectiveKind
+
+# Saves once, when it is told to, and then waits for a peer that never answers, deaf to SIGTERM.
+HANGS = r"""
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+folder = pathlib.Path(os.environ["LOWTIDE_CHECKPOINT_DIR"])
+print("resumes", os.environ.get("LOWTIDE_RESUME_DIR"), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+(folder / "step-7.tmp").mkdir()
+(folder / "step-7.tmp" / "weights").write_text("seven steps")
+(folder / "step-7.tmp").rename(folder / "step-7")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_checkpoint_that_was_complete_at_the_stop_is_committed_and_continued(
+    world: World,
+) -> None:
+    (world.root / "hangs.py").write_text(HANGS)
+    plane = world.open(run=f"exec {sys.executable} {world.root}/hangs.py")
+    store, away = world.root / "store", world.root / "store-away"
+    world.start()
+    plane.train(1)
+    plane.wait_for(FactKind.TRAINER_STARTED, fence=1)
+    store.rename(away)
+    store.write_text("no folder: nothing can be written below it")
+    (world.root / "i-1" / "workdir" / "go").touch()
+    wait_until(lambda: "is not published" in plane.log_text(), plane.log_text)
+    plane.direct(DirectiveKind.STOP, 1)
+    wait_until(lambda: not world.processes(), lambda: f"alive: {world.processes()}")
+    store.unlink()
+    away.rename(store)
+    saved = plane.wait_for(FactKind.CHECKPOINT, fence=1)
+    assert (saved.data["step"], saved.data["final"]) == (7, False)
+    assert plane.wait_for(FactKind.TRAINER_ENDED, fence=1).data["outcome"] == "killed"
+    plane.direct(DirectiveKind.PREPARE, 2)
+    prepared = plane.wait_for(FactKind.PREPARED, fence=2)
+    assert prepared.data["parent"] == {"fence": 1, "step": 7, "digest": saved.data["digest"]}
+    assert [path.name for path in store.glob("manifests/*/*")] == ["000000000007.json"]
+
+
+def test_a_stop_with_nothing_saved_is_over_at_once(world: World) -> None:
+    (world.root / "hangs.py").write_text(HANGS)
+    plane = world.open(run=f"exec {sys.executable} {world.root}/hangs.py")
+    world.start()
+    plane.train(1)
+    plane.wait_for(FactKind.TRAINER_STARTED, fence=1)
+    plane.direct(DirectiveKind.STOP, 1)
+    ended = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=10.0)
+    assert ended.data["outcome"] == "killed"
+    assert plane.facts(FactKind.CHECKPOINT) == []

@@ -1,0 +1,142 @@
+"""One trainer process and its ranks: who is told to stop, and when waiting for them ends.
+
+Not here: the whole agent (`test_agent_run`), or how an end is read (`test_agent_parts`).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_control_plane import wait_until
+from trainer.agent import process_group, trainer_command
+from trainer.agent.machine_folders import AttemptFolders, MachineFolders
+from trainer.agent.observations import Observation, TrainerExited
+from trainer.agent.run_place import MachinePlace
+from trainer.agent.trainer_run import TrainerRun
+from trainer.protocol.agent_report import TrainerOutcome
+from trainer.protocol.directive import Directive, DirectiveKind
+from trainer.protocol.run_config import RunConfig
+
+# A launcher that starts one rank in a session of its own, as torchrun does, and is slow to end.
+LAUNCHER = r"""
+import pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("launcher-was-told").touch())
+subprocess.Popen([sys.executable, "rank.py"], start_new_session=True).wait()
+time.sleep(float(sys.argv[1]))
+pathlib.Path("launcher-ended").touch()
+"""
+RANK = r"""
+import json, os, pathlib, signal, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+folder = pathlib.Path(os.environ["ENDS"])
+(folder / "started-rank0.json").write_text(json.dumps({"pid": os.getpid()}))
+while not told and not os.path.exists("finish"):
+    time.sleep(0.02)
+outcome = "drained" if told else "finished"
+marker = {"outcome": outcome, "step": 5, "exit_code": 0, "error": None, "at_seconds": 1.0}
+(folder / "ended-rank0.tmp").write_text(json.dumps(marker))
+(folder / "ended-rank0.tmp").rename(folder / "ended-rank0.json")
+"""
+
+
+CONTEXT = trainer_command.CommandContext("m", "10.0.0.1", "", {})
+
+
+class Machine:
+    """One run in a folder of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folders = MachineFolders(root / "machine", None)
+        self.folders.begin_attempt(1)
+        self.attempt: AttemptFolders = self.folders.attempt(1)
+        self.ends = self.attempt.progress_file.parent
+        self.mark = f"trainer-run-{os.getpid()}-{root.name}"
+        self.seen: queue.Queue[Observation] = queue.Queue()
+        (root / "launcher.py").write_text(LAUNCHER)
+        (root / "rank.py").write_text(RANK)
+
+    def start(self, ranks: int, linger_seconds: float) -> TrainerRun:
+        run = TrainerRun(
+            1, self.mark, self.attempt, None, self.folders.trainer_file, self.seen.put,
+            lambda _: None, lambda _: None, ranks, MachinePlace(CONTEXT, None),
+        )  # fmt: skip
+        environment = {
+            **os.environ,
+            "ENDS": str(self.ends),
+            process_group.MACHINE_MARK: self.mark,
+            process_group.ATTEMPT_MARK: "attempt-1",
+        }
+        command = [sys.executable, "launcher.py", str(linger_seconds)]
+        run.start(command, environment, self.root)
+        wait_until((self.ends / "started-rank0.json").exists, lambda: "no rank started")
+        return run
+
+    def exited(self, seconds: float) -> TrainerExited:
+        deadline = time.monotonic() + seconds
+        while True:
+            seen = self.seen.get(timeout=max(0.01, deadline - time.monotonic()))
+            if isinstance(seen, TrainerExited):
+                return seen
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    process_group.kill_all(made.mark)
+
+
+def test_a_drain_is_told_to_the_ranks_and_not_to_what_started_them(machine: Machine) -> None:
+    """torchrun of some versions kills its ranks 30 s after it is told, saved or not."""
+    machine.start(ranks=1, linger_seconds=0.0).drain()
+    assert machine.exited(20.0).end.outcome is TrainerOutcome.DRAINED
+    assert not (machine.root / "launcher-was-told").exists()
+
+
+def test_a_users_command_is_told_as_a_whole(machine: Machine) -> None:
+    machine.start(ranks=0, linger_seconds=0.0).drain()
+    wait_until((machine.root / "launcher-was-told").exists, lambda: "nobody was told")
+
+
+def test_once_every_rank_has_written_its_end_the_launcher_is_not_waited_for(
+    machine: Machine,
+) -> None:
+    machine.start(ranks=1, linger_seconds=600.0)
+    (machine.root / "finish").touch()
+    end = machine.exited(20.0).end
+    assert (end.outcome, end.exit_code, end.step) == (TrainerOutcome.FINISHED, 0, 5)
+    assert process_group.marked_processes(machine.mark) == []
+
+
+def test_a_users_command_may_go_on_after_a_trainer_in_it_has_ended(machine: Machine) -> None:
+    machine.start(ranks=0, linger_seconds=3.0)
+    (machine.root / "finish").touch()
+    machine.exited(30.0)
+    assert (machine.root / "launcher-ended").exists()
+
+
+def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path) -> None:
+    config = RunConfig("job", "job", 2, 4, "file:///x", 2, 60.0, trainer={})
+    directive = Directive(DirectiveKind.TRAIN, 1, 1, "attempt", master_addr="a", master_port=1)
+    options = trainer_command.torchrun_arguments(config, directive)
+    # Source: `python -m torch.distributed.run --help` of PyTorch 2.11.0.
+    known = {
+        "nnodes", "node-rank", "nproc-per-node", "master-addr", "master-port", "rdzv-backend",
+        "rdzv-id", "max-restarts",
+    }  # fmt: skip
+    assert {option.removeprefix("--").split("=")[0] for option in options} <= known
+    folders = MachineFolders(tmp_path, None)
+    folders.begin_attempt(1)
+    environment = trainer_command.trainer_environment(
+        CONTEXT, config, directive, folders.attempt(1), None
+    )
+    assert environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "120"

@@ -1,0 +1,130 @@
+"""Rollup and ledger are compared machine by machine, slice by slice, and reports tell of it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, select, text
+
+from app.adapters.postgres.cost_read_models import PostgresCostReports
+from app.adapters.postgres.money_tables import books_differences
+from app.orchestration import check_books
+from app.orchestration.check_books import CheckBooks
+from app.ports.read_models import PeriodCosts
+from tests.support.money_story import MoneyStory
+
+
+@pytest.fixture
+def story(engine: Engine) -> MoneyStory:
+    made = MoneyStory(engine)
+    made.quote()
+    return made
+
+
+@pytest.fixture
+def checking(story: MoneyStory) -> CheckBooks:
+    return CheckBooks(story.runtime)
+
+
+def booked_project(story: MoneyStory, name: str, machines: int) -> UUID:
+    """A project with a job whose machines have booked something."""
+    project_id = story.project(name)
+    job = story.job(project_id)
+    for _ in range(machines):
+        story.assign(story.machine(job, 0), job, None, story.after(0))
+    return project_id
+
+
+def period(story: MoneyStory, project_id: UUID | None = None) -> PeriodCosts:
+    day = story.time.date()
+    return PostgresCostReports(story.engine).period_costs(day, day, project_id=project_id)
+
+
+def falsify(story: MoneyStory, project_id: UUID) -> None:
+    """One entry of the ledger changes behind everybody's back."""
+    with story.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE ledger_entries DISABLE TRIGGER USER"))
+        connection.execute(
+            text(
+                "UPDATE ledger_entries SET amount_microusd = amount_microusd + 7 WHERE id = "
+                "(SELECT min(id::text)::uuid FROM ledger_entries WHERE project_id = :project)"
+            ),
+            {"project": project_id},
+        )
+
+
+def test_a_report_tells_when_the_books_were_compared(story: MoneyStory, checking: CheckBooks):
+    project_id = booked_project(story, "alpha", 2)
+    story.accrue(100)
+    before = period(story, project_id)
+    assert before.total_microusd > 0
+    assert (before.difference_microusd, before.checked_at) == (0, None)
+    assert story.run(checking) == 1
+    after = period(story, project_id)
+    assert (after.difference_microusd, after.checked_at) == (0, story.time)
+    assert story.run(checking) == 0
+
+
+def test_a_difference_is_found_shown_to_its_project_and_taken_back(
+    story: MoneyStory, checking: CheckBooks
+):
+    alpha, beta = booked_project(story, "alpha", 2), booked_project(story, "beta", 1)
+    story.accrue(100)
+    falsify(story, alpha)
+    story.run(checking)
+    assert period(story).difference_microusd == -7
+    assert period(story, alpha).difference_microusd == -7
+    assert period(story, beta).difference_microusd == 0
+    with story.engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE cost_rollups SET amount_microusd = amount_microusd + 7 WHERE "
+                "rollup_key IN (SELECT rollup_key FROM books_differences) AND "
+                "instance_id IN (SELECT instance_id FROM books_differences)"
+            )
+        )
+    assert story.run(checking) == 0
+    story.sleep(check_books.BETWEEN_PASSES.total_seconds())
+    assert story.run(checking) == 1
+    assert period(story, alpha).difference_microusd == 0
+    with story.engine.connect() as connection:
+        assert connection.execute(select(books_differences)).all() == []
+
+
+def test_errors_that_even_out_are_found_all_the_same(story: MoneyStory, checking: CheckBooks):
+    """Two machines whose rollups were exchanged: the sums of everything agree."""
+    booked_project(story, "alpha", 2)
+    story.accrue(100)
+    with story.engine.begin() as connection:
+        connection.execute(text("UPDATE cost_rollups SET amount_microusd = amount_microusd + "
+                                "CASE WHEN instance_id = (SELECT min(instance_id::text)::uuid "
+                                "FROM cost_rollups) THEN 5 ELSE -5 END"))  # fmt: skip
+    story.run(checking)
+    with story.engine.connect() as connection:
+        found = connection.execute(select(books_differences)).mappings().all()
+    assert sorted(row["rolled_up_microusd"] - row["booked_microusd"] for row in found) == [-5, 5]
+
+
+def test_many_machines_are_compared_slice_by_slice(
+    story: MoneyStory, checking: CheckBooks, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(check_books, "MACHINES_PER_SLICE", 2)
+    project_id = booked_project(story, "alpha", 5)
+    story.accrue(100)
+    falsify(story, project_id)
+    begun_at = story.time
+    for _ in range(2):
+        assert story.run(checking) == 1
+        assert period(story).checked_at is None
+        with story.begin() as uow:
+            assert checking.next_due(uow) == story.time + check_books.BETWEEN_SLICES
+        assert story.run(checking) == 0
+        story.sleep(check_books.BETWEEN_SLICES.total_seconds())
+    assert story.run(checking) == 1
+    assert period(story).checked_at == begun_at
+    assert period(story).difference_microusd == -7
+    with story.begin() as uow:
+        progress = uow.books.progress()
+    assert progress is not None
+    assert progress.checked_machines == 5

@@ -1,0 +1,234 @@
+"""Estimates over REST and from the command line; experience counted from real rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, update
+
+from app.adapters.postgres import tables
+from app.domain.instance import EndedBy, InstanceState
+from app.domain.job import JobState
+from app.domain.launch import LaunchOutcome
+from app.domain.pool_life import hazard_factor
+from app.orchestration.controller_frame import run_controller
+from app.orchestration.keep_estimates import KeepEstimates
+from tests.support.cli_world import World, small_world
+from tests.support.money_story import ON_DEMAND_PRICE, POOL, START, MoneyStory
+from tests.support.people_api import settings_for
+
+SPEC = {
+    "run": "true",
+    "resources": {"gpu": "V100"},
+    "estimate": {"hours": 10, "gpu": "V100"},
+    "deadline": "20h",
+    "budget_usd": 100,
+}
+YAML = """
+run: "true"
+resources: {gpu: V100}
+estimate: {hours: 10, gpu: V100}
+deadline: 20h
+budget_usd: 100
+"""
+
+
+@pytest.fixture
+def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
+    settings = settings_for(database_url, valkey_url, tmp_path / "state")
+    with small_world(settings, engine, tmp_path) as made:
+        yield made
+
+
+def ask(world: World, spec: dict[str, object], seed: int = 0) -> tuple[int, dict]:
+    """(status, document) of POST /estimates."""
+    answer = world.api.client.post(f"/api/v1/estimates?seed={seed}", json=spec)
+    return answer.status_code, answer.json()
+
+
+def test_the_api_answers_for_each_way_to_rent(world: World):
+    status, found = ask(world, SPEC)
+    assert status == 200
+    assert [one["market"] for one in found["estimates"]] == ["auto", "spot", "on_demand"]
+    auto, _, on_demand = found["estimates"]
+    assert auto["deadline_chance"] == 1.0
+    assert auto["cost_p90_microusd"] < on_demand["cost_p50_microusd"]
+    boot_hours = 360 / 3_600
+    assert on_demand["cost_p50_microusd"] == round(ON_DEMAND_PRICE * (10 + boot_hours))
+    spot, dear = found["pools"][0], found["on_demand"]
+    assert spot["pool"] == POOL.key
+    assert spot["interruptions_per_hour"] > 0.2
+    assert 36_360 < spot["expected_seconds"] < 2 * 36_000
+    assert (dear["expected_microusd"], dear["expected_seconds"]) == (109_080_000, 36_360)
+    assert found["work_seconds"] == 36_000
+    assert len(found["curve"]) == 7
+    assert ask(world, SPEC) == (200, found)
+    assert ask(world, SPEC, seed=1)[1]["estimates"] != found["estimates"]
+
+
+def test_estimates_rent_nothing_and_submit_nothing(world: World, engine: Engine):
+    def rows() -> list[int]:
+        with engine.connect() as connection:
+            counted = (tables.jobs, tables.launches, tables.instances)
+            return [len(connection.execute(table.select()).all()) for table in counted]
+
+    before = rows()
+    ask(world, SPEC)
+    assert rows() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"estimate": None, "deadline": None, "budget_usd": None}, "how much work this is"),
+        ({"deadline": "9h"}, "in 10.6 h at the earliest, for about $"),
+        ({"bogus": 1}, "bogus"),
+    ],
+)
+def test_what_cannot_be_estimated_says_why(world: World, change: dict[str, object], words: str):
+    spec = {name: value for name, value in {**SPEC, **change}.items() if value is not None}
+    status, found = ask(world, spec)
+    assert status == 422
+    assert words in str(found)
+
+
+def test_the_command_shows_figures_and_what_the_deadline_costs(world: World, tmp_path: Path):
+    file = tmp_path / "job.yaml"
+    file.write_text(YAML)
+    ran = world.cli.ok("estimate", str(file))
+    assert "100 %" in ran.row("spot, on-demand in time")
+    assert "never" not in ran.out
+    assert "%" in ran.row("us-west-2a", "spot")
+    assert "earliest possible finish" in ran.out
+    assert "what a deadline costs" in ran.out
+    assert ran.out.count("▓") > 30
+    found = world.cli.ok("estimate", str(file), "--deadline", "40h", "--json").json
+    assert found["estimates"][0]["deadline_chance"] == 1.0
+    said = world.cli.fails(2, "estimate", str(file), "--deadline", "2h").errors
+    assert "cannot be met" in said
+
+
+def test_a_job_that_nothing_fits_would_wait(world: World, tmp_path: Path):
+    status, found = ask(world, {**SPEC, "resources": {"gpu": "H200:8"}})
+    assert (status, found["estimates"], found["earliest_seconds"]) == (200, [], None)
+    file = tmp_path / "job.yaml"
+    file.write_text(YAML)
+    assert "it would wait" in world.cli.ok("estimate", str(file), "--gpu", "H200:8").out
+
+
+def test_a_risky_job_is_submitted_only_when_the_risk_is_accepted(world: World, tmp_path: Path):
+    file = tmp_path / "job.yaml"
+    file.write_text(YAML.replace("budget_usd: 100", "budget_usd: 3"))
+    said = world.cli.fails(2, "submit", str(file), "-y", "-d").errors
+    assert "budget 0 %" in said
+    assert "--accept-risk" in said
+    world.cli.ok("submit", str(file), "-y", "-d", "--accept-risk", "-n", "risky")
+    assert "risky" in world.cli.ok("jobs").out
+
+
+# --- experience -----------------------------------------------------------------------------------
+
+
+def test_lives_and_interruptions_are_counted_by_age(engine: Engine):
+    story = MoneyStory(engine)
+    story.quote()
+    job = story.job(story.project(), "digits")
+    for lived, ended_by in (
+        (300, EndedBy.CLOUD_INTERRUPTION),
+        (3_600, EndedBy.CLOUD_INTERRUPTION),
+        (10_000, EndedBy.US),
+    ):
+        machine = story.machine(job)
+        with engine.begin() as connection:
+            row = tables.instances
+            connection.execute(
+                update(row)
+                .where(row.c.id == machine.id)
+                .values(
+                    state=InstanceState.TERMINATED,
+                    ended_at=START + timedelta(seconds=lived),
+                    ended_by=ended_by,
+                )
+            )
+    for _ in range(2):
+        launch = story.launch(job)
+        with engine.begin() as connection:
+            connection.execute(
+                update(tables.launches)
+                .where(tables.launches.c.id == launch.id)
+                .values(outcome=LaunchOutcome.REFUSED)
+            )
+    with story.begin() as uow:
+        found = uow.pool_experience.of([POOL], START - timedelta(days=1), START)[POOL]
+        none = uow.pool_experience.of([POOL], START + timedelta(days=1), datetime.now(UTC))
+    assert found.taken == (1, 0, 1, 0, 0)
+    assert found.lived_seconds == (300 + 600 + 600, 1_200 * 2, 1_800 + 5_400, 2_800, 0)
+    assert (found.launches, found.refusals) == (5, 2)
+    assert hazard_factor(found) == pytest.approx((4 + 2) / (4 + 0.8333 + 0.8 + 1.1 + 0.1556), 0.01)
+    assert none == {}
+
+
+# --- estimate against actual ----------------------------------------------------------------------
+
+
+def test_every_queued_job_gets_one_estimate_and_is_held_against_it(world: World, tmp_path: Path):
+    file = tmp_path / "job.yaml"
+    file.write_text(YAML)
+    world.cli.ok("submit", str(file), "-y", "-d", "-n", "promised")
+    file.write_text('run: "true"\n')
+    world.cli.ok("submit", str(file), "-y", "-d", "-n", "vague")
+    story = world.story
+    controller = KeepEstimates(world.api.parts.runtime)
+    assert run_controller(world.api.parts.runtime, controller) == 2
+    assert run_controller(world.api.parts.runtime, controller) == 0
+    ids = {one["name"]: UUID(one["id"]) for one in world.cli.ok("jobs", "--json").json}
+    with story.begin() as uow:
+        kept = {name: uow.kept_estimates.of(ids[name]) for name in ("promised", "vague")}
+    assert kept["vague"] is not None
+    assert kept["vague"].cost_p50_microusd is None
+    assert kept["promised"] is not None
+    assert kept["promised"].deadline_chance == 1.0
+    assert "No job with an estimate" in world.cli.ok("estimate", "--calibration").out
+
+    job_id, now = kept["promised"].job_id, datetime.now(UTC)
+    with story.engine.begin() as connection:
+        connection.execute(
+            update(tables.jobs)
+            .where(tables.jobs.c.id == job_id)
+            .values(
+                state=JobState.SUCCEEDED,
+                ended_at=tables.jobs.c.submitted_at + timedelta(hours=11),
+                cost_final_at=now,
+            )
+        )
+        connection.execute(
+            update(tables.budgets)
+            .where(tables.budgets.c.job_id == job_id)
+            .values(spent_microusd=kept["promised"].cost_p90_microusd + 1)
+        )
+    found = world.cli.ok("estimate", "--calibration", "--json").json
+    assert found["jobs"] == 1
+    assert (found["cost_under_p90"], found["finish_under_p90"]) == (0.0, 1.0)
+    assert found["items"][0]["seconds"] == 11 * 3_600
+    said = world.cli.ok("estimate", "--calibration")
+    assert "promised" in said.out
+    assert "0 % of 1 job stayed under P90" in said.out
+
+
+def test_a_job_that_has_trained_gets_no_estimate_of_the_rest(world: World, tmp_path: Path):
+    file = tmp_path / "job.yaml"
+    file.write_text(YAML)
+    for name in ("taken", "resumed"):
+        world.cli.ok("submit", str(file), "-y", "-d", "-n", name)
+    row = tables.jobs
+    with world.story.engine.begin() as connection:
+        taken = {"state": JobState.RECOVERING, "started_at": row.c.submitted_at}
+        connection.execute(update(row).where(row.c.name == "taken").values(taken))
+        resumed = {"started_at": row.c.submitted_at}
+        connection.execute(update(row).where(row.c.name == "resumed").values(resumed))
+    with world.story.begin() as uow:
+        assert uow.kept_estimates.missing(10) == []

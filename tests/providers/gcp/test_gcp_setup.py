@@ -1,0 +1,246 @@
+"""From settings to a working provider; what a check of the set-up finds; when gcp stays off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres.first_use import prepare_first_use
+from app.adapters.providers.gcp.provider import GcpProvider
+from app.adapters.system_clock import SystemClock
+from app.adapters.system_entropy import SystemEntropy
+from app.bootstrap import build_runtime
+from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
+from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
+from app.settings import Settings, SettingsError, load_settings
+from tests.providers.gcp.gcp_under_test import a_pool, open_provider
+from tests.support.gce_fake import FakeGce
+from tests.support.gce_fake_state import PROJECT
+from tests.support.source_tree import ROOT
+
+_BASE = f"/compute/v1/projects/{PROJECT}"
+_FAMILY = "/compute/v1/projects/ml-images/global/images/family/{}"
+PUBLIC = "https://lowtide.example.com"
+
+
+@pytest.fixture
+def engine(engine: Engine) -> Engine:
+    """A database in which the deployment has its id."""
+    prepare_first_use(engine, SystemClock(), SystemEntropy(), lambda key: None)
+    return engine
+
+
+def settings_for(gce: FakeGce, tmp_path: Path, **changes: Any) -> Settings:
+    given = {
+        "state_dir": tmp_path,
+        "providers": "gcp",
+        "public_url": PUBLIC,
+        "gcp_project": PROJECT,
+        "gcp_regions": "us-central1, europe-west4",
+        "gcp_endpoint": gce.endpoint,
+        "gcp_catalog_url": gce.endpoint,
+    }
+    return load_settings(**{**given, **changes})
+
+
+def test_the_worker_s_runtime_rents_with_the_boot_script_and_its_deployment_s_id(
+    gce: FakeGce, engine: Engine, tmp_path: Path
+) -> None:
+    runtime = build_runtime(settings_for(gce, tmp_path), role="worker", engine=engine)
+    provider, pool = runtime.providers["gcp"], a_pool()
+    assert provider.regions() == ("europe-west4", "us-central1")
+    order = LaunchOrder(
+        client_token="lowtide-1",
+        count=1,
+        min_count=1,
+        market=pool.market,
+        bids=(PoolBid(pool, None),),
+        user_data={"LOWTIDE_CONTROL_URL": PUBLIC, "LOWTIDE_LAUNCH_TOKEN": "one-time"},
+    )
+    (machine,) = provider.launch(order).accepted
+    (vm,) = gce.engine.live.values()
+    script = vm.body["metadata"]["items"][0]["value"]
+    assert script.startswith("#!/bin/sh\n")
+    assert "export LOWTIDE_LAUNCH_TOKEN=one-time\n" in script
+    assert "export LOWTIDE_NOTICE_SECONDS=120\n" in script
+    with runtime.begin() as uow:
+        deployment = str(uow.operations.deployment_id())
+    assert vm.body["labels"]["lowtide_deployment"] == deployment
+    (listed,) = provider.list_deployment("us-central1").machines
+    assert listed.provider_instance_id == machine.provider_instance_id
+    offers = runtime.price_sources["gcp"].offers()
+    assert {offer.pool.provider for offer in offers} == {"gcp"}
+
+
+def test_the_highest_price_is_kept_against_the_price_source(
+    gce: FakeGce, engine: Engine, tmp_path: Path
+) -> None:
+    runtime = build_runtime(settings_for(gce, tmp_path), role="worker", engine=engine)
+    price = {o.pool: o for o in runtime.price_sources["gcp"].offers()}[a_pool()]
+    bid = PoolBid(a_pool(), price.price_microusd_per_hour - 1)
+    order = LaunchOrder("lowtide-1", 1, 1, a_pool().market, (bid,))
+    result = runtime.providers["gcp"].launch(order)
+    assert [one.kind for one in result.refused] == [RefusalKind.PRICE_TOO_LOW]
+    assert gce.engine.all == []
+
+
+def test_user_data_that_no_script_can_hold_is_rejected(
+    gce: FakeGce, engine: Engine, tmp_path: Path
+) -> None:
+    runtime = build_runtime(settings_for(gce, tmp_path), role="worker", engine=engine)
+    order = LaunchOrder("lowtide-1", 1, 1, a_pool().market, (PoolBid(a_pool(), None),))
+    with pytest.raises(ProviderError, match="LOWTIDE_CONTROL_URL is missing") as refused:
+        runtime.providers["gcp"].launch(order)
+    assert refused.value.kind is RefusalKind.REJECTED
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"public_url": None}, "set LOWTIDE_PUBLIC_URL to the https:// address"),
+        ({"public_url": "http://plain.example.com"}, "only report over https"),
+        ({"gcp_project": None}, "set LOWTIDE_GCP_PROJECT"),
+        ({"gcp_zones": "asia-east1-a"}, "asia-east1-a of LOWTIDE_GCP_ZONES lies in none"),
+    ],
+)
+def test_what_is_missing_keeps_gcp_off_and_is_said(
+    gce: FakeGce, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    settings = settings_for(gce, tmp_path, providers="local,gcp", **changes)
+    assert settings.active_providers == ("local",)
+    assert said in settings.provider_problems["gcp"]
+    alone = settings_for(gce, tmp_path, **changes)
+    with pytest.raises(SettingsError, match="gcp is off"):
+        build_runtime(alone, role="worker")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gcp_max_run_seconds", 29), ("gcp_notice_seconds", 60), ("gcp_disk_gb", 1)],
+)
+def test_a_value_out_of_bounds_names_its_variable(
+    gce: FakeGce, tmp_path: Path, name: str, value: int
+) -> None:
+    with pytest.raises(SettingsError, match=f"LOWTIDE_{name.upper()}={value}"):
+        settings_for(gce, tmp_path, **{name: value})
+
+
+def test_settings_load_no_client_of_google() -> None:
+    code = "import app.settings, app.bootstrap, sys; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert [one for one in done.stdout.split() if one.startswith("google")] == []
+
+
+def with_documents(gce: FakeGce) -> None:
+    """A project in which everything is as it should be."""
+    image = open_provider(gce)._settings.image.rpartition("/")[2]
+    gce.documents.update(
+        {
+            _BASE: {"name": PROJECT, "quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
+            f"{_BASE}/regions/us-central1": {
+                "quotas": [{"metric": "PREEMPTIBLE_NVIDIA_A100_GPUS", "limit": 8, "usage": 2}]
+            },
+            f"{_BASE}/regions/us-central1/subnetworks/gpu": {
+                "ipCidrRange": "10.0.0.0/20",
+                "privateIpGoogleAccess": True,
+            },
+            _FAMILY.format(image): {"name": "image-1", "diskSizeGb": "50"},
+        }
+    )
+
+
+def diagnosed(gce: FakeGce) -> dict[str, Finding]:
+    provider = open_provider(
+        gce, regions=("us-central1",), subnetwork="regions/{region}/subnetworks/gpu"
+    )
+    assert isinstance(provider, ProviderDiagnosis)
+    return {finding.name: finding for finding in provider.diagnose()}
+
+
+def test_a_good_set_up_has_no_findings_against_it(gce: FakeGce) -> None:
+    with_documents(gce)
+    found = diagnosed(gce)
+    assert [one for one in found.values() if not one.ok] == []
+    assert "a100 2/8" in found["quota us-central1"].sentence
+    assert list(found) == ["project", "quota us-central1", "subnet us-central1", "image", "prices"]
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "name", "said"),
+    [
+        (_BASE, {"quotas": [{"metric": "GPUS_ALL_REGIONS"}]}, "project", "GPUS_ALL_REGIONS is 0"),
+        (f"{_BASE}/regions/us-central1", {}, "quota us-central1", "no quota for spot GPUs"),
+        (
+            f"{_BASE}/regions/us-central1/subnetworks/gpu",
+            {"ipCidrRange": "10.0.0.0/20"},
+            "subnet us-central1",
+            "private access",
+        ),
+        (f"{_BASE}/regions/us-central1/subnetworks/gpu", None, "subnet us-central1", "notFound"),
+        (f"{_BASE}/regions/us-central1", None, "quota us-central1", "notFound"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_found_with_a_remedy(
+    gce: FakeGce, path: str, document: Any, name: str, said: str
+) -> None:
+    with_documents(gce)
+    if document is None:
+        del gce.documents[path]
+    else:
+        gce.documents[path] = document
+    found = diagnosed(gce)[name]
+    assert not found.ok
+    assert said in found.sentence
+    assert found.remedy
+
+
+def test_the_types_that_zones_have_replace_what_was_shipped(gce: FakeGce) -> None:
+    provider: GcpProvider = open_provider(gce, zones=("us-central1-a",), regions=("us-central1",))
+    assert isinstance(provider, MachineTypeSource)
+    gce.documents[f"{_BASE}/aggregated/machineTypes"] = {
+        "items": {
+            "zones/us-central1-a": {
+                "machineTypes": [
+                    machine_type("a2-highgpu-1g", 14, 96, 1),
+                    machine_type("a2-highgpu-16g", 96, 1_360, 16),
+                    machine_type("x9-new-1g", 8, 64, 1),
+                    {"name": "n1-standard-8", "guestCpus": 8, "memoryMb": 30 * 1024},
+                    {"name": "e2-small", "guestCpus": 2, "memoryMb": 2_048},
+                ]
+            },
+            "zones/us-central1-b": {"machineTypes": [machine_type("g2-standard-8", 8, 32, 1)]},
+        }
+    }
+    found = {one.name: one for one in provider.machine_types()}
+    assert sorted(found) == [
+        "a2-highgpu-16g",
+        "a2-highgpu-1g",
+        "n1-standard-8-p100x1",
+        "n1-standard-8-t4x1",
+        "n1-standard-8-v100x1",
+    ]
+    assert (found["a2-highgpu-1g"].vcpus, found["a2-highgpu-1g"].memory_gb) == (14, 96)
+    assert found["a2-highgpu-16g"].gpu_count == 16
+    assert found["a2-highgpu-16g"].interconnect == "nvswitch"
+
+
+def machine_type(name: str, vcpus: int, memory_gb: int, gpus: int) -> Any:
+    accelerators = [{"guestAcceleratorType": "nvidia", "guestAcceleratorCount": gpus}]
+    return {
+        "name": name,
+        "guestCpus": vcpus,
+        "memoryMb": memory_gb * 1024,
+        "accelerators": accelerators,
+    }

@@ -1,0 +1,51 @@
+"""Seeded schedules of faults on both fake clouds, and for ever the seeds that once failed.
+
+More of them: FAULT_SEEDS=1000-1099 pytest tests/providers/test_fault_seeds.py
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from app.simulation.seeded_entropy import Dice
+from tests.support.aws_parts import ENVIRONMENT
+from tests.support.fault_rules import check
+from tests.support.fault_schedule import FaultRun
+from tests.support.scripted_aws import scripted_aws
+from tests.support.scripted_cloud import ScriptedTime
+from tests.support.scripted_gce import scripted_gce
+
+SEEDS = range(1, 9)
+REGRESSIONS = Path(__file__).with_name("fault_regressions.txt")
+CLOUDS = {"aws": scripted_aws, "gcp": scripted_gce}
+
+
+def seeds() -> list[tuple[str, int]]:
+    """(cloud, seed): the usual ones, those that once failed, or what FAULT_SEEDS names."""
+    asked = os.environ.get("FAULT_SEEDS")
+    if asked:
+        first, _, last = asked.partition("-")
+        return [
+            (name, seed) for name in CLOUDS for seed in range(int(first), int(last or first) + 1)
+        ]
+    lines = (line.partition("#")[0].split() for line in REGRESSIONS.read_text().splitlines())
+    failed = [(cloud, int(seed)) for cloud, seed in filter(None, lines)]
+    return [*((name, seed) for name in CLOUDS for seed in SEEDS), *failed]
+
+
+@pytest.mark.parametrize(("cloud", "seed"), seeds())
+def test_whatever_fails_nothing_is_left_or_started_twice_and_the_books_agree(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str, seed: int
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    time = ScriptedTime()
+    with CLOUDS[cloud](time, Dice(seed, "cloud")) as fake:
+        run = FaultRun(engine, tmp_path / "store", fake, seed)
+        run.play()
+        check(run)
+        assert run.log

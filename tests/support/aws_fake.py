@@ -1,0 +1,181 @@
+"""A whole AWS account on loopback, for the real SDK: moto made honest, with a hand to steer it.
+
+Lives here: opening, closing and steering the account. Not here: its rules (`aws_world`,
+`aws_fake_ec2`). One at a time in a process: moto's records are global.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl
+
+from moto.backends import get_backend
+from moto.core.base_backend import BackendDict
+
+from tests.support.aws_fake_ec2 import Ec2, backend, xml_error
+from tests.support.aws_fake_http import Answer, AwsServer, Dropped, ask_moto, hang
+from tests.support.aws_fake_json import answer_pricing, answer_quotas, json_error
+from tests.support.aws_world import ACCOUNT, IMAGE, REGIONS, AwsWorld, Fault, now
+
+QUEUE = "lowtide-interruptions"
+NETWORK_TAG = ("lowtide:network", "default")
+IMAGE_PARAMETER = "/test/deep-learning/ami-id"
+_SERVICES = ("ec2", "sqs", "ssm", "sts", "iam", "s3")
+
+
+class AwsFake:
+    """The account and its server."""
+
+    def __init__(self, world: AwsWorld) -> None:
+        self.world = world
+        self._ec2 = Ec2(world)
+        self._prepare()
+        self._server = AwsServer(self)
+        self.url = self._server.url
+
+    @property
+    def queue_url(self) -> str:
+        return f"{self.url}/{ACCOUNT}/{QUEUE}"
+
+    def close(self) -> None:
+        self._server.close()
+        for name in _SERVICES:
+            found: Any = get_backend(name)  # type: ignore[call-overload]
+            if isinstance(found, BackendDict):
+                found.reset()
+
+    def answer(
+        self,
+        region: str,
+        service: str,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+    ) -> Answer:
+        """One request; see `aws_fake_http`."""
+        if service == "ec2":
+            if region not in REGIONS:
+                return xml_error("OptInRequired", f"{region} is not enabled", 403)
+            return self._ec2.answer(region, path, headers, body)
+        target = {name.lower(): value for name, value in headers.items()}.get("x-amz-target", "")
+        form = dict(parse_qsl(body.decode("latin-1"))) if not target else {}
+        action = target.rpartition(".")[2] or form.get("Action", "")
+        if service == "s3" and path.endswith("?location"):
+            action = "GetBucketLocation"
+        hang(self.world.hang_seconds.get(action, 0.0))
+        with self.world.lock:
+            self.world.calls[action] += 1
+            fault = self.world.fault(action)
+        if fault is not None:
+            hang(fault.hang_seconds)
+            error = json_error if target else xml_error
+            return error(fault.code, fault.message, fault.status)
+        if action == "ReceiveMessage" and not self.world.queue_waits:
+            body = json.dumps({**json.loads(body), "WaitTimeSeconds": 0}).encode()
+        with self.world.lock:
+            if service in ("pricing", "servicequotas"):
+                speak = answer_pricing if service == "pricing" else answer_quotas
+                reply = speak(self.world, action, json.loads(body))
+            else:
+                reply = ask_moto(region, service, method, path, headers, body)
+            if self.world.lost[action] > 0:
+                self.world.lost[action] -= 1
+                raise Dropped
+            return reply
+
+    def fail(self, action: str, code: str, status: int = 400, **more: Any) -> None:
+        """Inject an error; `where` (a type or zone) puts it into a fleet's Errors."""
+        name = "override" if more.get("where") else action
+        self.world.faults.append(Fault(name, code, status, **more))
+
+    def take(self, machine_id: str) -> None:
+        """EC2 takes a spot machine."""
+        text = "Server.SpotInstanceTermination: Spot instance termination"
+        with self.world.lock:
+            self._ec2.take(machine_id, "Server.SpotInstanceTermination", text)
+
+    def end(self, machine_id: str, code: str) -> None:
+        """A machine ends for another reason."""
+        with self.world.lock:
+            self._ec2.take(machine_id, code, f"{code}: injected")
+
+    def terminate_by_another(self, machine_id: str) -> None:
+        """Somebody else of the account terminates a machine: EC2 says of it what it says of us."""
+        with self.world.lock:
+            self._ec2.terminate(machine_id)
+
+    def instance(self, machine_id: str) -> Any:
+        """moto's record of a machine."""
+        return backend(self.world.machines[machine_id].region).get_instance(machine_id)
+
+    def records(self, region: str) -> Any:
+        """moto's records of EC2 in a region."""
+        return backend(region)
+
+    def publish(self, detail_type: str, detail: dict[str, Any], at: datetime | None = None) -> None:
+        """An event of EventBridge's rule in the queue."""
+        event = {
+            "version": "0",
+            "id": str(uuid.uuid4()),
+            "detail-type": detail_type,
+            "source": "aws.ec2",
+            "account": ACCOUNT,
+            "time": f"{at or now():%Y-%m-%dT%H:%M:%SZ}",
+            "region": REGIONS[0],
+            "resources": [f"arn:aws:ec2:us-east-1a:instance/{detail.get('instance-id')}"],
+            "detail": detail,
+        }
+        self.put_message(json.dumps(event))
+
+    def put_message(self, text: str) -> None:
+        """Any text in the queue."""
+        with self.world.lock:
+            get_backend("sqs")[ACCOUNT][REGIONS[0]].send_message(QUEUE, text)
+
+    def messages_left(self) -> int:
+        """Messages not yet deleted."""
+        with self.world.lock:
+            return len(get_backend("sqs")[ACCOUNT][REGIONS[0]].queues[QUEUE]._messages)
+
+    def price_steps(self, instance_type: str, zone: str, *steps: tuple[float, int]) -> None:
+        """Prices that took effect so many seconds ago."""
+        for seconds, price in steps:
+            self.world.set_price(instance_type, zone, price, now() - timedelta(seconds=seconds))
+
+    def _prepare(self) -> None:
+        """Subnets and a security group that carry the network's tag, the queue, an image."""
+        key, value = NETWORK_TAG
+        for region in REGIONS:
+            records = backend(region)
+            for subnet in records.describe_subnets():
+                if subnet.availability_zone[-1] in "abc":
+                    subnet.add_tags({key: value})
+            for group in records.describe_security_groups():
+                group.add_tags({key: value})
+                records.authorize_security_group_ingress(
+                    group.id, "-1", None, None, [], {}, [{"GroupId": group.id}]
+                )
+            image = copy.copy(next(iter(records.amis.values())))
+            image.id = IMAGE
+            records.amis[IMAGE] = image
+            get_backend("ssm")[ACCOUNT][region].put_parameter(
+                IMAGE_PARAMETER, "", IMAGE, "String", "", "", False, [], "text", None, None
+            )
+        get_backend("sqs")[ACCOUNT][REGIONS[0]].create_queue(QUEUE)
+
+
+@contextmanager
+def open_aws_fake(**rules: Any) -> Iterator[AwsFake]:
+    """A new account; `rules` are those of `AwsWorld`."""
+    fake = AwsFake(AwsWorld(**rules))
+    try:
+        yield fake
+    finally:
+        fake.close()

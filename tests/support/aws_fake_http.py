@@ -1,0 +1,116 @@
+"""The fake AWS on the wire: one port on loopback for every service and region.
+
+A request is told apart by its signature's scope. EC2's own rules, price lists and quotas answer
+first; moto answers the rest in this process. Not here: those rules (`aws_fake_ec2`).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import threading
+import time
+import traceback
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.compat import HTTPHeaders
+from moto.core.botocore_stubber import BotocoreStubber
+
+Answer = tuple[int, dict[str, str], bytes]
+_SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/aws4_request")
+_BODY_MAX = 64 * 1024 * 1024
+
+
+class Dropped(Exception):
+    """The request was done and its answer is lost: the connection is closed."""
+
+
+class AwsServer(ThreadingHTTPServer):
+    """Answers with `answer(region, service, handler's request)`."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, account: Any) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.account = account
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no news."""
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join(timeout=5)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: AwsServer
+    disable_nagle_algorithm = True
+    timeout = 60
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(min(length, _BODY_MAX))
+        found = _SCOPE.search(self.headers.get("Authorization", ""))
+        region, service = found.groups() if found else ("us-east-1", "none")
+        try:
+            status, headers, content = self.server.account.answer(
+                region, service, self.command, self.path, dict(self.headers.items()), body
+            )
+        except Dropped:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        except Exception:  # the client must hear of it, or it would wait
+            status, headers, content = 599, {}, traceback.format_exc().encode()
+            sys.stderr.write(content.decode())
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "date", "server", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+def ask_moto(
+    region: str, service: str, method: str, path: str, headers: dict[str, str], body: bytes
+) -> Answer:
+    """moto's answer to a request as it would be addressed in AWS."""
+    kept = HTTPHeaders()
+    for name, value in headers.items():
+        if name.lower() != "host":
+            kept[name] = value
+    host = f"{service}.{region}.amazonaws.com"
+    kept["Host"] = host
+    request = AWSPreparedRequest(
+        method=method, url=f"https://{host}{path}", headers=kept, body=body, stream_output=False
+    )
+    reply = BotocoreStubber().process_request(request)
+    if reply is None:
+        return 404, {}, b"no such service"
+    status, answered, content = reply
+    data = content.encode() if isinstance(content, str) else bytes(content)
+    return int(status), {str(name): str(value) for name, value in dict(answered).items()}, data
+
+
+def hang(seconds: float) -> None:
+    """Answer late; other requests are not held up."""
+    time.sleep(seconds)

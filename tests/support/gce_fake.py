@@ -1,0 +1,345 @@
+"""Compute Engine over HTTP on loopback, as the real REST client asks it.
+
+Lives here: paths, paging, and faults of the line: errors, hangs, lost replies. Not here: what
+machines do (`gce_fake_engine`), prices (`gce_fake_prices`), or buckets (`gcs_fake`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.fake_control_plane import QuietServer
+from tests.support.gce_fake_engine import ApiError, Engine, World
+from tests.support.gce_fake_prices import FakePrices
+from tests.support.gce_fake_state import PROJECT, Operation, matches, url
+
+ZONES = {
+    "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c"),
+    "europe-west4": ("europe-west4-a", "europe-west4-b"),
+}
+MACHINE_TYPES = ("a2-highgpu-1g", "a3-highgpu-8g", "g2-standard-8")
+_PREFIX = rf"/compute/v1/projects/{PROJECT}"
+
+
+@dataclass
+class LineFault:
+    """What happens to the next `times` requests whose `METHOD path` matches the expression.
+
+    status 0 drops the connection: after the work when `after` is set, before it otherwise.
+    """
+
+    expression: str
+    times: int = 1
+    status: int = 0
+    reason: str = "backendError"
+    message: str = "scripted"
+    after: bool = False
+    hang_seconds: float = 0.0
+
+
+class Dropped(Exception):
+    """The connection ends without an answer."""
+
+
+class FakeGce:
+    """The server. `requests` holds `METHOD path?query` of every request; `page_size` the pages.
+
+    documents: what further paths answer to a GET, for resources that nothing happens to.
+    """
+
+    def __init__(self, world: World | None = None) -> None:
+        self.engine = Engine(world or World(dict(ZONES), MACHINE_TYPES))
+        self.prices = FakePrices()
+        self.faults: list[LineFault] = []
+        self.requests: list[str] = []
+        self.page_size = 500
+        self.documents: dict[str, Any] = {}
+        self.unreachable_zones: set[str] = set()
+        self._stopping = threading.Event()
+        self._server = QuietServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        """What the client is told instead of Google's address."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        """Close it; hanging requests end."""
+        self._stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+
+    def calls(self, expression: str) -> list[str]:
+        """The requests that match."""
+        return [one for one in self.requests if re.search(expression, one)]
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
+        """The document that answers; ApiError or Dropped for all else."""
+        fault = next(
+            (
+                one
+                for one in self.faults
+                if one.times and re.search(one.expression, path_of(method, path))
+            ),
+            None,
+        )
+        if fault is not None:
+            fault.times -= 1
+            self._stopping.wait(fault.hang_seconds)
+            if not fault.after and fault.status:
+                raise ApiError(fault.status, fault.reason, fault.message)
+            if not fault.after and not fault.hang_seconds:
+                raise Dropped
+        with self.engine.lock:
+            self.engine.settle()
+            document = self._route(method, path, query, body)
+        if fault is not None and fault.after:
+            raise Dropped
+        return document
+
+    def _route(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
+        if method == "GET" and path in self.documents:
+            return self.documents[path]
+        for wanted, expression, found in self._routes():
+            match = re.fullmatch(expression, path)
+            if wanted == method and match:
+                result = found(query, body, *match.groups())
+                return result.as_json() if isinstance(result, Operation) else result
+        raise ApiError(404, "notFound", f"{method} {path} is no path of the fake")
+
+    def _routes(self) -> Iterator[tuple[str, str, Any]]:
+        engine, request_id = self.engine, lambda query: query.get("requestId", "")
+        zone, region, one = r"/zones/([^/]+)", r"/regions/([^/]+)", r"/([^/]+)"
+        yield (
+            "POST",
+            rf"{_PREFIX}{zone}/instances",
+            lambda q, b, z: engine.insert(z, b, request_id(q)),
+        )
+        yield (
+            "POST",
+            rf"{_PREFIX}{region}/instances/bulkInsert",
+            lambda q, b, r: engine.bulk_insert(r, b, request_id(q)),
+        )
+        yield "DELETE", rf"{_PREFIX}{zone}/instances{one}", lambda q, b, z, n: engine.delete(z, n)
+        yield "GET", rf"{_PREFIX}{zone}/instances{one}", lambda q, b, z, n: self._instance(z, n)
+        yield "GET", rf"{_PREFIX}/aggregated/instances", lambda q, b: self._instances(q)
+        yield "GET", rf"{_PREFIX}/aggregated/operations", lambda q, b: self._operations(q)
+        yield "GET", rf"{_PREFIX}/aggregated/machineTypes", lambda q, b: self._machine_types(q)
+        yield (
+            "GET",
+            rf"{_PREFIX}/aggregated/acceleratorTypes",
+            lambda q, b: self._page(
+                "acceleratorTypes",
+                [(f"zones/{zone}", {"name": name}) for zone, name in engine.world.accelerators],
+                q,
+            ),
+        )
+        yield (
+            "GET",
+            rf"{_PREFIX}/zones",
+            lambda q, b: {
+                "items": [{"name": one} for zones in engine.world.zones.values() for one in zones]
+            },
+        )
+        yield "GET", rf"{_PREFIX}{zone}/operations", lambda q, b, z: self._operations_of(z, q)
+        yield (
+            "GET",
+            rf"{_PREFIX}/(?:zones|regions){one}/operations{one}",
+            lambda q, b, s, n: self._operation(n),
+        )
+        yield (
+            "POST",
+            rf"{_PREFIX}/(?:zones|regions){one}/operations{one}/wait",
+            lambda q, b, s, n: self._operation(n),
+        )
+        yield "GET", rf"{_PREFIX}/aggregated/disks", lambda q, b: self._disks(q)
+        yield (
+            "DELETE",
+            rf"{_PREFIX}{zone}/disks{one}",
+            lambda q, b, z, n: engine.delete_disk(z, n),
+        )
+        yield "GET", rf"{_PREFIX}{region}/resourcePolicies", lambda q, b, r: self._policies(r, q)
+        yield "POST", rf"{_PREFIX}{region}/resourcePolicies", self._add_policy
+        yield "DELETE", rf"{_PREFIX}{region}/resourcePolicies{one}", self._remove_policy
+        yield (
+            "POST",
+            rf"{_PREFIX}{region}/advice/capacityHistory",
+            lambda q, b, r: self.prices.capacity_history(r, b),
+        )
+        yield "GET", r"/v1/services/([^/]+)/skus", lambda q, b, s: self.prices.skus(s, q)
+
+    def _instance(self, zone: str, name: str) -> Any:
+        vm = self.engine.live.get((zone, name))
+        if vm is None or not vm.is_found():
+            raise ApiError(404, "notFound", f"The resource '{name}' was not found")
+        return vm.as_json()
+
+    def _operation(self, name: str) -> Operation:
+        operation = self.engine.operations.get(name)
+        if operation is None:
+            raise ApiError(404, "notFound", f"The resource 'operations/{name}' was not found")
+        return operation
+
+    def _instances(self, query: dict[str, str]) -> Any:
+        there = [vm for vm in self.engine.live.values() if vm.is_found()]
+        live = sorted(there, key=lambda vm: (vm.zone, vm.name))
+        return self._page("instances", [(f"zones/{vm.zone}", vm.as_json()) for vm in live], query)
+
+    def _operations(self, query: dict[str, str]) -> Any:
+        newest = sorted(self.engine.operations.values(), key=lambda one: -one.inserted_at)
+        return self._page("operations", [(one.scope, one.as_json()) for one in newest], query)
+
+    def _operations_of(self, zone: str, query: dict[str, str]) -> Any:
+        self.engine.world.region_of(zone)
+        assert query.get("orderBy") == "creationTimestamp desc", "the only order besides names"
+        newest = sorted(self.engine.operations.values(), key=lambda one: -one.inserted_at)
+        shown = [one.as_json() for one in newest if one.scope == f"zones/{zone}"]
+        rows = [one for one in shown if matches(one, query.get("filter", ""))]
+        start = int(query.get("pageToken", 0))
+        size = min(int(query.get("maxResults", 500)), self.page_size)
+        more = {"nextPageToken": str(start + size)} if start + size < len(rows) else {}
+        return {"items": rows[start : start + size], **more}
+
+    def _machine_types(self, query: dict[str, str]) -> Any:
+        world = self.engine.world
+        rows = [
+            (f"zones/{zone}", {"name": name, "zone": zone})
+            for zones in world.zones.values()
+            for zone in zones
+            for name in world.machine_types
+        ]
+        return self._page("machineTypes", rows, query)
+
+    def _page(self, noun: str, rows: list[tuple[str, Any]], query: dict[str, str]) -> Any:
+        """One page of an aggregated list: empty zones are there too, with a warning."""
+        wanted = query.get("filter", "")
+        rows = [
+            row
+            for row in rows
+            if matches(row[1], wanted) and row[0].partition("/")[2] not in self.unreachable_zones
+        ]
+        start, size = (
+            int(query.get("pageToken", 0)),
+            min(int(query.get("maxResults", 500)), self.page_size),
+        )
+        items: dict[str, Any] = {
+            f"zones/{zone}": {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "none"}}
+            for zones in self.engine.world.zones.values()
+            for zone in zones
+        }
+        for scope, document in rows[start : start + size]:
+            held = items.setdefault(scope, {})
+            held.pop("warning", None)
+            held.setdefault(noun, []).append(document)
+        for zone in self.unreachable_zones:
+            items[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": "no answer"}}
+        page: dict[str, Any] = {"items": items}
+        if start + size < len(rows):
+            page["nextPageToken"] = str(start + size)
+        if self.unreachable_zones:
+            page["unreachables"] = [f"zones/{zone}" for zone in sorted(self.unreachable_zones)]
+        return page
+
+    def _disks(self, query: dict[str, str]) -> Any:
+        shown = [
+            (f"zones/{zone}", {key: value for key, value in disk.items() if key != "autoDelete"})
+            for (zone, _), disk in sorted(self.engine.disks.items())
+        ]
+        return self._page("disks", shown, query)
+
+    def _policies(self, region: str, query: dict[str, str]) -> Any:
+        found = [p for (r, _), p in sorted(self.engine.policies.items()) if r == region]
+        return {"items": [p for p in found if matches(p, query.get("filter", ""))]}
+
+    def _add_policy(self, query: dict[str, str], body: Any, region: str) -> Operation:
+        if not self.engine.world.compact_supported:
+            raise ApiError(
+                400, "invalid", "Invalid value for field 'resource.groupPlacementPolicy'"
+            )
+        if (region, body["name"]) in self.engine.policies:
+            raise ApiError(409, "alreadyExists", f"The resource '{body['name']}' already exists")
+        link = url("regions", region, "resourcePolicies", body["name"])
+        self.engine.policies[region, body["name"]] = {**body, "selfLink": link}
+        return self.engine._operation(f"regions/{region}", "insert", link, "")
+
+    def _remove_policy(self, query: dict[str, str], body: Any, region: str, name: str) -> Operation:
+        used = any(
+            path.endswith(f"/{name}")
+            for vm in self.engine.live.values()
+            for path in vm.body.get("resourcePolicies", [])
+        )
+        if used:
+            raise ApiError(400, "resourceInUseByAnotherResource", f"'{name}' is being used")
+        if self.engine.policies.pop((region, name), None) is None:
+            raise ApiError(404, "notFound", f"The resource '{name}' was not found")
+        link = url("regions", region, "resourcePolicies", name)
+        return self.engine._operation(f"regions/{region}", "delete", link, "")
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def _serve(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                raw = self.rfile.read(length)
+                target = urlsplit(self.path)
+                fake.requests.append(f"{self.command} {unquote(self.path)}")
+                query = {key: values[-1] for key, values in parse_qs(target.query).items()}
+                try:
+                    body = json.loads(raw) if raw else None
+                    document = fake.answer(self.command, target.path, query, body)
+                    self._send(200, document)
+                except ApiError as error:
+                    detail = {"message": error.message, "domain": "global", "reason": error.reason}
+                    described = {
+                        "code": error.status, "message": error.message, "errors": [detail]
+                    }  # fmt: skip
+                    self._send(error.status, {"error": described})
+                except Dropped:
+                    self.close_connection = True
+
+            def _send(self, status: int, document: Any) -> None:
+                data = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json; charset=UTF-8")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+
+            def log_message(self, *arguments: Any) -> None:
+                """Quiet."""
+
+        return Handler
+
+
+def path_of(method: str, path: str) -> str:
+    """How faults name a request."""
+    return f"{method} {path}"
+
+
+@contextmanager
+def open_fake_gce(world: World | None = None) -> Iterator[FakeGce]:
+    """A running fake."""
+    fake = FakeGce(world)
+    try:
+        yield fake
+    finally:
+        fake.stop()

@@ -1,0 +1,128 @@
+"""`lowtide backtest` from its options to its files, on recordings of a few hours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli import backtest
+from app.simulation.backtest.run_cells import POLICIES
+
+ROW_KEYS = {
+    "group", "zone", "start", "slack", "overhead_hours", "policy", "cost_usd", "on_demand_usd",
+    "optimum_usd", "missed", "launches", "probes",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two recordings, one of them broken, and a groups file over both."""
+    folder = tmp_path_factory.mktemp("traces")
+    dice = np.random.default_rng(5)
+    up = np.logical_xor.accumulate(dice.random((2, 60)) < 0.1, axis=1)
+    np.savez(
+        folder / "tiny.npz",
+        zones=np.array(["a", "b"]),
+        avail=up.astype(np.uint8) * 2,
+        gap_seconds=np.array(600),
+        price=np.full((2, 60), np.nan, np.float32),
+        od=np.array([3.0, 3.0], np.float32),
+        gang=np.array(2),
+    )
+    (folder / "broken.npz").write_bytes(b"PK")
+    groups = {
+        "job_hours": 3,
+        "slacks": [1.2, 1.8],
+        "overhead_hours": {"one_zone": [0.1], "zones": [0.2]},
+        "starts": {"one_zone": 2, "zones": 2},
+        "one_zone": [{"file": "tiny.npz", "gang": 2}],
+        "zones": [
+            {"name": "both", "file": "tiny.npz", "gang": 2},
+            {"name": "gone", "file": "broken.npz"},
+        ],
+    }
+    (folder / "groups.json").write_text(json.dumps(groups))
+    return folder
+
+
+def _run(*arguments: str) -> tuple[int, str, str]:
+    program = typer.Typer()
+    backtest.register(program)
+    result = CliRunner().invoke(program, list(arguments), catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_every_policy_over_every_cell_in_two_processes_and_in_one(folder: Path, tmp_path: Path):
+    out = tmp_path / "rows.json"
+    code, text, _ = _run(
+        "--traces", str(folder), "--policies", "all", "--processes", "2", "--json", str(out)
+    )
+    assert code == 0
+    rows = json.loads(out.read_text())
+    assert len(rows) == 2 * 2 * 2 * len(POLICIES)
+    assert all(set(row) >= ROW_KEYS for row in rows)
+    assert all(row["cost_usd"] >= row["optimum_usd"] - 1e-6 for row in rows)
+    assert not any(row["missed"] for row in rows)
+    assert "lowtide" in text
+    assert ElementTree.parse(out.with_suffix(".svg")).getroot().tag.endswith("svg")
+    again = tmp_path / "again.json"
+    _run("--traces", str(folder), "--policies", "all", "--json", str(again))
+    assert json.loads(again.read_text()) == rows
+
+
+def test_a_group_of_no_use_is_named_and_the_rest_is_run(folder: Path):
+    code, text, errors = _run(
+        "--traces", str(folder), "--setting", "zones", "--information", "attempts",
+        "--policies", "lowtide,up_s", "--history", "cold",
+    )  # fmt: skip
+    assert code == backtest.LEFT_OUT
+    assert "both" in text
+    assert "Left out: broken.npz: cannot be read" in errors
+
+
+def test_figures_given_replace_those_of_the_file(folder: Path, tmp_path: Path):
+    out = tmp_path / "rows.json"
+    _run(
+        "--traces", str(folder), "--policies", "greedy", "--slack", "1.5", "--job-hours", "2",
+        "--overhead-hours", "0.05,0.3", "--starts", "1", "--json", str(out), "--billing", "ec2",
+    )  # fmt: skip
+    rows = json.loads(out.read_text())
+    assert {(row["slack"], row["overhead_hours"]) for row in rows} == {(1.5, 0.05), (1.5, 0.3)}
+    assert {row["optimum_usd"] for row in rows} == {None}
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--setting", "moon"], "--setting is 'moon'; known: one-zone, zones."),
+        (["--information", "all"], "--information is 'all'"),
+        (["--policies", "greedy,wish"], "--policies is 'wish'; known: on_demand, greedy"),
+        (["--history", "hot"], "--history is 'hot'"),
+        (["--billing", "moon"], "--billing is 'moon'"),
+        (["--slack", "a"], "--slack takes numbers"),
+        (["--slack", "1"], "do not fit in"),
+        (["--groups", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--json", "/nowhere/x.json", "--policies", "greedy"], "/nowhere/x.json cannot be"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(folder: Path, arguments: list[str], sentence: str):
+    code, _, errors = _run("--traces", str(folder), *arguments)
+    assert code == 2
+    assert sentence in errors
+
+
+def test_without_numpy_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in sys.modules if name.startswith("app.simulation.backtest")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    code, _, errors = _run("--traces", str(folder))
+    assert code == 2
+    assert "pip install 'lowtide[backtest]'" in errors

@@ -1,0 +1,221 @@
+"""Lowtide's own choice: safe, blind to the future, steady, and explained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from app.domain.placement_choice import Placement
+from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.spot_ride import ride
+from app.simulation.backtest.job_view import Act, Briefing, Choice, JobView, Terms
+from app.simulation.backtest.lowtide import Lowtide
+from app.simulation.backtest.optimum import optimum_by_tick
+from app.simulation.backtest.replay import Information, Outcome, Replay
+from app.simulation.backtest.traces import Window
+
+HOUR = 3600.0
+TICK = 600
+TICKS = 90
+PAST = 144
+
+
+def _capacity(seed: int, pools: int, ticks: int, change: float = 0.12) -> NDArray[np.bool_]:
+    dice = np.random.default_rng(seed)
+    flips: NDArray[np.bool_] = dice.random((pools, ticks)) < change
+    return np.logical_xor.accumulate(flips, axis=1)
+
+
+def _window(seed: int, pools: int = 3, past: int = PAST) -> Window:
+    up = _capacity(seed, pools, PAST + TICKS)
+    prices = np.tile(np.linspace(1.0, 1.4, pools)[:, None], (1, PAST + TICKS))
+    return Window(
+        pools=tuple("abcdefgh"[:pools]),
+        tick_seconds=TICK,
+        up=up[:, PAST:],
+        prices=prices[:, PAST:],
+        past_up=up[:, PAST - past : PAST],
+        past_prices=prices[:, PAST - past : PAST],
+        on_demand=4.0,
+    )
+
+
+class Recorded(Lowtide):
+    """The policy, with all it answered."""
+
+    def __init__(self, briefing: Briefing) -> None:
+        super().__init__(briefing)
+        self.answers: list[tuple[int, Choice]] = []
+
+    def decide(self, view: JobView) -> Choice:
+        choice = super().decide(view)
+        self.answers.append((view.tick, choice))
+        return choice
+
+
+def _replay(
+    window: Window, terms: Terms, information: Information = Information.VISIBLE
+) -> tuple[Outcome, list[tuple[int, Choice]]]:
+    policy = Recorded(
+        Briefing(window.pools, TICK, window.on_demand, terms, window.past_up, window.past_prices)
+    )
+    return Replay(window, terms, information).run(policy), policy.answers
+
+
+def _terms(slack: float = 1.3, **more: float) -> Terms:
+    return Terms(8 * HOUR, slack * 8 * HOUR, 720.0, **more)
+
+
+@pytest.mark.parametrize("information", list(Information))
+@pytest.mark.parametrize("pools", [1, 3])
+def test_the_deadline_is_kept_and_the_optimum_not_beaten(pools: int, information: Information):
+    for seed in range(8):
+        window = _window(seed, pools, past=PAST if seed % 2 else 0)
+        for slack in (1.1, 1.3, 1.8):
+            terms = _terms(slack)
+            outcome, _ = _replay(window, terms, information)
+            best = optimum_by_tick(window.up, window.prices, 4.0, TICK, 720.0, terms.job_seconds)
+            assert not outcome.missed
+            assert outcome.cost_usd >= best[int(terms.deadline_seconds / TICK)] - 1e-9
+
+
+def test_the_deadline_is_kept_when_interruptions_lose_work_and_moves_take_time():
+    for seed in range(6):
+        terms = _terms(1.25, checkpoint_seconds=1800.0, transfer_seconds=300.0, egress_usd=0.1)
+        outcome, _ = _replay(_window(seed), terms)
+        assert not outcome.missed
+
+
+@pytest.mark.parametrize("information", list(Information))
+def test_nothing_of_the_future_is_seen(information: Information):
+    window, terms, cut = _window(3), _terms(), 30
+    _, answers = _replay(window, terms, information)
+    for seed in (1, 2):
+        other = np.random.default_rng(seed).permuted(window.up[:, cut:], axis=1)
+        shuffled = replace(
+            window,
+            up=np.concatenate([window.up[:, :cut], other], axis=1),
+            prices=np.concatenate([window.prices[:, :cut], window.prices[:, cut:] * 1.3], axis=1),
+        )
+        _, again = _replay(shuffled, terms, information)
+        assert [a for a in again if a[0] < cut] == [a for a in answers if a[0] < cut]
+
+
+def test_equal_inputs_give_equal_answers():
+    first, second = (_replay(_window(4), _terms(), Information.ATTEMPTS) for _ in range(2))
+    assert first == second
+
+
+def _placement(pools: int = 4, seed: int = 7) -> Placement:
+    window = _window(seed, pools)
+    placement = Placement(
+        JobTerms(
+            pools=window.pools,
+            on_demand_price=4.0,
+            tick_seconds=TICK,
+            restart_seconds=720.0,
+            horizon_seconds=10 * HOUR,
+        )
+    )
+    placement.learn(window.past_up, window.past_prices)
+    placement.begin_tick([1] * pools)
+    return placement
+
+
+def _moment(prices: list[float], pool: int = -1, left: float = 8.0, time: float = 10.0) -> Moment:
+    return Moment(
+        time_left_seconds=time * HOUR,
+        work_left_seconds=left * HOUR,
+        running_on=Running.NOTHING if pool < 0 else Running.SPOT,
+        pool=pool,
+        start_left_seconds=0.0,
+        at_risk_seconds=0.0,
+        seen=[1] * len(prices),
+        prices=prices,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    prices=st.lists(st.floats(0.2, 4.0), min_size=4, max_size=4),
+    raised=st.integers(0, 3),
+    by=st.floats(1.01, 3.0),
+    pool=st.integers(-1, 3),
+    left=st.floats(0.5, 9.0),
+)
+def test_raising_one_price_never_makes_that_pool_win(
+    prices: list[float], raised: int, by: float, pool: int, left: float
+):
+    placement = _placement()
+    before = placement.choose(_moment(prices, pool, left))
+    higher = [price * by if index == raised else price for index, price in enumerate(prices)]
+    after = placement.choose(_moment(higher, pool, left))
+    if (before.verdict, before.pool) != (Verdict.SPOT, raised):
+        assert (after.verdict, after.pool) != (Verdict.SPOT, raised)
+
+
+def test_without_time_to_spare_it_is_on_demand_and_with_much_of_it_spot():
+    placement = _placement()
+    prices = [1.0, 1.1, 1.2, 1.3]
+    assert placement.choose(_moment(prices, left=9.7)).verdict is Verdict.ON_DEMAND
+    relaxed = placement.choose(_moment(prices, left=4.0))
+    assert relaxed.verdict is Verdict.SPOT
+    assert relaxed.costs.spot < relaxed.costs.on_demand < math.inf
+    # A machine that runs is kept while another is only a little cheaper.
+    assert placement.choose(_moment([1.0, 1.1, 1.2, 1.02], pool=3, left=4.0)).pool in (0, 3)
+
+
+def test_an_explanation_has_a_row_for_every_pool():
+    placement = _placement()
+    moment = replace(_moment([1.0, 1.1, 1.2, 1.3], left=4.0), seen=[1, 1, 0, 1])
+    choice = placement.choose(moment)
+    rows = placement.rows(moment, choice)
+    assert [row.pool for row in rows] == ["a", "b", "c", "d"]
+    assert [row.pool for row in rows if row.chosen] == ["abcd"[choice.pool]]
+    assert rows[2].why == "has no capacity now"
+    for row in rows:
+        assert row.hazard_per_hour > 0
+        assert row.expected_usd_per_hour > row.price
+        assert row.why
+
+
+def test_a_pool_that_keeps_being_lost_is_believed_to_be_short_lived():
+    steady, shaky = np.ones((1, PAST), bool), np.tile([[True, False]], (1, PAST // 2))
+    up = np.concatenate([steady, shaky])
+    placement = Placement(JobTerms(("a", "b"), 4.0, TICK, 720.0, 10 * HOUR))
+    placement.learn(up, np.ones((2, PAST)))
+    placement.begin_tick([1, 1])
+    steady_hours, shaky_hours = placement.pools.remaining_hours(TICK, 48.0)
+    assert steady_hours > 10 * shaky_hours
+
+
+def test_learning_a_past_at_once_is_learning_it_tick_by_tick():
+    past = _capacity(11, 2, 50)
+    terms = JobTerms(("a", "b"), 4.0, TICK, 720.0, 10 * HOUR)
+    at_once, by_tick = Placement(terms), Placement(terms)
+    at_once.pools.learn(past, TICK)
+    by_tick.pools.learn(past[:, :1], TICK)
+    for column in past.T[1:]:
+        by_tick.pools.observe(column.astype(int), TICK)
+    assert np.allclose(at_once.pools.weights(), by_tick.pools.weights())
+    assert np.array_equal(at_once.pools.age_seconds, by_tick.pools.age_seconds)
+
+
+def test_a_ride_counts_moves_while_something_is_up():
+    up = np.array([[1, 1, 0, 0, 1], [0, 1, 1, 0, 0]], bool)
+    found = ride(up, np.array([[1.0] * 5, [2.0] * 5]))
+    assert (found.ticks, found.price_sum, found.moves) == (4, 1 + 1 + 2 + 1, 1)
+
+
+def test_an_attempt_that_fails_is_followed_by_another_answer():
+    window = _window(5)
+    _, answers = _replay(window, _terms(), Information.ATTEMPTS)
+    tried = [(tick, choice.pool) for tick, choice in answers if choice.act == Act.SPOT]
+    assert len(set(tried)) == len(tried)
+    assert len(tried) > len({tick for tick, _ in tried})

@@ -1,0 +1,90 @@
+"""What would unblock a waiting job: every way out with its price, and none that does not exist."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app.domain.job_spec import parse_spec
+from app.domain.offer import Market, Pool
+from app.web.unmet_needs import Unmet, unmet_needs
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FULL_PRICE = 3_060_000
+
+
+def quote(zone: str, price: int, **fields: Any) -> dict[str, Any]:
+    market = fields.pop("market", Market.SPOT)
+    hardware = {
+        "gpu_name": fields.pop("gpu", "V100"), "gpu_count": 1, "gpu_memory_gb": 16, "vcpus": 8,
+        "memory_gb": 61,
+    }  # fmt: skip
+    return {
+        "pool": Pool("local", zone[:-1], zone, "p3.2xlarge", market), "hardware": hardware,
+        "price_microusd_per_hour": price, "on_demand_microusd_per_hour": FULL_PRICE,
+        "cloud": "ec2", "quoted_at": NOW, "price_source": "trace", "available": 4,
+        "billing_speed": 1, "cool_until_at": None, **fields,
+    }  # fmt: skip
+
+
+def unmet(*rows: dict[str, Any], **fields: Any) -> Unmet:
+    spec = {
+        "trainer": {"model": "cnn", "data": "digits", "steps": 9},
+        "nodes": 2,
+        "resources": {"gpu": "V100"},
+        **fields,
+    }
+    return unmet_needs(rows, parse_spec(spec), NOW)
+
+
+def test_too_little_room_names_the_pool_and_the_price_of_the_gang():
+    found = unmet(quote("a1a", 1_000_000, available=1), quote("b1a", 900_000, available=0))
+    assert found.unblocked_by == (
+        "Room for 2 machines in b1a (p3.2xlarge), which has 0: $0.900/h each, $1.800/h together.",
+    )
+    assert [row.verdict for row in found.offers] == [
+        "has capacity for 0 of 2",
+        "has capacity for 1 of 2",
+    ]
+
+
+def test_too_dear_says_down_to_which_price():
+    found = unmet(quote("a1a", 2_900_000), quote("b1a", 3_000_000), max_price_ratio=0.5)
+    assert found.unblocked_by == (
+        "A price of at most $1.530/h in a1a (p3.2xlarge), 50 % of on-demand; now it is $2.900/h.",
+    )
+
+
+def test_a_rest_after_a_refusal_says_when_it_ends():
+    rest = quote("a1a", 900_000, cool_until_at=NOW + timedelta(seconds=90))
+    assert unmet(rest, nodes=1).unblocked_by == (
+        "The end of the rest that a1a (p3.2xlarge) is given after a refusal, at 12:01:30 UTC: "
+        "$0.900/h.",
+    )
+
+
+def test_on_demand_is_offered_as_the_price_of_not_waiting():
+    full = quote("a1a", FULL_PRICE, market=Market.ON_DEMAND, available=None)
+    found = unmet(quote("a1a", 900_000, available=1), full)
+    assert found.unblocked_by[1] == (
+        "With market: on_demand in its spec, a1a (p3.2xlarge) now: $3.060/h each, "
+        "$6.120/h together."
+    )
+    assert len(found.offers) == 1
+
+
+def test_what_fits_now_is_said_and_nothing_else():
+    found = unmet(quote("a1a", 900_000), quote("b1a", 3_000_000))
+    assert found.unblocked_by == ("a1a (p3.2xlarge) fits now: $0.900/h each, $1.800/h together.",)
+    assert [row.fits for row in found.offers] == [True, False]
+
+
+def test_pools_that_never_serve_are_no_way_out():
+    nothing = ((), ())
+    for found in (
+        unmet(quote("a1a", 900_000, gpu="H100")),
+        unmet(quote("a1a", 900_000), infra=["local/us-west-2"]),
+        unmet(quote("a1a", 900_000, market=Market.ON_DEMAND), market="on_demand", infra=["aws"]),
+        unmet(),
+    ):
+        assert (found.offers, found.unblocked_by) == nothing

@@ -1,0 +1,192 @@
+"""Imagined runs of a job: figures that follow from the rules, and dice that a seed replays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from app.adapters.seeded_draws import seeded_draws
+from app.domain.pool_life import (
+    AGE_EDGES_SECONDS,
+    BACK_PER_HOUR,
+    NO_EXPERIENCE,
+    TAKEN_PER_HOUR,
+    Experience,
+    empty_chance,
+    hazard_factor,
+    mean_seconds,
+    seconds_until,
+)
+from app.domain.what_if import (
+    PoolQuote,
+    Question,
+    deadline_curve,
+    earliest_finish_seconds,
+    estimate,
+    estimates,
+    imagined_run,
+)
+
+HOUR = 3_600.0
+CALM = Experience(lived_seconds=(0.0, 0.0, 0.0, 0.0, 1e9), launches=10**9)
+"""A pool that is never empty and hardly ever takes a machine."""
+
+ON_DEMAND = PoolQuote("on-demand", 3_000_000)
+JOB = Question(
+    work_seconds=10 * HOUR,
+    spot=(PoolQuote("a", 1_000_000), PoolQuote("b", 1_200_000)),
+    on_demand=ON_DEMAND,
+    boot_seconds=360.0,
+    acquire_seconds=1_800.0,
+    deadline_seconds=16 * HOUR,
+    budget_microusd=20_000_000,
+)
+
+
+def test_a_question_about_years_takes_no_longer_than_one_about_days():
+    drawn = 0
+    dice = seeded_draws(3)
+
+    def draw() -> float:
+        nonlocal drawn
+        drawn += 1
+        return dice()
+
+    found = estimate("spot", replace(JOB, on_demand=None, work_seconds=10_000 * HOUR), draw)
+    assert found.interruptions_mean > 500
+    assert drawn < 300_000
+
+
+# --- lifetimes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hazards", [TAKEN_PER_HOUR, BACK_PER_HOUR])
+def test_drawn_durations_have_the_expected_mean(hazards: tuple[float, ...]):
+    draw = seeded_draws(7)
+    drawn = [seconds_until(hazards, 1.0, draw()) for _ in range(20_000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(mean_seconds(hazards), rel=0.03)
+
+
+def test_a_constant_hazard_is_an_exponential():
+    half = seconds_until((2.0,) * 5, 1.0, 0.5)
+    assert half == pytest.approx(math.log(2) * HOUR / 2)
+    assert mean_seconds((2.0,) * 5) == pytest.approx(HOUR / 2)
+
+
+def test_a_larger_factor_makes_shorter_lives():
+    lives = [mean_seconds(TAKEN_PER_HOUR, factor) for factor in (0.2, 1.0, 5.0)]
+    assert lives == sorted(lives, reverse=True)
+    assert seconds_until(TAKEN_PER_HOUR, 5.0, 0.6) < seconds_until(TAKEN_PER_HOUR, 1.0, 0.6)
+
+
+def test_experience_moves_the_hazard_from_the_usual_one():
+    assert hazard_factor(NO_EXPERIENCE) == 1.0
+    calm = Experience(lived_seconds=(AGE_EDGES_SECONDS[0] * 100.0, 0, 0, 0, 0), taken=(0,) * 5)
+    rough = replace(calm, taken=(120, 0, 0, 0, 0))
+    assert hazard_factor(calm) < 0.2
+    assert hazard_factor(rough) > 2.0
+    little = replace(calm, lived_seconds=(60.0, 0, 0, 0, 0), taken=(0, 0, 0, 0, 0))
+    assert 0.9 < hazard_factor(little) < 1.0
+
+
+def test_refused_launches_make_a_pool_seem_empty():
+    usual = empty_chance(NO_EXPERIENCE)
+    assert 0.0 < usual < 1.0
+    assert empty_chance(Experience(launches=40, refusals=40)) > 0.9
+    assert empty_chance(Experience(launches=40, refusals=0)) < 0.05
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def test_on_demand_alone_is_exact():
+    [only] = estimates(replace(JOB, spot=()), seeded_draws(0))
+    hours = 10 + 0.1
+    assert only.market == "on_demand"
+    assert only.cost_p50_microusd == only.cost_p90_microusd == round(3_000_000 * hours)
+    assert only.finish_p90_seconds == pytest.approx(hours * HOUR)
+    assert (only.deadline_chance, only.budget_chance) == (1.0, 0.0)
+
+
+def test_a_calm_pool_costs_its_price_and_one_boot():
+    asked = replace(JOB, spot=(PoolQuote("calm", 1_000_000, experience=CALM),), work_seconds=60.0)
+    run = imagined_run(asked, seeded_draws(1))
+    assert run.finish_seconds == pytest.approx(420.0)
+    assert run.microusd == pytest.approx(1_000_000 * 420 / HOUR)
+    assert run.interruptions == 0
+
+
+def test_a_faster_pool_does_the_work_in_less_time():
+    pools = [PoolQuote("calm", 1_000_000, speed=speed, experience=CALM) for speed in (1.0, 2.0)]
+    slow, fast = (
+        imagined_run(replace(JOB, spot=(pool,), work_seconds=120.0), seeded_draws(1))
+        for pool in pools
+    )
+    assert slow.finish_seconds - fast.finish_seconds == pytest.approx(60.0)
+
+
+def test_the_same_seed_gives_the_same_figures():
+    first, second, other = (estimates(JOB, seeded_draws(seed)) for seed in (3, 3, 4))
+    assert first == second
+    assert first != other
+
+
+def test_figures_are_in_order_and_the_product_keeps_its_deadline():
+    auto, spot, on_demand = estimates(JOB, seeded_draws(5))
+    for one in (auto, spot, on_demand):
+        assert one.cost_p50_microusd <= one.cost_p90_microusd
+        assert one.finish_p50_seconds <= one.finish_p90_seconds
+    assert auto.deadline_chance == 1.0
+    assert spot.deadline_chance is not None
+    assert spot.deadline_chance < 1.0
+    assert auto.cost_p50_microusd < on_demand.cost_p50_microusd
+    assert auto.interruptions_mean > 0
+
+
+def test_without_a_deadline_there_is_no_reason_for_on_demand():
+    found = estimates(replace(JOB, deadline_seconds=None), seeded_draws(0))
+    assert [one.market for one in found] == ["spot", "on_demand"]
+    assert found[0].deadline_chance is None
+
+
+def test_a_dearer_pool_never_makes_a_job_cheaper():
+    costs = []
+    for price in (500_000, 1_000_000, 2_000_000):
+        asked = replace(JOB, spot=(PoolQuote("a", price),))
+        costs.append(estimate("auto", asked, seeded_draws(2), 300).cost_p50_microusd)
+    assert costs == sorted(costs)
+    assert costs[0] < costs[-1]
+
+
+def test_lost_work_costs_time_and_money():
+    asked = replace(JOB, on_demand=None)
+    kept = estimate("spot", asked, seeded_draws(6), 300)
+    lost = estimate("spot", replace(asked, rework_seconds=1_800.0), seeded_draws(6), 300)
+    assert lost.cost_p50_microusd > kept.cost_p50_microusd
+    assert lost.finish_p50_seconds > kept.finish_p50_seconds
+
+
+def test_a_job_that_never_ends_says_so():
+    taken = Experience(lived_seconds=(1.0, 0, 0, 0, 0), taken=(10**9, 0, 0, 0, 0))
+    asked = replace(JOB, spot=(PoolQuote("a", 1_000_000, experience=taken),), on_demand=None)
+    found = estimate("spot", asked, seeded_draws(0), 20)
+    assert math.isinf(found.finish_p50_seconds)
+    assert found.deadline_chance == 0.0
+
+
+def test_more_time_costs_less():
+    curve = deadline_curve(JOB, seeded_draws(8))
+    deadlines = [point.deadline_seconds for point in curve]
+    assert deadlines == sorted(deadlines)
+    assert deadlines[0] > earliest_finish_seconds(JOB)
+    assert all(point.estimate.deadline_chance == 1.0 for point in curve)
+    assert curve[-1].estimate.cost_p90_microusd < curve[0].estimate.cost_p90_microusd
+    assert deadline_curve(replace(JOB, on_demand=None), seeded_draws(8)) == ()
+
+
+def test_the_earliest_finish_needs_on_demand_machines():
+    assert earliest_finish_seconds(JOB) == pytest.approx(1_800 + 360 + 10 * HOUR)
+    with pytest.raises(ValueError, match="there are none"):
+        earliest_finish_seconds(replace(JOB, on_demand=None))

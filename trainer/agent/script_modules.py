@@ -1,0 +1,23 @@
+"""The modules that a user's own script finds on a machine: lowtide_hooks and lowtide_callbacks.
+
+Here: copying them into a folder that goes on the script's PYTHONPATH, under names that do not
+collide with the user's (``trainer`` would). Not here: what they do (`trainer.hooks`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def place_script_modules(folder: Path) -> None:
+    """Makes both importable from `folder`. Plain copies: the script's Python may be another one,
+    in a container too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(PACKAGE / "hooks.py", folder / "lowtide_hooks.py")
+    callbacks = folder / "lowtide_callbacks"
+    callbacks.mkdir(exist_ok=True)
+    for path in sorted((PACKAGE / "callbacks").glob("*.py")):
+        shutil.copyfile(path, callbacks / path.name)

@@ -1,0 +1,78 @@
+"""The hooks for Lightning.
+
+Here: one callback that saves periodically and at a drain, and reports. Not here: what a checkpoint
+holds: that is Lightning's own file, ``last.ckpt``. A DataLoader that shuffles by itself starts its
+epoch anew after a resume; give it state (``torchdata.StatefulDataLoader``) or a fixed order. ::
+
+    hooks = Hooks()
+    callback = DrainCallback(hooks, every_steps=500)
+    trainer = Trainer(..., callbacks=[callback], enable_checkpointing=False)
+    trainer.fit(module, data, ckpt_path=callback.resume_from())
+    callback.leave(trainer)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lightning.pytorch import Callback
+
+if TYPE_CHECKING:
+    from trainer.hooks import Hooks
+
+FILE = "last.ckpt"
+
+
+class DrainCallback(Callback):
+    """Saves every ``every_steps`` optimizer steps, at the end, and when asked to leave."""
+
+    def __init__(self, hooks: Hooks, every_steps: int = 500) -> None:
+        self.hooks = hooks
+        self.every_steps = every_steps
+        self.draining = False
+        self._saved = -1
+
+    def resume_from(self) -> str | None:
+        """For ``Trainer.fit(ckpt_path=...)``."""
+        folder = self.hooks.resume()
+        return str(folder / FILE) if folder else None
+
+    def on_train_start(self, *_: Any, **__: Any) -> None:
+        """Takes SIGTERM back from Lightning, whose own handler ends the process with status 0."""
+        self.hooks.listen()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """After each batch; with accumulation only where an optimizer step ended."""
+        step = trainer.global_step
+        if step == self._saved or step == 0:
+            return
+        numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self.hooks.progress(step, _total_steps(trainer), **numbers)
+        self.draining = self.hooks.should_drain()
+        if self.draining or step % self.every_steps == 0:
+            self._save(trainer, step)
+        if self.draining:
+            trainer.should_stop = True
+
+    def leave(self, trainer: Any) -> NoReturn:
+        """After ``fit()``: saves the end and ends the process as drained or finished."""
+        step = trainer.global_step
+        if self.draining:
+            self.hooks.leave_drained(step)
+        self._save(trainer, step, final=True)
+        self.hooks.finish(step)
+
+    def _save(self, trainer: Any, step: int, final: bool = False) -> None:
+        def write(folder: Path) -> None:
+            trainer.save_checkpoint(folder / FILE)
+
+        # Lightning's saving is a collective: every rank must call it.
+        self.hooks.save(step, write, final=final, every_rank=True)
+        self._saved = step
+
+
+def _total_steps(trainer: Any) -> int | None:
+    """Optimizer steps of the whole run; None where Lightning cannot tell."""
+    total = trainer.estimated_stepping_batches
+    return int(total) if total not in (-1, float("inf")) else None

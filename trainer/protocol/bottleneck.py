@@ -1,0 +1,119 @@
+"""What holds a run up, and what to do about it: a pure function of measured shares of the time.
+
+Lives here: the rules and the sentences, which the trainer writes into its progress and the page of
+a job shows. Not here: the measuring (``trainer.training.observer``). The numbers cross the process
+as metrics named ``share_…`` and ``gpu_…``; the sentence is made anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Bound = Literal["data", "checkpoint", "all_reduce", "small_steps", "compute"]
+
+DATA_WAIT_MOST: Final = 0.20
+CHECKPOINT_MOST: Final = 0.05
+ALL_REDUCE_MOST: Final = 0.25
+GPU_BUSY_LEAST: Final = 30.0
+"""Percent: below it somebody pays for a GPU that mostly waits."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """One window of training. The shares are of its wall time, each 0 to 1.
+
+    data_wait: the step could not begin. all_reduce: ranks waited for gradients that computing did
+    not hide. checkpoint: training stood still or went slower for it. gpu_utilization: percent of
+    the time in which any kernel ran, None without a GPU. ranks: processes that train together.
+    """
+
+    data_wait: float
+    all_reduce: float
+    checkpoint: float
+    gpu_utilization: float | None = None
+    ranks: int = 1
+
+    @property
+    def compute(self) -> float:
+        """What is left for computing."""
+        return max(0.0, 1.0 - self.data_wait - self.all_reduce - self.checkpoint)
+
+    def metrics(self) -> dict[str, float]:
+        """As numbers of a progress line."""
+        numbers = {
+            "share_data_wait": self.data_wait,
+            "share_all_reduce": self.all_reduce,
+            "share_checkpoint": self.checkpoint,
+            "share_compute": self.compute,
+            "ranks": float(self.ranks),
+        }
+        if self.gpu_utilization is not None:
+            numbers["gpu_utilization"] = self.gpu_utilization
+        return numbers
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is the limit, and one sentence for a person. ``is_advice``: something is to be done."""
+
+    bound: Bound
+    sentence: str
+
+    @property
+    def is_advice(self) -> bool:
+        """False when the machine does what it was rented for."""
+        return self.bound != "compute"
+
+
+def verdict(shares: Shares) -> Verdict:
+    """The first of the limits that is passed, in the order in which mending them pays."""
+    busy = shares.gpu_utilization
+    idle = busy is not None and busy < GPU_BUSY_LEAST
+    gpu = "" if busy is None else f" (GPU busy {busy:.0f} %)"
+    if shares.data_wait > DATA_WAIT_MOST:
+        return Verdict(
+            "data",
+            f"Training waits for data {_percent(shares.data_wait)} of the time{gpu}: raise the"
+            " number of workers, put the shards on local NVMe, or decode on the GPU.",
+        )
+    if shares.all_reduce > ALL_REDUCE_MOST:
+        return Verdict(
+            "all_reduce",
+            f"The ranks wait for each other's gradients {_percent(shares.all_reduce)} of the"
+            f" time{gpu}: use fewer nodes with more GPUs each, a larger batch, or a faster"
+            " interconnect.",
+        )
+    if shares.checkpoint > CHECKPOINT_MOST:
+        return Verdict(
+            "checkpoint",
+            f"Checkpoints cost {_percent(shares.checkpoint)} of the time{gpu}: save less often,"
+            " or to a faster disk.",
+        )
+    if idle:
+        return Verdict(
+            "small_steps",
+            f"The GPU is busy {busy:.0f} % of the time although nothing keeps it waiting: its"
+            " steps are too small. Use a larger batch, compile the model, or rent a smaller GPU.",
+        )
+    return Verdict(
+        "compute", f"Computing takes {_percent(shares.compute)} of the time{gpu}, as it should."
+    )
+
+
+def shares_of(metrics: Mapping[str, float]) -> Shares | None:
+    """The shares among the metrics of a progress line; None when it carries none."""
+    if "share_data_wait" not in metrics:
+        return None
+    return Shares(
+        data_wait=metrics["share_data_wait"],
+        all_reduce=metrics.get("share_all_reduce", 0.0),
+        checkpoint=metrics.get("share_checkpoint", 0.0),
+        gpu_utilization=metrics.get("gpu_utilization"),
+        ranks=int(metrics.get("ranks", 1)),
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,133 @@
+"""Options of reading the data: where the samples come from and what is done to each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainer.protocol.train_options.option import OptionError, option
+from trainer.protocol.train_options.section import Section
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Section):
+    """How the samples of ``data`` are read. What a sample is, and the layouts: docs/data.md."""
+
+    split: tuple[int, ...] = option(
+        (7, 2, 1),
+        length=3,
+        low=0,
+        high=_MILLION,
+        identity=True,
+        about="Shares of train, validation and test where the data has no folders for them",
+    )
+    image_size: int | None = option(
+        None,
+        low=1,
+        high=4_096,
+        identity=True,
+        about="Height and width that the model gets; open: 224 for image files, else as stored",
+    )
+    channels: int = option(3, low=1, high=4, identity=True, about="Of image files; 1 is grey")
+    random_crop: bool | Literal["auto"] = option(
+        "auto",
+        identity=True,
+        about="Random resized crops in training; auto: for image files",
+    )
+    crop_area: tuple[float, ...] = option(
+        (0.08, 1.0),
+        length=2,
+        low=0.01,
+        high=1,
+        identity=True,
+        about="Least and greatest share of the image that a random crop covers",
+    )
+    flip: bool | Literal["auto"] = option(
+        "auto", identity=True, about="Mirror half of the training images; auto: for image files"
+    )
+    normalize: str = option(
+        "auto",
+        choices=("auto", "imagenet", "half", "none"),
+        identity=True,
+        about="Of bytes: ImageNet's mean and deviation, 0.5 and 0.5, only to 0..1; auto: imagenet"
+        " with 3 channels, else half. Numbers that are no bytes stay as they are",
+    )
+    transforms_on: str = option(
+        "cpu",
+        choices=("cpu", "gpu"),
+        identity=True,
+        about="Where crops and flips are made; for a GPU bytes become numbers there anyway",
+    )
+    workers: int | Literal["auto"] = option(
+        "auto",
+        low=0,
+        high=256,
+        about="Processes per rank that read samples; auto: none for data in memory, else up to 8",
+    )
+    prefetch: int = option(2, low=1, high=64, about="Micro-batches read ahead by each worker")
+    on_bad_sample: str = option(
+        "fail",
+        choices=("fail", "skip"),
+        identity=True,
+        about="A sample that cannot be read ends the run, or its neighbour is taken and counted",
+    )
+    cache: str = option(
+        "auto",
+        choices=("auto", "off"),
+        pattern=r"/.*",
+        how="an absolute path",
+        about="Folder for data of a bucket and for indexes; auto: on /scratch if there is one",
+    )
+    cache_gb: float | None = option(
+        None, low=0.1, high=100_000, about="Most that the cache takes; open: half of what is free"
+    )
+    loader: str = option(
+        "torch", choices=("torch", "dali"), identity=True, about="What decodes image files"
+    )
+    context_length: int = option(
+        1024, low=1, high=_MILLION, identity=True, about="Tokens in a window of a token file"
+    )
+    token_type: str = option(
+        "uint16",
+        choices=("uint16", "uint32"),
+        identity=True,
+        about="Of a .bin file of tokens; .npy files say it themselves",
+    )
+    vocabulary: int | None = option(
+        None,
+        low=2,
+        high=100 * _MILLION,
+        identity=True,
+        about="Tokens there are; open: meta.json beside the files, else 50,257",
+    )
+    synthetic_samples: int = option(
+        1280, low=1, high=100 * _MILLION, identity=True, about="Samples of synthetic data"
+    )
+    synthetic_classes: int = option(
+        10, low=1, high=100 * _MILLION, identity=True, about="Classes, or tokens, of it"
+    )
+    synthetic_shape: tuple[int, ...] = option(
+        (3, 32, 32),
+        low=1,
+        high=_MILLION,
+        identity=True,
+        about="Channels, height and width of its images; one number: tokens in a window",
+    )
+    synthetic_fixed: bool = option(
+        False,
+        identity=True,
+        about="Keep its first batch on the device and train on that alone: for throughput",
+    )
+
+    def check(self) -> None:
+        """Shares that leave something to train on, bounds in order. Raises ``OptionError``."""
+        if self.split[0] == 0:
+            raise OptionError("split", "the first share, to train on, cannot be 0")
+        if self.crop_area[0] > self.crop_area[1]:
+            raise OptionError("crop_area", "write the least share first")
+        if len(self.synthetic_shape) not in (1, 3):
+            raise OptionError(
+                "synthetic_shape", "write [channels, height, width], or [tokens] for token windows"
+            )

@@ -1,0 +1,90 @@
+"""Nested plain values and tensors to a JSON document plus named tensors, and back. Never pickle.
+
+A tensor becomes ``{"$": "tensor", "key": ..., "shape": ...}``: its key is its path, joined by dots.
+Tuples and dicts whose keys are not all plain strings are marked likewise. Floats keep their full
+precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.training.errors import CheckpointCorruptError
+
+MARK = "$"
+
+
+def take_apart(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
+    """The JSON document of ``value``; its tensors are added to ``tensors`` by key.
+
+    Raises ``TypeError`` naming the path of what is neither a tensor nor a plain value.
+    """
+    if isinstance(value, Tensor):
+        if path in tensors:
+            raise TypeError(f"two tensors of a checkpoint are both called {path!r}")
+        tensors[path] = value
+        return {MARK: "tensor", "key": path, "shape": list(value.shape)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        plain = all(isinstance(key, str) and key != MARK for key in value)
+        if not plain and not all(isinstance(key, (str, int)) for key in value):
+            raise TypeError(f"{path or 'the state'}: a checkpoint's dict keys are str or int")
+        items = [
+            (key, take_apart(item, tensors, f"{path}.{key}" if path else str(key)))
+            for key, item in value.items()
+        ]
+        return dict(items) if plain else {MARK: "dict", "items": [list(item) for item in items]}
+    if isinstance(value, (list, tuple)):
+        listed = [
+            take_apart(item, tensors, f"{path}.{number}" if path else str(number))
+            for number, item in enumerate(value)
+        ]
+        return listed if isinstance(value, list) else {MARK: "tuple", "items": listed}
+    raise TypeError(
+        f"{path or 'the state'}: a checkpoint holds tensors and plain values,"
+        f" not {type(value).__name__}"
+    )
+
+
+def put_together(document: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """What ``take_apart`` was given. Raises ``CheckpointCorruptError`` for a missing tensor."""
+    if isinstance(document, list):
+        return [put_together(item, tensors) for item in document]
+    if not isinstance(document, dict):
+        return document
+    mark = document.get(MARK)
+    if mark is None:
+        return {key: put_together(item, tensors) for key, item in document.items()}
+    if mark == "tensor":
+        tensor = tensors.get(document["key"])
+        if tensor is None or list(tensor.shape) != document["shape"]:
+            raise CheckpointCorruptError(f"the tensor {document['key']} is not in the files, whole")
+        return tensor
+    items = [put_together(item, tensors) for item in document["items"]]
+    return tuple(items) if mark == "tuple" else dict(items)
+
+
+DTYPE_NAMES: dict[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}

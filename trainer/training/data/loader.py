@@ -1,0 +1,288 @@
+"""The loader: gives this rank its micro-batches, read ahead by worker processes.
+
+It keeps no state that a checkpoint would need: what comes next is a function of the seed, the step,
+the ranks and the accumulation, so it starts at any step at once. torch's DataLoader moves the work
+to processes and the tensors to pinned memory; the order, the samples and the random numbers are
+ours, and no generator of torch, numpy or Python is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from trainer.protocol.train_options.data import DataOptions
+from trainer.training.data.batches import BatchReader, MicroBatch, Request, zero_batch
+from trainer.training.data.cores import usable_cores
+from trainer.training.data.order import SampleOrder
+from trainer.training.data.parts import DataSet
+from trainer.training.data.together import read_together
+from trainer.training.drain import die_with_launcher
+from trainer.training.errors import DataError, DataUnavailableError
+
+__all__ = ["Loader", "MicroBatch", "zero_batch"]
+
+SCORING_BATCH = 256
+MOST_WORKERS = 8
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass
+class _TrainingRequests:
+    """The endless requests of one rank's micro-batches, from ``step`` on."""
+
+    order: SampleOrder
+    rank: int
+    world_size: int
+    accumulation: int
+    step: int = 0
+
+    def __iter__(self) -> Iterator[Request]:
+        for step in itertools.count(self.step):
+            yield from self.of_step(step)
+
+    def of_step(self, step: int) -> list[Request]:
+        """This rank's share of the global batch that follows ``step`` finished steps, in parts."""
+        epochs, ids = self.order.epochs(step), self.order.batch(step)
+        mine = _piece(len(ids), self.world_size, self.rank)
+        epochs, ids = epochs[mine], ids[mine]
+        if self.accumulation == 1:
+            return [Request("train", epochs, ids, scoring=False)]
+        parts = (_piece(len(ids), self.accumulation, each) for each in range(self.accumulation))
+        return [Request("train", epochs[part], ids[part], scoring=False) for part in parts]
+
+
+def _piece(length: int, pieces: int, number: int) -> slice:
+    """One of ``pieces`` that are as equal as can be, the longer ones first, as array_split's."""
+    size, longer = divmod(length, pieces)
+    first = number * size + min(number, longer)
+    return slice(first, first + size + (number < longer))
+
+
+class Loader:
+    """One rank's view of a data set. See the module's head.
+
+    waited_seconds: how long ``next`` and ``prefetch`` have waited for samples, in all.
+    bad_samples: how many samples were replaced by a neighbour on this rank.
+    """
+
+    def __init__(
+        self,
+        data: DataSet,
+        order: SampleOrder,
+        *,
+        rank: int,
+        world_size: int,
+        device: torch.device,
+        seed: int,
+        accumulation: int = 1,
+        options: DataOptions | None = None,
+    ) -> None:
+        options = options or DataOptions()
+        self.data = data
+        self.waited_seconds = 0.0
+        self.bad_samples = 0
+        self.last_bad_sample = ""
+        self.workers = worker_count(options, data)
+        self._prefetch = options.prefetch
+        self._device = device
+        self._reader = batch_reader(data, options, seed, device)
+        self._requests = _TrainingRequests(order, rank, world_size, accumulation)
+        self._fixed = options.synthetic_fixed
+        self._fixed_batches: list[MicroBatch] = []
+        self._loader: DataLoader[dict[str, Any]] | None = None
+        self._answers: Iterator[dict[str, Any]] | None = None
+        self._staged: list[MicroBatch] = []
+        self._step = 0
+        self._copying: Any = None
+        if device.type == "cuda":
+            self._copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def start(self, step: int, accumulation: int | None = None) -> None:
+        """Reads ahead from the batch that follows ``step`` finished steps; returns at once.
+
+        Called again it forgets what was read ahead; ``accumulation`` changes the micro-batches, not
+        their samples.
+        """
+        self._requests.step = self._step = step
+        self._requests.accumulation = accumulation or self._requests.accumulation
+        self._staged = []
+        self._fixed_batches = []
+        if self._fixed:
+            return
+        if self.workers == 0 and self._reader.is_quick():
+            self._answers = read_together(self._reader, self._requests.of_step, step)
+        else:
+            self._answers = self._begun(self._requests, persistent=True)
+
+    def next(self) -> list[MicroBatch]:
+        """This rank's micro-batches of the next step. Raises ``DataError`` in one line."""
+        if not self._staged:
+            self._stage()
+        batches, self._staged = self._staged, []
+        self._step += 1
+        if self._copying is not None:
+            current = torch.cuda.current_stream(self._device)
+            current.wait_stream(self._copying)
+            for batch in batches:
+                # Memory that was filled on one stream is used, and then given back, on another.
+                batch.inputs.record_stream(current)
+                batch.labels.record_stream(current)
+        return batches
+
+    def prefetch(self) -> None:
+        """Copies the next step's micro-batches to the GPU while this one's kernels still run.
+
+        To be called once a step's work is queued there. Does nothing on a CPU.
+        """
+        if self._copying is not None and not self._staged:
+            self._stage()
+
+    def part(self, name: str, most: int | None = None) -> Iterator[MicroBatch]:
+        """This rank's share of a part, for scoring: equally many batches on all ranks.
+
+        Some may be empty; ``most`` bounds their number. Nothing about them is random, in "train"
+        neither.
+        """
+        samples, world_size = len(self.data.part(name)), self._requests.world_size
+        mine = np.arange(samples)[_piece(samples, world_size, self._requests.rank)]
+        batches = math.ceil(math.ceil(samples / world_size) / SCORING_BATCH)
+        wanted = []
+        for number in range(batches if most is None else min(most, batches)):
+            ids = mine[number * SCORING_BATCH : (number + 1) * SCORING_BATCH]
+            wanted.append(Request(name, np.zeros_like(ids), ids))
+        for answer in self._begun(wanted, persistent=False):
+            yield self._batch(answer, scoring=True)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._answers = self._loader = None
+        self._staged = []
+
+    def _stage(self) -> None:
+        if self._fixed:
+            self._staged = self._fixed_step()
+            return
+        if self._answers is None:
+            raise RuntimeError("the loader was not started")
+        for _ in range(self._requests.accumulation):
+            started = time.perf_counter()
+            answer = next(self._answers)
+            self.waited_seconds += time.perf_counter() - started
+            if self._copying is None:
+                self._staged.append(self._batch(answer, scoring=False))
+            else:
+                with torch.cuda.stream(self._copying):
+                    self._staged.append(self._batch(answer, scoring=False))
+
+    def _fixed_step(self) -> list[MicroBatch]:
+        """The first step's tensors again, under the numbers of the samples that would be next."""
+        if not self._fixed_batches:
+            first = self._requests.of_step(0)
+            self._fixed_batches = [self._batch(self._reader[each], scoring=False) for each in first]
+        wanted = self._requests.of_step(self._step)
+        return [
+            MicroBatch(batch.inputs, batch.labels, request.ids)
+            for batch, request in zip(self._fixed_batches, wanted, strict=True)
+        ]
+
+    def _batch(self, answer: dict[str, Any], *, scoring: bool) -> MicroBatch:
+        if "problem" in answer:
+            raise (DataUnavailableError if answer["unavailable"] else DataError)(answer["problem"])
+        if answer["skipped"]:
+            self.bad_samples += len(answer["skipped"])
+            self.last_bad_sample = answer["skipped"][-1]
+        if self._device.type != "cpu":
+            for name in ("inputs", "labels", "draws"):
+                answer[name] = answer[name].to(self._device, non_blocking=True)
+        inputs = self._reader.finish(answer, scoring=scoring)
+        return MicroBatch(inputs, answer["labels"], answer["ids"])
+
+    def _begun(self, requests: Iterable[Request], *, persistent: bool) -> Iterator[dict[str, Any]]:
+        """The answers to ``requests``, from now on read by the workers if there are any."""
+        if self.workers == 0:
+            return map(self._reader.__getitem__, requests)
+        with _quiet_start():
+            if not persistent:
+                return iter(self._made(requests, persistent))
+            if self._loader is None:
+                self._loader = self._made(requests, persistent)
+            return iter(self._loader)
+
+    def _made(self, requests: Iterable[Request], persistent: bool) -> DataLoader[dict[str, Any]]:
+        return DataLoader(
+            self._reader,
+            # One request is one item: nothing is collated or shuffled by torch.
+            batch_size=None,
+            sampler=requests,
+            collate_fn=_as_it_is,
+            num_workers=self.workers,
+            prefetch_factor=self._prefetch,
+            persistent_workers=persistent,
+            pin_memory=self._device.type == "cuda",
+            worker_init_fn=_start_worker,
+            multiprocessing_context="fork",
+            # Otherwise torch draws the workers' seed from its global generator.
+            generator=torch.Generator(),
+        )
+
+
+@contextlib.contextmanager
+def _quiet_start() -> Iterator[None]:
+    """For starting workers: stop signals are blocked in them, from their first instant on.
+
+    torchrun signals whole process groups: a worker that died of it would take the rank along
+    before it has saved.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    try:
+        with warnings.catch_warnings():
+            # More workers than cores is the user's choice, and right where reading waits.
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            # Python 3.12 warns of every fork beside a thread; ours only read samples.
+            warnings.filterwarnings("ignore", message="This process .* is multi-threaded")
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def worker_count(options: DataOptions, data: DataSet) -> int:
+    """Worker processes of this rank: as configured, or none for data in memory, or its cores."""
+    if options.workers != "auto":
+        return options.workers
+    if data.in_memory:
+        return 0
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(MOST_WORKERS, usable_cores() // ranks_here))
+
+
+def batch_reader(
+    data: DataSet, options: DataOptions, seed: int, device: torch.device
+) -> BatchReader:
+    """What reads the samples: torch's way, or DALI where the options ask for it."""
+    if options.loader == "dali":
+        from trainer.training.data.dali import DaliReader
+
+        reader: BatchReader = DaliReader(data, options, seed, device)
+        return reader
+    return BatchReader(data, options, seed, device)
+
+
+def _start_worker(_number: int) -> None:
+    die_with_launcher()
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer

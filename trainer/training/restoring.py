@@ -1,0 +1,153 @@
+"""Finding and reading the checkpoint to go on from: verified by all ranks, or passed over by all.
+
+``LOWTIDE_RESUME_DIR`` names one checkpoint, or a folder of them: then the newest complete one that
+verifies is taken, and a damaged one is moved out of the way. Each rank of a machine verifies its
+share of the chunks, and none uses a byte before all have agreed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.training.checkpoint import CheckpointFolder, CheckpointReader, own_tensors
+from trainer.training.checkpoint.manifest import MANIFEST
+from trainer.training.distributed import Gang
+from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.rank_environment import RankEnvironment
+
+CANDIDATES_MAX = 64
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A verified checkpoint. ``weights`` are views of the files, ``training_state`` is a copy;
+    ``random`` is this rank's random state, None when another number of ranks was training."""
+
+    manifest: dict[str, Any]
+    weights: dict[str, Tensor]
+    training_state: dict[str, Any]
+    random: dict[str, Tensor] | None
+
+
+def restore(
+    folder: Path, environment: RankEnvironment, gang: Gang, identity: Mapping[str, Any]
+) -> Restored | None:
+    """Reads the checkpoint in ``folder``, or the newest good one below it; None if it has none.
+
+    A collective. Raises ``CheckpointCorruptError`` on all ranks if nothing that is there can be
+    used, ``ConfigError`` if it belongs to another run.
+    """
+    reader = _agreed_reader(folder, environment, gang)
+    if reader is None:
+        return None
+    _check_identity(reader.manifest, identity)
+    contents = reader.read()
+    mine = None
+    if reader.manifest["world_size"] == gang.world_size:
+        prefix = f"random.{gang.rank}."
+        mine = {
+            key.removeprefix(prefix): tensor
+            for key, tensor in reader.tensors("training_state").items()
+            if key.startswith(prefix)
+        }
+    return Restored(
+        manifest=reader.manifest,
+        weights=contents["weights"],
+        # The optimizer keeps what it is given: not the mapped file.
+        training_state=own_tensors(contents["training_state"]),
+        random=mine or None,
+    )
+
+
+def check_weights(weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
+    """Raises ``ConfigError`` naming the first tensor that the model has otherwise."""
+    for key in sorted(weights.keys() | model.keys()):
+        if key not in weights or key not in model:
+            here, there = ("model", "checkpoint") if key in model else ("checkpoint", "model")
+            raise ConfigError(
+                f"model: the checkpoint is of another one: {key} is in the {here},"
+                f" not in the {there}"
+            )
+        if weights[key].shape != model[key].shape:
+            raise ConfigError(
+                f"model: the checkpoint is of another one: {key} has the shape"
+                f" {tuple(weights[key].shape)} there and {tuple(model[key].shape)} here"
+            )
+
+
+def _agreed_reader(
+    folder: Path, environment: RankEnvironment, gang: Gang
+) -> CheckpointReader | None:
+    if gang.any(folder.name.startswith("step-") or (folder / MANIFEST).exists()):
+        reader, problems = _verified(folder, environment, gang)
+        if reader is None:
+            raise CheckpointCorruptError(problems[0])
+        return reader
+    damaged = False
+    for _ in range(CANDIDATES_MAX):
+        newest = _steps_below(folder, gang)
+        if not newest:
+            break
+        reader, problems = _verified(folder / newest[0], environment, gang)
+        if reader is not None:
+            return reader
+        damaged = True
+        if gang.rank == 0:
+            print(f"warning: {problems[0]}; trying the one before", file=sys.stderr, flush=True)
+        if environment.local_rank == 0:
+            CheckpointFolder(folder).quarantine(folder / newest[0])
+        gang.barrier()
+    if damaged:
+        raise CheckpointCorruptError(f"no checkpoint in {folder} is as it was written")
+    return None
+
+
+def _steps_below(folder: Path, gang: Gang) -> list[str]:
+    """Names of the complete checkpoints that every machine has, newest first."""
+    names = [path.name for path in CheckpointFolder(folder).complete()]
+    everywhere = set(names).intersection(*gang.gather(names))
+    return [name for name in names if name in everywhere]
+
+
+def _verified(
+    folder: Path, environment: RankEnvironment, gang: Gang
+) -> tuple[CheckpointReader | None, list[str]]:
+    """The opened checkpoint if all ranks found it good and the same; else what they found."""
+    reader, problem, digest = None, "", ""
+    try:
+        reader = CheckpointReader(folder)
+        digest = reader.manifest["digest"]
+        reader.verify(environment.local_rank, environment.local_world_size)
+    except CheckpointCorruptError as error:
+        problem = str(error)
+    answers = gang.gather((problem, digest))
+    problems = [f"rank {rank}: {each[0]}" for rank, each in enumerate(answers) if each[0]]
+    for rank, (_, other) in enumerate(answers):
+        if not problems and other != answers[0][1]:
+            problems = [f"rank {rank} has another checkpoint than rank 0"]
+    return (None, problems) if problems else (reader, [])
+
+
+def _check_identity(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    # As JSON has it: a list where the configuration has a tuple.
+    for key, mine in json.loads(json.dumps(dict(identity))).items():
+        if manifest["identity"].get(key) != mine:
+            raise ConfigError(
+                f"{key}: {mine!r} cannot continue a checkpoint made with"
+                f" {manifest['identity'].get(key)!r}"
+            )
+    made_with, here = manifest.get("torch"), torch.__version__
+    if made_with != here:
+        print(
+            f"note: the checkpoint was made with PyTorch {made_with}, this is {here}:"
+            " the last bits of losses may differ",
+            flush=True,
+        )

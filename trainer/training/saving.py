@@ -1,0 +1,165 @@
+"""The checkpoints of one run: taking them beside training, hurrying the last one, telling of them.
+
+The ranks of the first machine write, each its share; the other machines' ranks only hand over
+their random state, because only the first machine's agent publishes. How a checkpoint is written
+is ``checkpoint/``; when one is due, ``save_schedule.py``; reading one back, ``restoring.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from trainer.training import randomness
+from trainer.training.checkpoint import (
+    CheckpointEngine,
+    CheckpointFolder,
+    KeepRule,
+    Saved,
+    Writer,
+    own_tensors,
+)
+from trainer.training.config import TrainConfig
+from trainer.training.distributed import Gang
+from trainer.training.errors import CheckpointNotSavedError
+from trainer.training.goodput import Bucket
+from trainer.training.progress import Progress
+from trainer.training.rank_environment import RankEnvironment
+from trainer.training.save_schedule import SaveSchedule
+
+Trees = Mapping[str, Any]
+
+
+class Saving:
+    """Of one rank. ``take``, ``take_last`` and ``prepare`` are called by all ranks alike."""
+
+    def __init__(
+        self, config: TrainConfig, environment: RankEnvironment, gang: Gang, progress: Progress
+    ) -> None:
+        """Rank 0 clears away what killed processes left half-written."""
+        self._gang = gang
+        self._progress = progress
+        self._one_machine = environment.local_world_size >= gang.world_size
+        self._engine: CheckpointEngine | None = None
+        self._newest: int | None = None
+        self._inflation_before = 0.0
+        if gang.rank == environment.local_rank:  # on the first machine
+            keep = KeepRule(every=config.checkpoint_keep_every)
+            folder = CheckpointFolder(environment.checkpoint_dir, keep)
+            parts = min(environment.local_world_size, gang.world_size)
+            writer = Writer(environment.local_rank, parts, environment.fence)
+            self._engine = CheckpointEngine(folder, writer)
+            if gang.rank == 0:
+                folder.sweep()
+
+    @property
+    def busy(self) -> bool:
+        """Whether this rank's share of a checkpoint is still on its way."""
+        return self._engine is not None and self._engine.busy
+
+    def prepare(self, trees: Trees) -> None:
+        """Has the memory for such a state allocated in the background."""
+        own, trees = self._own_tensors(), self._within_reach(trees)
+        if self._engine is not None:
+            self._engine.prepare(trees, own)
+
+    def take(self, header: dict[str, Any], trees: Trees, *, best: bool = False) -> None:
+        """Copies the state as it is now; it becomes a checkpoint in the background."""
+        self._inflation_before = self._inflation()
+        self._take(header, trees, best, hurried=False)
+
+    def take_last(self, header: dict[str, Any], trees: Trees) -> None:
+        """Returns when a checkpoint of this state is durable; the end of an attempt.
+
+        What is on its way is finished first, and not written twice. Raises
+        ``CheckpointNotSavedError`` on all ranks when it cannot be written.
+        """
+        if self._engine is not None:
+            self._engine.finish()
+        self.tell()
+        step = header["step"]
+        # Only part 0 knows what was committed; a final checkpoint is another one at its step.
+        if header["final"] or not self._gang.any(self._newest == step):
+            self._take(header, trees, best=False, hurried=True)
+            problem = self.tell()
+            problems = [each for each in self._gang.gather(problem) if each]
+            if problems:
+                raise CheckpointNotSavedError(problems[0])
+
+    def tell(self, schedule: SaveSchedule | None = None) -> str | None:
+        """Writes down the saves that have ended; the sentence of one that failed, or None.
+
+        Cheap when none has: called after every step.
+        """
+        problem = None
+        for result in self._engine.take_results() if self._engine is not None else ():
+            if result.error is not None:
+                problem = self._failed(result, result.error)
+            elif result.path is not None:
+                self._newest = result.step
+                self._progress.write(
+                    "checkpoint",
+                    step=result.step,
+                    path=str(result.path),
+                    seconds=result.seconds,
+                    stall_seconds=result.stall_seconds,
+                    final=result.final,
+                )
+                if schedule is not None:
+                    inflation = self._inflation() - self._inflation_before
+                    schedule.cost(result.stall_seconds, inflation, result.seconds)
+        return problem
+
+    def _take(self, header: dict[str, Any], trees: Trees, best: bool, hurried: bool) -> None:
+        own, trees = self._own_tensors(), self._within_reach(trees)
+        if self._engine is not None:
+            self._engine.save(header, trees, own, best=best, hurried=hurried)
+
+    def _within_reach(self, trees: Trees) -> Trees:
+        """What other machines hold parts of (FSDP2) comes here whole: only this one publishes."""
+        if self._one_machine:
+            return trees
+        return {name: own_tensors(tree, _whole) for name, tree in trees.items()}
+
+    def _own_tensors(self) -> dict[str, Tensor]:
+        """The random states that this rank writes: its own; rank 0 also other machines'."""
+        mine = randomness.capture(self._gang.device)
+        states = {self._gang.rank: mine}
+        if not self._one_machine:
+            gathered = self._gang.gather(mine)
+            if self._gang.rank == 0 and self._engine is not None:
+                parts = self._engine.writer.parts
+                states.update({rank: gathered[rank] for rank in range(parts, len(gathered))})
+        return {
+            randomness_key(rank, name): tensor
+            for rank, state in states.items()
+            for name, tensor in state.items()
+        }
+
+    def _failed(self, result: Saved, error: str) -> str:
+        if self._gang.rank != 0:
+            return error  # rank 0, which waits for this share, says it
+        safe = "none is safe" if self._newest is None else f"step {self._newest} is safe"
+        sentence = (
+            f"the checkpoint of step {result.step} could not be written: {error}; of this attempt"
+            f" {safe}"
+        )
+        print(f"warning: {sentence}", file=sys.stderr, flush=True)
+        self._progress.write("checkpoint_failed", step=result.step, message=sentence)
+        return sentence
+
+    def _inflation(self) -> float:
+        return self._progress.ledger.seconds()[Bucket.CHECKPOINT_INFLATION.value]
+
+
+def _whole(tensor: Any) -> Tensor:
+    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole
+
+
+def randomness_key(rank: int, name: str) -> str:
+    """How one tensor of a rank's random state is called in a checkpoint."""
+    return f"random.{rank}.{name}"

@@ -1,0 +1,115 @@
+"""How the ranks share a model: every one a whole copy, or each its part of every block.
+
+Copies: DistributedDataParallel averages the gradients while the last backward pass of a step still
+runs. Parts: FSDP2 gathers each block when it is needed. With ``on_oom: adapt`` copies are averaged
+after the passes instead: a rank that runs out of memory in the middle of a pass could not keep up
+its side of what the others are averaging.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer.training.config import TrainConfig
+from trainer.training.distributed import Gang
+from trainer.training.models import model_blocks
+
+
+class SharedModel:
+    """``call`` runs the model's forward pass; the ranks call it equally often.
+
+    ``sharded``: parameters are DTensors, and a pass needs all ranks. ``early``: gradients travel
+    in the last backward pass, so that ``average_gradients`` has nothing to do.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, gang: Gang) -> None:
+        self.model = model
+        self._gang = gang
+        self._ddp: DistributedDataParallel | None = None
+        self.call: Callable[..., Tensor] = model
+        alone = gang.world_size == 1
+        self.sharded = config.parallel == "fsdp" and not alone
+        self._late = config.on_oom == "adapt" and not alone
+        if self.sharded:
+            _shard(model, gang)
+        elif self._late:
+            self._send_from_rank_0([*model.parameters(), *model.buffers()])
+        elif not alone:
+            self._ddp = DistributedDataParallel(
+                model, device_ids=[gang.device.index] if gang.device.type == "cuda" else None
+            )
+            self.call = self._ddp
+
+    @property
+    def buckets_settle(self) -> bool:
+        """Whether the first backward pass decides in which order gradients are added up."""
+        return self._ddp is not None
+
+    def part_of_step(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Put around the passes of each part of a step: gradients travel in the last one."""
+        if self.sharded:
+            self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
+        elif self._ddp is not None and not last:
+            return self._ddp.no_sync()
+        return contextlib.nullcontext()
+
+    def begin_step(self) -> None:
+        """Gives all ranks the same running statistics, as DistributedDataParallel does."""
+        if self._late:
+            self._gang.share_buffers(self.model)
+
+    def average_gradients(self) -> None:
+        """Averages the gradients over the ranks unless the passes have done it already."""
+        if not self._late:
+            return
+        gradients = [each.grad for each in self.model.parameters() if each.grad is not None]
+        for dtype in {each.dtype for each in gradients}:
+            same = [each for each in gradients if each.dtype == dtype]
+            flat = torch.cat([each.reshape(-1) for each in same])
+            dist.all_reduce(flat)
+            flat /= self._gang.world_size
+            parts = torch.split(flat, [each.numel() for each in same])
+            torch._foreach_copy_(
+                same, [part.view_as(each) for part, each in zip(parts, same, strict=True)]
+            )
+
+    def end_scoring(self) -> None:
+        """To be called after passes without a backward one, which gives back what was gathered."""
+        if self.sharded:
+            from torch.distributed.fsdp import FSDPModule
+
+            for module in self.model.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+
+    def _send_from_rank_0(self, tensors: list[Tensor]) -> None:
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), src=0)
+
+
+def placed_like(whole: Any, example: Any) -> Any:
+    """``whole``, a tensor that every rank has, as the part that ``example`` has of it."""
+    if not hasattr(example, "device_mesh") or not isinstance(whole, Tensor):
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(
+        whole.to(example.device), example.device_mesh, example.placements, src_data_rank=None
+    )
+
+
+def _shard(model: nn.Module, gang: Gang) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(gang.device.type, (gang.world_size,))
+    for block in model_blocks(model):
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
