@@ -43,12 +43,17 @@ class Wanted(StrEnum):
 
 @dataclass(frozen=True)
 class PastQuestion:
-    """Pools of one provider to ask about, in one batch."""
+    """Pools of one provider to ask about, in one batch; a past is asked of one region at a time."""
 
     provider: str
     wanted: Wanted
     pools: tuple[Pool, ...]
     since: datetime
+
+    @property
+    def rests_with(self) -> str | None:
+        """The region that rests when this fails; None: whatever is asked alike."""
+        return self.pools[0].region if self.wanted is Wanted.PAST else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class ReadPoolPasts:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
-        self._rests: dict[tuple[str, Wanted], datetime] = {}
+        self._rests: dict[tuple[str, Wanted, str | None], datetime] = {}
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PastQuestion]:
         """One batch of each kind for each provider. Asking changes nothing: it takes no lease."""
@@ -78,9 +83,14 @@ class ReadPoolPasts:
         for provider, source in sorted(self._runtime.price_sources.items()):
             if isinstance(source, PastTeller):
                 asked_before = uow.now - PAST_KEPT if source.past_changes else None
-                pools = uow.pool_pasts.without_past(provider, asked_before, POOLS_AT_A_TIME)
+                # A region that fails must not keep the others from being asked.
+                resting = self._resting(provider, uow.now)
+                pools = uow.pool_pasts.without_past(
+                    provider, asked_before, POOLS_AT_A_TIME, except_regions=resting
+                )
+                pools = [pool for pool in pools if pool.region == pools[0].region]
                 found += self._question(uow, provider, Wanted.PAST, pools)
-            if isinstance(source, ScoreTeller):
+            if isinstance(source, ScoreTeller) and not self._rest(provider, Wanted.SCORE, uow.now):
                 before = uow.now - SCORE_KEPT
                 pools = uow.pool_pasts.without_score(provider, before, SCORED_AT_A_TIME)
                 found += self._question(uow, provider, Wanted.SCORE, pools)
@@ -101,7 +111,7 @@ class ReadPoolPasts:
     def apply(self, uow: UnitOfWork, work: PastQuestion, result: PastAnswer) -> None:
         """Remember what was told, and that it was asked."""
         if result.failed:
-            self._rests[work.provider, work.wanted] = uow.now + FAILED_REST
+            self._rests[work.provider, work.wanted, work.rests_with] = uow.now + FAILED_REST
         elif work.wanted is Wanted.PAST:
             uow.pool_pasts.record_past(result.pasts, work.pools, uow.now)
         else:
@@ -111,10 +121,21 @@ class ReadPoolPasts:
         """Its period is enough: nobody waits for what is only shown."""
         return None
 
+    def _resting(self, provider: str, now: datetime) -> list[str]:
+        """Regions whose past could lately not be read."""
+        return sorted(
+            region
+            for (name, wanted, region), until in self._rests.items()
+            if (name, wanted) == (provider, Wanted.PAST) and region is not None and now < until
+        )
+
+    def _rest(self, provider: str, wanted: Wanted, now: datetime) -> bool:
+        until = self._rests.get((provider, wanted, None))
+        return until is not None and now < until
+
     def _question(
         self, uow: UnitOfWork, provider: str, wanted: Wanted, pools: list[Pool]
     ) -> list[PastQuestion]:
-        rests_until = self._rests.get((provider, wanted))
-        if not pools or (rests_until is not None and uow.now < rests_until):
+        if not pools:
             return []
         return [PastQuestion(provider, wanted, tuple(pools), uow.now - LOOK_BACK)]

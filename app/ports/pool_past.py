@@ -60,7 +60,14 @@ class ScoreTeller(Protocol):
 class PoolPasts(Protocol):
     """What was told, by pool."""
 
-    def without_past(self, provider: str, asked_before: datetime | None, limit: int) -> list[Pool]:
+    def without_past(
+        self,
+        provider: str,
+        asked_before: datetime | None,
+        limit: int,
+        *,
+        except_regions: Sequence[str] = (),
+    ) -> list[Pool]:
         """Spot pools never asked about, or not since then (None: once is enough), oldest first."""
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, Text, and_, func, or_, select, type_coerce
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres.money_tables import pool_pasts, pools
@@ -21,6 +21,7 @@ from app.ports.pool_past import PoolPast, PreemptionRate
 
 _past = pool_pasts.c
 _SPOT = pools.c.pool.like(f"%/{Market.SPOT.value}")
+_REGION = func.split_part(type_coerce(pools.c.pool, Text), "/", 2)
 PREEMPTIONS_MAX = 90
 
 
@@ -30,7 +31,14 @@ class PoolPastRepository:
     def __init__(self, session: RecordSession) -> None:
         self._session = session
 
-    def without_past(self, provider: str, asked_before: datetime | None, limit: int) -> list[Pool]:
+    def without_past(
+        self,
+        provider: str,
+        asked_before: datetime | None,
+        limit: int,
+        *,
+        except_regions: Sequence[str] = (),
+    ) -> list[Pool]:
         """Spot pools never asked about, or not since then (None: once is enough), oldest first."""
         due: ColumnElement[bool] = _past.asked_at.is_(None)
         if asked_before is not None:
@@ -38,7 +46,7 @@ class PoolPastRepository:
         rows = self._session.execute(
             select(pools.c.pool)
             .outerjoin(pool_pasts, _past.pool == pools.c.pool)
-            .where(pools.c.provider == provider, _SPOT, due)
+            .where(pools.c.provider == provider, _SPOT, due, _REGION.not_in(except_regions))
             .order_by(_past.asked_at.nulls_first(), pools.c.pool)
             .limit(limit)
         )

@@ -23,17 +23,18 @@ from tests.support.aws_parts import aws_pool, provider_for, settings_for
 from tests.support.aws_world import TYPES, now
 from tests.support.orchestration_story import Story
 
-REGION = {"regions": ("us-east-1",)}
-
 
 class Priced(Story):
     """A deployment that reads the fake account's prices; time is the test's."""
 
-    def __init__(self, engine: Engine, folder: Path, fake: AwsFake) -> None:
+    def __init__(
+        self, engine: Engine, folder: Path, fake: AwsFake, regions: tuple[str, ...]
+    ) -> None:
         super().__init__(engine, folder)
-        provider = provider_for(fake, **REGION)
+        where = {"regions": regions}
+        provider = provider_for(fake, **where)
         self.source = AwsPriceSource(
-            settings_for(fake, **REGION), provider.clients, provider.facts, shipped_catalog("aws")
+            settings_for(fake, **where), provider.clients, provider.facts, shipped_catalog("aws")
         )
         self.time = now()
         self.runtime = replace(self.runtime, price_sources={"aws": self.source})
@@ -50,7 +51,7 @@ class Priced(Story):
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path, fake: AwsFake) -> Priced:
-    return Priced(engine, tmp_path / "store", fake)
+    return Priced(engine, tmp_path / "store", fake, ("us-east-1",))
 
 
 def test_the_past_is_asked_once_after_the_prices_of_now(story: Priced, fake: AwsFake) -> None:
@@ -126,6 +127,23 @@ def test_what_cannot_be_asked_rests_and_delays_nothing(story: Priced, fake: AwsF
     while story.read():
         pass
     assert story.count(pool_pasts) == len(TYPES) * 3
+
+
+def test_a_region_that_fails_keeps_no_other_from_being_asked(
+    engine: Engine, tmp_path: Path, fake: AwsFake
+) -> None:
+    story = Priced(engine, tmp_path / "store", fake, ("us-east-1", "us-west-2"))
+    run_controller(story.runtime, story.refreshing)
+    fake.fail("DescribeSpotPriceHistory", "RequestLimitExceeded", 503, times=2)
+    story.read(20)
+    with story.runtime.begin() as uow:
+        unasked = uow.pool_pasts.without_past("aws", None, 100)
+    assert {pool.region for pool in unasked} == {"us-east-1"}
+    run_controller(story.runtime, story.refreshing)
+    story.time += FAILED_REST + timedelta(seconds=1)
+    story.read(20)
+    with story.runtime.begin() as uow:
+        assert uow.pool_pasts.without_past("aws", None, 100) == []
 
 
 def test_a_price_that_is_none_is_left_out_with_a_sentence(
