@@ -30,6 +30,7 @@ ROWS: dict[str, str] = {
     "checkpoint": "checkpoint_cost",
     "gpu-checkpoint": "checkpoint_stall",
     "notice": "notice_to_durable",
+    "store": "notice_to_store",
     "resume": "exact_resume",
     "elastic": "elastic_ranks",
     "integrity": "damaged_bits",

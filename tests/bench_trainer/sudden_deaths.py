@@ -46,7 +46,9 @@ def measure(around: Around) -> list[Figure]:
         for path in complete[2:]:
             _remove(path)
         if number % 20 == 19:
-            around.say(f"{number + 1} kills, {in_a_save} in a save, step {committed}")
+            around.say(
+                f"{number + 1} kills, {in_a_save} in a save, {wrong} wrong, step {committed}"
+            )
     detail = {"in_a_save": in_a_save, "last_step": committed}
     return [Figure("kills", f"{count} kills, wrong resumes", wrong, "", 0, True, detail)]
 

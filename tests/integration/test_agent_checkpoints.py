@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.agent.actions import PublishCheckpoint
 from trainer.agent.checkpoint_restore import CheckpointCorrupt, Restored, RestoreFailed, Restorer
 from trainer.agent.checkpoint_sync import (
     Abandoned,
@@ -19,7 +21,9 @@ from trainer.agent.checkpoint_sync import (
     publish,
 )
 from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
+from trainer.agent.observations import CheckpointPublished, Observation
 from trainer.agent.outbox import Outbox, read_folder_facts
+from trainer.agent.publisher import Publisher
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,
@@ -351,3 +355,24 @@ def test_a_trainer_that_removes_its_folders_meanwhile_does_not_end_the_scan(
     (found,) = outbox.scan()
     assert (found.step, found.final) == (9, True)
     assert read_folder_facts(kept / found.key).metrics == {"b": 2.0}
+
+
+def test_what_is_left_out_at_a_notice_is_neither_uploaded_nor_restored(place: Place) -> None:
+    """Only plain names of its own folder count as what a checkpoint may do without."""
+    says = {"optional": ["averages.bin", "../weights.pt", 7]}
+    extra = {"averages.bin": bytes(1_000), "manifest.json": json.dumps(says).encode()}
+    place.save(10, **extra)
+    (place.root / "outbox").mkdir()
+    outbox = Outbox(place.root / "local", place.root / "outbox")
+    (checkpoint,) = outbox.scan()
+    assert checkpoint.optional_bytes == 1_000
+    assert checkpoint.size_bytes == sum(map(len, extra.values())) + len(b"weights")
+    seen: queue.Queue[Observation] = queue.Queue()
+    publisher = Publisher(lambda: place.store, outbox, 1, lambda: True, seen.put, place.said.append)
+    publisher.submit(PublishCheckpoint(1, None, checkpoint, leave_out=True))
+    assert isinstance(seen.get(timeout=60), CheckpointPublished)
+    publisher.close()
+    folder = place.restore(2).folder
+    assert folder is not None
+    names = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    assert names == ["empty.bin", "manifest.json", "weights.pt"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,13 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_control_plane import wait_until
+from tests.support.free_port import free_port
 from trainer.agent import process_group, trainer_command
+from trainer.agent.end_files import read_end
 from trainer.agent.machine_folders import AttemptFolders, MachineFolders
 from trainer.agent.observations import Observation, TrainerExited
 from trainer.agent.run_place import MachinePlace
 from trainer.agent.trainer_run import TrainerRun
 from trainer.protocol.agent_report import TrainerOutcome
-from trainer.protocol.directive import Directive, DirectiveKind
+from trainer.protocol.directive import Directive, DirectiveKind, Peer
 from trainer.protocol.run_config import RunConfig
 
 # A launcher that starts one rank in a session of its own, as torchrun does, and is slow to end.
@@ -37,7 +40,8 @@ import json, os, pathlib, signal, time
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(1))
 folder = pathlib.Path(os.environ["ENDS"])
-(folder / "started-rank0.json").write_text(json.dumps({"pid": os.getpid()}))
+(folder / "started-rank0.tmp").write_text(json.dumps({"pid": os.getpid()}))
+(folder / "started-rank0.tmp").rename(folder / "started-rank0.json")
 while not told and not os.path.exists("finish"):
     time.sleep(0.02)
 outcome = "drained" if told else "finished"
@@ -98,7 +102,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_a_drain_is_told_to_the_ranks_and_not_to_what_started_them(machine: Machine) -> None:
     """torchrun of some versions kills its ranks 30 s after it is told, saved or not."""
     machine.start(ranks=1, linger_seconds=0.0).drain()
-    assert machine.exited(20.0).end.outcome is TrainerOutcome.DRAINED
+    assert machine.exited(60.0).end.outcome is TrainerOutcome.DRAINED
     assert not (machine.root / "launcher-was-told").exists()
 
 
@@ -112,7 +116,7 @@ def test_once_every_rank_has_written_its_end_the_launcher_is_not_waited_for(
 ) -> None:
     machine.start(ranks=1, linger_seconds=600.0)
     (machine.root / "finish").touch()
-    end = machine.exited(20.0).end
+    end = machine.exited(60.0).end
     assert (end.outcome, end.exit_code, end.step) == (TrainerOutcome.FINISHED, 0, 5)
     assert process_group.marked_processes(machine.mark) == []
 
@@ -120,7 +124,7 @@ def test_once_every_rank_has_written_its_end_the_launcher_is_not_waited_for(
 def test_a_users_command_may_go_on_after_a_trainer_in_it_has_ended(machine: Machine) -> None:
     machine.start(ranks=0, linger_seconds=3.0)
     (machine.root / "finish").touch()
-    machine.exited(30.0)
+    machine.exited(60.0)
     assert (machine.root / "launcher-ended").exists()
 
 
@@ -131,7 +135,7 @@ def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path)
     # Source: `python -m torch.distributed.run --help` of PyTorch 2.11.0.
     known = {
         "nnodes", "node-rank", "nproc-per-node", "master-addr", "master-port", "rdzv-backend",
-        "rdzv-id", "max-restarts",
+        "rdzv-id", "rdzv-conf", "max-restarts",
     }  # fmt: skip
     assert {option.removeprefix("--").split("=")[0] for option in options} <= known
     folders = MachineFolders(tmp_path, None)
@@ -140,3 +144,26 @@ def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path)
         CONTEXT, config, directive, folders.attempt(1), None
     )
     assert environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "120"
+
+
+def test_machines_that_never_meet_end_torchrun_soon_and_nobody_is_blamed(tmp_path: Path) -> None:
+    trainer = {"rendezvous_timeout_seconds": 1.0}
+    config = RunConfig("job", "job", 2, 1, "file:///x", 2, 60.0, trainer=trainer)
+    directive = Directive(
+        DirectiveKind.TRAIN, 1, 1, "attempt", node_rank=0, master_addr="127.0.0.1",
+        master_port=free_port(), peers=(Peer(0, "127.0.0.1", 1, 2), Peer(1, "127.0.0.1", 3, 4)),
+    )  # fmt: skip
+    arguments = trainer_command.torchrun_arguments(config, directive)
+    errors = tmp_path / "torchrun-error.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *arguments, "-m", "never_started"],
+        env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(errors)},
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    error = read_end(tmp_path, done.returncode, errors).error
+    assert error is not None
+    assert error.peer_communication
+    assert error.message.startswith("the machines of the gang did not meet: DistStoreError")
+    assert "1/2 clients joined" in error.message

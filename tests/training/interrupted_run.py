@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, free_port, wait_until
+from tests.support.free_port import free_port
+from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, wait_until
 
 Lines = list[dict[str, Any]]
 

@@ -7,6 +7,7 @@ import json
 import math
 import mmap
 import random
+import sys
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -206,6 +207,23 @@ def test_only_the_newest_two_stay_with_every_third_and_the_best(tmp_path: Path) 
     assert earlier.exists()
 
 
+def test_what_is_pruned_is_never_complete_by_its_name(tmp_path: Path) -> None:
+    """Else a death half-way, or a look at that moment, would find one without all its files."""
+    removed: list[str] = []
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "shutil.rmtree" and str(arguments[0]).startswith(str(tmp_path)):
+            removed.append(Path(arguments[0]).name)
+
+    sys.addaudithook(watch)
+    engine = CheckpointEngine(CheckpointFolder(tmp_path, KeepRule(newest=1)))
+    for step in (1, 2, 3):
+        engine.save(header(step), trees(), {}, hurried=True)
+    assert [name.split(".")[0] for name in removed] == ["step-000000000001", "step-000000000002"]
+    assert all(".tmp-" in name for name in removed)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000000003"]
+
+
 def test_the_same_step_can_be_saved_again_and_older_attempts_are_kept(tmp_path: Path) -> None:
     for step in (5, 6):
         saved(tmp_path, step)
@@ -215,6 +233,21 @@ def test_the_same_step_can_be_saved_again_and_older_attempts_are_kept(tmp_path: 
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [f"step-{step:012d}" for step in (5, 6, 7)]
     assert load_checkpoint(tmp_path / names[0])[1]["weights"]["wide"][0, 0].item() == 50.0
+
+
+def test_files_that_may_be_missing_are_missed_together(tmp_path: Path) -> None:
+    parts = {"weights": trees()["weights"], "averages": {"layer": torch.ones(9)}}
+    engine = CheckpointEngine(CheckpointFolder(tmp_path))
+    asked = {**header(4), "optional": ["averages"]}
+    engine.save(asked, {**parts, "training_state": {"place": 4}}, {}, hurried=True)
+    folder = engine.folder.target(4)
+    assert read_manifest(folder)["optional"] == ["averages.safetensors"]
+    assert torch.equal(load_checkpoint(folder)[1]["averages"]["layer"], torch.ones(9))
+    (folder / "averages.safetensors").unlink()
+    assert load_checkpoint(folder)[1].keys() == {"weights", "training_state"}
+    (folder / "weights.safetensors").unlink()
+    with pytest.raises(CheckpointCorruptError, match=r"weights\.safetensors: No such file"):
+        load_checkpoint(folder)
 
 
 def test_sweep_removes_half_written_folders_only(tmp_path: Path) -> None:

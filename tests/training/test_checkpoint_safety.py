@@ -36,6 +36,8 @@ def test_a_rank_killed_while_saving_leaves_only_complete_checkpoints(gangs: Gang
     survivor = machine.ending(1)
     assert survivor["outcome"] == "failed"
     assert survivor["error"]["peer_communication"] is True
+    assert "error: another rank went away: " in machine.log()
+    assert "trainer/training/" not in machine.log()  # a sentence, not a traceback of ours
 
 
 def test_a_damaged_checkpoint_is_refused_by_all_ranks(

@@ -83,3 +83,21 @@ def test_the_ledger_counts_what_checkpoints_cost(tmp_path: Path) -> None:
     assert all(0 <= line["stall_seconds"] <= line["seconds"] for line in lines)
     stalls = done.run.progress.ledger.seconds()["checkpoint_stall"]
     assert stalls >= sum(line["stall_seconds"] for line in lines[:-1])
+
+
+def test_averages_that_stayed_behind_begin_anew_and_nothing_else_changes(tmp_path: Path) -> None:
+    """As after a notice that was too short for them, where the job allows it."""
+    config = {**CONFIG, "steps": 40, "checkpoint_may_drop_averages": True}
+    whole = train_here(tmp_path / "whole", config)
+    first = train_here(tmp_path / "first", config, stop_after=20)
+    saved = first.checkpoint(first.ending.step)
+    kept = train_here(tmp_path / "kept", config, resume=saved)
+    averages = [
+        load_checkpoint(each.checkpoint(40))[1]["averages"]["tensors"] for each in (whole, kept)
+    ]
+    assert all(torch.equal(each, averages[1][name]) for name, each in averages[0].items())
+    (saved / "averages.safetensors").unlink()
+    without = train_here(tmp_path / "without", config, resume=saved)
+    assert {**first.losses, **without.losses} == {**first.losses, **kept.losses} == whole.losses
+    anew = load_checkpoint(without.checkpoint(40))[1]["averages"]["tensors"]
+    assert any(not torch.equal(each, anew[name]) for name, each in averages[0].items())

@@ -129,7 +129,7 @@ def convert(kind: str, source: Path, target: Path, *more: str) -> subprocess.Com
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

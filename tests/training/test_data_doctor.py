@@ -79,6 +79,6 @@ def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        timeout=60,
+        timeout=300,
         check=False,
     )

@@ -11,9 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.object_store_fakes import S3Fake
 from tests.training import small_data
+from tests.training.interrupted_run import InterruptedRun
+from tests.training.test_data_buckets import run as run_bucket_program
 from tests.training.test_training_runs import run_alone, step_losses
 from tests.training.torchrun_gang import GangStarter
+from trainer.agent.end_files import read_end
+from trainer.protocol.agent_report import STORE_UNAVAILABLE
+from trainer.protocol.train_options.data import DataOptions
+from trainer.training.checkpoint import load_checkpoint
+from trainer.training.checkpoint.folder import CheckpointFolder
+from trainer.training.data import SampleOrder, load_data
 
 PHOTOS: dict[str, Any] = {
     "model": "cnn",
@@ -107,3 +116,43 @@ def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
     again = run_alone(tmp_path / "again", {**config, "steps": 4}, saved, expected_code=2)
     ending = json.loads((again / "ended-rank0.json").read_text())
     assert "data_digest" in ending["error"]["message"]
+
+
+def test_a_checkpoint_on_its_way_when_a_run_fails_is_finished(tmp_path: Path) -> None:
+    """ResNet-18's takes some time to write; the sample that is missed by step 2 none."""
+    root = small_data.image_folders(tmp_path / "flowers", each=6, parts=("train", "val"))
+    data = load_data(str(root), 0, DataOptions(cache="off"))
+    order = SampleOrder(0, len(data.train), PHOTOS["batch_size"])
+    Path(data.train.name(int(order.batch(1)[0]))).write_bytes(b"no image")
+    config = {**PHOTOS, "data": str(root), "model": "resnet18", "checkpoint_interval_steps": 1}
+    folder = run_alone(tmp_path / "run", {**config, "workers": 0}, None, expected_code=2)
+    manifest, _ = load_checkpoint(folder / "checkpoints" / "step-000000000001")
+    assert manifest["step"] == json.loads((folder / "ended-rank0.json").read_text())["step"] == 1
+    lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["type"] == "checkpoint"] == [1]
+
+
+def test_a_bucket_that_falls_silent_is_worth_another_try(tmp_path: Path) -> None:
+    """By the word that the control plane knows it by; what was saved before stays."""
+    fake = S3Fake()
+    try:
+        here = small_data.image_folders(tmp_path / "flowers", each=12, parts=("train",))
+        address = f"{fake.uri}/flowers"
+        run_bucket_program(fake, "upload", str(here), address)
+        config = {**PHOTOS, "data": address, "steps": 5_000, "checkpoint_interval_steps": 1}
+        run = InterruptedRun(tmp_path / "run", config)
+        with run.attempt(variables=fake.environment()) as attempt:
+            assert attempt.wait_for_step(3), attempt.log()
+            fake.steering.denied = True
+            code = attempt.wait()
+    finally:
+        fake.close()
+    error = read_end(run.folder, code).error
+    assert error is not None
+    assert (error.type, error.rank, error.peer_communication) == (STORE_UNAVAILABLE, 0, False)
+    assert error.message.startswith(f"data: {address}/")
+    assert "Traceback" not in attempt.log()
+    saved = CheckpointFolder(run.folder / "checkpoints").complete()
+    assert saved
+    for path in saved:
+        load_checkpoint(path)

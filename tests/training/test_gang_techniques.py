@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.free_port import free_port
 from tests.training.one_rank import STACK, train_here
-from tests.training.torchrun_gang import GangStarter, Machine, free_port
+from tests.training.torchrun_gang import GangStarter, Machine
 from trainer.training import distributed
 from trainer.training.checkpoint import load_checkpoint
 from trainer.training.config import parse_config

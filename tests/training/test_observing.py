@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from trainer.protocol.gpu_models import model_of_label
 from trainer.protocol.model_figures import known_figures
+from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options import OptionError, parse_options
 from trainer.protocol.train_options.observing import ObservingOptions
 from trainer.training.bottleneck import Window, exposed_all_reduce
@@ -36,7 +37,7 @@ from trainer.training.gpu_metrics import (
     open_readings,
 )
 from trainer.training.models import build_model, model_blocks
-from trainer.training.observer import Observed, Observer
+from trainer.training.observer import Observed, Observer, usd_per_hour
 from trainer.training.profiling import ProfileWindow
 from trainer.training.progress import Progress
 from trainer.training.recomputing import recompute_blocks
@@ -334,9 +335,11 @@ def test_gradients_that_computing_hides_cost_nothing() -> None:
     assert exposed_all_reduce(Measured({})) == exposed_all_reduce(nn.Linear(1, 1)) == 0.0
 
 
-def observer_in(folder: Path, progress: Progress, **options: Any) -> Observer:
+def observer_in(
+    folder: Path, progress: Progress, variables: dict[str, str] | None = None, **options: Any
+) -> Observer:
     run = Observed(folder / "checkpoints", CPU, 1, 64, 0, lambda: 0.0, lambda: None)
-    prices = {"LOWTIDE_PRICE_PER_HOUR_USD": "3.6"}
+    prices = {"LOWTIDE_PRICE_PER_HOUR_USD": "3.6", **(variables or {})}
     return Observer(ObservingOptions(**options), run, progress, prices)
 
 
@@ -359,6 +362,23 @@ def test_a_short_run_gets_its_verdict_at_the_end(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "tensorboard").iterdir()] != []
     (traced,) = lines_of(tmp_path, "profile")
     assert (traced["first_step"], traced["step"]) == (19, 25)
+
+
+def test_outputs_of_these_names_get_the_files(tmp_path: Path) -> None:
+    """What lies beside the checkpoints goes with the machine; an output is uploaded."""
+    names = {"tensorboard": tmp_path / "a", "profiles": tmp_path / "b"}
+    variables = {folder_variable("OUTPUT", name): str(path) for name, path in names.items()}
+    progress = Progress(tmp_path / "progress.jsonl")
+    observer = observer_in(tmp_path, progress, variables, tensorboard="auto", profile_steps=(1, 2))
+    for step in range(2):
+        observer.before_step(step)
+        progress.write("step", step=step + 1, loss=0.5)
+        observer.after_step(step + 1)
+    observer.close(2)
+    (traced,) = lines_of(tmp_path, "profile")
+    assert Path(traced["trace"]).parent == tmp_path / "b"
+    assert list((tmp_path / "a").glob("events.*")) != []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "progress.jsonl"]
 
 
 def test_readings_of_a_window_make_its_verdict(tmp_path: Path) -> None:
@@ -395,6 +415,16 @@ def test_a_price_that_was_not_told_is_no_price(tmp_path: Path, price: str) -> No
     run = Observed(tmp_path, CPU, 1, 64, 0, lambda: 0.0, lambda: 3.0)
     prices = {"LOWTIDE_PRICE_PER_HOUR_USD": price}
     assert Observer(ObservingOptions(), run, progress, prices).step_numbers(1.0) == {}
+
+
+def test_a_price_in_the_file_is_newer_than_the_one_of_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "hazard.json"
+    told = {"LOWTIDE_PRICE_PER_HOUR_USD": "3.6", "LOWTIDE_HAZARD_FILE": str(path)}
+    assert usd_per_hour(told) == 3.6
+    path.write_text('{"per_hour": 0.5}')
+    assert usd_per_hour(told) == 3.6
+    path.write_text('{"per_hour": 0.5, "price_per_hour_usd": 7.2}')
+    assert usd_per_hour(told) == 7.2
 
 
 def lines_of(folder: Path, kind: str) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ def test_validate_only_checks(
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     output = (done.stdout + done.stderr).strip()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.training.interrupted_run import InterruptedRun
-from tests.training.torchrun_gang import wait_until
+from tests.training.torchrun_gang import LIMIT_SECONDS, wait_until
 from trainer.training.checkpoint import read_manifest
 from trainer.training.checkpoint.folder import CheckpointFolder
 
@@ -45,7 +45,7 @@ def test_two_ranks_lose_nothing_to_cuts_and_kills(tmp_path: Path) -> None:
         with cut.attempt() as attempt:
             if attempt.wait_for_step(step):
                 attempt.process.send_signal(sent)
-            attempt.process.wait(60)
+            attempt.process.wait(LIMIT_SECONDS)
     cut.configure({**EVERYTHING, "workers": 2})
     cut.finish()
     told = cut.told_losses()

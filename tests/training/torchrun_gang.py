@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.free_port import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_SECONDS = 120.0
@@ -122,12 +123,6 @@ def rank_variables(folder: Path, resume: Path | None, fence: int) -> dict[str, s
         "LOWTIDE_PROGRESS_FILE": str(folder / "progress.jsonl"),
         "LOWTIDE_FENCE": str(fence),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

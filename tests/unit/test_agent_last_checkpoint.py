@@ -6,14 +6,17 @@ the store's own checks before a manifest (tests/integration/test_agent_checkpoin
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.supervised_machine import Machine, committed, ended, of, saved
 from trainer.agent import actions as act
 from trainer.agent import observations as seen
-from trainer.agent.agent_state import Limits, Stage
+from trainer.agent.agent_state import Limits, LocalCheckpoint, Stage
 from trainer.agent.notices import Notice, NoticeKind
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
+from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import DirectiveKind, DrainCause
 
 GONE = ended(TrainerOutcome.FAILED, exit_code=-9)
@@ -138,3 +141,81 @@ def test_the_time_of_a_stop_for_people_and_of_an_own_notice_is_kept() -> None:
         )
         machine.after(20.0)
         assert machine.stage is Stage.ENDED
+
+
+# --- a store that is too slow for the notice ---
+
+
+def sized(step: int, megabytes: int, optional: int = 0) -> LocalCheckpoint:
+    return LocalCheckpoint(step, False, f"folder-{step}", megabytes * 10**6, optional * 10**6)
+
+
+def stored(checkpoint: LocalCheckpoint) -> seen.Observation:
+    ref = CheckpointRef(1, checkpoint.step, "d")
+    return seen.CheckpointPublished(1, checkpoint, ref, checkpoint.size_bytes, False)
+
+
+def noticed_while_uploading(seconds: float, megabytes: int = 100) -> Machine:
+    """10 MB/s; 50 MB of step 6 are away when the notice comes, with so many seconds left."""
+    machine = Machine().running()
+    machine.see(seen.CheckpointReady(1, sized(5, 100)))
+    machine.after(10.0)
+    machine.see(stored(sized(5, 100)), seen.CheckpointReady(1, sized(6, megabytes)))
+    machine.after(5.0)
+    machine.see(seen.NoticeSeen(Notice(NoticeKind.INTERRUPTION, "terminate", seconds, "ec2", "n")))
+    return machine
+
+
+def test_what_can_still_be_committed_is_not_given_up_for_what_cannot() -> None:
+    machine = noticed_while_uploading(12.0)
+    asked = machine.see(seen.CheckpointReady(1, sized(7, 200)))
+    assert not of(act.PublishCheckpoint, asked)
+    (said,) = of(act.Say, asked)
+    assert said.sentence == (
+        "the checkpoint of step 7 (200 MB) needs about 20 s at 10 MB/s, and 12 s are left: unless"
+        " the store gets faster, step 6 counts"
+    )
+    machine.see(seen.TrainerExited(1, ended(TrainerOutcome.DRAINED, exit_code=75, step=7)))
+    machine.after(5.0)
+    (next_one,) = of(act.PublishCheckpoint, machine.see(stored(sized(6, 100))))
+    assert next_one.checkpoint.step == 7  # tried all the same
+    machine.after(7.0)
+    assert machine.stage is Stage.ENDED
+    assert machine.fact(FactKind.CHECKPOINT)["step"] == 6
+    assert machine.fact(FactKind.TRAINER_ENDED)["unsent_step"] == 7
+
+
+@pytest.mark.parametrize(("seconds", "megabytes"), [(12.0, 60), (290.0, 200)])
+def test_the_newest_goes_first_where_it_fits(seconds: float, megabytes: int) -> None:
+    machine = noticed_while_uploading(seconds)
+    asked = machine.see(seen.CheckpointReady(1, sized(7, megabytes)))
+    assert [action.checkpoint.step for action in of(act.PublishCheckpoint, asked)] == [7]
+    assert not of(act.Say, asked)
+    machine.see(stored(sized(7, megabytes)))
+    machine.see(seen.TrainerExited(1, ended(TrainerOutcome.DRAINED, exit_code=75, step=7)))
+    assert "unsent_step" not in machine.fact(FactKind.TRAINER_ENDED)
+
+
+def test_where_nothing_fits_the_newest_is_tried_and_the_last_committed_one_named() -> None:
+    machine = noticed_while_uploading(10.0, megabytes=300)
+    machine.now += 6.0  # the trainer took its time
+    asked = machine.see(seen.CheckpointReady(1, sized(7, 200)))
+    assert [action.checkpoint.step for action in of(act.PublishCheckpoint, asked)] == [7]
+    (said,) = of(act.Say, asked)
+    assert said.sentence.endswith("and 4 s are left: unless the store gets faster, step 5 counts")
+
+
+def test_what_a_checkpoint_may_do_without_stays_behind_when_that_makes_it_fit() -> None:
+    machine = noticed_while_uploading(12.0)
+    asked = machine.see(seen.CheckpointReady(1, sized(7, 150, optional=50)))
+    (order,) = of(act.PublishCheckpoint, asked)
+    assert (order.checkpoint.step, order.leave_out) == (7, True)
+    (said,) = of(act.Say, asked)
+    assert said.sentence.endswith("12 s are left: 50 MB that it may do without are left out")
+    whole = noticed_while_uploading(16.0)
+    (order,) = of(act.PublishCheckpoint, whole.see(seen.CheckpointReady(1, sized(7, 150, 50))))
+    assert not order.leave_out
+    final = replace(sized(7, 150, optional=50), final=True)
+    finished = noticed_while_uploading(10.0, megabytes=300)
+    (order,) = of(act.PublishCheckpoint, finished.see(seen.CheckpointReady(1, final)))
+    assert not order.leave_out  # nobody trains on from there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,26 @@ def test_the_schedule_follows_what_checkpoints_cost() -> None:
     assert schedule.seconds == pytest.approx(100.4, rel=0.01)
     schedule.cost(stall_seconds=0.001, inflation_seconds=0.0, durable_seconds=45.0)
     assert schedule.seconds == 45.0
+
+
+def test_the_schedule_follows_a_hazard_that_changes_while_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "hazard.json"
+    path.write_text('{"per_hour": 0.06}')
+    hazard = Hazard(None, {"LOWTIDE_HAZARD_FILE": str(path)})
+    schedule = SaveSchedule(options(), step=0, hazard=hazard)
+    assert not schedule.due(1)  # nobody knows yet what a checkpoint costs
+    assert schedule.seconds == AUTO_LEAST_SECONDS
+    schedule.cost(stall_seconds=0.7, inflation_seconds=0.0, durable_seconds=2.0)
+    assert schedule.seconds == pytest.approx(289.0, rel=0.01)
+    newer = tmp_path / "newer.json"
+    newer.write_text('{"per_hour": 6.0}')
+    newer.replace(path)
+    deadline = time.monotonic() + 60.0
+    while schedule.seconds > 100.0 and time.monotonic() < deadline:
+        schedule.due(2)  # as after every step: looks once a second
+        time.sleep(0.01)
+    assert schedule.seconds == pytest.approx(28.5, rel=0.01)
+    assert Hazard(0.5, {"LOWTIDE_HAZARD_FILE": str(path)}).changed() is False
 
 
 def test_a_fixed_rhythm_stays() -> None:

@@ -35,6 +35,13 @@ class StartTrainer:
 
 
 @dataclass(frozen=True)
+class TellOutlook:
+    """Hand the running trainer the hazard and the price of this directive, which have changed."""
+
+    directive: Directive
+
+
+@dataclass(frozen=True)
 class SignalDrain:
     """SIGTERM to the trainer's group."""
 
@@ -61,11 +68,13 @@ class PublishCheckpoint:
 
     Answer CheckpointPublished, PublicationFailed or FencedOff. `checkpoint.key` empty: there is no
     folder, publish a final manifest without files, at the first free step from `step` on.
+    leave_out: without the files that its own manifest calls optional.
     """
 
     fence: int
     parent: CheckpointRef | None
     checkpoint: LocalCheckpoint
+    leave_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,14 @@ class SaveOutputs:
     """
 
     fence: int
+
+
+@dataclass(frozen=True)
+class Say:
+    """Write a sentence into this attempt's log."""
+
+    fence: int
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -104,11 +121,13 @@ Action = (
     StartPreparation
     | CancelPreparation
     | StartTrainer
+    | TellOutlook
     | SignalDrain
     | DumpStacks
     | KillTrainer
     | PublishCheckpoint
     | SaveOutputs
+    | Say
     | ReportNow
     | ArmPowerOff
     | PowerOff

@@ -71,11 +71,17 @@ class DrainReason(StrEnum):
 
 @dataclass(frozen=True)
 class LocalCheckpoint:
-    """A complete checkpoint folder on this machine. `key` tells two saves of one step apart."""
+    """A complete checkpoint folder on this machine. `key` tells two saves of one step apart.
+
+    size_bytes: of all its files; 0 where nobody has looked. optional_bytes: of those that it may
+    do without.
+    """
 
     step: int
     final: bool = False
     key: str = ""
+    size_bytes: int = 0
+    optional_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,10 +103,12 @@ class Work:
     """This machine's part of one attempt.
 
     waiting: newest checkpoint that is complete here and not being published yet.
-    publishing: the one being published; retry_at: when a failed publication is tried again.
+    publishing: the one being published, since publishing_since; retry_at: when a failed
+    publication is tried again.
     stepped_at: when the newest step was seen, None while stalls are not watched.
     end_by: in DRAINING when the trainer is killed; in CLOSING when publishing is given up.
     kill_at: when a stalled trainer is killed, its stacks having been asked for.
+    told_outlook: the hazard and the price that the trainer was last told.
     saving_outputs, outputs_told: on their way to the job's buckets; and how that ended is told.
     """
 
@@ -118,11 +126,13 @@ class Work:
     kill_at: float | None = None
     waiting: LocalCheckpoint | None = None
     publishing: LocalCheckpoint | None = None
+    publishing_since: float | None = None
     publish_failures: int = 0
     retry_at: float | None = None
     committed: CheckpointRef | None = None
     final_committed: bool = False
     end: TrainerEnd | None = None
+    told_outlook: tuple[float | None, float | None] = (None, None)
     saving_outputs: bool = False
     outputs_told: bool = False
 
@@ -157,6 +167,7 @@ class AgentState:
     progress: Progress | None = None
     points: tuple[dict[str, float], ...] = ()
     points_sent_at: float = 0.0
+    upload_bytes_per_second: float | None = None
     notice_ids: tuple[str, ...] = ()
     shutting_down: bool = False
     leaving: bool = False

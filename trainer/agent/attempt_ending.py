@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.agent import saving_outputs as outputs
+from trainer.agent import upload_budget
 from trainer.agent.actions import (
     CancelPreparation,
     DumpStacks,
@@ -30,6 +31,7 @@ from trainer.agent.agent_state import (
 from trainer.agent.observations import CheckpointPublished
 from trainer.agent.turn import Turn
 from trainer.protocol.agent_report import (
+    STORE_UNAVAILABLE,
     FactKind,
     MachinePhase,
     TrainerError,
@@ -41,7 +43,6 @@ from trainer.protocol.wire import encode
 SIGTERM = 15
 RETRY_FIRST_SECONDS = 2.0
 RETRY_MOST_SECONDS = 60.0
-STORE_UNAVAILABLE = "store_unavailable"
 AGENT_RESTARTED = "agent_restarted"
 
 
@@ -125,6 +126,8 @@ def checkpoint_ready(turn: Turn, checkpoint: LocalCheckpoint) -> None:
     known = work.publishing.step if work.publishing else None
     if checkpoint.step == known and not checkpoint.final:
         return  # a drain right after a save: the same step is on its way already
+    if work.stage in (Stage.DRAINING, Stage.CLOSING):
+        upload_budget.say_what_to_expect(turn, work, checkpoint, _publish_by(turn, work))
     turn.work(waiting=checkpoint, publish_failures=0, retry_at=None)
 
 
@@ -149,6 +152,7 @@ def checkpoint_published(turn: Turn, seen: CheckpointPublished) -> None:
         done = {"step": seen.ref.step, "digest": seen.ref.digest}
         turn.emit(FactKind.COMPLETION, work.fence, done)
         turn.work(final_committed=True)
+    upload_budget.note_speed(turn, work, seen)
     turn.work(committed=seen.ref)
     if work.publishing == seen.checkpoint:
         turn.work(publishing=None, publish_failures=0, retry_at=None)
@@ -170,16 +174,29 @@ def publication_failed(turn: Turn, checkpoint: LocalCheckpoint, message: str) ->
 
 
 def _publish_next(turn: Turn, work: Work) -> None:
-    """While training one at a time; in a drain the newest at once, the older one is abandoned."""
+    """While training one at a time; in a drain the newest at once, the older one is abandoned.
+
+    Unless only the older one will be in time: then it is finished first.
+    """
     if work.waiting is None or work.stage in (Stage.KILLING, Stage.ENDED):
         return
     hurried = work.stage in (Stage.DRAINING, Stage.CLOSING) and work.waiting.key != ""
     if work.publishing is not None and not hurried:
         return
+    if hurried and upload_budget.is_better_finished(turn, work, _publish_by(turn, work)):
+        return
     if work.retry_at is not None and turn.now < work.retry_at:
         return
-    turn.do(PublishCheckpoint(work.fence, work.parent, work.waiting))
-    turn.work(publishing=work.waiting, waiting=None, retry_at=None)
+    leave_out = hurried and upload_budget.fits_only_in_part(
+        turn, work.waiting, _publish_by(turn, work)
+    )
+    turn.do(PublishCheckpoint(work.fence, work.parent, work.waiting, leave_out))
+    turn.work(publishing=work.waiting, publishing_since=turn.now, waiting=None, retry_at=None)
+
+
+def _publish_by(turn: Turn, work: Work) -> float | None:
+    """When this machine's last publication must be in the store, as far as that is known."""
+    return None if outlasts_drain(turn, work) else work.end_by
 
 
 # --- the end ------------------------------------------------------------------------------------
@@ -263,9 +280,12 @@ def outlasts_drain(turn: Turn, work: Work) -> bool:
     return ours and cause in (DrainCause.INTERRUPTION, DrainCause.YIELD)
 
 
-def end_data(end: TrainerEnd, reason: DrainReason | None) -> dict[str, Any]:
-    """The data of a `trainer_ended` fact."""
+def end_data(
+    end: TrainerEnd, reason: DrainReason | None, unsent: LocalCheckpoint | None = None
+) -> dict[str, Any]:
+    """The data of a `trainer_ended` fact. unsent: what was saved here and did not get away."""
     return {
+        **({"unsent_step": unsent.step} if unsent is not None else {}),
         "outcome": end.outcome.value,
         "exit_code": end.exit_code,
         "step": end.step,
@@ -312,6 +332,7 @@ def _finish(turn: Turn) -> None:
         end = replace(end, outcome=TrainerOutcome.FAILED, error=error)
     outputs.cut(turn, work)
     turn.flush_points(at_once=True)
-    turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason))
+    unsent = work.waiting or work.publishing
+    turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason, unsent))
     turn.work(stage=Stage.ENDED, end=end, waiting=None, publishing=None)
     turn.enter(MachinePhase.IDLE, turn.now)

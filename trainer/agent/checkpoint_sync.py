@@ -54,7 +54,7 @@ class PlaceTaken(Exception):
 
 @dataclass(frozen=True)
 class PublishOrder:
-    """What to commit. `folder` None: a final manifest without files."""
+    """What to commit. `folder` None: a final manifest without files. leave_out: names in it."""
 
     fence: int
     step: int
@@ -63,6 +63,7 @@ class PublishOrder:
     final: bool = False
     world_size: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
+    leave_out: frozenset[str] = frozenset()
 
 
 def publish(
@@ -147,6 +148,8 @@ def _publish_at(
     entries = []
     for path in _files(order.folder):
         name = path.relative_to(order.folder or path).as_posix()
+        if name in order.leave_out:
+            continue
         entries.append(_upload(store, data_key(order.fence, step, name), path, name, is_abandoned))
     manifest = seal(
         CheckpointManifest(

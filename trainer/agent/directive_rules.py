@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainer.agent import attempt_ending
-from trainer.agent.actions import CancelPreparation, StartPreparation, StartTrainer
+from trainer.agent.actions import (
+    CancelPreparation,
+    StartPreparation,
+    StartTrainer,
+    TellOutlook,
+)
 from trainer.agent.agent_state import TRAINER_STAGES, DrainReason, Stage, TrainerEnd, Work
 from trainer.agent.turn import Turn
 from trainer.protocol.agent_report import FactKind, MachinePhase, TrainerError, TrainerOutcome
@@ -112,13 +117,18 @@ def _begin(turn: Turn, directive: Directive, fence: int) -> None:
 
 
 def _train(turn: Turn, directive: Directive, work: Work) -> None:
+    outlook = (directive.hazard_per_hour, directive.price_per_hour_usd)
+    if work.stage is Stage.RUNNING and outlook not in (work.told_outlook, (None, None)):
+        turn.work(told_outlook=outlook)
+        turn.do(TellOutlook(directive))
     if work.stage is not Stage.PREPARED:
         return
     holds = work.master_port
     if holds is not None and directive.master_port is not None and directive.master_port != holds:
         return  # an answer computed before our newest `prepared` arrived
     watched = turn.state.watches_first_step and work.publishes
-    turn.work(stage=Stage.RUNNING, stepped_at=turn.now if watched else None)
+    stepped_at = turn.now if watched else None
+    turn.work(stage=Stage.RUNNING, stepped_at=stepped_at, told_outlook=outlook)
     turn.enter(
         MachinePhase.SETUP if turn.state.watches_first_step else MachinePhase.TRAIN, turn.now
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from trainer.agent.agent_state import TrainerEnd
-from trainer.protocol.agent_report import TrainerError, TrainerOutcome
+from trainer.protocol.agent_report import STORE_UNAVAILABLE, TrainerError, TrainerOutcome
 
 EXIT_FAILED = 1
 EXIT_DRAINED = 75
@@ -28,6 +28,8 @@ _OUTCOMES = {
     outcome.value: outcome
     for outcome in (TrainerOutcome.FINISHED, TrainerOutcome.DRAINED, TrainerOutcome.FAILED)
 }
+_NOT_MET = ("DistStoreError", "DistNetworkError")
+"""What torchrun ends with when another machine's torchrun did not come, by the error's type."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _read_marker(path: Path, rank: int) -> EndMarker | None:
         described = TrainerError(
             message=str(error.get("message", ""))[:MESSAGE_CHARACTERS_MAX],
             rank=rank,
-            type=str(error["type"])[:200] if error.get("type") else None,
+            type=_type_of(error),
             out_of_memory=error.get("out_of_memory") is True,
             peer_communication=error.get("peer_communication") is True,
             failed_uptime_ms=round(at * 1000) if _is_uptime(at) else None,
@@ -151,6 +153,13 @@ def _read_marker(path: Path, rank: int) -> EndMarker | None:
         _whole(document.get("exit_code")),
         described,
     )
+
+
+def _type_of(error: dict[str, Any]) -> str | None:
+    """The error's type; data that did not answer by the word that the control plane knows."""
+    if error.get("kind") == STORE_UNAVAILABLE:
+        return STORE_UNAVAILABLE
+    return str(error["type"])[:200] if error.get("type") else None
 
 
 def _failed_end(
@@ -196,6 +205,10 @@ def _end_by_status(return_code: int, error_file: Path | None) -> TrainerEnd:
         error = TrainerError(message, type="Signal", signal=number)
         return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
     said = _torchrun_error(error_file) if error_file is not None else None
+    if said is not None and said.startswith(_NOT_MET):
+        message = f"the machines of the gang did not meet: {said}"
+        lonely = TrainerError(message, type="RendezvousError", peer_communication=True)
+        return TrainerEnd(TrainerOutcome.FAILED, return_code, None, lonely)
     message = said or "what it wrote is in the logs"
     error = TrainerError(message, out_of_memory=_says_out_of_memory(said))
     return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)

@@ -63,7 +63,7 @@ class AttemptFolders:
 
     @property
     def hazard_file(self) -> Path:
-        """LOWTIDE_HAZARD_FILE: how often such machines are lost without a notice, if known."""
+        """LOWTIDE_HAZARD_FILE: how often such machines are lost and what they cost, if known."""
         return self.root / "hazard.json"
 
     @property

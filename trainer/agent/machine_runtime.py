@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from trainer.agent import dead_man, supervisor, trainer_command
+from trainer.agent import dead_man, outlook_file, supervisor, trainer_command
 from trainer.agent.actions import (
     Action,
     ArmPowerOff,
@@ -22,9 +22,11 @@ from trainer.agent.actions import (
     PublishCheckpoint,
     ReportNow,
     SaveOutputs,
+    Say,
     SignalDrain,
     StartPreparation,
     StartTrainer,
+    TellOutlook,
 )
 from trainer.agent.agent_state import AgentState, Stage
 from trainer.agent.boot_clock import boot_seconds
@@ -132,6 +134,9 @@ class MachineRuntime:
                     self._preparation.cancel()
             case StartTrainer():
                 self._start_trainer(action)
+            case TellOutlook(directive):
+                folders = self._tools.folders.attempt(directive.fence or 0)
+                outlook_file.write_outlook(self._config, directive, folders.hazard_file)
             case SignalDrain() if self._trainer is not None:
                 self._trainer.drain()
             case DumpStacks() if self._trainer is not None:
@@ -142,6 +147,8 @@ class MachineRuntime:
                 self._publisher.submit(action)
             case SaveOutputs(fence):
                 self._save_outputs(fence)
+            case Say(_, sentence) if self._preparation is not None:
+                self._tools.say(self._preparation.stream, sentence)
             case ReportNow():
                 self._reports.ring()
             case ArmPowerOff(at):

@@ -13,8 +13,9 @@ import re
 import shutil
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainer.agent.agent_state import LocalCheckpoint
@@ -32,6 +33,7 @@ class FolderFacts:
     final: bool = False
     world_size: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
 
 
 class Outbox:
@@ -104,7 +106,10 @@ class Outbox:
             for other in self._outbox.iterdir():
                 if other.name not in (key, self._taken):
                     shutil.rmtree(other, ignore_errors=True)
-        return LocalCheckpoint(_step_of(name), read_folder_facts(self._outbox / key).final, key)
+        linked = self._outbox / key
+        facts = read_folder_facts(linked)
+        optional = sum(_size_of(linked / each) for each in facts.optional)
+        return LocalCheckpoint(_step_of(name), facts.final, key, _size_of(linked), optional)
 
 
 def read_folder_facts(folder: Path) -> FolderFacts:
@@ -126,6 +131,16 @@ def read_folder_facts(folder: Path) -> FolderFacts:
         final=document.get("final") is True,
         world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
         metrics=numbers,
+        optional=_names(document.get("optional")),
+    )
+
+
+def _names(listed: Any) -> frozenset[str]:
+    """Plain names of files; whatever leads elsewhere is none."""
+    if not isinstance(listed, list):
+        return frozenset()
+    return frozenset(
+        name for name in listed if isinstance(name, str) and PurePosixPath(name).name == name
     )
 
 
@@ -135,6 +150,15 @@ def _holds_something(folder: Path) -> bool:
         return any(folder.iterdir())
     except OSError:
         return False
+
+
+def _size_of(place: Path) -> int:
+    """Bytes of a file, or of all below a folder; what cannot be looked at counts nothing."""
+    found = 0
+    for path in (place, *place.rglob("*")):
+        with suppress(OSError):
+            found += path.lstat().st_size if path.is_file() else 0
+    return found
 
 
 def _step_of(name: str) -> int:

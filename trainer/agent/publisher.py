@@ -97,6 +97,7 @@ class Publisher:
                     final=checkpoint.final or facts.final,
                     world_size=facts.world_size or self._world_size,
                     metrics=facts.metrics,
+                    leave_out=facts.optional if order.leave_out else frozenset(),
                 ),
                 self._may_commit,
                 lambda: self._wanted is not order or self._closed,

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from trainer.agent.agent_settings import without_secrets
 from trainer.agent.machine_folders import AttemptFolders
+from trainer.agent.outlook_file import PRICE_VARIABLE, sets_price, write_outlook
 from trainer.agent.process_group import ATTEMPT_MARK, MACHINE_MARK
 from trainer.agent.script_modules import place_script_modules
 from trainer.protocol.directive import Directive
 from trainer.protocol.run_config import RunConfig
+from trainer.protocol.train_options.parallel import ParallelOptions
 
 TORCHRUN_SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 TORCHRUN_SHUTDOWN_SECONDS = 120
@@ -48,11 +50,10 @@ def trainer_command(
 ) -> list[str]:
     """The bundled trainer under torchrun, or the user's command in a shell.
 
-    Writes the trainer's configuration file, and the hazard as far as it is known. Both get the
-    same torchrun arguments, the user's command as LOWTIDE_TORCHRUN_ARGS.
+    Writes the trainer's configuration file, and hazard and price as far as they are known. Both
+    get the same torchrun arguments, the user's command as LOWTIDE_TORCHRUN_ARGS.
     """
-    if directive.hazard_per_hour is not None:
-        folders.hazard_file.write_text(json.dumps({"per_hour": directive.hazard_per_hour}))
+    write_outlook(config, directive, folders.hazard_file)
     if config.run is not None:
         place_script_modules(folders.script_modules)
         return ["/bin/sh", "-c", config.run]
@@ -71,7 +72,7 @@ def trainer_command(
 
 def torchrun_arguments(config: RunConfig, directive: Directive) -> list[str]:
     """Static rendezvous, no restarts: a lost rank ends the attempt, and the next one re-forms."""
-    return [
+    arguments = [
         f"--nnodes={gang_size(directive)}",
         f"--node-rank={directive.node_rank or 0}",
         f"--nproc-per-node={max(1, config.gpus_per_node)}",
@@ -81,6 +82,12 @@ def torchrun_arguments(config: RunConfig, directive: Directive) -> list[str]:
         "--max-restarts=0",
         f"--rdzv-id={attempt_id(directive)}",
     ]
+    if config.trainer is not None:
+        # torchrun waits for the other machines before a rank can: no longer than a rank would.
+        default = ParallelOptions.rendezvous_timeout_seconds
+        limit = config.trainer.get("rendezvous_timeout_seconds", default)
+        arguments.append(f"--rdzv-conf=timeout={max(1, round(float(limit)))}")
+    return arguments
 
 
 def setup_environment(
@@ -139,6 +146,8 @@ def trainer_environment(
             "WANDB_RESUME": "allow",
         }
     )
+    if directive.price_per_hour_usd is not None and not sets_price(config):
+        environment[PRICE_VARIABLE] = f"{directive.price_per_hour_usd:.6f}"
     environment.pop("LOWTIDE_RESUME_DIR", None)
     if resume_folder is not None:
         environment["LOWTIDE_RESUME_DIR"] = str(resume_folder)

@@ -19,6 +19,9 @@ PROTOCOL_VERSION = 1
 FACTS_PER_REPORT_MAX = 200
 FACTS_KEPT_MAX = 10_000
 
+STORE_UNAVAILABLE = "store_unavailable"
+"""Type of an end that a store's silence has made: of the checkpoints', or of the data's."""
+
 
 class FactKind(StrEnum):
     """What can happen on a rented machine. `data` of each kind is listed beside it."""
@@ -32,7 +35,8 @@ class FactKind(StrEnum):
     TRAINER_STARTED = "trainer_started"  # (none)
     CHECKPOINT = "checkpoint"  # step, digest, size_bytes, parent|None, final, metrics
     COMPLETION = "completion"  # step, digest: the final manifest is in the lineage
-    TRAINER_ENDED = "trainer_ended"  # outcome, exit_code, step|None, error|None (see TrainerEnd)
+    TRAINER_ENDED = "trainer_ended"  # outcome, exit_code, step|None, error|None (see TrainerEnd),
+    # unsent_step: saved there, but not committed
     OUTPUTS = "outputs"  # files, size_bytes, addresses; or error: a sentence
     STALLED = "stalled"  # step, seconds
     FENCED_OFF = "fenced_off"  # by_fence

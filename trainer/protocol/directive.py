@@ -48,8 +48,8 @@ class Directive:
     fence: None only for `hold` and `leave`.
     drain_seconds: seconds left, from receipt, to save and end (`drain` only).
     stalled: no rank makes steps, so each machine first writes its stacks (`stop` only).
-    hazard_per_hour: losses without a notice to expect of such machines; None when nobody knows
-    (`train` only; the trainer's interval between checkpoints follows from it).
+    hazard_per_hour, price_per_hour_usd: losses to expect of the gang's machines and what they cost,
+    together and now; None when nobody knows (`train` only; a running trainer is told of a change).
     """
 
     kind: DirectiveKind
@@ -65,6 +65,7 @@ class Directive:
     checkpoint_interval_seconds: float | None = None
     stalled: bool = False
     hazard_per_hour: float | None = None
+    price_per_hour_usd: float | None = None
 
 
 @dataclass(frozen=True)

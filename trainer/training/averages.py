@@ -80,6 +80,11 @@ class Averages:
         )
         self.count, self.adopted = state["count"], state["adopted"]
 
+    @torch.no_grad()
+    def begin_anew(self) -> None:
+        """From the model's weights as they are now, as if nothing had been averaged before."""
+        torch._foreach_copy_(_locals(self._tensors.values()), _locals(self._parameters()))
+
     def _move(self, part: float) -> None:
         torch._foreach_lerp_(_locals(self._tensors.values()), _locals(self._parameters()), part)
 

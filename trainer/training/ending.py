@@ -17,6 +17,7 @@ from trainer.training.errors import (
     CheckpointCorruptError,
     CheckpointNotSavedError,
     ConfigError,
+    DataUnavailableError,
     LossNotFiniteError,
     PreflightError,
     RendezvousError,
@@ -36,6 +37,7 @@ _OWN_KINDS: dict[type[BaseException], str] = {
     ConfigError: "configuration",
     CheckpointCorruptError: "checkpoint_corrupt",
     CheckpointNotSavedError: "checkpoint_not_saved",
+    DataUnavailableError: "store_unavailable",
     RendezvousError: "rendezvous",
     PreflightError: "preflight",
     LossNotFiniteError: "loss_not_finite",
@@ -47,8 +49,8 @@ _PEER_PHRASES = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transpo
 @dataclass(frozen=True)
 class EndError:
     """Why a rank failed. ``kind`` is one of configuration, checkpoint_corrupt,
-    checkpoint_not_saved, out_of_memory, peer_communication, rendezvous, preflight,
-    loss_not_finite, exception; ``message`` is one line.
+    checkpoint_not_saved, store_unavailable, out_of_memory, peer_communication, rendezvous,
+    preflight, loss_not_finite, exception; ``message`` is one line.
     """
 
     kind: str

@@ -88,7 +88,7 @@ def _model_of(
     )
     tensors: dict[str, Tensor] = own_tensors(contents["weights"])
     if weights == "average":
-        averages = contents["training_state"].get("averages")
+        averages = contents.get("averages") or contents["training_state"].get("averages")
         if averages is None:
             raise ConfigError("--weights average: this run kept no average (ema_decay, swa_from)")
         tensors.update(own_tensors(averages["tensors"]))

@@ -212,6 +212,8 @@ class Learner:
                 name: placed_like(each, own[name]) for name, each in saved["tensors"].items()
             }
             self.averages.load({**saved, "tensors": tensors})
+        elif self.averages is not None:
+            self.averages.begin_anew()
         if self._is_compiled and "compiled_code" in state:
             compilation.load_compiled_code(state["compiled_code"])
         if self._adapts and "memory_plan" in state:

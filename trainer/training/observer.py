@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from trainer.protocol.bottleneck import verdict
+from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options.observing import ObservingOptions
 from trainer.training.bottleneck import Window, exposed_all_reduce
 from trainer.training.config import TrainConfig
@@ -26,6 +27,7 @@ from trainer.training.gpu_metrics import (
     allocator_numbers,
     open_readings,
 )
+from trainer.training.hazard import told_usd_per_hour
 from trainer.training.learner import Learner
 from trainer.training.place import Place
 from trainer.training.profiling import ProfileWindow
@@ -75,6 +77,7 @@ class Observer:
         self._progress = progress
         self._active = progress.is_told
         self._first_step = run.first_step
+        self._variables = variables
         self._usd_per_hour = usd_per_hour(variables)
         self._reading: Numbers = {}
         self._busy: list[float] = []
@@ -105,6 +108,7 @@ class Observer:
             self._verdict_due_at = now + VERDICT_SECONDS
         if now >= self._goodput_due_at:
             self._progress.write_goodput(finished, final=False)
+            self._usd_per_hour = usd_per_hour(self._variables)
             self._goodput_due_at = now + GOODPUT_SECONDS
 
     def step_numbers(self, seconds: float) -> Numbers:
@@ -136,15 +140,14 @@ class Observer:
             self._files.close()
 
     def _start(self, options: ObservingOptions) -> None:
-        beside = self._run.folder.parent
         if options.tensorboard is not None:
             auto = options.tensorboard == "auto"
-            folder = beside / "tensorboard" if auto else Path(options.tensorboard)
+            folder = self._folder("tensorboard") if auto else Path(options.tensorboard)
             self._files = TensorBoardFiles(folder, self._first_step)
             self._progress.also_tell(self._files.tell)
         if options.profile_steps is not None:
             first, last = options.profile_steps
-            self._profile = ProfileWindow(first, last, beside / "profiles", self._progress)
+            self._profile = ProfileWindow(first, last, self._folder("profiles"), self._progress)
         readings = open_readings(self._run.device)
         if readings is not None and options.gpu_readings_seconds > 0:
             device = self._run.device
@@ -153,6 +156,12 @@ class Observer:
                 return {**readings.read(), **allocator_numbers(torch.cuda.memory_stats(device))}
 
             self._thread = ReadingThread(read, self.tell_reading, options.gpu_readings_seconds)
+
+    def _folder(self, name: str) -> Path:
+        """The job's output of that name, which outlives the machine; or beside the checkpoints."""
+        variables = os.environ if self._variables is None else self._variables
+        output = variables.get(folder_variable("OUTPUT", name))
+        return Path(output) if output else self._run.folder.parent / name
 
     def tell_reading(self, reading: Numbers) -> None:
         """Takes in a reading of the GPU; called by the thread that makes them."""
@@ -209,10 +218,15 @@ def observe(
 
 
 def usd_per_hour(variables: Mapping[str, str] | None = None) -> float | None:
-    """LOWTIDE_PRICE_PER_HOUR_USD: of all machines of the gang; None when it was not told."""
+    """Of all machines of the gang, now; None when it was not told.
+
+    The file of LOWTIDE_HAZARD_FILE is newer than LOWTIDE_PRICE_PER_HOUR_USD, which was told at the
+    start; where the job sets that variable itself the agent writes no price into the file.
+    """
+    told = os.environ if variables is None else variables
+    price = told_usd_per_hour(told)
     try:
-        told = os.environ if variables is None else variables
-        price = float(told.get("LOWTIDE_PRICE_PER_HOUR_USD", ""))
+        price = float(told.get("LOWTIDE_PRICE_PER_HOUR_USD", "")) if price is None else price
     except ValueError:
         return None
     return price if 0 < price < 1e6 else None

@@ -24,6 +24,7 @@ from trainer.training.errors import CheckpointCorruptError, ConfigError
 from trainer.training.rank_environment import RankEnvironment
 
 CANDIDATES_MAX = 64
+_ALWAYS_THERE = ("weights", "training_state")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def restore(
         manifest=reader.manifest,
         weights=contents["weights"],
         # The optimizer keeps what it is given: not the mapped file.
-        training_state=own_tensors(contents["training_state"]),
+        training_state=own_tensors(_training_state(reader.manifest, contents)),
         random=mine or None,
     )
 
@@ -81,6 +82,18 @@ def check_weights(weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) ->
                 f"model: the checkpoint is of another one: {key} has the shape"
                 f" {tuple(weights[key].shape)} there and {tuple(model[key].shape)} here"
             )
+
+
+def _training_state(manifest: Mapping[str, Any], contents: Mapping[str, Any]) -> dict[str, Any]:
+    """With what lay in files of its own, as far as it came along."""
+    apart = {group: tree for group, tree in contents.items() if group not in _ALWAYS_THERE}
+    if manifest.get("optional") and not apart:
+        print(
+            "note: the averages of the weights were left behind at a notice that was too short;"
+            " they begin anew from the weights",
+            flush=True,
+        )
+    return {**contents["training_state"], **apart}
 
 
 def _agreed_reader(

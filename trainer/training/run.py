@@ -30,8 +30,11 @@ from trainer.training.step_notes import StepNotes
 from trainer.training.target import require_scored
 
 SCORED_PARTS = ("validation", "test")
+AVERAGES = "averages"
 # What the statistics of averaged weights are taken from: enough for a mean, and soon done.
 AVERAGE_BATCHES_MOST = 64
+# Less than the time after which a rank that failed is ended by whoever watches it.
+UNFINISHED_SAVE_SECONDS = 5.0
 
 
 class Run:
@@ -171,7 +174,11 @@ class Run:
         return scores
 
     def close(self) -> None:
-        """Ends what works beside the loop. Nothing of it is a collective."""
+        """Ends what works beside the loop. Nothing of it is a collective.
+
+        A checkpoint that is on its way when a run fails gets some seconds to become complete.
+        """
+        self.saving.close(UNFINISHED_SAVE_SECONDS)
         self.loader.close()
         if self._is_prepared:
             self.observer.close(self.place.step)
@@ -237,7 +244,9 @@ class Run:
         self.saving.take_last(self._header(final), self._trees())
 
     def _header(self, final: bool) -> dict[str, Any]:
+        droppable = {"optional": [AVERAGES]} if self._averages_can_be_dropped else {}
         return {
+            **droppable,
             "step": self.place.step,
             "total_steps": self.total_steps,
             "final": final,
@@ -256,4 +265,11 @@ class Run:
 
     def _trees(self) -> dict[str, Any]:
         state = {**self.learner.training_state(), "place": asdict(self.place)}
-        return {"weights": self.learner.model.state_dict(), "training_state": state}
+        # In files of its own, so that an upload can do without them.
+        apart = {AVERAGES: state.pop(AVERAGES)} if self._averages_can_be_dropped else {}
+        return {"weights": self.learner.model.state_dict(), **apart, "training_state": state}
+
+    @property
+    def _averages_can_be_dropped(self) -> bool:
+        """Only exponential ones: an even average that lost its past would be another one."""
+        return self.config.checkpoint_may_drop_averages and self.config.ema_decay is not None

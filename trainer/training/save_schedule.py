@@ -16,7 +16,8 @@ AUTO_MOST_SECONDS = 300.0
 class SaveSchedule:
     """Due after so many steps, or after so many seconds, since the last checkpoint was asked for.
 
-    "auto" is the optimum for what the last one cost (``trainer.protocol.checkpoint_interval``).
+    "auto" is the optimum for what the last one cost (``trainer.protocol.checkpoint_interval``),
+    worked out anew as soon as another hazard is told.
     Seconds are counted on one rank (0) and agreed with the others; steps are alike everywhere.
     """
 
@@ -26,6 +27,7 @@ class SaveSchedule:
         self._auto = seconds in (None, "auto")
         self._seconds = seconds if isinstance(seconds, float) else AUTO_LEAST_SECONDS
         self._hazard = hazard or Hazard(config.checkpoint_hazard_per_hour)
+        self._cost: tuple[float, float] | None = None
         self._last_step = step
         self._last_at = time.monotonic()
 
@@ -38,6 +40,8 @@ class SaveSchedule:
         """Whether a checkpoint should be written after ``step`` finished steps."""
         if self._steps is not None:
             return step - self._last_step >= self._steps
+        if self._auto and self._hazard.changed():
+            self._weigh()
         return time.monotonic() - self._last_at >= self._seconds
 
     def asked(self, step: int) -> None:
@@ -46,10 +50,15 @@ class SaveSchedule:
 
     def cost(self, stall_seconds: float, inflation_seconds: float, durable_seconds: float) -> None:
         """Notes what a checkpoint took from training, and how long it took to be durable."""
+        self._cost = (stall_seconds + inflation_seconds, durable_seconds)
         if self._auto:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Before the first checkpoint nobody knows what one costs, and the shortest one holds."""
+        if self._cost is not None:
             self._seconds = checkpoint_interval_seconds(
-                stall_seconds + inflation_seconds,
-                durable_seconds,
+                *self._cost,
                 self._hazard.mean_seconds(),
                 AUTO_LEAST_SECONDS,
                 AUTO_MOST_SECONDS,

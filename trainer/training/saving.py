@@ -113,6 +113,12 @@ class Saving:
                     schedule.cost(result.stall_seconds, inflation, result.seconds)
         return problem
 
+    def close(self, seconds: float) -> None:
+        """Waits so long at most for what is on its way, and tells of it."""
+        if self._engine is not None:
+            self._engine.finish(seconds)
+            self.tell()
+
     def _take(self, header: dict[str, Any], trees: Trees, best: bool, hurried: bool) -> None:
         own, trees = self._own_tensors(), self._within_reach(trees)
         if self._engine is not None:

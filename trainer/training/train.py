@@ -165,12 +165,15 @@ def run_to_end(
         result = train(run, stop)
     except Exception as error:  # whatever it is, the marker must say so
         result = ending.failure(error, place.step)
+        kind = result.error.kind if result.error is not None else ""
         if isinstance(error, ONE_LINE_ERRORS):
             print(f"error: {error}", file=sys.stderr)
+        elif kind == "peer_communication":  # its own stack says nothing of what happened there
+            print(f"error: another rank went away: {error}", file=sys.stderr)
         else:
             traceback.print_exc()
         if result.error is not None:
-            progress.write("error", kind=result.error.kind, message=result.error.message)
+            progress.write("error", kind=kind, message=result.error.message)
     if run is not None:
         run.close()
     ending.write_ending(environment, result)

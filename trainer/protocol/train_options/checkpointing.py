@@ -27,7 +27,7 @@ class CheckpointingOptions(Section):
         None,
         low=0,
         high=1_000,
-        about="Unannounced losses of a machine an hour, for the automatic interval; open: what the"
+        about="Losses of the machines an hour, for the automatic interval; open: what the"
         " control plane says, else one in two hours",
     )
     checkpoint_keep_every: int = option(
@@ -35,6 +35,10 @@ class CheckpointingOptions(Section):
     )
     checkpoint_keep_best: bool = option(
         False, about="Save at each best validation score and keep the best one"
+    )
+    checkpoint_may_drop_averages: bool = option(
+        False,
+        about="When a notice is too short for the upload, leave the EMA out: it begins anew then",
     )
 
     def check(self) -> None:

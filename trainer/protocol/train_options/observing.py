@@ -18,7 +18,8 @@ class ObservingOptions(Section):
     tensorboard: str | Literal["auto"] | None = option(
         None,
         how="a folder",
-        about="Write TensorBoard files; `auto`: in `tensorboard` beside the checkpoints",
+        about="Write TensorBoard files; `auto`: in the job's output `tensorboard`, else beside the"
+        " checkpoints",
     )
     profile_steps: tuple[int, ...] | None = option(
         None,

@@ -144,9 +144,10 @@ class CheckpointEngine:
             self._is_saving = True
             self._start(lambda: self._carry_out(order, direct=True))
 
-    def finish(self) -> None:
-        """Waits until nothing is on its way."""
-        self._join()
+    def finish(self, seconds: float | None = None) -> None:
+        """Waits until nothing is on its way, or for so many seconds."""
+        if self._idle.wait(seconds):
+            self._is_saving = False
 
     def take_results(self) -> list[Saved]:
         """How the saves went that ended since the last call."""
@@ -236,6 +237,7 @@ class CheckpointEngine:
         manifest = manifests.seal(
             {
                 **order.header,
+                **manifests.optional_files(order.header, files),
                 "hash": {"name": NAME, "key": key.hex(), "chunk_bytes": CHUNK_BYTES},
                 "files": [entry, *files],
             }

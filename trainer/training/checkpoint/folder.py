@@ -44,6 +44,7 @@ class CheckpointFolder:
         self._keep = keep
         self._written: list[Path] = []
         self._count = 0
+        self._count_removed = 0
         self._best: Path | None = None
         self._forever: set[Path] = set()
 
@@ -106,5 +107,16 @@ class CheckpointFolder:
             self._forever.add(newest)
         for path in self._written[: -self._keep.newest]:
             if path != self._best and path not in self._forever:
-                shutil.rmtree(path, ignore_errors=True)
+                self._remove(path)
                 self._written.remove(path)
+
+    def _remove(self, path: Path) -> None:
+        """Under another name first: a complete one never holds only a part of its files, not even
+        for whoever looks on or after a death half-way (the next attempt sweeps it up)."""
+        self._count_removed += 1
+        gone = path.with_name(f"{path.name}.tmp-gone-{self._count_removed}")
+        try:
+            os.rename(path, gone)
+        except OSError:  # somebody else has taken it away: then it is not here
+            return
+        shutil.rmtree(gone, ignore_errors=True)

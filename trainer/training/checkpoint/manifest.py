@@ -12,6 +12,7 @@ One JSON object::
     torch          the version of PyTorch that was training
     hash           {name, key, chunk_bytes}: how the chunks are hashed (``content_hash.py``)
     files          [{path, size, chunks: [hash in hex, ...]}]
+    optional       paths of those that may be missing, all together; absent if there are none
     digest         SHA-256 of this object without ``digest``, as JSON with sorted keys and without
                    spaces
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -42,6 +44,16 @@ def manifest_digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(
         json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()
+
+
+def optional_files(
+    header: Mapping[str, Any], files: Sequence[Mapping[str, Any]]
+) -> dict[str, list[str]]:
+    """``optional`` by its paths, from the header's, which names groups of files; {} without one."""
+    if "optional" not in header:
+        return {}
+    groups = tuple(header["optional"])
+    return {"optional": [each["path"] for each in files if each["path"].startswith(groups)]}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -35,16 +35,23 @@ class CheckpointReader:
         self._hashing = self.manifest["hash"]
         if self._hashing["name"] != NAME:
             raise CheckpointCorruptError(f"{folder}: the hash {self._hashing['name']!r} is unknown")
+        optional = self.manifest.get("optional", [])
+        self._left_out = any(not (folder / path).exists() for path in optional)
+        self._entries = [
+            entry
+            for entry in self.manifest["files"]
+            if not (self._left_out and entry["path"] in optional)
+        ]
         self._files = {
             entry["path"]: self._map(folder / entry["path"], entry["size"])
-            for entry in self.manifest["files"]
+            for entry in self._entries
         }
 
     def verify(self, part: int = 0, parts: int = 1) -> None:
         """Hashes every chunk, or every ``parts``-th of them beginning with number ``part``."""
         hashing = ContentHash(bytes.fromhex(self._hashing["key"]))
         size, number = self._hashing["chunk_bytes"], 0
-        for entry in self.manifest["files"]:
+        for entry in self._entries:
             content = self._files[entry["path"]]
             if len(entry["chunks"]) != -(-entry["size"] // size):
                 raise CheckpointCorruptError(
@@ -62,10 +69,17 @@ class CheckpointReader:
     def read(self) -> dict[str, Any]:
         """The trees that were saved, by name; call ``verify`` before.
 
-        Tensors are views of the mapped files, private to this process, where they lie whole.
+        Tensors are views of the mapped files, private to this process, where they lie whole. A tree
+        whose files are optional and were left out is not among them.
         """
         document = json.loads(bytes(self._files[TREE]))
-        return {group: put_together(part, self.tensors(group)) for group, part in document.items()}
+        names = (path for path in self.manifest.get("optional", []) if self._left_out)
+        missing = {found[1] for found in map(_GROUP.match, names) if found is not None}
+        return {
+            group: put_together(part, self.tensors(group))
+            for group, part in document.items()
+            if group not in missing
+        }
 
     def tensors(self, group: str) -> dict[str, Tensor]:
         """All tensors of one group's files by key, those of single ranks too; whole again."""

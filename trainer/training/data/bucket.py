@@ -128,6 +128,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--limit", type=int, default=0, help="bytes")
     options = parser.parse_args()
+    die_with_launcher()  # whoever started it has no use for it any more when it is gone
     try:
         if options.work == "list":
             files = list(Bucket.of(options.address).files())
@@ -136,8 +137,6 @@ def main() -> int:
             if not files:
                 raise DataError(f"data: {options.address} has no files, or no such bucket exists")
         else:
-            # The trainer that started it is gone when this is.
-            die_with_launcher()
             os.nice(5)
             print(fill(options.address, DataCache(options.cache, options.limit)))
     except (ConfigError, BadSampleError) as error:
