@@ -60,6 +60,10 @@ TransferHours = Annotated[float, typer.Option(min=0, help="Time of moving betwee
 BillingName = Annotated[
     str | None, typer.Option("--billing", help="A cloud's waiver and minimum: ec2 or gce.")
 ]
+Calibration = Annotated[
+    bool,
+    typer.Option("--calibration", help="Also hold the product's estimates against the outcomes."),
+]
 
 
 def register(program: typer.Typer) -> None:
@@ -84,18 +88,19 @@ def backtest(
     egress_usd: Egress = 0.0,
     transfer_hours: TransferHours = 0.0,
     billing: BillingName = None,
+    calibration: Calibration = False,
     quiet: Quiet = False,
 ) -> None:
     """Replay policies over recordings, and compare them with the least possible cost.
 
     Example: lowtide backtest --traces DIR --setting zones --policies lowtide,uniform_progress
 
-    Needs numpy: pip install 'lowtide[backtest]'. Ends with 1 when some group could not be used.
+    Ends with 1 when some group could not be used.
     """
     terminal = Terminal(quiet=quiet)
     with ending_well(terminal):
-        with _numpy_or_a_sentence():
-            from app.simulation.backtest.cells import Overrides
+        from app.simulation.backtest.cells import Overrides
+
         overrides = Overrides(
             _numbers(slack, "--slack"),
             _numbers(overhead_hours, "--overhead-hours"),
@@ -111,6 +116,7 @@ def backtest(
             checkpoint_hours=checkpoint_hours,
             egress_usd=egress_usd,
             transfer_hours=transfer_hours,
+            calibration=calibration,
         )
         findings = _run(
             terminal, groups or traces / "groups.json", setting, overrides, found, processes
@@ -131,13 +137,15 @@ def _conditions(
 ) -> Conditions:
     from app.domain.billing_rules import rules_for
     from app.simulation.backtest.replay import Information
-    from app.simulation.backtest.run_cells import POLICIES, Conditions
+    from app.simulation.backtest.run_cells import OWN, POLICIES, Conditions
 
     names = tuple(POLICIES) if policies == "all" else tuple(dict.fromkeys(policies.split(",")))
     for name in names:
         _one_of("--policies", name, [*POLICIES, "all"])
     _one_of("--information", information, list(Information))
     _one_of("--history", history, ["warm", "cold"])
+    if rest["calibration"] and OWN not in names:
+        raise CommandFailed(f"--calibration is about the policy {OWN}; name it in --policies.")
     if billing is not None:
         _one_of("--billing", billing, ["ec2", "gce"])
     return Conditions(
@@ -206,9 +214,20 @@ def _show(terminal: Terminal, findings: Findings, json_file: Path | None) -> Non
         terminal.line("Paid above the optimum:")
         for line in text_chart(summaries):
             terminal.line(line)
+    _show_calibration(terminal, findings)
     if json_file is not None:
         terminal.line()
         terminal.line(f"Rows: {json_file}; picture: {_picture_of(json_file)}")
+
+
+def _show_calibration(terminal: Terminal, findings: Findings) -> None:
+    from app.simulation.backtest.report import calibration
+
+    lines = calibration(findings.rows)
+    if lines:
+        terminal.line()
+        terminal.line("Outcomes under the estimate made before the job; 90 % under P90 is right:")
+        terminal.table(_CALIBRATION_COLUMNS, lines)
 
 
 def _write(json_file: Path, findings: Findings, title: str) -> None:
@@ -224,18 +243,6 @@ def _write(json_file: Path, findings: Findings, title: str) -> None:
 
 def _picture_of(json_file: Path) -> Path:
     return json_file.with_suffix(".svg")
-
-
-@contextmanager
-def _numpy_or_a_sentence() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "numpy":
-            raise
-        raise CommandFailed(
-            "The backtest needs numpy, which is not installed: pip install 'lowtide[backtest]'"
-        ) from error
 
 
 def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
@@ -272,4 +279,12 @@ _COLUMNS: Final[tuple[Column, ...]] = (
     Column("missed", lambda summary: str(summary.missed), right=True),
     Column("launches", lambda summary: f"{summary.launches:.1f}", right=True),
     Column("probes", lambda summary: f"{summary.probes:.1f}", right=True),
+)
+_CALIBRATION_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("group", lambda line: line.group),
+    Column("jobs", lambda line: str(line.jobs), right=True),
+    Column("cost < P50", lambda line: f"{line.cost_under_p50:.1%}", right=True),
+    Column("cost < P90", lambda line: f"{line.cost_under_p90:.1%}", right=True),
+    Column("finish < P50", lambda line: f"{line.finish_under_p50:.1%}", right=True),
+    Column("finish < P90", lambda line: f"{line.finish_under_p90:.1%}", right=True),
 )

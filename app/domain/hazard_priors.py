@@ -2,8 +2,9 @@
 
 Rows are scalings of the interruption hazard, columns of the recovery hazard, as in MODELS. Fitted
 by expectation maximisation to recorded pools (and to sets of two or more pools, up while any is),
-with a floor, so that no model is ever ruled out. docs/placement-research.md tells how, and what
-leaving a recording out changes. Not here: the models, or how evidence moves the weights.
+with a floor, so that no model is ever ruled out. `app.simulation.backtest.fit_priors` fits
+such weights again; docs/backtest.md compares them. Not here: the models, or how evidence moves
+the weights.
 """
 
 from __future__ import annotations

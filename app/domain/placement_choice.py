@@ -16,7 +16,7 @@ net: nothing is chosen after which on-demand could no longer meet the deadline.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,9 @@ from app.domain.placement_moment import (
     Verdict,
 )
 from app.domain.placement_outlook import Outlook
-from app.domain.pool_hazards import FORGETTING_HOURS, HazardBelief
+from app.domain.pool_belief import HazardBelief
+from app.domain.pool_hazards import FORGETTING_HOURS
+from app.domain.probe_purse import PROBE_AFTER_SECONDS, PROBE_SECONDS, ProbePurse
 from app.domain.spot_ride import ride
 
 MOVE_HYSTERESIS: Final = 0.10
@@ -52,8 +54,10 @@ class Placement:
     `begin_tick` once per tick, `reveal` for what an attempt or a probe found out, `choose`.
     """
 
-    def __init__(self, terms: JobTerms) -> None:
+    def __init__(self, terms: JobTerms, tables: Callable[..., CostTable] = prepare) -> None:
+        """tables: makes or remembers value tables, as `cost_to_go.prepare` does."""
         count = len(terms.pools)
+        self._tables = tables
         self.terms = terms
         self.pools = HazardBelief(count, POOL_LOG_PRIOR)
         self.alone = count == 1
@@ -62,6 +66,7 @@ class Placement:
         # Moves and hours on spot so far, forgotten as evidence is; a prior of half in two hours.
         self.moves, self.spot_hours = 0.5, 2.0
         self._chosen = -1
+        self._purse = ProbePurse()
 
     def learn(self, past_up: NDArray[np.bool_], past_prices: NDArray[np.float64]) -> None:
         """Take in what was recorded before the job, [pools, ticks]."""
@@ -92,12 +97,42 @@ class Placement:
         self.moves = self.moves * keep + lost
         self.spot_hours = self.spot_hours * keep + hours
 
-    def reveal(self, pool: int, up: bool, seen: Sequence[int]) -> None:
+    def reveal(self, pool: int, up: bool, seen: Sequence[int], probed: bool = False) -> None:
         """What an attempt or a probe has shown; `seen` includes it."""
         self.pools.reveal(pool, up, self.terms.tick_seconds)
         together = _any_up(seen)
+        if probed and -1 in seen:
+            # Single looks find a pool that is up, and never that all are down: no fair sample.
+            return
         if not self.alone and together >= 0:
             self.any_pool.reveal(0, bool(together), self.terms.tick_seconds)
+
+    def probe(self, moment: Moment) -> int:
+        """The pool worth a paid look now, -1 for none; asked again after each look.
+
+        Only while on-demand runs: there, no launch attempt tells how long a pool has been up, and
+        every hour not moved to a steady one costs the difference in price. Nothing running, an
+        attempt tells the same for free.
+        """
+        if self.alone or moment.running_on is not Running.ON_DEMAND:
+            return -1
+        terms = self.terms
+        self._purse.fill(moment.time_left_seconds, terms)
+        ago = self.pools.seen_ago_seconds
+        due = [
+            pool
+            for pool, seen in enumerate(moment.seen)
+            if seen < 0 and (ago[pool] >= PROBE_AFTER_SECONDS or self.pools.last[pool] < 0)
+        ]
+        if not due or self._purse.usd <= 0:
+            return -1
+        chances = self.pools.up_chances()
+        worths = self._worths(moment, self._outlook(moment, 1).value_of_progress())
+        best = max(due, key=lambda pool: (worths[pool] * chances[pool], -pool))
+        expected_usd = float(chances[best]) * moment.prices[best] * PROBE_SECONDS / 3600
+        if worths[best] <= 0 or not self._purse.pay(expected_usd):
+            return -1
+        return best
 
     def choose(self, moment: Moment) -> Choice:
         """The choice of least expected cost among those that keep the deadline safe."""
@@ -108,7 +143,7 @@ class Placement:
     def _choice(self, moment: Moment) -> Choice:
         possible = [pool for pool, seen in enumerate(moment.seen) if seen != 0]
         if possible:
-            outlook = self._outlook(moment, up=True)
+            outlook = self._outlook(moment, 1)
             worths: tuple[float, ...] = ()
             pool = possible[0]
             if len(possible) > 1:
@@ -118,7 +153,7 @@ class Placement:
             if choice.verdict is Verdict.SPOT or any(moment.seen[p] == 1 for p in possible):
                 return choice
         # Nothing is known to be up, and what is unknown is not worth trying.
-        outlook = self._outlook(moment, up=False)
+        outlook = self._outlook(moment, None if possible else 0)
         return self._decide(moment, outlook, -1, ())
 
     def rows(self, moment: Moment, choice: Choice) -> list[PoolRow]:
@@ -160,11 +195,11 @@ class Placement:
             return "not enough better to move for"
         return "less progress for its price and expected life"
 
-    def _outlook(self, moment: Moment, up: bool) -> Outlook:
+    def _outlook(self, moment: Moment, state: int | None) -> Outlook:
         if self.usual_price <= 0:
             # Free of charge would be no measure of later prices.
             self.usual_price = max(min(moment.prices), 0.01 * self.terms.on_demand_price)
-        return Outlook(self.terms, moment, self.table(), self.any_pool, self.usual_price, up)
+        return Outlook(self.terms, moment, self.table(), self.any_pool, self.usual_price, state)
 
     def table(self) -> CostTable:
         """The value table for this job's prices and restarts."""
@@ -172,7 +207,7 @@ class Placement:
         step_seconds, steps = plan_steps(terms.horizon_seconds, terms.restart_seconds)
         ratio = self.usual_price / terms.on_demand_price
         moves = 0.0 if self.alone else self.moves / self.spot_hours
-        return prepare(
+        return self._tables(
             max(_RATIO_STEP, round(ratio / _RATIO_STEP) * _RATIO_STEP),
             round(terms.restart_seconds / step_seconds, 3),
             min(_MOVES_PER_HOUR, key=lambda level: abs(level - moves)),

@@ -13,10 +13,10 @@ import numpy as np
 
 from app.domain.cost_to_go import IDLE, ON_DEMAND, SPOT, CostTable
 from app.domain.placement_moment import JobTerms, Moment, Running
-from app.domain.pool_hazards import PHASES, HazardBelief, phase_of
+from app.domain.pool_belief import HazardBelief
+from app.domain.pool_hazards import PHASES
 
 _WEIGHT_MIN: Final = 1e-3
-_LOST_MAX: Final = 0.95
 
 
 class Outlook:
@@ -29,17 +29,16 @@ class Outlook:
         table: CostTable,
         belief: HazardBelief,
         usual_price: float,
-        up: bool,
+        state: int | None,
     ) -> None:
+        """state: were all capacity up (1) or down (0) now; None: as it is believed to be."""
         self.terms, self.moment, self.table, self.usual_price = terms, moment, table, usual_price
         step = table.step_seconds
         self.step_hours = step / 3600
-        weights = belief.weights()[0]
-        weights[weights < _WEIGHT_MIN] = 0.0
-        weights /= weights.sum()
-        phase = int(phase_of(belief.age_if(int(up), terms.tick_seconds))[0])
-        between = self.table.transitions[:, phase if up else PHASES + phase, :]
-        self.chances = between * weights.astype(np.float32)[:, None]  # [models, phases] next
+        now = belief.chances(0, state, terms.tick_seconds)  # [models, phases]
+        now[now.sum(axis=1) < _WEIGHT_MIN] = 0.0
+        now = (now / now.sum()).astype(np.float32)
+        self.chances = np.matmul(now[:, None, :], table.transitions)[:, 0]  # of the next step
         self.steps_left = moment.time_left_seconds / step - 1
         self.slack = (moment.time_left_seconds - moment.work_left_seconds) / step
         self.wait = self._expected(self.slack - 1, IDLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -87,6 +86,25 @@ def test_a_group_of_no_use_is_named_and_the_rest_is_run(folder: Path):
     assert "Left out: broken.npz: cannot be read" in errors
 
 
+def test_estimates_are_held_against_the_outcomes(folder: Path, tmp_path: Path):
+    out = tmp_path / "rows.json"
+    code, text, _ = _run(
+        "--traces", str(folder), "--policies", "greedy,lowtide", "--calibration", "--starts", "1",
+        "--json", str(out),
+    )  # fmt: skip
+    assert code == 0
+    assert "90 % under P90 is right" in text
+    rows = json.loads(out.read_text())
+    told = [row for row in rows if "cost_p90_usd" in row]
+    assert {row["policy"] for row in told} == {"lowtide"}
+    for row in told:
+        assert 0 < row["cost_p50_usd"] <= row["cost_p90_usd"]
+        assert row["finish_p50_hours"] <= row["finish_p90_hours"] <= row["slack"] * 3 + 1e-9
+    code, _, errors = _run("--traces", str(folder), "--policies", "greedy", "--calibration")
+    assert code == 2
+    assert "--calibration is about the policy lowtide" in errors
+
+
 def test_figures_given_replace_those_of_the_file(folder: Path, tmp_path: Path):
     out = tmp_path / "rows.json"
     _run(
@@ -117,12 +135,3 @@ def test_what_cannot_be_done_is_one_sentence(folder: Path, arguments: list[str],
     code, _, errors = _run("--traces", str(folder), *arguments)
     assert code == 2
     assert sentence in errors
-
-
-def test_without_numpy_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in [name for name in sys.modules if name.startswith("app.simulation.backtest")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    code, _, errors = _run("--traces", str(folder))
-    assert code == 2
-    assert "pip install 'lowtide[backtest]'" in errors

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.seeded_draws import seeded_draws
+from app.domain.imagined_pools import ImaginedPool, age_at_any_time, posterior
+from app.domain.imagined_run import Outcome, PoolQuote, Question, imagined_run
 from app.domain.pool_life import (
     AGE_EDGES_SECONDS,
     BACK_PER_HOUR,
@@ -19,19 +21,17 @@ from app.domain.pool_life import (
     mean_seconds,
     seconds_until,
 )
-from app.domain.what_if import (
-    PoolQuote,
-    Question,
-    deadline_curve,
-    earliest_finish_seconds,
-    estimate,
-    estimates,
-    imagined_run,
-)
+from app.domain.what_if import deadline_curve, earliest_finish_seconds, estimate, estimates
 
 HOUR = 3_600.0
 CALM = Experience(lived_seconds=(0.0, 0.0, 0.0, 0.0, 1e9), launches=10**9)
 """A pool that is never empty and hardly ever takes a machine."""
+
+
+def _run(asked: Question, seed: int) -> Outcome:
+    known = [posterior(pool.experience) for pool in asked.spot]
+    return imagined_run(asked, known, seeded_draws(seed))
+
 
 ON_DEMAND = PoolQuote("on-demand", 3_000_000)
 JOB = Question(
@@ -112,7 +112,7 @@ def test_on_demand_alone_is_exact():
 
 def test_a_calm_pool_costs_its_price_and_one_boot():
     asked = replace(JOB, spot=(PoolQuote("calm", 1_000_000, experience=CALM),), work_seconds=60.0)
-    run = imagined_run(asked, seeded_draws(1))
+    run = _run(asked, 1)
     assert run.finish_seconds == pytest.approx(420.0)
     assert run.microusd == pytest.approx(1_000_000 * 420 / HOUR)
     assert run.interruptions == 0
@@ -120,10 +120,7 @@ def test_a_calm_pool_costs_its_price_and_one_boot():
 
 def test_a_faster_pool_does_the_work_in_less_time():
     pools = [PoolQuote("calm", 1_000_000, speed=speed, experience=CALM) for speed in (1.0, 2.0)]
-    slow, fast = (
-        imagined_run(replace(JOB, spot=(pool,), work_seconds=120.0), seeded_draws(1))
-        for pool in pools
-    )
+    slow, fast = (_run(replace(JOB, spot=(pool,), work_seconds=120.0), 1) for pool in pools)
     assert slow.finish_seconds - fast.finish_seconds == pytest.approx(60.0)
 
 
@@ -190,3 +187,45 @@ def test_the_earliest_finish_needs_on_demand_machines():
     assert earliest_finish_seconds(JOB) == pytest.approx(1_800 + 360 + 10 * HOUR)
     with pytest.raises(ValueError, match="there are none"):
         earliest_finish_seconds(replace(JOB, on_demand=None))
+
+
+# --- pools as they may turn out ------------------------------------------------------------------
+
+
+def test_experience_moves_what_a_pool_may_turn_out_to_be():
+    rough = Experience(lived_seconds=(60_000.0, 0, 0, 0, 0), taken=(120, 0, 0, 0, 0))
+    taken = [
+        [posterior(known).pair(luck / 50)[0] for luck in range(50)]
+        for known in (CALM, NO_EXPERIENCE, rough)
+    ]
+    means = [sum(factors) / len(factors) for factors in taken]
+    assert means == sorted(means)
+    assert means[0] < 0.2 < 1.0 < means[2]
+    refused = posterior(Experience(launches=40, refusals=40)).pair(0.5)
+    granted = posterior(Experience(launches=40, refusals=0)).pair(0.5)
+    assert mean_seconds(BACK_PER_HOUR, refused[1]) > mean_seconds(BACK_PER_HOUR, granted[1])
+
+
+@pytest.mark.parametrize("hazards", [TAKEN_PER_HOUR, BACK_PER_HOUR])
+def test_a_state_met_at_random_is_as_old_as_such_lives_are(hazards: tuple[float, ...]):
+    ages = [age_at_any_time(hazards, 1.0, (place + 0.5) / 2_000) for place in range(2_000)]
+    assert ages == sorted(ages)
+    younger = sum(age < 1_800 for age in ages) / len(ages)
+    expected = 1 - mean_seconds(hazards, 1.0, 1_800) / mean_seconds(hazards)
+    assert younger == pytest.approx(expected, abs=0.01)
+
+
+def test_an_imagined_pool_is_up_for_its_share_of_time():
+    draw = seeded_draws(4)
+    up = 0
+    for _ in range(400):
+        pool = ImaginedPool((1.0, 1.0), draw)
+        up += sum(pool.at(hour * HOUR) for hour in (0.0, 5.0, 40.0))
+    there, away = mean_seconds(TAKEN_PER_HOUR), mean_seconds(BACK_PER_HOUR)
+    assert up / 1_200 == pytest.approx(there / (there + away), abs=0.06)
+
+
+def test_the_finish_allows_for_waiting_but_never_beyond_the_deadline():
+    [auto, *_] = estimates(JOB, seeded_draws(9))
+    assert JOB.deadline_seconds is not None
+    assert auto.finish_p50_seconds < auto.finish_p90_seconds <= JOB.deadline_seconds

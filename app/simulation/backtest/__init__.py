@@ -2,5 +2,5 @@
 
 Here: recordings, the cells of a comparison, the replay of one job, the omniscient optimum,
 published policies, and the tables. Not here: Lowtide's own policy (`app.domain`), which is only
-called, or the controllers' simulator (`app.simulation`). Needs numpy: `lowtide[backtest]`.
+called, or the controllers' simulator (`app.simulation`).
 """

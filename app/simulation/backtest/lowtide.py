@@ -39,6 +39,7 @@ class Lowtide:
         self.placement.learn(briefing.past_up, briefing.past_prices)
         self._tick = -1
         self._told: list[int] = []
+        self._probing = False
 
     def decide(self, view: JobView) -> Choice:
         """What the domain's choice is for this tick."""
@@ -48,9 +49,14 @@ class Lowtide:
         else:
             for pool, (before, now) in enumerate(zip(self._told, view.seen, strict=True)):
                 if before == Seen.UNKNOWN and now != Seen.UNKNOWN:
-                    self.placement.reveal(pool, now == Seen.UP, view.seen)
+                    self.placement.reveal(pool, now == Seen.UP, view.seen, self._probing)
         self._told = list(view.seen)
-        choice = self.placement.choose(self._moment(view))
+        moment = self._moment(view)
+        probed = self.placement.probe(moment)
+        self._probing = probed >= 0
+        if self._probing:
+            return Choice(Act.PROBE, probed)
+        choice = self.placement.choose(moment)
         if choice.verdict is Verdict.SPOT:
             return Choice(Act.SPOT, choice.pool)
         return ON_DEMAND if choice.verdict is Verdict.ON_DEMAND else WAIT

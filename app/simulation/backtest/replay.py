@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.domain.billing_rules import BillingRules
+from app.domain.probe_purse import PROBE_SECONDS
 from app.simulation.backtest.job_view import (
     Act,
     Choice,
@@ -23,9 +24,6 @@ from app.simulation.backtest.job_view import (
     Terms,
 )
 from app.simulation.backtest.traces import Window
-
-PROBE_SECONDS = 60
-"""A probe rents a machine for one minimum billing, on both clouds a minute."""
 
 _TINY = 1e-6
 
@@ -71,7 +69,7 @@ class Replay:
         self.billing = billing
         self.tick_hours = window.tick_seconds / 3600
         self.view = JobView(seen=[Seen.UNKNOWN] * len(window.pools))
-        self.cost = 0.0
+        self.cost = self.probe_usd = 0.0  # probes are part of the cost
         self.launches = self.probes = 0
         self.spot_ticks = self.on_demand_ticks = 0
         self.lost_seconds = 0.0
@@ -142,7 +140,9 @@ class Replay:
         """A machine for its minimum billing; one that cannot be had costs nothing."""
         self.probes += 1
         if up:
-            self.cost += self.view.prices[pool] * PROBE_SECONDS / 3600
+            paid = self.view.prices[pool] * PROBE_SECONDS / 3600
+            self.probe_usd += paid
+            self.cost += paid
 
     def _apply(self, choice: Choice) -> None:
         view, terms = self.view, self.terms

@@ -61,6 +61,40 @@ def cells(rows: Sequence[Row]) -> list[CellSummary]:
     ]
 
 
+@dataclass(frozen=True)
+class CalibrationSummary:
+    """Shares of one group's outcomes that stayed under what was foretold; P90 should hold 0.9."""
+
+    group: str
+    jobs: int
+    cost_under_p50: float
+    cost_under_p90: float
+    finish_under_p50: float
+    finish_under_p90: float
+
+
+def calibration(rows: Sequence[Row]) -> list[CalibrationSummary]:
+    """A line per group, and one over all of them; empty where nothing was foretold."""
+    told = [row for row in rows if "cost_p90_usd" in row]
+    groups = dict.fromkeys(str(row["group"]) for row in told)
+    lines = [_held(name, [row for row in told if row["group"] == name]) for name in groups]
+    return [*lines, _held("all", told)] if told else []
+
+
+def _held(group: str, rows: Sequence[Row]) -> CalibrationSummary:
+    def share(what: str, limit: str) -> float:
+        return _mean(row[what] is not None and row[what] <= row[limit] for row in rows)
+
+    return CalibrationSummary(
+        group=group,
+        jobs=len(rows),
+        cost_under_p50=share("cost_usd", "cost_p50_usd"),
+        cost_under_p90=share("cost_usd", "cost_p90_usd"),
+        finish_under_p50=share("finish_hours", "finish_p50_hours"),
+        finish_under_p90=share("finish_hours", "finish_p90_hours"),
+    )
+
+
 def text_chart(summaries: Sequence[PolicySummary]) -> list[str]:
     """A bar per policy: what it costs above the optimum, best first."""
     rated = sorted((s.ratio, s.policy) for s in summaries if s.ratio is not None)

@@ -25,6 +25,7 @@ from app.simulation.backtest.baselines import (
     UniformProgress,
 )
 from app.simulation.backtest.cells import Cell, Plan, Setting, cells_of
+from app.simulation.backtest.foretell import foretold
 from app.simulation.backtest.job_view import Briefing, PolicyMaker, Terms, ticks_left
 from app.simulation.backtest.lowtide import Lowtide
 from app.simulation.backtest.optimum import optimum_by_tick
@@ -32,6 +33,7 @@ from app.simulation.backtest.replay import Information, Replay
 from app.simulation.backtest.skynomad import SkyNomad
 from app.simulation.backtest.traces import TraceProblem, Window, cut_window, read_trace
 
+OWN: Final = "lowtide"
 POLICIES: Final[dict[str, PolicyMaker]] = {
     "on_demand": OnDemandOnly,
     "greedy": Greedy,
@@ -39,7 +41,7 @@ POLICIES: Final[dict[str, PolicyMaker]] = {
     "evolved": Evolved,
     "skynomad": SkyNomad,
     "up_s": CheapestUniformProgress,
-    "lowtide": Lowtide,
+    OWN: Lowtide,
 }
 
 Row = dict[str, Any]
@@ -50,7 +52,8 @@ Row = dict[str, Any]
 class Conditions:
     """How cells are replayed. The extras cost nothing where they are 0 or None.
 
-    history_hours: how much of the recording before the start a policy may see.
+    history_hours: how much of the recording before the start a policy may see. calibration: rows of
+    Lowtide's own policy also tell what the product would have foretold.
     """
 
     traces: Path
@@ -61,6 +64,7 @@ class Conditions:
     egress_usd: float = 0.0
     transfer_hours: float = 0.0
     billing: BillingRules | None = None
+    calibration: bool = False
 
 
 @dataclass
@@ -177,7 +181,7 @@ def _row(
     )
     replay = Replay(window, terms, conditions.information, conditions.billing)
     outcome = replay.run(POLICIES[name](briefing))
-    return {
+    row = {
         "group": cell.group.name,
         "zone": cell.zone,
         "start": cell.start,
@@ -197,4 +201,15 @@ def _row(
         "spot_hours": round(outcome.spot_hours, 4),
         "on_demand_hours": round(outcome.on_demand_hours, 4),
         "lost_work_hours": round(outcome.lost_work_hours, 4),
+    }
+    return row | _foretold(window, terms) if conditions.calibration and name == OWN else row
+
+
+def _foretold(window: Window, terms: Terms) -> Row:
+    told = foretold(window, terms)
+    return {
+        "cost_p50_usd": round(told.cost_p50_microusd / 1e6, 6),
+        "cost_p90_usd": round(told.cost_p90_microusd / 1e6, 6),
+        "finish_p50_hours": round(told.finish_p50_seconds / 3600, 4),
+        "finish_p90_hours": round(told.finish_p90_seconds / 3600, 4),
     }

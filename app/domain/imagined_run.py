@@ -1,0 +1,110 @@
+"""One imagined run of a job, from submission to its end.
+
+It keeps the product's bounds by a simpler rule: the cheapest pool that has machines, waiting where
+none has, on-demand machines from the last safe moment on. Here: that run, and the question it
+answers. Not here: the pools (`imagined_pools`), figures over many runs (`what_if`), or the
+product's own choice, which weighs costs (`placement_choice`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.domain.imagined_pools import PoolPosterior, imagined_pools
+from app.domain.pool_life import NO_EXPERIENCE, Experience
+
+TURNS_MAX = 2_000
+"""Machines that one imagined run may lose; a run that loses more counts as never ending."""
+
+
+@dataclass(frozen=True)
+class PoolQuote:
+    """A pool that fits: its price per hour for the whole gang, and what is known of its life.
+
+    speed: work done in a second, relative to the machine that `Question.work_seconds` is told for.
+    """
+
+    key: str
+    microusd_per_hour: int
+    speed: float = 1.0
+    experience: Experience = NO_EXPERIENCE
+
+
+@dataclass(frozen=True)
+class Question:
+    """One job. Durations in seconds, money in micro-USD for the whole gang.
+
+    spot: pools that fit, cheapest work first. on_demand: None where it is not allowed or not had.
+    boot_seconds: from the request to training, each time a machine is rented, restore included.
+    rework_seconds: work lost with a machine that is taken without a notice in time.
+    """
+
+    work_seconds: float
+    spot: tuple[PoolQuote, ...]
+    on_demand: PoolQuote | None
+    boot_seconds: float
+    acquire_seconds: float
+    rework_seconds: float = 0.0
+    deadline_seconds: float | None = None
+    budget_microusd: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One imagined run: `finish_seconds` is infinite when it never ends."""
+
+    microusd: float
+    finish_seconds: float
+    interruptions: int
+
+
+def imagined_run(
+    question: Question, known: Sequence[PoolPosterior], draw: Callable[[], float]
+) -> Outcome:
+    """One run; known: what is believed of each of the question's spot pools.
+
+    draw: uniform in [0, 1).
+    """
+    now, left, spent, taken = 0.0, question.work_seconds, 0.0, 0
+    pools = imagined_pools(known, draw)
+    for _ in range(TURNS_MAX):
+        wait_most = _wait_most(question, now, left)
+        if not pools or wait_most <= 0:
+            return _on_demand(question, now, left, spent, taken)
+        place = next((place for place, pool in enumerate(pools) if pool.at(now)), None)
+        if place is None:
+            back = min(pool.until for pool in pools)
+            if back - now > wait_most:
+                return _on_demand(question, now + wait_most, left, spent, taken)
+            now = back
+            continue
+        quote = question.spot[place]
+        needed = question.boot_seconds + left / quote.speed
+        used = min(pools[place].until - now, needed)
+        spent += quote.microusd_per_hour * used / 3_600
+        now += used
+        if used >= needed:
+            return Outcome(spent, now, taken)
+        taken += 1
+        worked = max(0.0, used - question.boot_seconds) * quote.speed
+        left -= max(0.0, worked - question.rework_seconds * draw())
+    return Outcome(spent, math.inf, taken)
+
+
+def _wait_most(question: Question, now: float, left: float) -> float:
+    """How long on-demand may still be put off; infinite without deadline or on-demand pool."""
+    if question.deadline_seconds is None or question.on_demand is None:
+        return math.inf
+    needed = question.acquire_seconds + question.boot_seconds + left / question.on_demand.speed
+    # A spot machine that is taken while it boots has used the time without any work.
+    return question.deadline_seconds - needed - question.boot_seconds - now
+
+
+def _on_demand(question: Question, now: float, left: float, spent: float, taken: int) -> Outcome:
+    pool = question.on_demand
+    if pool is None:
+        return Outcome(spent, math.inf, taken)
+    used = question.boot_seconds + left / pool.speed
+    return Outcome(spent + pool.microusd_per_hour * used / 3_600, now + used, taken)
