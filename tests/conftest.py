@@ -17,6 +17,8 @@ from app.adapters.postgres.engine import make_engine
 from tests.support.embedded import open_folder
 from tests.support.postgres import PostgresForTests, fast_folder
 
+pytest_plugins = ["tests.support.second_runs"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_this_shell() -> None:

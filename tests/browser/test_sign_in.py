@@ -66,7 +66,7 @@ def test_forms_from_elsewhere_are_refused(look: Visit, site: Site):
     job_id = site.story.submit()
     look.signed_in(site.key, "/jobs")
     session = {cookie["name"]: cookie["value"] for cookie in look.context.cookies()}
-    with httpx.Client(base_url=site.api.url, cookies=session, timeout=10) as browser_alike:
+    with httpx.Client(base_url=site.api.url, cookies=session, timeout=60) as browser_alike:
         for path, fields in (
             ("/sign-in", {"key": site.key}),
             ("/sign-out", {}),
@@ -81,14 +81,14 @@ def test_forms_from_elsewhere_are_refused(look: Visit, site: Site):
 def test_a_cookie_that_we_did_not_sign_is_nobody(site: Site):
     for forged in ("", "e30.x.y", f'{{"nonce": "n", "key": "{site.api.project_id}"}}'):
         cookies = {COOKIE: forged}
-        answer = httpx.get(f"{site.api.url}/jobs", cookies=cookies, timeout=10)
+        answer = httpx.get(f"{site.api.url}/jobs", cookies=cookies, timeout=60)
         assert answer.status_code == 303
         assert answer.headers["location"] == "/sign-in?next=/jobs"
 
 
 @pytest.mark.parametrize("path", ["/sign-in", "/jobs", "/", "/nothing-here"])
 def test_every_page_has_strict_headers(site: Site, path: str):
-    answer = httpx.get(f"{site.api.url}{path}", headers={"accept": "text/html"}, timeout=10)
+    answer = httpx.get(f"{site.api.url}{path}", headers={"accept": "text/html"}, timeout=60)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -100,9 +100,9 @@ def test_every_page_has_strict_headers(site: Site, path: str):
 
 def test_the_cookie_is_for_https_alone_where_there_is_https(site: Site):
     behind_tls = {"x-forwarded-proto": "https"}
-    answer = httpx.get(f"{site.api.url}/sign-in", headers=behind_tls, timeout=10)
+    answer = httpx.get(f"{site.api.url}/sign-in", headers=behind_tls, timeout=60)
     assert "Secure" in answer.headers["set-cookie"]
-    plain = httpx.get(f"{site.api.url}/sign-in", timeout=10)
+    plain = httpx.get(f"{site.api.url}/sign-in", timeout=60)
     assert "Secure" not in plain.headers["set-cookie"]
 
 

@@ -11,10 +11,9 @@ from app.adapters.agent_wheel import agent_wheel
 from tests.support.cloud_deployment import CloudDeployment, running_on_fake_clouds
 from tests.support.cloud_sources import ROLE_KEY
 from tests.support.control_plane import Document
-from tests.support.followed_job import FollowedJob, submit, submit_small
+from tests.support.followed_job import FollowedJob, submit, submit_endless, submit_small
 from tests.support.postgres import fast_folder
 
-STEPS = 400
 NOTICE_SECONDS = 10
 
 
@@ -37,13 +36,14 @@ def _live_machine(job: FollowedJob, step: int, fence: int) -> Document:
 
 
 def _assert_nothing_was_lost(job: FollowedJob, steps: int) -> None:
-    """Each attempt began where the one before had committed last."""
+    """Each attempt began where the one before had committed last, and every loss is the same."""
     found = job.attempts()
     assert [one["state"] for one in found][-1] == "succeeded", job.story()
     assert {one["end_reason"] for one in found[:-1]} == {"spot_interrupted"}, job.story()
     for before, after in pairwise(found):
-        parent = (after["parent_fence"], after["parent_step"])
-        assert parent == (before["fence"], before["committed_step"]), job.story()
+        assert after["parent_fence"] == before["fence"], job.story()
+        # A machine that died may have committed one more than it could tell of.
+        assert after["parent_step"] >= before["committed_step"] > 0, job.story()
     job.assert_exact(steps)
 
 
@@ -52,7 +52,7 @@ def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
 ) -> None:
     plane = clouds.plane
     wish = {"resources": {"gpu": "L4"}, "infra": ["aws", "gcp"], "STEP_SECONDS": 0.05}
-    job = submit_small(plane, STEPS, SAVE_EVERY=40, **wish)
+    job = submit_endless(plane, SAVE_EVERY=40, **wish)
     short = submit_small(plane, 40, **{**wish, "infra": ["aws"]})
     try:
         noticed = _live_machine(job, 10, fence=1)
@@ -69,10 +69,13 @@ def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
         clouds.aws.world.spot_room = 0
         clouds.machine(killed).cut_power()
         clouds.aws.take(killed["provider_instance_id"])
-        job.finish()
+        job.go_on_in(3)
+        steps = job.end_here()
     except AssertionError as error:
         raise AssertionError(f"{error}\n{clouds.hall.consoles()}") from error
-    _assert_nothing_was_lost(job, STEPS)
+    _assert_nothing_was_lost(job, steps)
+    drained, resumed, _ = job.attempts()
+    assert resumed["parent_step"] == drained["committed_step"], job.story()
     signed = [seen.get("authorization", "") for seen in clouds.s3.headers_seen]
     assert any(f"Credential={ROLE_KEY}/" in one for one in signed), "the machine's role was unused"
     last = job.machines_of_attempt(3)
@@ -85,7 +88,7 @@ def test_the_bundled_trainer_survives_a_preemption_on_google_cloud(clouds: Cloud
     trainer = {
         "model": "mlp",
         "data": "digits",
-        "steps": 300,
+        "steps": 600,
         "step_delay_seconds": 0.01,
         "checkpoint_interval_steps": 100_000,
     }

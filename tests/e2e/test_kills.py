@@ -11,7 +11,7 @@ from tests.support.followed_job import (
     kill_machine,
     kill_rank,
     submit,
-    submit_small,
+    submit_endless,
 )
 
 KILLS: dict[str, Callable[[ControlPlane, Document], object]] = {
@@ -24,44 +24,47 @@ ENDS = {
     "rank": ("failed", "user_error"),
     "machine": ("interrupted", "machine_failed"),
 }
-STEPS = 160
 
 
 def assert_recovered(job: FollowedJob, victim: str) -> None:
-    """It succeeded with one attempt more, from a step that had been committed."""
-    job.finish()
+    """It succeeded with one attempt more, from a step that had been committed.
+
+    Killed between a commit and the report of it, agent and machine have told of an earlier one.
+    """
     first, second = job.attempts()
     assert (first["state"], first["end_reason"]) == ENDS[victim], job.story()
     assert second["state"] == "succeeded"
-    assert second["parent_step"] == first["committed_step"]
+    assert second["parent_fence"] == first["fence"]
+    assert second["parent_step"] >= first["committed_step"] > 0
+    if victim == "rank":
+        assert second["parent_step"] == first["committed_step"]
 
 
 def test_gangs_survive_kills_while_they_train(plane: ControlPlane):
     jobs = {
-        victim: submit_small(plane, STEPS, nodes=2, STEP_SECONDS=0.05, SAVE_EVERY=10)
-        for victim in KILLS
+        victim: submit_endless(plane, nodes=2, STEP_SECONDS=0.05, SAVE_EVERY=10) for victim in KILLS
     }
     for victim, job in jobs.items():
         job.until_committed(10)
         KILLS[victim](plane, job.machines()[1])
     for victim, job in jobs.items():
+        job.go_on_in(2)
+        job.assert_exact(job.end_here())
         assert_recovered(job, victim)
-        job.assert_exact(STEPS)
 
 
 def test_gangs_survive_kills_while_they_save(plane: ControlPlane):
     saves = {"SAVE_EVERY": 20, "SAVE_SECONDS": 0.5}
-    jobs = {
-        victim: submit_small(plane, STEPS, nodes=2, STEP_SECONDS=0.05, **saves) for victim in KILLS
-    }
+    jobs = {victim: submit_endless(plane, nodes=2, STEP_SECONDS=0.05, **saves) for victim in KILLS}
     for victim, job in jobs.items():
         job.until_committed(20)
         saver = job.machines()[0]
-        plane.wait(lambda j=job, m=saver: j.is_saving(m), "a checkpoint is half written", 30)
+        plane.wait(lambda j=job, m=saver: j.is_saving(m), "a checkpoint is half written")
         KILLS[victim](plane, saver)
     for victim, job in jobs.items():
+        job.go_on_in(2)
+        job.assert_exact(job.end_here())
         assert_recovered(job, victim)
-        job.assert_exact(STEPS)
 
 
 def test_two_ranks_of_pytorch_survive_the_kill_of_one(plane: ControlPlane):
@@ -70,7 +73,7 @@ def test_two_ranks_of_pytorch_survive_the_kill_of_one(plane: ControlPlane):
         trainer={
             "model": "mlp",
             "data": "digits",
-            "steps": 200,
+            "steps": 400,
             "step_delay_seconds": 0.02,
             "checkpoint_interval_steps": 20,
         },
@@ -80,4 +83,5 @@ def test_two_ranks_of_pytorch_survive_the_kill_of_one(plane: ControlPlane):
     )
     job.until_committed(20)
     kill_rank(plane, job.machines()[1])
+    job.finish()
     assert_recovered(job, "rank")

@@ -29,7 +29,7 @@ def test_a_command_from_a_workdir_runs_to_its_end_and_is_paid_to_the_micro_dolla
     kinds = [event["kind"] for event in job.events()]
     assert len([kind for kind in kinds if kind == "checkpoint_committed"]) == len(points)
 
-    plane.wait(lambda: job.show()["money"]["cost_final_at"] is not None, "the final cost", 30)
+    plane.wait(lambda: job.show()["money"]["cost_final_at"] is not None, "the final cost")
     cost = plane.get(f"/jobs/{job.id}/cost", reconcile=True)
     assert cost["status"] == "reconciled"
     assert job.books()["booked_microusd"] == job.show()["money"]["spent_microusd"] > 0

@@ -7,10 +7,11 @@ import os
 import signal
 import time
 
-from tests.support.control_plane import ControlPlane
+from tests.support.control_plane import ControlPlane, Document
 from tests.support.followed_job import (
     FollowedJob,
     rank_pid,
+    submit_endless,
     submit_small,
 )
 from trainer.agent.checkpoint_sync import list_fences
@@ -32,7 +33,7 @@ def test_cancel_races_the_launch_and_leaves_no_machine(plane: ControlPlane):
     for job in jobs:
         shown = job.finish(state="cancelled")
         assert shown["end_reason"] == "user_cancelled", job.story()
-    plane.wait(lambda: not plane.get("/instances", live=True)["items"], "no machine is left", 40)
+    plane.wait(lambda: not plane.get("/instances", live=True)["items"], "no machine is left")
 
 
 def test_one_idempotency_key_is_one_job(plane: ControlPlane):
@@ -53,19 +54,21 @@ def test_one_idempotency_key_is_one_job(plane: ControlPlane):
 
 def test_a_writer_that_was_cut_off_cannot_extend_the_lineage(plane: ControlPlane):
     """Another attempt's fence record appears while a machine trains on, as after a partition."""
-    job = submit_small(plane, 200, STEP_SECONDS=0.05, SAVE_EVERY=20)
+    job = submit_endless(plane, STEP_SECONDS=0.05, SAVE_EVERY=20)
     job.until_committed(20)
-    pid = rank_pid(job.machines()[0])
-    os.kill(pid, signal.SIGSTOP)
+    [machine] = job.machines()
+    pid = rank_pid(machine)
+    _stop_between_saves(plane, job, machine, pid)
     store = ObjectStore(f"file://{plane.state_dir}/store/checkpoints/{job.id}")
-    plane.wait(lambda: _is_quiet(job, store), "what was saved is committed", 20)
+    plane.wait(lambda: _is_quiet(job, store), "what was saved is committed")
     step = job.show()["progress"]["committed_step"]
     parent = load_manifest(store.get(manifest_key(1, step))).ref
     record = FenceRecord(2, parent, "a-machine-of-the-next-attempt")
     store.put_new(fence_key(2), json.dumps(encode(record)).encode())
     os.kill(pid, signal.SIGCONT)
 
-    job.finish()
+    job.go_on_in(3)
+    steps = job.end_here()
     fenced = job.event("attempt_fenced")
     assert (fenced["data"]["fence"], fenced["data"]["by_fence"]) == (1, 2)
     first, second = job.attempts()[:2]
@@ -76,7 +79,20 @@ def test_a_writer_that_was_cut_off_cannot_extend_the_lineage(plane: ControlPlane
     later = [key for key in store.list_keys("manifests") if key > manifest_key(1, step)]
     assert later
     assert all(key.startswith("manifests/0000000003/") for key in later), later
-    job.assert_exact(200)
+    job.assert_exact(steps)
+
+
+def _stop_between_saves(plane: ControlPlane, job: FollowedJob, machine: Document, pid: int) -> None:
+    """SIGSTOP the trainer at a moment at which no checkpoint is half written."""
+
+    def stopped() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        if not job.is_saving(machine):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    plane.wait(stopped, "it does not save")
 
 
 def _is_quiet(job: FollowedJob, store: ObjectStore) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.conftest import SETTINGS
 from tests.support.control_plane import ControlPlane, running_control_plane
-from tests.support.followed_job import assert_all_books_close, processes, submit_small
+from tests.support.followed_job import assert_all_books_close, processes, submit_endless
 
 FORCE_SECONDS = 8.0
 
@@ -34,14 +34,14 @@ def test_a_machine_silent_for_long_is_ended_and_its_clouds_word_awaited(
 ) -> None:
     """Everything on it hangs, as after a fault of its kernel: no word, and no further step."""
     plane = impatient_plane
-    job = submit_small(plane, 160, nodes=2, STEP_SECONDS=0.05, SAVE_EVERY=10)
+    job = submit_endless(plane, nodes=2, STEP_SECONDS=0.05, SAVE_EVERY=10)
     job.until_committed(10)
     survivor, hung = job.machines()
     for pid in processes(hung):
         os.kill(pid, signal.SIGSTOP)
     job.until(lambda one: one["attempts"]["count"] > 1, "another attempt begins")
-    job.finish()
-    job.assert_exact(160)
+    job.go_on_in(2)
+    job.assert_exact(job.end_here())
     events = job.events()
     at = {event["kind"]: event["seq"] for event in reversed(events)}  # the first of each kind
     about = [event["kind"] for event in events if event["noun_id"] == hung["id"]]
@@ -57,7 +57,8 @@ def test_a_machine_silent_for_long_is_ended_and_its_clouds_word_awaited(
     assert "not heard of" in silent["message"]
     first, second = job.attempts()
     assert (first["state"], first["end_reason"]) == ("lost", "contact_lost"), job.story()
-    assert second["parent_step"] == first["committed_step"]
+    # It may have fallen silent between a commit and its report.
+    assert second["parent_step"] >= first["committed_step"] > 0
     members = {member["instance_id"] for member in second["members"]}
     assert survivor["id"] in members, job.story()
     assert hung["id"] not in members

@@ -233,7 +233,7 @@ def test_two_workers_book_a_machine_once(story: MoneyStory) -> None:
         start = threading.Barrier(4)
 
         def close(work: DueBill, start: threading.Barrier = start) -> None:
-            start.wait(10)
+            start.wait(60)
             apply_phase(story.runtime, story.accruing, work, None)
 
         works = [DueBill(machine.id, job.id), DueBill(orphan.id, None)] * 2
@@ -241,7 +241,7 @@ def test_two_workers_book_a_machine_once(story: MoneyStory) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert story.booked(machine) == story.booked(orphan) == seconds * 1000
     assert story.budget(job).spent_microusd == story.booked(machine)
 

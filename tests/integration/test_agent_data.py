@@ -111,14 +111,14 @@ def test_outputs_are_tried_again_with_what_is_not_there_yet(
     folder.mkdir()
     (folder / "score").write_text("1")
     upload = OutputsUpload(1, {"out": folder}, {"out": torn}, seen.put, lambda _: None)
-    failed = seen.get(timeout=20)
+    failed = seen.get(timeout=60)
     assert isinstance(failed, OutputsFailed)
     assert failed.message.startswith(f"the outputs could not be saved to {torn}")
     said: list[str] = []
     (tmp_path / "file").unlink()
     s3.steering.lost_answers = 1
     upload = OutputsUpload(1, {"out": folder}, {"out": address}, seen.put, said.append)
-    assert seen.get(timeout=20) == OutputsSaved(1, 1, 1, (address,))
+    assert seen.get(timeout=60) == OutputsSaved(1, 1, 1, (address,))
     assert ObjectStore(address).get("score") == b"1"
     upload.close()
 
@@ -165,7 +165,7 @@ def test_a_large_output_goes_in_as_few_parts_as_a_store_takes(tmp_path: Path, s3
     seen: queue.Queue[Observation] = queue.Queue()
     address = f"s3://{s3.bucket}/results"
     OutputsUpload(1, {"out": tmp_path}, {"out": address}, seen.put, lambda _: None)
-    assert seen.get(timeout=20) == OutputsSaved(1, 1, 20 << 20, (address,))
+    assert seen.get(timeout=60) == OutputsSaved(1, 1, 20 << 20, (address,))
     assert s3.steering.parts == 2
 
 
@@ -173,7 +173,7 @@ def test_outputs_that_fail_in_an_unforeseen_way_are_told(tmp_path: Path) -> None
     (tmp_path / "score").write_text("1")
     seen: queue.Queue[Observation] = queue.Queue()
     OutputsUpload(1, {"out": tmp_path}, {}, seen.put, lambda _: None)
-    assert isinstance(seen.get(timeout=5), OutputsFailed)
+    assert isinstance(seen.get(timeout=60), OutputsFailed)
 
 
 # --- the download by itself ---

@@ -118,20 +118,20 @@ def test_a_metadata_server_that_hangs_is_unknown_in_time() -> None:
         started = time.monotonic()
         with pytest.raises(MetadataUnknown):
             source.poll()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
 
 
 def test_gce_hanging_get_answers_when_the_value_changes(metadata: FakeMetadata) -> None:
-    source = GceNotices(metadata.url, notice_seconds=120.0, wait_seconds=20)
+    source = GceNotices(metadata.url, notice_seconds=120.0, wait_seconds=120)
     assert source.instance_id() == "i-0abc"
     assert source.poll() is None
-    threading.Timer(0.3, metadata.set_value, ("preempted", "TRUE")).start()
     started = time.monotonic()
+    threading.Timer(0.3, metadata.set_value, ("preempted", "TRUE")).start()
     notice = source.poll()
     assert notice is not None
     assert notice.action == "preempt"
     assert notice.seconds_left == 120.0
-    assert 0.2 < time.monotonic() - started < 10
+    assert 0.3 <= time.monotonic() - started < 60
     again = source.poll()
     assert again is not None
     assert again.notice_id == notice.notice_id

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.agent_world import COMMAND, World, free_port_range
+from tests.support.agent_world import COMMAND, PORTS_EACH, World
 from tests.support.fake_control_plane import FakeControlPlane, digest_of, wait_until
+from tests.support.free_port import free_port
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind, Peer
 
@@ -33,6 +35,13 @@ def last_outcome(plane: FakeControlPlane, fence: int, machine: str = "i-1") -> d
 def kinds(plane: FakeControlPlane) -> list[FactKind]:
     hidden = (FactKind.PHASE, FactKind.METRICS)
     return [fact.kind for _, fact in plane.told if fact.kind not in hidden]
+
+
+def drained_step(plane: FakeControlPlane) -> int:
+    """The step at which the first trainer said that it drained, once its line has come."""
+    told = re.compile(r"drained at (\d+)\n")
+    wait_until(lambda: told.search(plane.log_text()) is not None, plane.log_text)
+    return int(told.findall(plane.log_text())[0])
 
 
 def test_trains_to_the_end_and_leaves(world: World) -> None:
@@ -76,7 +85,7 @@ def test_trains_to_the_end_and_leaves(world: World) -> None:
     assert plane.wait_for(FactKind.COMPLETION, fence=2).data["step"] == 26
     assert (world.root / "i-1" / "workdir" / "setup-count").read_text() == "once\n"
     plane.direct(DirectiveKind.LEAVE)
-    assert agent.wait(timeout=15) == 0
+    assert agent.wait(timeout=60) == 0
     assert plane.facts(FactKind.LEAVING)
     text = plane.log_text()
     assert "setting up" in text
@@ -101,8 +110,10 @@ def test_a_notice_drains_commits_and_the_next_attempt_continues(world: World, cl
     assert ended["drain_cause"] == "notice"
     order = kinds(plane)
     after = order[order.index(FactKind.NOTICE) + 1 :]
-    # Where the notice comes in the very step that was just saved, nothing is left to save.
-    assert after in ([FactKind.CHECKPOINT, FactKind.TRAINER_ENDED], [FactKind.TRAINER_ENDED])
+    # Nothing is left to save where the notice meets a step that was just saved; two commits come
+    # after it where such a save was still on its way.
+    assert after[-1] is FactKind.TRAINER_ENDED
+    assert set(after[:-1]) <= {FactKind.CHECKPOINT}, after
     drained_at = plane.facts(FactKind.CHECKPOINT)[-1].data["step"]
     assert drained_at == ended["step"]
     world.start("i-2")
@@ -118,7 +129,7 @@ def test_a_shutdown_of_the_system_drains_commits_and_ends_the_agent(world: World
     plane.train(1)
     plane.wait_for(FactKind.CHECKPOINT)
     agent.terminate()
-    assert agent.wait(timeout=15) == 0
+    assert agent.wait(timeout=60) == 0
     order = kinds(plane)
     assert order[-2:] == [FactKind.TRAINER_ENDED, FactKind.LEAVING]
     assert plane.facts(FactKind.NOTICE)[0].data["action"] == "shutdown"
@@ -193,7 +204,7 @@ def test_no_answer_drains_and_commits_within_the_lease(world: World) -> None:
     plane.train(1)
     plane.wait_for(FactKind.CHECKPOINT)
     plane.report_status = 503
-    wait_until(lambda: not world.processes(), lambda: "the trainer ends with the lease", 15)
+    wait_until(lambda: not world.processes(), lambda: "the trainer ends with the lease")
     plane.report_status = 200
     ended = last_outcome(plane, 1)
     assert ended["outcome"] == "drained"
@@ -208,7 +219,7 @@ def test_a_revoked_credential_ends_trainer_and_agent(world: World) -> None:
     plane.train(1)
     wait_until(lambda: bool(world.processes()), lambda: "the trainer")
     plane.report_status = 401
-    assert agent.wait(timeout=15) == 0
+    assert agent.wait(timeout=60) == 0
     assert world.processes() == []
 
 
@@ -218,18 +229,20 @@ def test_a_machine_whose_row_is_lost_trains_on_and_registers_again(world: World)
     plane.train(1)
     plane.wait_for(FactKind.CHECKPOINT)
     trainer = world.processes()
-    plane.forget(refusals=2)
-    time.sleep(0.5)
+    plane.forget(refusals=1_000)
+    wait_until(lambda: plane.not_known_yet <= 998, lambda: "it asks to register again")
     assert world.processes() == trainer, "nobody has told it to end"
     # Its new row belongs to a later attempt: what runs saves first, and goes on in that one.
     told_before = len(plane.told)
+    plane.direct(DirectiveKind.PREPARE, 1001)
+    plane.not_known_yet = 0
     plane.train(1001)
     first, second = plane.registrations
     assert (second.nonce, second.session_id) == (first.nonce, first.session_id)
     plane.wait_for(FactKind.TRAINER_STARTED, fence=1001)
     assert {fact.fence for _, fact in plane.told[told_before:]} <= {None, 1001}
-    drained_at = int(plane.log_text().partition("drained at ")[2].split()[0])
-    wait_until(lambda: f"starts at {drained_at}" in plane.log_text(), plane.log_text)
+    drained_at = drained_step(plane)
+    wait_until(lambda: f"starts at {drained_at}\n" in plane.log_text(), plane.log_text)
     plane.wait_for(FactKind.CHECKPOINT, fence=1001)
     assert agent.poll() is None
 
@@ -240,7 +253,9 @@ def test_cut_off_by_a_later_fence(world: World) -> None:
     plane.train(1)
     plane.wait_for(FactKind.CHECKPOINT)
     record = {"fence": 2, "parent": None, "instance_id": "another"}
-    (world.root / "store" / "fences" / "0000000002.json").write_text(json.dumps(record))
+    # At once, as stores write: the agent may look at any moment.
+    (world.root / "record").write_text(json.dumps(record))
+    os.replace(world.root / "record", world.root / "store" / "fences" / "0000000002.json")
     assert plane.wait_for(FactKind.FENCED_OFF).data == {"by_fence": 2}
     assert last_outcome(plane, 1)["outcome"] == "killed"
     before = sorted((world.root / "store" / "manifests").rglob("*.json"))
@@ -250,12 +265,12 @@ def test_cut_off_by_a_later_fence(world: World) -> None:
 
 def test_a_restarted_agent_kills_the_trainer_it_finds(world: World) -> None:
     plane = world.open()
-    port = free_port_range()
+    port = free_port(PORTS_EACH)
     agent = world.start(port=port)
     plane.train(1)
     wait_until(lambda: bool(plane.facts(FactKind.TRAINER_STARTED, fence=1)), lambda: "the trainer")
     agent.kill()
-    agent.wait(timeout=5)
+    agent.wait(timeout=60)
     assert world.processes()
     world.start(port=port)
     ended = last_outcome(plane, 1)
@@ -280,7 +295,7 @@ def test_a_stalled_command_shows_its_stacks(world: World) -> None:
     )
     (world.root / "stuck.py").write_text(script)
     plane = world.open(
-        run=f"{sys.executable} {world.root}/stuck.py; true", stall_timeout_seconds=1.0
+        run=f"{sys.executable} {world.root}/stuck.py; true", stall_timeout_seconds=4.0
     )
     world.start()
     plane.train(1)
@@ -311,7 +326,7 @@ def test_a_store_that_cannot_be_reached_is_said(world: World) -> None:
 
 def start_gang(world: World, plane: FakeControlPlane, fence: int) -> None:
     """Two machines, `i-0` and `i-1`, prepared and told to train."""
-    ports = [free_port_range(), free_port_range()]
+    ports = [free_port(PORTS_EACH), free_port(PORTS_EACH)]
     peers = tuple(Peer(rank, "127.0.0.1", port, port + 9) for rank, port in enumerate(ports))
     for rank in (0, 1):
         world.start(f"i-{rank}", port=ports[rank])
@@ -352,16 +367,16 @@ def test_the_bundled_trainer_drains_under_torchrun_and_finishes_elsewhere(world:
     }
     plane = world.open(run=None, trainer=trainer)
     start_gang(world, plane, fence=1)
-    plane.wait_for(FactKind.CHECKPOINT, "i-0", seconds=60)
+    plane.wait_for(FactKind.CHECKPOINT, "i-0", seconds=120)
     for rank in (0, 1):
         plane.direct(DirectiveKind.DRAIN, 1, f"i-{rank}", node_rank=rank, drain_seconds=60.0)
     for rank in (0, 1):
-        drained = plane.wait_for(FactKind.TRAINER_ENDED, f"i-{rank}", 1, seconds=60).data
+        drained = plane.wait_for(FactKind.TRAINER_ENDED, f"i-{rank}", 1, seconds=120).data
         assert (drained["outcome"], drained["exit_code"]) == ("drained", 75)
     newest = plane.facts(FactKind.CHECKPOINT, "i-0")[-1].data
     assert newest["step"] == drained["step"]
     plane.train(2, "i-1")
-    ended = plane.wait_for(FactKind.TRAINER_ENDED, "i-1", 2, seconds=60).data
+    ended = plane.wait_for(FactKind.TRAINER_ENDED, "i-1", 2, seconds=120).data
     assert (ended["outcome"], ended["step"]) == ("finished", 150)
     first = plane.facts(FactKind.METRICS, "i-1", 2)[0].data["points"][0]
     assert first["step"] == drained["step"] + 1
@@ -374,7 +389,7 @@ def test_the_bundled_trainers_own_words_when_it_fails(world: World) -> None:
     plane = world.open(run=None, trainer={"unknown_key": 1})
     world.start()
     plane.train(1)
-    ended = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=60).data
+    ended = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=120).data
     assert ended["outcome"] == "failed"
     assert ended["exit_code"] == 2
     assert "unknown_key" in ended["error"]["message"]

@@ -72,6 +72,6 @@ def test_a_stop_with_nothing_saved_is_over_at_once(world: World) -> None:
     plane.train(1)
     plane.wait_for(FactKind.TRAINER_STARTED, fence=1)
     plane.direct(DirectiveKind.STOP, 1)
-    ended = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=10.0)
+    ended = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=20.0)
     assert ended.data["outcome"] == "killed"
     assert plane.facts(FactKind.CHECKPOINT) == []

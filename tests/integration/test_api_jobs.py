@@ -238,6 +238,35 @@ def test_the_list_and_the_page_of_a_job_expect_the_same_end(
         assert listed[field] == shown[field], field
 
 
+@pytest.mark.parametrize("step", [None, 400])
+@pytest.mark.parametrize("trained", [(None, None), (440, 22.5)])
+def test_the_end_of_an_elastic_job_is_that_of_the_gang_it_has(
+    api: PeopleApi, step: int | None, trained: tuple[int | None, float | None]
+):
+    name = f"elastic-{step}-{trained[0]}".lower()
+    gang = make_own_gang(api, name=name)
+    began = datetime.now(UTC) - timedelta(seconds=77)
+    spec = {"run": "x", "nodes": "1..4", "estimate": {"hours": 0.5, "nodes": 3}}
+    set_job(
+        api, gang.job_id, state="running", started_at=began, total_steps=999, committed_step=350,
+        spec=spec, trained_steps=trained[0], trained_seconds=trained[1],
+    )  # fmt: skip
+    with api.engine.begin() as connection:
+        connection.execute(
+            update(tables.attempts)
+            .where(tables.attempts.c.id == gang.attempt_id)
+            .values(state="running", trained_at=began, parent_step=300)
+        )
+    if step is not None:
+        at = began + timedelta(seconds=70)
+        hear(api, gang.instance_ids[0], fence=1, step=step, step_at=at, metrics={})
+    shown = show(api, name)
+    listed = api.client.get("/api/v1/jobs", params={"name": name}).json()["items"][0]
+    assert shown["nodes"] == listed["nodes"] == "1..4"
+    for field in ("step", "remaining_seconds", "eta_from"):
+        assert listed[field] == shown["progress"][field], field
+
+
 def test_steps_of_an_earlier_attempt_do_not_count(api: PeopleApi):
     gang = make_own_gang(api, name="redone")
     set_job(api, gang.job_id, total_steps=100, committed_step=10, next_fence=3)

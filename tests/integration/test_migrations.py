@@ -158,7 +158,7 @@ def test_the_pattern_of_banned_functions_finds_them(connection: Connection):
 
 def test_two_migrators_at_once_take_turns(empty_database_url: str):
     migrators = [subprocess.Popen([*_UPGRADE, empty_database_url]) for _ in range(2)]
-    assert [migrator.wait(timeout=60) for migrator in migrators] == [0, 0]
+    assert [migrator.wait(timeout=300) for migrator in migrators] == [0, 0]
     assert migrate.current(empty_database_url) == migrate.head()
 
 
@@ -172,7 +172,7 @@ def test_a_migration_gives_up_rather_than_wait_for_a_table(database_url: str):
 
 
 def test_it_runs_from_any_folder_without_an_ini_file(empty_database_url: str, tmp_path: Path):
-    subprocess.run([*_UPGRADE, empty_database_url], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([*_UPGRADE, empty_database_url], cwd=tmp_path, check=True, timeout=300)
     assert migrate.current(empty_database_url) == migrate.head()
 
 

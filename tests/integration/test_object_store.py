@@ -216,8 +216,7 @@ def test_a_lost_answer_is_no_foreign_object(fake: Fake):
 
 def test_a_torn_write_is_repeated(fake: Fake):
     store = open_object_store(fake.uri, fake.options)
-    fake.steering.tear_after = 0
-    threading.Timer(0.3, lambda: setattr(fake.steering, "tear_after", None)).start()
+    fake.steering.tears = 1
     store.put_new("key", b"second try")
     assert store.get("key") == b"second try"
 

@@ -189,3 +189,22 @@ def test_a_better_word_on_a_start_corrects_the_time_and_the_bill(story: Story) -
     price = PRICES[machine.pool]
     assert sum(one.amount_microusd for one in before) > 0
     assert sum(one.amount_microusd for one in revised) == -round(price * 8 / 3_600)
+
+
+@pytest.mark.parametrize(("committed", "counts"), [(100, "step 100"), (None, "the start")])
+def test_what_was_saved_and_did_not_get_away_is_told_with_what_counts_in_its_place(
+    story: Story, committed: int | None, counts: str
+) -> None:
+    job_id = story.submit()
+    story.train(job_id)
+    (member,) = story.members(job_id)
+    if committed is not None:
+        story.checkpoint(member, 1, committed)
+    story.tell(
+        member, FactKind.TRAINER_ENDED, 1, outcome="drained", exit_code=75, step=140,
+        unsent_step=140,
+    )  # fmt: skip
+    (event,) = _events(story, job_id, "member_drained")
+    assert event.message.endswith(
+        f"Its checkpoint of step 140 was not uploaded in time: {counts} counts."
+    )

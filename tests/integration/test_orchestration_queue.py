@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,8 +26,6 @@ from app.orchestration.controllers import all_controllers
 from app.orchestration.prune_checkpoints import PruneCheckpoints
 from app.orchestration.runtime import Runtime
 from tests.support.orchestration_story import ON_DEMAND_A, ZONE_A, Story
-
-LOCK_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_two_claimers_never_take_one_job_twice(story: Story, database_url: str) 
         failures: list[BaseException] = []
 
         def work(claimer: ClaimJobs, runtime: Runtime) -> None:
-            begin_together.wait(10)
+            begin_together.wait(60)
             for piece in picked:  # both in the same order: they meet at every job
                 try:
                     with runtime.begin() as uow:
@@ -108,25 +105,29 @@ def test_two_claimers_never_take_one_job_twice(story: Story, database_url: str) 
     assert len(story.rows(tables.attempts)) == len(story.rows(tables.launches)) == len(jobs)
 
 
-def test_a_claimer_passes_over_a_job_that_another_holds(story: Story, database_url: str) -> None:
+def test_a_claimer_passes_over_a_job_that_another_holds(
+    story: Story, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     held, free = story.submit(), story.submit()
     with _other_worker(story, database_url) as other, other.begin() as uow:
         assert uow.jobs.lock(held) is not None
-        began = time.monotonic()
         _claim(story)
-        assert time.monotonic() - began < LOCK_SECONDS
+        # Whoever waits for a lock that nobody gives back fails with a line in the log.
+        assert caplog.records == []
         assert [row.job_id for row in _claimed(story)] == [free]
     _claim(story)
     assert [row.job_id for row in _claimed(story)] == [free, held]
 
 
-def test_a_claimer_waits_for_a_budget_only_so_long(story: Story, database_url: str) -> None:
+def test_a_claimer_waits_for_a_budget_only_so_long(
+    story: Story, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     held, free = story.submit(), story.submit()
     with _other_worker(story, database_url) as other, other.begin() as uow:
         uow.money.lock_budgets(story.project_id, story.job(held).budget_id)
-        began = time.monotonic()
-        _claim(story)
-        assert time.monotonic() - began < 2 * LOCK_SECONDS
+        _claim(story)  # it is given back below: without a limit this would never end
+        (failure,) = caplog.records
+        assert "lock timeout" in caplog.text, failure
         assert [row.job_id for row in _claimed(story)] == [free]
     story.sleep(2)  # what failed is tried again a second later
     _claim(story)

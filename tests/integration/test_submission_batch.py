@@ -109,7 +109,7 @@ def test_who_comes_in_the_instant_that_both_statements_end_is_stored(
                 holding = asyncio.create_task(hold_up())
                 connection.commit()
             try:
-                await asyncio.wait_for(asyncio.gather(*clients), 30)
+                await asyncio.wait_for(asyncio.gather(*clients), 120)
             finally:
                 holding.cancel()
 

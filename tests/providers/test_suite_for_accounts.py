@@ -21,7 +21,7 @@ def run(**variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **ENVIRONMENT, **variables}
     command = [sys.executable, "-m", "tests.cloud"]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400
     )
 
 

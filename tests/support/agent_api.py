@@ -180,11 +180,11 @@ def served(runtime: Runtime) -> Iterator[ServedApi]:
     wait_until(lambda: server.started)
     try:
         port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(timeout=10) as client:
+        with httpx.Client(timeout=60) as client:
             yield ServedApi(f"http://127.0.0.1:{port}", app, client)
     finally:
         server.should_exit = True
-        thread.join(timeout=15)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 
@@ -275,7 +275,7 @@ class SpeakingAgent:
         )
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> float:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> float:
     """Seconds until the condition held; fails the test when it does not in time."""
     began = time.monotonic()
     while not condition():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +14,12 @@ from typing import Any
 
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.fake_metadata import FakeMetadata
+from tests.support.free_port import free_port
 from trainer.agent.process_group import marked_processes
 from trainer.protocol.run_config import RunConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PORTS_EACH = 10
 
 COMMAND = r"""
 import json, os, signal, sys, time, pathlib
@@ -86,7 +87,7 @@ class World:
         assert self.plane is not None
         if machine not in self.metadata:
             self.metadata[machine] = FakeMetadata(machine)
-        port = port or free_port_range()
+        port = port or free_port(PORTS_EACH)
         environment = {
             **os.environ,
             "PYTHONPATH": str(REPOSITORY),
@@ -99,7 +100,7 @@ class World:
             "GCE_METADATA_HOST": self.metadata[machine].url.removeprefix("http://"),
             "LOWTIDE_PRIVATE_ADDRESS": "127.0.0.1",
             "LOWTIDE_PORT_FROM": str(port),
-            "LOWTIDE_PORT_TO": str(port + 9),
+            "LOWTIDE_PORT_TO": str(port + PORTS_EACH - 1),
             "LOWTIDE_POWEROFF_COMMAND": f"touch {self.root}/{machine}-is-off",
             **more,
         }
@@ -117,7 +118,7 @@ class World:
     def close(self) -> None:
         for agent in self.agents:
             agent.kill()
-            agent.wait(timeout=5)
+            agent.wait(timeout=60)
         for machine, server in self.metadata.items():
             for pid in self.processes(machine):
                 os.kill(pid, signal.SIGKILL)
@@ -125,10 +126,3 @@ class World:
             server.stop()
         if self.plane is not None:
             self.plane.stop()
-
-
-def free_port_range() -> int:
-    """A port that was free a moment ago; ranges are taken far apart."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
-    return port if port < 65_000 else 20_000

@@ -50,7 +50,7 @@ class AwsServer(ThreadingHTTPServer):
     def close(self) -> None:
         self.shutdown()
         self.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -30,7 +30,7 @@ class BootedMachine:
     def output(self) -> str:
         return (self.root / "console").read_text("utf-8", "replace")
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         """The exit code of the script."""
         return self.process.wait(seconds)
 
@@ -45,7 +45,7 @@ def machine_variables(root: Path, url: str, token: str, **more: str) -> dict[str
         "LOWTIDE_CONTROL_URL": url,
         "LOWTIDE_LAUNCH_TOKEN": token,
         "LOWTIDE_BOOT_PREFIX": str(root),
-        "LOWTIDE_BOOT_WAIT_SECONDS": "3",
+        "LOWTIDE_BOOT_WAIT_SECONDS": "60",
         "LOWTIDE_PYTHON": sys.executable,
         "LOWTIDE_PRIVATE_ADDRESS": "127.0.0.1",
         "LOWTIDE_INTERFACE": "lo",

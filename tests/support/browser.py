@@ -27,7 +27,7 @@ ARGUMENTS = (
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
-WAIT_MS = 10_000
+WAIT_MS = 30_000
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ Not here: what happens to it (tests/e2e/test_clouds.py).
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,6 +16,7 @@ from tests.support.aws_parts import ENVIRONMENT
 from tests.support.cloud_machines import MachineHall, RentedMachine
 from tests.support.cloud_sources import AwsMachines, GceMachines
 from tests.support.control_plane import ControlPlane, Document, running_control_plane
+from tests.support.free_port import free_port
 from tests.support.gce_fake import FakeGce, open_fake_gce
 from tests.support.gce_fake_bill import bill_microusd
 from tests.support.gce_fake_engine import World
@@ -106,7 +106,7 @@ def running_on_fake_clouds(folder: Path) -> Iterator[CloudDeployment]:
         hall = stack.enter_context(
             closing(MachineHall(folder / "machines", [on_aws, on_gce], traffic.environment))
         )
-        port = _free_port()
+        port = free_port()
         settings = {
             **_QUICK,
             **traffic.environment,
@@ -140,8 +140,3 @@ def _without_keys(s3: S3Fake) -> dict[str, str]:
 def _per_hour(vm: Vm) -> int:
     """Micro-USD an hour."""
     return round(_G2_NANOS[vm.model] / 1_000)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -29,7 +29,7 @@ from tests.support.postgres import fast_folder
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))
 SMALL_TRAINER = Path(__file__).with_name("small_trainer.py")
-READY_SECONDS = 90.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
 _TAIL_LINES = 25
 _POLL_SECONDS = 0.1
@@ -46,14 +46,15 @@ class ControlPlane:
         self.output = output
         self.ready_seconds = 0.0
         self.job_ids: list[str] = []
+        self.end_marks: list[Path] = []
         self._client: httpx.Client | None = None
 
     @property
     def url(self) -> str:
         """Where the api answers, once it has said so."""
-        for line in self.output.read_text("utf-8", "replace").splitlines():
-            if line.startswith("ready "):
-                return line.removeprefix("ready ")
+        for line in self.output.read_text("utf-8", "replace").splitlines(keepends=True):
+            if line.startswith("ready ") and line.endswith("\n"):
+                return line.removeprefix("ready ").strip()
         return ""
 
     @property
@@ -64,7 +65,7 @@ class ControlPlane:
             self._client = httpx.Client(
                 base_url=f"{self.url}/api/v1",
                 headers={"Authorization": f"Bearer {key}"},
-                timeout=20.0,
+                timeout=60.0,
             )
         return self._client
 
@@ -117,7 +118,7 @@ class ControlPlane:
         """Live programs by name, as `lowtide status` tells."""
         return {one.name: one.pid for one in describe_running(self.state_dir) if one.alive}
 
-    def restart_by_kill(self, program: str, seconds: float = 40.0) -> None:
+    def restart_by_kill(self, program: str, seconds: float = 90.0) -> None:
         """SIGKILL one program and wait until another process has taken its place."""
         before = self.pids()[program]
         os.kill(before, signal.SIGKILL)
@@ -136,7 +137,7 @@ class ControlPlane:
             for pid in frozen:
                 _signal(pid, signal.SIGCONT)
 
-    def wait(self, met: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    def wait(self, met: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
         """Return once it holds; fails the test with the tails of the logs when it never does."""
         deadline = time.monotonic() + seconds
         while not met():

@@ -36,7 +36,7 @@ def expected_server_uid() -> int:
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_seconds: float = 15.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_seconds: float = 60.0) -> None:
     """Return once `condition()` holds; AssertionError naming `what` when it never does."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():

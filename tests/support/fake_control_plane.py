@@ -78,7 +78,7 @@ class FakeControlPlane:
         """Close it; fails the test if an agent broke the protocol."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
         assert not self.problems, self.problems
 
     def direct(
@@ -119,7 +119,7 @@ class FakeControlPlane:
             ]
 
     def wait_for(
-        self, kind: FactKind, machine: str = "i-1", fence: int | None = None, seconds: float = 20.0
+        self, kind: FactKind, machine: str = "i-1", fence: int | None = None, seconds: float = 60.0
     ) -> Fact:
         """The first such fact; fails the test when it does not come."""
         wait_until(
@@ -273,7 +273,7 @@ def digest_of(content: bytes) -> str:
 
 
 def wait_until(
-    condition: Callable[[], bool], what: Callable[[], str], seconds: float = 20.0
+    condition: Callable[[], bool], what: Callable[[], str], seconds: float = 60.0
 ) -> None:
     """Fails the test when the condition does not hold in time."""
     ends = time.monotonic() + seconds

@@ -56,7 +56,7 @@ class FakeMetadata:
             self._changed.notify_all()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
 
     def arm(self, path: str, document: Any) -> None:
         """Let an EC2 path below `/latest/meta-data/` answer from now on."""

@@ -80,7 +80,7 @@ class FakeGce:
         self._stopping.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
 
     def calls(self, expression: str) -> list[str]:
         """The requests that match."""

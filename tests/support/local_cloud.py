@@ -24,13 +24,13 @@ from app.adapters.providers.local.provider import LocalProvider
 from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import CloudMachine, LaunchOrder, MachineState, PoolBid
 
-SLEEPING_AGENT = ("/bin/sh", "-c", "env; exec sleep 600")
+SLEEPING_AGENT = ("/bin/sh", "-c", "env; echo that is all; exec sleep 600")
 """Prints its environment and stays."""
 
 SLOTS = 2
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Wait until the condition holds; fails the test when it does not in time."""
     ends = time.monotonic() + seconds
     while not condition():
@@ -84,7 +84,7 @@ class LocalCloudForTests:
         (found,) = self.provider.describe((machine_id,))
         return found
 
-    def await_end(self, machine_id: str, seconds: float = 10.0) -> CloudMachine:
+    def await_end(self, machine_id: str, seconds: float = 60.0) -> CloudMachine:
         """The machine once it is terminated."""
         eventually(
             lambda: self.machine(machine_id).state is MachineState.TERMINATED,
@@ -99,9 +99,7 @@ class LocalCloudForTests:
 
     def environment(self, machine_id: str) -> dict[str, str]:
         """The agent's environment, once it has printed it."""
-        eventually(
-            lambda: "LOWTIDE_MACHINE_ID=" in self.console(machine_id), "environment on console"
-        )
+        eventually(lambda: "that is all\n" in self.console(machine_id), "environment on console")
         lines = [line.partition("=") for line in self.console(machine_id).splitlines()]
         return {name: value for name, found, value in lines if found}
 

@@ -10,6 +10,7 @@ import hashlib
 import re
 import socket
 import threading
+import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,15 +27,29 @@ class Steering:
     """What a test orders a store to do with the requests to come.
 
     denied: answer 403. tear_after: drop the connection after this many parts or whole writes.
-    lost_answers: so many writes are done and never answered.
+    tears: drop it at so many of the next ones. lost_answers: so many writes are done and never
+    answered.
     """
 
     def __init__(self) -> None:
         self.denied = False
         self.tear_after: int | None = None
+        self.tears = 0
         self.lost_answers = 0
         self.parts = 0
+        self.bytes_per_second: float | None = None
+        self._free_at = 0.0
         self._lock = threading.Lock()
+
+    def pace(self, size_bytes: int) -> None:
+        """Wait as long as so much takes to come in, behind what came before."""
+        if self.bytes_per_second is None:
+            return
+        with self._lock:
+            begin = max(time.monotonic(), self._free_at)
+            self._free_at = begin + size_bytes / self.bytes_per_second
+            wait = self._free_at - time.monotonic()
+        time.sleep(max(0.0, wait))
 
     def lose_answer(self) -> None:
         """Raises Dropped when the answer to a write that is done is to be lost."""
@@ -47,6 +62,9 @@ class Steering:
         """Count a part or a whole write; raises Dropped when it is to be torn."""
         with self._lock:
             self.parts += 1
+            if self.tears > 0:
+                self.tears -= 1
+                raise Dropped
             if self.tear_after is not None and self.parts > self.tear_after:
                 raise Dropped
 
@@ -149,7 +167,7 @@ class GcsFake:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
 
     def serve(self, method: str, path: str, headers: Any, body: bytes) -> Answer:
         if self.steering.denied:
@@ -234,6 +252,7 @@ def _gcs_handler(fake: GcsFake) -> type[BaseHTTPRequestHandler]:
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            fake.steering.pace(len(body))
             try:
                 status, headers, content = fake.serve(self.command, self.path, self.headers, body)
             except Dropped:

@@ -31,6 +31,7 @@ from app.orchestration.receive_agent_report import receive_agent_report
 from app.orchestration.reconcile_instances import ReconcileInstances
 from app.orchestration.register_agent import register_agent
 from app.orchestration.release_instances import ReleaseInstances
+from app.orchestration.resize_gangs import ResizeGangs
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.stop_job import order_stop
 from app.orchestration.submit_job import submit_job
@@ -100,9 +101,10 @@ class PaperCloud:
             if self.room.get(bid.pool, order.count) < order.min_count:
                 refused.append(PoolRefusal(bid.pool, RefusalKind.NO_CAPACITY, "no room"))
                 continue
-            started = [self.start(bid.pool, order) for _ in range(order.count)]
+            count = min(order.count, self.room.get(bid.pool, order.count))
+            started = [self.start(bid.pool, order) for _ in range(count)]
             if bid.pool in self.room:
-                self.room[bid.pool] -= order.count
+                self.room[bid.pool] -= count
             return LaunchResult(tuple(accepted_of(machine) for machine in started), tuple(refused))
         return LaunchResult((), tuple(refused))
 
@@ -193,6 +195,7 @@ class Story:
             ExpireDeadlines(self.runtime),
         )
         self.sweeping = SweepDeployment(self.runtime)
+        self.resizing = ResizeGangs(self.runtime)
         self.project_id = self.runtime.entropy.new_id()
         self._seqs: dict[UUID, int] = {}
         self._facts: dict[UUID, int] = {}
@@ -225,6 +228,9 @@ class Story:
 
     def sweep(self) -> None:
         run_controller(self.runtime, self.sweeping)
+
+    def resize(self) -> None:
+        run_controller(self.runtime, self.resizing)
 
     # --- the market ---
 

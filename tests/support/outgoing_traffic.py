@@ -53,7 +53,7 @@ class OutgoingTraffic:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
 
     def _lines(self, start: str) -> list[str]:
         return [

@@ -129,15 +129,15 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         signed_in = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=url, timeout=20, headers=signed_in) as client:
+        with httpx.Client(base_url=url, timeout=60, headers=signed_in) as client:
             yield PeopleApi(url, app, engine, client, key, project_id)
     finally:
         server.should_exit = True
-        thread.join(timeout=15)
+        thread.join(timeout=60)
         engine.dispose()
         assert not thread.is_alive()
         # Asking for the local cloud's bill starts it; nobody else would end it.
-        assert stop_cloud(local_cloud_folder(settings.state_dir), timeout_seconds=10) == 0
+        assert stop_cloud(local_cloud_folder(settings.state_dir), timeout_seconds=60) == 0
 
 
 def make_own_gang(api: PeopleApi, nodes: int = 1, *, name: str, **spec: Any) -> Gang:

@@ -5,7 +5,8 @@ rank that dies takes the others down. Its state is a chain of hashes over the st
 last one tells whether any step was left out, done twice or done from the wrong state.
 
 Environment beyond the contract's: STEPS, STEP_SECONDS, SAVE_EVERY, SAVE_SECONDS (how long a save
-takes), FAIL_AT with EXIT_CODE, HANG_AT.
+takes), FAIL_AT with EXIT_CODE, HANG_AT, ENDS_WITH (a file: once it is there, the step under way is
+the last one).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 
 DRAINED = 75
+GO_ON, STOP, LAST = b"0", b"1", b"2"
 _MEET_SECONDS = 30.0
 
 
@@ -38,7 +40,7 @@ def expected(steps: int) -> str:
 
 
 class Gang:
-    """All ranks agree after every step whether to stop: rank 0 hears all and answers."""
+    """All ranks agree after every step how to go on: rank 0 hears all and answers."""
 
     def __init__(self) -> None:
         self.rank = int(os.environ["LOWTIDE_NODE_RANK"])
@@ -56,19 +58,15 @@ class Gang:
         for link in self.links:
             link.settimeout(_MEET_SECONDS)
 
-    def agree(self, stop: bool) -> bool:
-        """Whether any rank wants to stop. Raises OSError when a rank is gone."""
-        mine = b"1" if stop else b"0"
+    def agree(self, mine: bytes) -> bytes:
+        """STOP where any rank says it, else what rank 0 says. Raises OSError when one is gone."""
         if self.rank == 0:
-            heard = [_receive(link) for link in self.links]
-            said = b"1" if b"1" in [mine, *heard] else b"0"
+            said = STOP if STOP in [mine, *map(_receive, self.links)] else mine
             for link in self.links:
                 link.sendall(said)
-            return said == b"1"
-        for link in self.links:
-            link.sendall(mine)
-            return _receive(link) == b"1"
-        return stop
+            return said
+        self.links[0].sendall(mine)
+        return _receive(self.links[0])
 
 
 def _connect(address: tuple[str, int]) -> socket.socket:
@@ -109,6 +107,14 @@ def _load() -> tuple[int, str]:
     return state["step"], state["value"]
 
 
+def _wish(stop: bool) -> bytes:
+    """What this rank would do after the step."""
+    ends_with = os.environ.get("ENDS_WITH")
+    if stop:
+        return STOP
+    return LAST if ends_with and os.path.exists(ends_with) else GO_ON
+
+
 def _tell(step: int, total: int) -> None:
     line = {"type": "step", "step": step, "total_steps": total, "loss": 1.0 / step}
     with open(os.environ["LOWTIDE_PROGRESS_FILE"], "a") as file:
@@ -133,7 +139,8 @@ def main() -> int:
         value = chain(value, step)
         if gang.rank == 0:
             _tell(step, total)
-        stop = gang.agree(bool(wanted))
+        agreed = gang.agree(_wish(bool(wanted)))
+        stop, total = agreed == STOP, step if agreed == LAST else total
         while step == hang_at:
             time.sleep(1)
         if step == fail_at:

@@ -358,16 +358,26 @@ def test_a_launch_that_took_too_long_to_prepare_is_not_made(
         provider.launch(aws_order())
     assert refused.value.kind is RefusalKind.UNAVAILABLE
     assert fake.world.calls["CreateFleet"] == 0
-    assert len(provider.launch(aws_order()).accepted) == 1  # from memory now
+    monkeypatch.setattr(launching, "PREPARE_SECONDS", 60.0)
+    looked = fake.world.calls["DescribeSubnets"]
+    assert len(provider.launch(aws_order()).accepted) == 1
+    assert fake.world.calls["DescribeSubnets"] == looked, "from memory now"
 
 
-def test_one_hung_call_holds_up_no_other(fake: AwsFake) -> None:
+def test_one_hung_call_holds_up_no_other(fake: AwsFake, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = provider_for(fake)
     provider.launch(aws_order())
-    fake.world.hang_seconds["CreateFleet"] = 1.5
+    answered, let_go = fake.answer, threading.Event()
+
+    def hangs_on_launches(*asked: Any) -> Any:
+        assert b"Action=CreateFleet" not in asked[-1] or let_go.wait(60)
+        return answered(*asked)
+
+    monkeypatch.setattr(fake, "answer", hangs_on_launches)
     hung = threading.Thread(target=lambda: provider.launch(aws_order(token="token-2")))
     hung.start()
     assert len(provider.list_deployment("us-east-1").machines) == 1
     assert hung.is_alive()
-    hung.join(timeout=20)
+    let_go.set()
+    hung.join(timeout=60)
     assert len(provider.list_deployment("us-east-1").machines) == 2

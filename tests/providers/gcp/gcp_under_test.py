@@ -36,7 +36,7 @@ def gcp_settings(fake: FakeGce, **changes: Any) -> GcpSettings:
             service_account=f"machines@{PROJECT}.iam.gserviceaccount.com",
             endpoint=fake.endpoint,
             catalog_url=fake.endpoint,
-            request_seconds=5.0,
+            request_seconds=30.0,
             operation_wait_seconds=1.0,
         ),
         **changes,
@@ -107,7 +107,7 @@ class GcpUnderTest:
 
     def eventually(self, condition: Callable[[], bool]) -> None:
         """In wall time, ten seconds at most."""
-        ends = time.monotonic() + 10
+        ends = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < ends, "Compute Engine never came to show it"
             time.sleep(0.02)

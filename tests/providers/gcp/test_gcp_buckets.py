@@ -52,7 +52,7 @@ def storage() -> Iterator[ComputeApi]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=5)
+        thread.join(timeout=60)
 
 
 def test_a_bucket_is_where_google_says() -> None:

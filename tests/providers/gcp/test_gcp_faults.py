@@ -75,6 +75,7 @@ def test_no_token_starts_more_than_its_count_and_nothing_stays(gce: FakeGce, see
     )
     assert {token: n for token, n in ran.items() if n > wanted[token]} == {}
     gce.faults.clear()
+    provider = open_provider(gce)
     gce.engine.advance(200)
     for _ in range(3):
         listed = provider.list_deployment("us-central1")

@@ -137,7 +137,7 @@ def test_settings_load_no_client_of_google() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert [one for one in done.stdout.split() if one.startswith("google")] == []

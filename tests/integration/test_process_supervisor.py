@@ -154,9 +154,11 @@ def test_killed_child_is_started_again(
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: pid_of(tmp_path, "child") != first, "a new child")
         assert is_running(pid_of(tmp_path, "child"))
-        assert [p.pid for p in describe_running(tmp_path / "state") if p.name == "child"] == [
-            pid_of(tmp_path, "child")
-        ]
+        # The child may be quicker than the supervisor's record of it.
+        wait_until(lambda: recorded() == [pid_of(tmp_path, "child")], "its record")
+
+    def recorded() -> list[int]:
+        return [p.pid for p in describe_running(tmp_path / "state") if p.name == "child"]
 
     supervise(supervisor, kill_it, polite(tmp_path, "child"))
     assert "child was ended by SIGKILL; starting it again in 0.05 s" in screen.getvalue()
@@ -293,11 +295,11 @@ def test_describe_and_stop_a_live_run(tmp_path: Path, other_run: subprocess.Pope
         ("lowtide", other_run.pid, True),
         ("child", pid_of(tmp_path, "child"), True),
     ]
-    assert all(p.uptime_seconds is not None and p.uptime_seconds < 60 for p in described)
-    assert stop_running(tmp_path / "state", 20.0) == ["lowtide", "child"]
-    assert other_run.wait(5) == 0
+    assert all(p.uptime_seconds is not None and p.uptime_seconds < 600 for p in described)
+    assert stop_running(tmp_path / "state", 60.0) == ["lowtide", "child"]
+    assert other_run.wait(60) == 0
     assert not is_running(pid_of(tmp_path, "child"))
-    assert stop_running(tmp_path / "state", 20.0) == []
+    assert stop_running(tmp_path / "state", 60.0) == []
 
 
 def test_stop_running_cleans_up_after_a_killed_supervisor(
@@ -305,7 +307,7 @@ def test_stop_running_cleans_up_after_a_killed_supervisor(
 ) -> None:
     other_run.kill()
     other_run.wait()
-    assert stop_running(tmp_path / "state", 20.0) == ["child"]
+    assert stop_running(tmp_path / "state", 60.0) == ["child"]
     assert not is_running(pid_of(tmp_path, "child"))
     assert describe_running(tmp_path / "state") == []
 
