@@ -187,6 +187,7 @@ def limits_of(settings: Settings) -> Limits:
         on_demand_acquire_seconds=settings.on_demand_acquire_seconds,
         boot_p95_seconds=settings.boot_seconds,
         restore_seconds=settings.restore_seconds,
+        migration_saving_share=settings.migration_saving_percent / 100,
         survivor_hold_seconds=settings.survivor_hold_seconds,
         next_look_seconds=settings.next_look_seconds,
         describe_seconds=settings.describe_period_seconds,

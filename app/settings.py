@@ -190,6 +190,13 @@ class Settings(AwsVariables, GcpVariables, BaseSettings):
     restore_seconds: float = Field(
         default=60, ge=0, description="Time kept free before a deadline to load a checkpoint"
     )
+    migration_saving_percent: float = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="What moving a job to another spot pool must save of what is left to pay; "
+        "100: never",
+    )
     local_slots: int = Field(
         default=4, ge=1, le=64, description="Machines in each pool of the local cloud"
     )

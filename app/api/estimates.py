@@ -20,8 +20,9 @@ from app.api.parts import parts_of
 from app.api.spec_body import read_spec
 from app.domain.calibration import calibration
 from app.domain.expected_cost import expect
+from app.domain.imagined_run import PoolQuote
 from app.domain.pool_life import empty_chance, hazard_factor
-from app.domain.what_if import Estimate, PoolQuote
+from app.domain.what_if import Estimate
 from app.orchestration.estimate_job import JobEstimate, estimate_job
 
 router = APIRouter(prefix="/api/v1", tags=["estimates"])

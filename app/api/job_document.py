@@ -41,6 +41,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         "priority": job.priority,
         "labels": spec.labels,
         "node_count": job.node_count,
+        "nodes": spec.nodes.to_json(),
         "market_mode": job.market_mode,
         "stop_cause": job.stop_cause,
         "stop_ordered_at": job.stop_ordered_at,

@@ -63,6 +63,7 @@ class JobSummary(Shape):
     remaining_seconds: int | None
     eta_from: Literal["measured", "estimate"] | None
     node_count: int
+    nodes: int | str
     machines: int
     pools: list[str]
     market_mode: Market
@@ -197,6 +198,7 @@ class JobDetail(Shape):
     priority: int
     labels: dict[str, str]
     node_count: int
+    nodes: int | str
     market_mode: Market
     stop_cause: StopCause | None
     stop_ordered_at: datetime | None

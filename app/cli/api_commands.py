@@ -10,8 +10,9 @@ import typer
 from app.cli.costs import cost
 from app.cli.destroy import destroy
 from app.cli.estimate import estimate
+from app.cli.explain import explain
 from app.cli.follow import watch
-from app.cli.history import checkpoints, events, explain, metrics
+from app.cli.history import checkpoints, events, metrics
 from app.cli.instances import instances
 from app.cli.jobs import cancel, jobs, pause, resume, show
 from app.cli.login import login

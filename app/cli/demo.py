@@ -125,8 +125,7 @@ class DemoRun:
         self._tell(*intro(self._url, run.name, key_file, BILLING_SPEED))
         self._api.post("/jobs", {"name": run.name, **_SPEC})
         job = run.until(lambda j: _phase(j) == "running", "its machines are up")
-        claimed = next(e for e in run.events() if e["kind"] == "claimed")
-        self._tell(*plan(job, claimed["data"]["considered"], "$5.00", "2h"))
+        self._tell(*plan(job, run.first_placement()["pools"], "$5.00", "2h"))
         names = " ".join(run.labels[m["id"]] for m in job["machines"])
         zone = job["machines"][0]["zone"]
         clock = self._telling.clock

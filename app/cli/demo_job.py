@@ -84,6 +84,14 @@ class DemoJob:
         """The history so far."""
         return self._api.pages(f"/jobs/{self.name}/events", limit=2000, turn="after")
 
+    def first_placement(self) -> Document:
+        """The decision that its first attempt began with: its pools, best first."""
+        found = self._api.get(f"/jobs/{self.name}/explanation", {"limit": 100})["decisions"]
+        placed = [one for one in found if one["fence"] == 1 and any(_chosen(one))]
+        if not placed:
+            raise CommandFailed(f"no decision says where {self.name} was placed, and why")
+        return dict(placed[-1])
+
     def attempts(self) -> list[Document]:
         """Attempts by fence."""
         return list(self._api.get(f"/jobs/{self.name}/attempts")["items"])
@@ -102,3 +110,7 @@ class DemoJob:
             if point["final"]:
                 return dict(point["metrics"]).get("test_accuracy")
         return None
+
+
+def _chosen(decision: Document) -> list[bool]:
+    return [row["chosen"] for row in decision["pools"]]

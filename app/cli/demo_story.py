@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.cli.demo_losses import LossComparison, Pair
-from app.cli.wording import against_on_demand, bar, hourly, instant, plural, spread
+from app.cli.wording import NOTHING, against_on_demand, bar, hourly, instant, plural, spread
 from app.domain.money import format_usd
 
 Document = Mapping[str, Any]
@@ -42,12 +42,16 @@ def plan(job: Document, offers: Iterable[Document], budget: str, deadline: str) 
         f"deadline {deadline} · budget {budget}"
     )
     lines = ["", f"plan    {title}"]
-    lines.append(f"        {'pool':<30}{'$/h':>7}  {'vs on-demand':>12}   decision")
+    lines.append(
+        f"        {'pool':<30}{'$/h':>7}  {'vs on-demand':>12}  {'hazard/h':>8}   decision"
+    )
     for offer, decision in _chosen(list(offers)):
         price, full = offer["price_microusd_per_hour"], offer["on_demand_microusd_per_hour"]
         name = _pool(offer["pool"])
-        row = f"{name:<30}{hourly(price):>7}  {against_on_demand(price, full):>12}   {decision}"
-        lines.append(f"        {row}")
+        hazard = offer["hazard_per_hour"]
+        risk = NOTHING if hazard is None else f"{hazard:.2f}"
+        figures = f"{hourly(price):>7}  {against_on_demand(price, full):>12}  {risk:>8}"
+        lines.append(f"        {name:<30}{figures}   {decision}")
     return lines
 
 
@@ -56,7 +60,8 @@ def _chosen(offers: list[Document]) -> list[tuple[Document, str]]:
     fitting = [offer for offer in offers if offer["fits"]]
     rows: list[tuple[Document, str]] = []
     if fitting:
-        rows.append((fitting[0], f"✓ cheapest, {fitting[0]['why'].removeprefix('fits, ')}"))
+        why = fitting[0]["why"].removeprefix("fits, ").partition(";")[0]
+        rows.append((fitting[0], f"✓ cheapest, {why}"))
     dearer = [o for o in fitting[1:] if _zone(o["pool"]) != _zone(fitting[0]["pool"])]
     if dearer:
         rows.append((dearer[0], f"  fits, {_against(dearer[0], fitting[0])}"))

@@ -75,7 +75,7 @@ def doctor(
 
 def _examine_data(terminal: Terminal, data: str) -> int:
     """The trainer's own doctor, in a process of its own: 0, 1 something to mend, 2 no such data."""
-    if importlib.util.find_spec("numpy") is None:
+    if importlib.util.find_spec("torch") is None:
         raise CommandFailed("--data needs the trainer here: pip install 'lowtide[trainer,images]'")
     command = [sys.executable, "-m", "trainer.training.doctor", "--data", data]
     # Its bar is on stderr, this terminal's; it takes as long as the data is large.

@@ -1,12 +1,12 @@
-"""`lowtide events`, `checkpoints`, `metrics` and `explain`: what happened to a job, and why.
+"""`lowtide events`, `checkpoints` and `metrics`: what happened to a job.
 
-Not here: the job as it stands (`jobs`), its output (`logs`) and its cost (`costs`).
+Not here: the job as it stands (`jobs`), why its machines are where they are (`explain`), its output
+(`logs`) and its cost (`costs`).
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,8 +19,6 @@ from app.cli.terminal import Column, Terminal
 _LIMIT: Final = 10_000
 _POINTS_SHOWN: Final = 20
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# The placement's own words for the pools that nobody asked about.
-_OTHER_MARKET: Final = "another market than asked for"
 
 EVENT_COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
@@ -83,85 +81,10 @@ def metrics(
     _list(invocation.terminal, columns, points, "step", empty)
 
 
-@api_command(
-    "lowtide explain bert-ft",
-)
-def explain(invocation: Invocation, job: JobName) -> None:
-    """Say why a job is where it is.
-
-    The pools that were considered, with the reasons; every decision since; what it waits for.
-    """
-    api, terminal = invocation.api, invocation.terminal
-    path = job_path(api, job)
-    found = api.get(path)
-    history = api.pages(f"{path}/events", limit=_LIMIT, turn="after")
-    claim = next((row for row in reversed(history) if row["data"].get("considered")), None)
-    told = [row for row in history if row["kind"] in _DECISIONS]
-    if terminal.as_json:
-        considered = None if claim is None else claim["data"]["considered"]
-        terminal.json(
-            {
-                "state": found["state"],
-                "why": found["why"],
-                "next_look_at": found["next_look_at"],
-                "considered_at": None if claim is None else claim["at"],
-                "considered": considered,
-                "decisions": told,
-            }
-        )
-        return
-    now = datetime.now(UTC)
-    terminal.line(f"{found['name']} is {terminal.state(found['state'])}{_because(found, now)}")
-    if claim is not None:
-        terminal.line(f"\nPools considered at {wording.clock_time(claim['at'])} UTC, best first:")
-        considered = claim["data"]["considered"]
-        shown = [row for row in considered if row["why"] != _OTHER_MARKET]
-        terminal.table(_CONSIDERED_COLUMNS, shown)
-        if len(shown) < len(considered):
-            others = wording.plural(len(considered) - len(shown), "pool")
-            terminal.line(f"and {others} of the other market")
-    if told:
-        terminal.line("\nDecisions so far:")
-        terminal.table(EVENT_COLUMNS, told)
-
-
-_DECISIONS: Final = frozenset(
-    {
-        "claimed", "waiting", "offers_exhausted", "interruption_noticed", "replacement_requested",
-        "attempt_ended_retryable", "attempt_ended_fresh", "attempt_ended_fatal", "given_up",
-        "stop_ordered", "deadline_unsafe", "deadline_missed", "moved_to_on_demand",
-    }
-)  # fmt: skip
-
-_CONSIDERED_COLUMNS: Final = (
-    Column("POOL", lambda row: wording.pool(row["pool"])),
-    Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
-    Column(
-        "VS ON-DEMAND",
-        lambda row: wording.against_on_demand(
-            row["price_microusd_per_hour"], row["on_demand_microusd_per_hour"]
-        ),
-        True,
-    ),
-    Column("VERDICT", lambda row: ("✓ " if row["fits"] else "  ") + row["why"]),
-)
-
-
 def actor(text: str) -> str:
     """Who did it, with a long id cut to its end: "agent 93ec1b47"."""
     kind, _, name = text.partition(":")
     return f"{kind} {wording.short_id(name) if _ID.fullmatch(name) else name}"
-
-
-def _because(job: dict[str, Any], now: datetime) -> str:
-    why = (job["why"] or "").rstrip(".")
-    parts = [f": {why}."] if why else ["."]
-    if job["next_look_at"] is not None:
-        parts.append(f" The next look is {wording.ahead(job['next_look_at'], now)}.")
-    promise = job_view.deadline(job, now)
-    if promise:
-        parts.append(f" Deadline {promise}.")
-    return "".join(parts)
 
 
 def _list(

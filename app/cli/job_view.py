@@ -114,6 +114,7 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("project", job["project"]),
         ("state", terminal.state(job["state"]) + (f": {job['why']}" if job["why"] else "")),
         ("next look", _next_look(job, now)),
+        ("gang", _gang(job)),
         ("progress", reached),
         ("now", ", ".join(measured(progress))),
         ("metrics", metrics(progress["metrics"])),
@@ -126,6 +127,14 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("submitted", f"{wording.clock_time(job['submitted_at'])} UTC"),
         ("ended", f"{wording.clock_time(job['ended_at'])} UTC" if job["ended_at"] else ""),
     ]
+
+
+def _gang(job: Job) -> str:
+    """ "3 of 2–4 machines" for an elastic job; "" where the number never changes."""
+    nodes = job["nodes"]
+    if not isinstance(nodes, str):
+        return ""
+    return f"{job['node_count']} of {nodes.replace('..', '–')} machines"
 
 
 def metrics(values: dict[str, Any]) -> str:

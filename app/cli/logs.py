@@ -192,4 +192,4 @@ def _print(terminal: Terminal, reader: Reader, lines: list[str], several: bool) 
 
 
 def _is_gang(job: dict[str, Any]) -> bool:
-    return bool(job["node_count"] > 1)
+    return bool(job["node_count"] > 1) or isinstance(job["nodes"], str)

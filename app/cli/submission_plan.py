@@ -28,10 +28,12 @@ class Plan:
     """The spec's machines, what was considered for them, and what the estimate comes to.
 
     `chosen` is the cheapest pool that fits, None when none does. `on_demand` is the cheapest
-    on-demand pool that fits, for comparison. Costs are for all machines together.
+    on-demand pool that fits, for comparison. `count` machines: what an elastic gang would begin
+    with. Costs are for all machines together.
     """
 
     spec: JobSpec
+    count: int
     considered: tuple[Considered, ...]
     chosen: Offer | None
     on_demand: Offer | None
@@ -42,12 +44,12 @@ class Plan:
         """What all machines cost in an hour, None when no pool fits."""
         if self.chosen is None:
             return None
-        return self.chosen.price_microusd_per_hour * self.spec.node_count
+        return self.chosen.price_microusd_per_hour * self.count
 
     def to_json(self) -> dict[str, Any]:
         """The plan for scripts; money in micro-dollars."""
         return {
-            "machines": self.spec.node_count,
+            "machines": self.count,
             "market": self.spec.effective_market(),
             "pool": None if self.chosen is None else self.chosen.pool.key,
             "microusd_per_hour": self.microusd_per_hour,
@@ -71,10 +73,21 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     from app.domain.placement import consider, need_of
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
-    considered = consider(quoted, need_of(spec, _market(spec), spec.node_count), now)
-    compared = consider(quoted, need_of(spec, Market.ON_DEMAND, spec.node_count), now)
-    chosen = _first_fit(considered)
-    return Plan(spec, considered, chosen, _first_fit(compared), _estimated_cost(spec, chosen))
+    count = _count(spec, quoted, now)
+    considered = consider(quoted, need_of(spec, _market(spec), count), now)
+    compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
+    chosen, estimate = _first_fit(considered), _estimated_cost(spec, _first_fit(considered))
+    return Plan(spec, count, considered, chosen, _first_fit(compared), estimate)
+
+
+def _count(spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: datetime) -> int:
+    """As the queue would choose it now, with the usual times of a restart."""
+    from app.domain.gang_options import with_size
+    from app.orchestration.limits import Limits
+
+    usual = Limits()
+    acquire = usual.on_demand_acquire_seconds
+    return with_size(spec, quoted, now, usual.restart_seconds, acquire).node_count
 
 
 def _market(spec: JobSpec) -> Market:
@@ -139,7 +152,9 @@ def plan_sentences(plan: Plan) -> list[str]:
             "The job will wait in the queue, and start when a pool fits.",
             *_out_of_reach(plan.spec),
         ]
-    machines = wording.plural(plan.spec.node_count, "machine")
+    machines = wording.plural(plan.count, "machine")
+    if plan.spec.nodes.is_elastic:
+        machines += f" of {plan.spec.nodes}"
     told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour."]
     estimate, budget = plan.estimate_microusd, plan.spec.budget_microusd
     if estimate is None:
@@ -158,7 +173,7 @@ def _why_none_fits(plan: Plan) -> str:
     from app.domain.no_offer import why_none_fits
     from app.domain.placement import need_of
 
-    need = need_of(plan.spec, _market(plan.spec), plan.spec.node_count)
+    need = need_of(plan.spec, _market(plan.spec), plan.count)
     return why_none_fits(plan.considered, need)
 
 
@@ -184,7 +199,7 @@ def _too_little(plan: Plan) -> list[str]:
     budget = plan.spec.budget_microusd
     if budget is None or plan.chosen is None:
         return []
-    first = first_stretch_microusd([plan.chosen.price_microusd_per_hour] * plan.spec.node_count)
+    first = first_stretch_microusd([plan.chosen.price_microusd_per_hour] * plan.count)
     if first <= budget:
         return []
     return [
@@ -200,7 +215,9 @@ def gpu_text(hardware: Any) -> str:
 
 def _what(spec: JobSpec) -> str:
     kind = "a command" if spec.trainer is None else f"{spec.trainer.model} on {spec.trainer.data}"
-    parts = [spec.name or "", kind, wording.plural(spec.node_count, "machine")]
+    nodes = spec.nodes
+    machines = f"{nodes} machines" if nodes.is_elastic else wording.plural(nodes.most, "machine")
+    parts = [spec.name or "", kind, machines]
     if spec.deadline is not None:
         parts.append(f"deadline {spec.to_json()['deadline']}")
     if spec.budget_microusd is not None:

@@ -123,16 +123,22 @@ class Terminal:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Any]) -> None:
         """Aligned columns without lines, one row per line; nothing under -q."""
+        for line in self.table_lines(columns, rows):
+            self.line(line)
+
+    def table_lines(self, columns: Sequence[Column], rows: Sequence[Any]) -> list[str]:
+        """The lines of a table: its headings, and one for each row."""
         cells = [[printable(column.text(row)) for column in columns] for row in rows]
         widths = [
             max(len(column.heading), *(len(line[index]) for line in cells), 0)
             for index, column in enumerate(columns)
         ]
         heading = self._row([column.heading for column in columns], columns, widths)
-        self.line(self.paint(heading, "bold"))
+        lines = [self.paint(heading, "bold")]
         for row, line in zip(rows, cells, strict=True):
             styles = [column.style(row) if column.style else "" for column in columns]
-            self.line(self._row(line, columns, widths, styles))
+            lines.append(self._row(line, columns, widths, styles))
+        return lines
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values below each other; an empty value leaves its line out."""

@@ -50,9 +50,14 @@ def percent(share: float | None) -> str:
 
 def against_on_demand(microusd: int, on_demand_microusd: int) -> str:
     """A price against on-demand: "-70 %"."""
-    if on_demand_microusd <= 0:
+    return against(microusd / on_demand_microusd if on_demand_microusd > 0 else None)
+
+
+def against(ratio: float | None) -> str:
+    """A share of on-demand's price as the difference to it: 0.3 as "-70 %"; "-" for None."""
+    if ratio is None:
         return NOTHING
-    return f"{microusd / on_demand_microusd - 1:+.0%}".replace("%", " %").replace("+0", "0")
+    return f"{ratio - 1:+.0%}".replace("%", " %").replace("+0", "0")
 
 
 def size(size_bytes: int) -> str:

@@ -92,6 +92,7 @@ TERMINAL_ATTEMPT_STATES: Final = frozenset(
     }
 )
 LIVE_ATTEMPT_STATES: Final = frozenset(AttemptState) - TERMINAL_ATTEMPT_STATES
+TRAINING_ATTEMPT_STATES: Final = frozenset({AttemptState.PREPARING, AttemptState.RUNNING})
 
 _DRAIN_ORDERED: Final = {
     DrainCause.STOP: AttemptEvent.DRAIN_ORDERED_STOP,

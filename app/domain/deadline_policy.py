@@ -4,8 +4,9 @@ Lives here: the last safe moment, and what to do about it now. Not here: estimat
 work and boot times (callers bring them), acquiring machines (orchestration).
 
 The rule: stay on spot until the last moment at which switching still makes the deadline, then
-get on-demand machines, and let the spot attempt go only when they are registered. Once there,
-stay: going back would risk the deadline for a few cents.
+get on-demand machines, and let the spot attempt go only when they are registered. Leaving spot
+earlier, or going back with time to spare, is a matter of cost and not of this rule
+(`placement_choice`).
 """
 
 from __future__ import annotations

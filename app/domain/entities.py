@@ -31,9 +31,14 @@ class Job:
     hold_until_at: until when idle survivors are kept for the next attempt.
     timer_at: the earliest instant at which a rule of time applies to the job or what it owns.
     prune_at: when its checkpoints are to be looked through for spare ones.
+    node_count: machines of the gang it has, or will have next; the spec says within which range.
     trained_steps, trained_seconds: what the ended attempts trained, rework included, and how long
-    it took them; None before the first that reported a step.
-    market_mode: `spot`, or `on_demand` once the last safe moment has passed.
+    it took them, or would have taken a gang of full size; None before the first reported step.
+    market_mode: where its next machines come from: `on_demand` once the last safe moment has
+    passed, or earlier where a deadline makes that cheaper.
+    moving_launch_id: the launch of the machines that the job moves to, while it does;
+    moving_until_at: when they must all have come, None once the move is on.
+    move_look_at: when other pools are looked at next; None = now.
     """
 
     id: UUID
@@ -66,6 +71,9 @@ class Job:
     deadline_missed_at: datetime | None = None
     paused_at: datetime | None = None
     slack_look_at: datetime | None = None
+    moving_launch_id: UUID | None = None
+    moving_until_at: datetime | None = None
+    move_look_at: datetime | None = None
     hold_until_at: datetime | None = None
     timer_at: datetime | None = None
     prune_at: datetime | None = None
@@ -91,6 +99,9 @@ class Attempt:
     """One rendezvous of a gang. `fence` is its number within the job and only grows.
 
     best_step: the highest step it is known to have trained; committed_step: the highest saved.
+    hazard_per_hour, price_microusd_per_hour: losses to expect of its machines and what they cost,
+    together, as its trainer was told; outlook_at: when both are to be looked at again, None = now.
+    size_look_at: when an elastic gang's size is to be looked at while it trains.
     """
 
     id: UUID
@@ -115,6 +126,10 @@ class Attempt:
     stalled_at: datetime | None = None
     best_step: int = 0
     committed_step: int = 0
+    hazard_per_hour: float | None = None
+    price_microusd_per_hour: int | None = None
+    outlook_at: datetime | None = None
+    size_look_at: datetime | None = None
     end_reason: EndReason | None = None
     end_message: str | None = None
     ended_at: datetime | None = None
@@ -176,6 +191,7 @@ class Instance:
     launched_at, ended_at: the cloud's words, with their source; never our own call's time when
     the cloud gives one. observed_at: before the call that last told us of it.
     forced_at: when it was given back on silence alone, which is no proof that it is gone.
+    warned_at: when its cloud first recommended to leave it (a raised risk; nothing is decided).
     suspect: a fault was seen on it; it is not kept for the next attempt.
     host: the computer it runs on, in the cloud's own words, where the cloud tells.
     attachments: disk and address with their prices, as `app.domain.attachments` writes them; None
@@ -220,6 +236,7 @@ class Instance:
     absent_since_at: datetime | None = None
     unreachable_at: datetime | None = None
     forced_at: datetime | None = None
+    warned_at: datetime | None = None
     suspect: bool = False
     terminate_at: datetime | None = None
     terminate_calls: int = 0

@@ -66,6 +66,8 @@ class JobEventKind(StrEnum):
     # Worth a line, but no state depends on them.
     WAITING = "waiting"
     REPLACEMENT_REQUESTED = "replacement_requested"
+    GANG_SIZED = "gang_sized"
+    GROWTH_REQUESTED = "growth_requested"
     INSTANCE_UNREACHABLE = "instance_unreachable"
     INSTANCE_HEARD_AGAIN = "instance_heard_again"
     INSTANCE_ADOPTED = "instance_adopted"
@@ -85,6 +87,9 @@ class JobEventKind(StrEnum):
     DEADLINE_UNSAFE = "deadline_unsafe"
     DEADLINE_MISSED = "deadline_missed"
     MOVED_TO_ON_DEMAND = "moved_to_on_demand"
+    MOVED_TO_SPOT = "moved_to_spot"
+    MIGRATION_BEGUN = "migration_begun"
+    MIGRATION_GIVEN_UP = "migration_given_up"
     STALE_RESULT = "stale_result"
     LATE_FACT = "late_fact"
     REBALANCE_RECOMMENDED = "rebalance_recommended"

@@ -7,6 +7,7 @@ lifetimes (`pool_life`), the choice (`placement`), or whole imagined runs (`what
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from app.domain.pool_life import TAKEN_PER_HOUR, mean_seconds
 
@@ -23,6 +24,7 @@ class Expectation:
     interruptions_per_hour: float
 
 
+@lru_cache(maxsize=4_096)
 def useful_share(hazard_factor: float, restart_seconds: float) -> float:
     """The expected share of a spot machine's paid time that is work, not boot and restore.
 

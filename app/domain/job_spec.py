@@ -31,6 +31,7 @@ from app.domain.job_spec_values import (
     WebHook,
     Workdir,
 )
+from app.domain.node_range import NodeRange
 from app.domain.spec_value import LATER, SpecModel, duration, kind_of, one_of, refusal, text
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
@@ -53,7 +54,7 @@ class JobSpec(SpecModel):
     run: Annotated[str, text(_MAX_SCRIPT, lines=True)] | None = None
     workdir: Workdir | None = None
     setup: Annotated[str, text(_MAX_SCRIPT, lines=True)] | None = None
-    nodes: Nodes = 1
+    nodes: Nodes = NodeRange(1, 1)
     resources: Resources = Resources()
     market: Market | None = None
     infra: Places | None = None
@@ -131,8 +132,8 @@ class JobSpec(SpecModel):
 
     @property
     def node_count(self) -> int:
-        """Machines in a gang."""
-        return self.nodes
+        """Machines in a gang at full size; an elastic job may run on as few as `nodes.least`."""
+        return self.nodes.most
 
     @property
     def gpu_choices(self) -> tuple[GpuChoice, ...]:

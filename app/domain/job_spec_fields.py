@@ -16,7 +16,7 @@ from app.domain.job_spec_values import (
     CheckpointInterval,
     CheckpointUri,
     GpuChoices,
-    Nodes,
+    NodeCount,
     OneGpuChoice,
 )
 from app.domain.machine_need import INTERCONNECT_WORDS, MachineNeed
@@ -96,7 +96,7 @@ class Estimate(SpecModel):
 
     hours: float = Field(gt=0, le=8_760)
     gpu: OneGpuChoice | None = None
-    nodes: Nodes = 1
+    nodes: NodeCount = 1
 
     @property
     def seconds(self) -> int:

@@ -12,12 +12,12 @@ from app.domain.durations import DAY_SECONDS, duration_text, parse_duration
 from app.domain.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
 from app.domain.infra_choice import InfraChoice, parse_infra_choices
 from app.domain.money import parse_usd, usd_text
+from app.domain.node_range import NodeRange
 from app.domain.spec_value import (
     Written,
     checked_text,
     kind_of,
     matching,
-    not_available,
     refusal,
     unknown_word,
 )
@@ -41,20 +41,25 @@ _MAX_LABELS, _MAX_LABEL_VALUE = 32, 128
 _MAX_EXIT_CODES = 32
 
 
-def _read_nodes(value: object) -> int:
+def _read_node_count(value: object) -> int:
     if isinstance(value, str):
-        span = _ELASTIC.fullmatch(value.strip())
-        if span is None:
-            raise refusal(f"{value[:40]!r} is not a number of machines; write 2 without quotes")
-        low, high = int(span[1]), int(span[2])
-        if not 1 <= low < high <= MAX_NODES:
-            raise refusal(f"must be a rising range within 1..{MAX_NODES}, like 2..4")
-        raise not_available(f"a range of machines; write one number, like {low}")
+        raise refusal(f"{value[:40]!r} is not a number of machines; write 2 without quotes")
     if isinstance(value, bool) or not isinstance(value, int):
         raise refusal(f"must be a whole number of machines, not {kind_of(value)}")
     if not 1 <= value <= MAX_NODES:
         raise refusal(f"must be between 1 and {MAX_NODES}, not {kind_of(value)}")
     return value
+
+
+def _read_nodes(value: object) -> NodeRange:
+    span = _ELASTIC.fullmatch(value.strip()) if isinstance(value, str) else None
+    if span is None:
+        count = _read_node_count(value)
+        return NodeRange(count, count)
+    least, most = int(span[1]), int(span[2])
+    if not 1 <= least <= most <= MAX_NODES:
+        raise refusal(f"must be a rising range within 1..{MAX_NODES}, like 2..4")
+    return NodeRange(least, most)
 
 
 def _read_cpus(value: object) -> int:
@@ -225,7 +230,11 @@ _GPU_FORMS = {
     "anyOf": [_TEXT, _TEXTS, {"type": "object", "additionalProperties": {"type": "integer"}}],
     "examples": ["V100", "A100:80GB:8", "40GB..", ["A10G:1", "L4:1"]],
 }
-_NODES_FORM = {"type": "integer", "minimum": 1, "maximum": MAX_NODES}
+_NODE_COUNT_FORM = {"type": "integer", "minimum": 1, "maximum": MAX_NODES}
+_NODES_FORM = {
+    "anyOf": [_NODE_COUNT_FORM, {**_TEXT, "pattern": f"^{_ELASTIC.pattern}$"}],
+    "examples": [2, "2..4"],
+}
 _DEADLINE_FORM = {"type": "string", "examples": ["36h", "2031-05-01T18:00:00Z"]}
 _BUDGET_FORM = {"anyOf": [{"type": "number"}, _TEXT], "examples": [25, "25.50", "$25"]}
 _MARKET_FORM = {"type": "string", "enum": ["auto", "spot", "on_demand"]}
@@ -239,7 +248,8 @@ JobName = Annotated[
         "use 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end",
     ),
 ]
-Nodes = Annotated[int, Written(_read_nodes, _NODES_FORM)]
+NodeCount = Annotated[int, Written(_read_node_count, _NODE_COUNT_FORM)]
+Nodes = Annotated[NodeRange, Written(_read_nodes, _NODES_FORM, NodeRange.to_json)]
 Deadline = Annotated[timedelta | datetime, Written(_read_deadline, _DEADLINE_FORM, _store_deadline)]
 Budget = Annotated[int, Written(_read_budget, _BUDGET_FORM, usd_text)]
 Workdir = Annotated[str, Written(_read_workdir, {**_TEXT, "pattern": f"^{_DIGEST.pattern}$"})]

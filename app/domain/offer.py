@@ -70,6 +70,8 @@ class Offer:
     billing_speed: billed seconds per wall second; 1 but on the local provider, for demonstrations.
     quoted_at: when the price was captured.
     attachments: what comes with each machine at a price of its own; None where that is not known.
+    hazard_factor: by how much more often than usual machines are taken there, as learned from all
+    that were ever rented in the pool (`pool_life.hazard_factor`).
     """
 
     pool: Pool
@@ -82,6 +84,7 @@ class Offer:
     available: int | None = None
     billing_speed: int = 1
     attachments: Attachments | None = None
+    hazard_factor: float = 1.0
 
     @property
     def cost_microusd_per_hour(self) -> int:

@@ -1,7 +1,8 @@
-"""Which pools a gang may be rented in, cheapest first, and why the others are not taken.
+"""Which pools a gang may be rented in, cheapest progress first, and why others are not taken.
 
-Lives here: the fit of an offer to a need, and the order of those that fit. Not here: when to wait
-or to leave spot (`deadline_policy`), or the call that rents (`app.orchestration`).
+Lives here: the fit of an offer to a need, and the order of those that fit: by what an hour of
+progress is expected to cost there. Not here: when to wait or to leave spot (`placement_choice`,
+`deadline_policy`), or the call that rents (`app.orchestration`).
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from datetime import datetime, timedelta
 import orjson
 
 from app.domain.egress import Restore, added_microusd_per_hour, told
+from app.domain.expected_cost import useful_hour_microusd
 from app.domain.gpu_catalog import relative_speed
 from app.domain.gpu_choice import GpuChoice
 from app.domain.infra_choice import InfraChoice
 from app.domain.job_spec import JobSpec
 from app.domain.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
+from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
 
 QUOTE_AGE_MAX = timedelta(hours=6)
 """An older price is not acted on, unless the deployment says otherwise."""
+
+_FACTOR_TOLD = 0.05
+"""A hazard this near to the usual one is not worth a word."""
 
 RUN_GPU_MEMORY_GB_MIN = 16
 """A `run` that names no GPU gets one with at least this much memory."""
@@ -51,7 +57,9 @@ class Need:
     last_choice: pools that serve only when no other fits (they have just interrupted us).
     machine: what a machine needs beside its GPUs. types: the acceptable types of machine, all
     of them when empty. restore: what each machine has to bring before it can go on.
-    quote_age_max: an older price is not acted on.
+    quote_age_max: an older price is not acted on. restart_seconds: from the request of machines
+    until work goes on, each time they are taken; with 0 the price alone decides. order: pools as a
+    deadline makes them worth, best first; those that are not in it come after them.
     """
 
     gpu_choices: tuple[GpuChoice, ...]
@@ -66,6 +74,8 @@ class Need:
     types: tuple[str, ...] = ()
     restore: Restore | None = None
     quote_age_max: timedelta = QUOTE_AGE_MAX
+    restart_seconds: float = 0.0
+    order: tuple[Pool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ def capacity_key(spec: JobSpec) -> str:
     parts = [
         sorted(str(choice) for choice in spec.gpu_choices),
         spec.command_kind,
-        spec.node_count,
+        spec.nodes.to_json(),
         sorted(str(place) for place in spec.infra or ()),
         spec.effective_market(),
         spec.max_price_ratio,
@@ -109,18 +119,22 @@ def capacity_key(spec: JobSpec) -> str:
 def consider(
     offers: Iterable[tuple[Offer, datetime | None]], need: Need, now: datetime
 ) -> tuple[Considered, ...]:
-    """Every offer with its verdict: those that fit first, cheapest first, ties by pool.
+    """Every offer with its verdict: those that fit first, cheapest progress first, ties by pool.
 
-    An offer costs its price, what comes with the machine, and what bringing the checkpoint adds.
-    Where a need names several GPUs, cheapest means for the work that they are expected to do.
-    `offers` come with the end of their cool-down. Raising one offer's price, or what it adds, can
-    only move it back, never forward.
+    An offer costs its price, what comes with the machine, and what bringing the checkpoint adds; on
+    spot, over the share of the time that is expected to become progress. Where a need names several
+    GPUs, cheapest means for the work that they are expected to do. `offers` come with the end of
+    their cool-down. Raising one offer's price, or what it adds, can only move it back.
     """
     judged = [_judge(offer, cool_until, need, now) for offer, cool_until in offers]
 
-    def order(item: Considered) -> tuple[bool, bool, float, Pool]:
+    ranks = {pool: rank for rank, pool in enumerate(need.order)}
+
+    def order(item: Considered) -> tuple[bool, bool, int, float, Pool]:
         pool = item.offer.pool
-        return (not item.fits, pool in need.last_choice, _cost(item.offer, need), pool)
+        rank = ranks.get(pool, len(ranks))
+        cost = progress_cost(item.offer, need)
+        return (not item.fits, pool in need.last_choice, rank, cost, pool)
 
     return tuple(sorted(judged, key=order))
 
@@ -145,11 +159,20 @@ def _judge(offer: Offer, cool_until: datetime | None, need: Need, now: datetime)
     reason = _mismatch(offer, need) or _unusable(offer, cool_until, need, now)
     if reason is not None:
         return Considered(offer, False, reason)
+    more = f"{told(need.restore, offer)}{_hazard_told(offer, need)}"
     if offer.pool in need.last_choice:
-        why = f"fits, but has just interrupted this job{told(need.restore, offer)}"
-        return Considered(offer, True, why)
-    why = f"fits, has capacity for {need.count}{told(need.restore, offer)}"
-    return Considered(offer, True, why)
+        return Considered(offer, True, f"fits, but has just interrupted this job{more}")
+    return Considered(offer, True, f"fits, has capacity for {need.count}{more}")
+
+
+def _hazard_told(offer: Offer, need: Need) -> str:
+    """What the pool's own past makes of its price; empty where it is as any other."""
+    factor = offer.hazard_factor
+    if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
+        return ""
+    times = f"{factor:.1f} x as often as usual" if factor > 1 else "more seldom than usual"
+    hour = format_usd(round(hour_of_progress(offer, need)))
+    return f"; machines are taken there {times}: an hour of progress costs {hour}"
 
 
 def _mismatch(offer: Offer, need: Need) -> str | None:
@@ -220,11 +243,23 @@ def carries(offer: Offer, need: Need) -> bool:
     )
 
 
-def _cost(offer: Offer, need: Need) -> float:
-    """Micro-USD per hour; per hour of a V100's work where different GPUs are acceptable."""
-    hardware = offer.hardware
+def progress_cost(offer: Offer, need: Need) -> float:
+    """What an hour of progress costs, micro-USD; of a V100's where different GPUs are accepted."""
+    return hour_of_progress(offer, need) / work_speed(offer, need)
+
+
+def hour_of_progress(offer: Offer, need: Need) -> float:
+    """What an hour of this pool's own progress costs, in micro-USD for each machine."""
     price = offer.cost_microusd_per_hour + added_microusd_per_hour(need.restore, offer.pool)
+    if offer.pool.market is not Market.SPOT or not need.restart_seconds:
+        return price
+    return useful_hour_microusd(price, offer.hazard_factor, need.restart_seconds)
+
+
+def work_speed(offer: Offer, need: Need) -> float:
+    """How fast a machine there works, against a V100; 1 where all that are accepted are alike."""
     names = {choice.name for choice in need.gpu_choices}
     if len(names) < 2 and None not in names:
-        return price
-    return price / relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)
+        return 1.0
+    hardware = offer.hardware
+    return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

@@ -8,6 +8,7 @@ machines (`app.adapters.postgres`).
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,11 +59,32 @@ def hazard_factor(experience: Experience) -> float:
     has mean 1 and the weight of `PRIOR_INTERRUPTIONS` (Gelman et al., Bayesian Data Analysis,
     section 2.6).
     """
-    expected = sum(
+    expected = expected_interruptions(experience)
+    return (PRIOR_INTERRUPTIONS + sum(experience.taken)) / (PRIOR_INTERRUPTIONS + expected)
+
+
+def expected_interruptions(experience: Experience) -> float:
+    """How many the usual hazards would have brought in the time that machines lived."""
+    return sum(
         hazard * lived / 3_600
         for hazard, lived in zip(TAKEN_PER_HOUR, experience.lived_seconds, strict=True)
     )
-    return (PRIOR_INTERRUPTIONS + sum(experience.taken)) / (PRIOR_INTERRUPTIONS + expected)
+
+
+def hazard_per_hour(experience: Experience, age_seconds: float = 0.0) -> float:
+    """Expected interruptions per hour of a machine of this age in a pool.
+
+    experience: of `uow.pool_experience.of([pool], since, now)`, NO_EXPERIENCE where that has none;
+    it is one query for all pools asked about, to be made before any row is locked. The age is what
+    has passed since the machine's launch. For a gang: times its machines, of which each may be
+    taken. Young's checkpoint interval takes 1 / this as its mean time between failures.
+    """
+    return usual_hazard_per_hour(age_seconds) * hazard_factor(experience)
+
+
+def usual_hazard_per_hour(age_seconds: float) -> float:
+    """The same in a pool that is as any other: its factor (`hazard_factor`) is 1."""
+    return TAKEN_PER_HOUR[bisect_right(AGE_EDGES_SECONDS, age_seconds)]
 
 
 def empty_chance(experience: Experience) -> float:
@@ -93,6 +115,15 @@ def seconds_until(hazards_per_hour: Sequence[float], factor: float, draw: float)
         cumulated += rate * (end - begin)
         begin = end
     return LONGEST_SECONDS
+
+
+def cumulated_hazard(hazards_per_hour: Sequence[float], factor: float, seconds: float) -> float:
+    """The integral of the hazard over a life of so many seconds; exp(-it) live longer."""
+    begin, cumulated = 0.0, 0.0
+    for hazard, end in zip(hazards_per_hour, (*AGE_EDGES_SECONDS, math.inf), strict=True):
+        cumulated += hazard * factor / 3_600 * max(0.0, min(seconds, end) - begin)
+        begin = end
+    return cumulated
 
 
 def mean_seconds(

@@ -92,7 +92,7 @@ _CLOUD_REASON: Final = {
 # What people read when a rank failed for a reason its agent named.
 _NAMED_FAILURE: Final = {
     EndReason.PREPARATION_FAILED: "could not be prepared",
-    EndReason.STORE_UNAVAILABLE: "could not reach the checkpoint store",
+    EndReason.STORE_UNAVAILABLE: "could not reach an object store",
     EndReason.STALLED: "made no step for too long",
     EndReason.GPU_FAULT: "has a GPU fault",
     EndReason.MACHINE_FAILED: "failed as a machine",
@@ -247,6 +247,9 @@ def _unknown(members: Sequence[MemberEnd]) -> Verdict:
         text = f"Nothing explains the end of node {nodes} after {SETTLE_SECONDS_MAX} s."
     elif MemberOutcome.FAILED in outcomes:
         text = "Every rank that failed had lost a peer, and no rank names a cause of its own."
+        said = next((member.message for member in members if member.message), None)
+        if said is not None:
+            text += f" The first of them says: {said}"
     elif MemberOutcome.FINISHED in outcomes:
         # Exit code 0 is not proof; trying for ever would pay for the same end again.
         reason = EndReason.USER_ERROR

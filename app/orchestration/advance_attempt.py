@@ -30,6 +30,7 @@ from app.domain.job_spec import JobSpec
 from app.domain.verdict import MemberEnd, MemberOutcome, settle
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import end_attempt
+from app.orchestration.foresee_losses import FORESEE_CONTROLLER
 from app.orchestration.known_lineage import has_final_checkpoint
 from app.orchestration.look_order import order_look
 from app.orchestration.runtime import Limits
@@ -97,6 +98,7 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
             AttemptEvent.MEMBERS_REGISTERED,
             f"All {attempt.node_count} machines have registered.",
         )
+        aggregate.uow.ring_after_commit(FORESEE_CONTROLLER)
 
 
 def _preparing_time(spec: JobSpec, limits: Limits) -> timedelta:
@@ -193,6 +195,8 @@ def note_trainer_started(aggregate: JobAggregate) -> None:
     if attempt is None or attempt.state is not AttemptState.PREPARING:
         return
     attempt.trained_at = now
+    if aggregate.spec.nodes.is_elastic:
+        attempt.size_look_at = now
     aggregate.move_attempt(attempt, AttemptEvent.TRAINER_STARTED, "Training has started.")
     if job.state is JobState.STARTING:
         start = attempt.parent_step
@@ -236,9 +240,17 @@ def _order_reason(aggregate: JobAggregate, cause: DrainCause) -> EndReason:
     if cause is DrainCause.INTERRUPTION:
         return EndReason.SPOT_INTERRUPTED
     if cause is DrainCause.YIELD:
-        return EndReason.MIGRATED
+        return _yield_reason(aggregate)
     stop_cause = aggregate.job.stop_cause
     return EndReason.USER_CANCELLED if stop_cause is None else stop_end_reason(stop_cause)
+
+
+def _yield_reason(aggregate: JobAggregate) -> EndReason:
+    """What it leaves for: another size in the same market, else other machines."""
+    job, attempt = aggregate.job, aggregate.attempt
+    resized = attempt is not None and attempt.node_count != job.node_count
+    markets = {aggregate.instances[member.instance_id].market for member in aggregate.members}
+    return EndReason.RESIZED if resized and markets == {job.market_mode} else EndReason.MIGRATED
 
 
 def _member_end(aggregate: JobAggregate, member: AttemptMember) -> MemberEnd:

@@ -19,11 +19,17 @@ from app.orchestration.stop_job import order_stop
 
 
 def afford(
-    aggregate: JobAggregate, offers: Sequence[Offer], count: int, limits: Limits
+    aggregate: JobAggregate,
+    offers: Sequence[Offer],
+    count: int,
+    limits: Limits,
+    *,
+    can_do_without: bool = False,
 ) -> tuple[Offer, ...]:
     """Those of the offers that the budgets bear for `count` more machines; reserved for them.
 
-    When they bear none of them the job is stopped for its budget, and nothing is returned.
+    When they bear none of them nothing is returned, and the job is stopped for its budget.
+    can_do_without: the gang is enough as it is, and the job is not stopped.
     """
     job, uow = aggregate.job, aggregate.uow
     # Budgets come before jobs in the order of locking, and here the job is locked: a budget that
@@ -34,6 +40,6 @@ def afford(
         uow, budgets, job.id, offers, count, aggregate.living(), limits, aggregate.now,
         writable=ours, restore=restore_of(aggregate),
     )  # fmt: skip
-    if not verdict.yes:
+    if not verdict.yes and not can_do_without:
         order_stop(aggregate, StopCause.BUDGET, verdict.sentence, limits)
     return borne

@@ -85,6 +85,10 @@ class JobAggregate:
             self.job.version += 1
             self.job.updated_at = self.now
 
+    def note_change(self) -> None:
+        """Who only looked has changed what machines are told, without a line of history."""
+        self._raise_version()
+
     def adopt(self, instance: Instance | None) -> None:
         """Take an instance of this job into the aggregate."""
         if instance is not None:

@@ -35,6 +35,7 @@ from app.orchestration.fact_context import (
     number,
     whole_number,
 )
+from app.orchestration.foresee_losses import note_warning
 from app.orchestration.late_facts import is_late, record_late_fact
 from app.orchestration.lose_instances import note_interruption, note_stopping
 from app.orchestration.price_restores import note_restored
@@ -223,13 +224,22 @@ def _end_member(
     if outcome in kinds:
         aggregate.record(
             kinds[outcome],
-            f"Node {member.node_rank} has {outcome.value}.",
+            f"Node {member.node_rank} has {outcome.value}.{_unsent(context)}",
             noun="instance",
             noun_id=context.instance.id,
             node_rank=member.node_rank,
             step=end.get("step"),
         )
     advance_attempt(aggregate, context.limits)
+
+
+def _unsent(context: FactContext) -> str:
+    """What was saved on the machine and did not get away, and what counts in its place."""
+    unsent, attempt = whole_number(context.fact.data.get("unsent_step")), context.aggregate.attempt
+    if unsent is None or attempt is None:
+        return ""
+    counts = f"step {attempt.committed_step}" if attempt.committed_step else "the start"
+    return f" Its checkpoint of step {unsent} was not uploaded in time: {counts} counts."
 
 
 def _stalled(context: FactContext) -> None:
@@ -296,12 +306,7 @@ def _metrics(context: FactContext) -> None:
 
 
 def _rebalance(context: FactContext) -> None:
-    context.aggregate.record(
-        JobEventKind.REBALANCE_RECOMMENDED,
-        "The cloud sees a raised risk that it takes this machine.",
-        noun="instance",
-        noun_id=context.instance.id,
-    )
+    note_warning(context.aggregate, context.instance)
 
 
 def _leaving(context: FactContext) -> None:

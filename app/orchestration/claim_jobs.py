@@ -6,9 +6,10 @@ follows from a claim commits with it. Not here: the call to the cloud (`launch_i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from app.domain.attempt import AttemptState
@@ -17,21 +18,33 @@ from app.domain.end_reason import EndReason
 from app.domain.entities import Attempt, Budget
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent
-from app.domain.offer import Offer
+from app.domain.offer import Market, Offer
 from app.domain.placement import Considered, need_of, together
+from app.domain.placement_decision import DecisionVerdict
+from app.domain.placement_moment import Verdict as Way
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.choose_gang_size import note_size
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
-from app.orchestration.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
+from app.orchestration.fill_gang import candidates, fill_gang, no_offer_reason
+from app.orchestration.find_places import find_places, make_smaller
 from app.orchestration.known_lineage import has_final_checkpoint
+from app.orchestration.move_gang import end_move
+from app.orchestration.note_decisions import Reason, Reasons, claim_reason, note_decision
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.price_restores import restore_of
 from app.orchestration.release_order import order_release
 from app.orchestration.reserve_budget import check_and_reserve, reserve_for_bids
-from app.orchestration.runtime import Limits, Runtime
+from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
+from app.orchestration.settle_market import settle_market, waits_for
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
+from app.orchestration.shrink_gang import form_until
+from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
 from app.ports.job_repositories import QueuedJob
 from app.ports.unit_of_work import UnitOfWork
+
+if TYPE_CHECKING:
+    from app.domain.live_placement import LiveChoice
 
 _ACTOR = Actor(ActorKind.CONTROLLER, CLAIM_CONTROLLER)
 
@@ -52,6 +65,14 @@ class ReadyJob:
     read_at: datetime
 
 
+@dataclass(frozen=True)
+class SortedOut:
+    """The offers of each market that the job may get machines from, and what a choice rests on."""
+
+    by_market: Mapping[Market, Shortlist]
+    weighed: Weighed | None = None
+
+
 class ClaimJobs:
     """The controller of the queue."""
 
@@ -61,6 +82,7 @@ class ClaimJobs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        self._weighing = WeighMarkets(runtime)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:
         """Ready jobs in queue order; the lock is taken when each is applied."""
@@ -71,19 +93,29 @@ class ClaimJobs:
             ReadyJob(one.job_id, one.project_id, one.budget_id, one, offers, at) for one in found
         ]
 
-    def effect(self, work: ReadyJob) -> Shortlist:
+    def effect(self, work: ReadyJob) -> SortedOut:
         """Sort out the offers, which may be thousands, while nothing is locked."""
-        return _sort_out(work.offers, work.queued, self._runtime.clock.now())
+        return self._sort_out(work, work.offers, self._runtime.clock.now())
+
+    def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> SortedOut:
+        promise = _promise_of(work.queued)
+        weighed = None if promise is None else self._weighing.weigh(promise, offers)
+        markets = [work.queued.market_mode] if weighed is None else list(Market)
+        return SortedOut(
+            {one: _shortlist(offers, work.queued, one, now) for one in markets}, weighed
+        )
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first waiting job is to be looked at."""
         return uow.jobs.next_ready_at()
 
-    def apply(self, uow: UnitOfWork, work: ReadyJob, result: Shortlist) -> None:
+    def apply(self, uow: UnitOfWork, work: ReadyJob, result: SortedOut) -> None:
         """Claim one job, or write why it waits."""
         now = self._runtime.clock.now()
         if (now - work.read_at).total_seconds() > OFFERS_OLD_SECONDS:
-            result = _sort_out(uow.offers.all(), work.queued, now)
+            offers = uow.offers.all()
+            fresh = {one: _shortlist(offers, work.queued, one, now) for one in result.by_market}
+            result = SortedOut(fresh, result.weighed)
         budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
         with open_job(
             uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
@@ -97,30 +129,64 @@ class ClaimJobs:
             if due is None or due <= aggregate.now:
                 self._claim(aggregate, budgets, result)
 
-    def _claim(self, aggregate: JobAggregate, budgets: list[Budget], among: Shortlist) -> None:
-        job = aggregate.job
+    def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: SortedOut) -> None:
+        job, limits = aggregate.job, self._runtime.limits
         if has_final_checkpoint(aggregate):
             message = "The final checkpoint is in the lineage: the work is done."
             aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
             put_at_rest(aggregate, EndReason.FINISHED, message)
             return
+        choice: LiveChoice | None = None
+        if offered.weighed is not None and not aggregate.usable():
+            choice = settle_market(aggregate, offered.weighed, budgets, limits)
+        among = offered.by_market[job.market_mode]
+        if choice is not None:
+            among = replace(among, order=choice.order)
         at_hand = candidates(aggregate)
         spare = [i for i in aggregate.usable() if i not in at_hand[: job.node_count]]
         order_release(aggregate, spare, "the job does not need it any more")
-        missing = max(0, job.node_count - len(at_hand))
-        considered: tuple[Considered, ...] = ()
-        if missing:
-            considered = _offers(aggregate, missing, self._runtime.limits, among)
-            if not together(considered):
-                self._wait(aggregate, no_offer_reason(aggregate, considered, missing))
-                return
-            missing = job.node_count - len(candidates(aggregate))
-        verdict, bids = self._reserve(aggregate, budgets, together(considered), missing)
+        end_move(aggregate)
+        considered = find_places(aggregate, among, budgets, limits)
+        missing = max(0, job.node_count - len(candidates(aggregate)))
+        reasons = Reasons(considered, missing, choice)
+        if missing and not together(considered):
+            missing = max(1, aggregate.spec.nodes.least - len(at_hand))
+            why = no_offer_reason(aggregate, considered, missing)
+            self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
+            return
+        if choice is not None and choice.verdict is Way.WAIT:
+            self._wait(
+                aggregate, waits_for(aggregate, choice, limits), "waiting_costs_less", reasons
+            )
+            return
+        verdict, reasons, bids = self._reserve_most(aggregate, budgets, reasons, among)
         if not verdict.yes:
+            reason = Reason(DecisionVerdict.WAIT, "budget", verdict.sentence)
+            note_decision(aggregate, reason, limits, reasons)
             aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)
             put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
             return
-        self._start_attempt(aggregate, considered, bids)
+        self._start_attempt(aggregate, reasons, bids)
+
+    def _reserve_most(
+        self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
+    ) -> tuple[Verdict, Reasons, Sequence[Offer]]:
+        """Hold money for the gang as it was chosen, or else as large as the budgets bear."""
+        job, found = aggregate.job, wanted
+        chosen, limits = job.node_count, self._runtime.limits
+        for _ in range(chosen):
+            bids = together(found.considered)
+            verdict, borne = self._reserve(aggregate, budgets, bids, found.count)
+            if verdict.yes:
+                note_size(aggregate, chosen, "the budget bears no more machines")
+                return verdict, found, borne
+            smaller = make_smaller(aggregate, among, limits)
+            if smaller is None:
+                break
+            missing = job.node_count - len(candidates(aggregate))
+            found = replace(found, considered=smaller, count=missing)
+        job.node_count = chosen
+        return verdict, wanted, ()
 
     def _reserve(
         self,
@@ -142,7 +208,7 @@ class ClaimJobs:
     def _start_attempt(
         self,
         aggregate: JobAggregate,
-        considered: tuple[Considered, ...],
+        reasons: Reasons,
         bids: Sequence[Offer],
     ) -> None:
         job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
@@ -154,7 +220,7 @@ class ClaimJobs:
             node_count=job.node_count,
             created_at=now,
             updated_at=now,
-            form_until_at=now + timedelta(seconds=limits.provisioning_seconds),
+            form_until_at=form_until(aggregate, candidates(aggregate), limits),
         )
         job.next_fence += 1
         job.claimable_at = job.wait_reason = None
@@ -162,42 +228,38 @@ class ClaimJobs:
             JobEvent.CLAIMED,
             f"Attempt {attempt.fence} begins with {len(candidates(aggregate))} machines at hand.",
             fence=attempt.fence,
-            considered=[_shown(item) for item in considered[:40]],
+            considered=[_shown(item) for item in reasons.considered[:40]],
         )
         aggregate.uow.attempts.add(attempt)
         aggregate.attempt = attempt
+        note_decision(aggregate, claim_reason(aggregate, bids), limits, reasons, chosen=bids)
         fill_gang(aggregate, limits, bids)
 
-    def _wait(self, aggregate: JobAggregate, reason: str) -> None:
-        job = aggregate.job
-        seconds = self._runtime.limits.next_look_seconds
-        due = aggregate.now + timedelta(seconds=seconds)
+    def _wait(self, aggregate: JobAggregate, reason: str, word: str, reasons: Reasons) -> None:
+        job, limits = aggregate.job, self._runtime.limits
+        due = aggregate.now + timedelta(seconds=limits.next_look_seconds)
+        decided = Reason(DecisionVerdict.WAIT, word, f"Waiting: {reason}.")
+        note_decision(aggregate, decided, limits, reasons)
         first_time = job.wait_reason != reason
         job.claimable_at, job.wait_reason = due, reason
         if first_time:
             aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
-        if not aggregate.living():
+        # What its own deadline makes of an offer is no verdict on others.
+        if not aggregate.living() and word == "no_offer" and reasons.choice is None:
             aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
 
 
-def _sort_out(offers: Quoted, queued: QueuedJob, now: datetime) -> Shortlist:
-    need = need_of(parsed_spec(queued.spec), queued.market_mode, queued.node_count)
+def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime) -> Shortlist:
+    need = need_of(parsed_spec(queued.spec), market, queued.node_count)
     return shortlist(offers, need, now)
 
 
-def _offers(
-    aggregate: JobAggregate, missing: int, limits: Limits, among: Shortlist
-) -> tuple[Considered, ...]:
-    """Where the rest of the gang can come from: beside the survivors, else all elsewhere."""
-    considered = offers_for(aggregate, missing, limits, among=among)
-    survivors = candidates(aggregate)
-    if together(considered) or not survivors:
-        return considered
-    elsewhere = offers_for(aggregate, aggregate.job.node_count, limits, anywhere=True, among=among)
-    if not together(elsewhere):
-        return considered
-    order_release(aggregate, survivors, "the gang moves to another zone")
-    return elsewhere
+def _promise_of(queued: QueuedJob) -> Promise | None:
+    """None for a job without a deadline."""
+    if queued.deadline_at is None:
+        return None
+    spec = parsed_spec(queued.spec)
+    return Promise(spec, queued.submitted_at, queued.deadline_at, spec.nodes.least)
 
 
 def _shown(item: Considered) -> dict[str, object]:

@@ -13,6 +13,7 @@ from uuid import UUID
 from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, AttemptMember, Instance, Job
 from app.domain.instance import InstanceState
+from app.domain.money import MICROUSD_PER_USD
 from trainer.protocol.directive import Directive, DirectiveKind, DrainCause, Peer
 
 _GOING = (InstanceState.TERMINATING, InstanceState.TERMINATED, InstanceState.LAUNCH_FAILED)
@@ -49,9 +50,12 @@ def compute_directive(
             node_rank=member.node_rank,
             peers=peers,
         )
+    price = attempt.price_microusd_per_hour
     return Directive(
         DirectiveKind.TRAIN,
         job.version,
+        hazard_per_hour=attempt.hazard_per_hour,
+        price_per_hour_usd=None if price is None else price / MICROUSD_PER_USD,
         fence=attempt.fence,
         attempt_id=str(attempt.id),
         node_rank=member.node_rank,

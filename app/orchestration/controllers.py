@@ -14,6 +14,7 @@ from app.orchestration.close_job_costs import CloseJobCosts
 from app.orchestration.controller_frame import AnyController
 from app.orchestration.enforce_budgets import EnforceBudgets
 from app.orchestration.expire_deadlines import ExpireDeadlines
+from app.orchestration.foresee_losses import ForeseeLosses
 from app.orchestration.keep_estimates import KeepEstimates
 from app.orchestration.launch_instances import LaunchInstances
 from app.orchestration.locate_buckets import LocateBuckets
@@ -23,10 +24,12 @@ from app.orchestration.read_pool_pasts import ReadPoolPasts
 from app.orchestration.reconcile_instances import ReconcileInstances
 from app.orchestration.refresh_prices import RefreshPrices
 from app.orchestration.release_instances import ReleaseInstances
+from app.orchestration.resize_gangs import ResizeGangs
 from app.orchestration.runtime import Runtime
 from app.orchestration.sweep_deployment import SweepDeployment
 from app.orchestration.watch_contacts import WatchContacts
 from app.orchestration.watch_deadlines import WatchDeadlines
+from app.orchestration.weigh_moves import WeighMoves
 
 
 def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
@@ -51,6 +54,9 @@ def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
         LocateBuckets(runtime),
         ReadPoolPasts(runtime),
         KeepEstimates(runtime),
+        ForeseeLosses(runtime),
+        ResizeGangs(runtime),
+        WeighMoves(runtime),
     )
 
 

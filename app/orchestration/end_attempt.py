@@ -62,7 +62,7 @@ def end_attempt(
             # Steps trained and lost are rework for the next attempt; only the reports know them.
             attempt.best_step = max(attempt.best_step, contact.step or 0)
             reported.append(contact)
-    note_training(job, attempt, reported)
+    note_training(job, aggregate.spec, attempt, reported)
     _count(aggregate, attempt, reason)
     ending = ending_of(
         reason,
@@ -126,6 +126,7 @@ def put_at_rest(aggregate: JobAggregate, reason: EndReason, message: str) -> Non
     job = aggregate.job
     job.end_reason, job.end_message = reason, message
     job.claimable_at = job.wait_reason = job.hold_until_at = None
+    job.moving_launch_id = job.moving_until_at = job.move_look_at = None
     if job.state is JobState.PAUSED:
         job.stop_cause = job.stop_ordered_at = None
         job.paused_at = aggregate.now
@@ -193,6 +194,9 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
     )
     unhealthy = [instance for instance in aggregate.living() if _unreliable(instance)]
     order_release(aggregate, unhealthy, "it cannot be relied on")
+    if aggregate.spec.nodes.is_elastic and job.moving_launch_id is None:
+        ours = [one for one in aggregate.usable() if one.market is job.market_mode]
+        order_release(aggregate, ours[job.node_count :], "the gang goes on without it")
     aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
 
 

@@ -7,11 +7,13 @@ answers. Reads only; nothing is rented. Not here: the imagined runs, or showing 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.domain.errors import InvalidValue
+from app.domain.gang_options import with_size
 from app.domain.gpu_catalog import relative_speed
+from app.domain.imagined_run import PoolQuote, Question
 from app.domain.job_spec import JobSpec
 from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, consider, need_of
@@ -20,8 +22,6 @@ from app.domain.what_if import (
     PATHS,
     CurvePoint,
     Estimate,
-    PoolQuote,
-    Question,
     deadline_curve,
     earliest_finish_seconds,
     estimates,
@@ -54,7 +54,7 @@ class JobEstimate:
 def estimate_job(
     runtime: Runtime, spec: JobSpec, seed: int, *, draw_curve: bool = True, paths: int = PATHS
 ) -> JobEstimate:
-    """The estimate of a spec as it would be submitted now.
+    """The estimate of a spec as it would be submitted now, an elastic gang with its size of now.
 
     draw_curve: also what other deadlines would cost. paths: imagined runs of each way to rent.
     Without any estimate where no pool fits: the job would wait. Raises InvalidValue when the spec
@@ -68,8 +68,11 @@ def estimate_job(
         )
     now = runtime.clock.now()
     with runtime.begin() as uow:
-        quoted = uow.offers.all()
-        spot, on_demand = _fitting(spec, quoted, now)
+        quoted, limits = uow.offers.all(), runtime.limits
+        spec = with_size(
+            spec, quoted, now, limits.restart_seconds, limits.on_demand_acquire_seconds
+        )
+        spot, on_demand = _fitting(spec, quoted, now, limits.restart_seconds)
         pools = [item.offer.pool for item in spot]
         known = uow.pool_experience.of(pools, now - timedelta(days=EXPERIENCE_DAYS), now)
     question = _question(spec, spot, on_demand, known, runtime.limits, now)
@@ -90,13 +93,17 @@ def estimate_job(
 
 
 def _fitting(
-    spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: datetime
+    spec: JobSpec,
+    quoted: Sequence[tuple[Offer, datetime | None]],
+    now: datetime,
+    restart_seconds: float,
 ) -> tuple[list[Considered], list[Considered]]:
     """Offers of both markets that fit; a cool-down passes, so it is left out of account."""
     warm = [(offer, None) for offer, _ in quoted]
     found = []
     for market in (Market.SPOT, Market.ON_DEMAND):
-        judged = consider(warm, need_of(spec, market, spec.node_count), now)
+        need = replace(need_of(spec, market, spec.node_count), restart_seconds=restart_seconds)
+        judged = consider(warm, need, now)
         found.append([item for item in judged if item.fits][:POOLS_MAX])
     spot, on_demand = found
     asked = spec.effective_market()
@@ -133,7 +140,7 @@ def _question(
         work_seconds=float(spec.estimate.seconds),
         spot=tuple(quote(item) for item in spot),
         on_demand=None if not on_demand else quote(on_demand[0]),
-        boot_seconds=limits.boot_p95_seconds + limits.restore_seconds,
+        boot_seconds=limits.restart_seconds,
         acquire_seconds=limits.on_demand_acquire_seconds,
         deadline_seconds=None if deadline_at is None else (deadline_at - now).total_seconds(),
         budget_microusd=spec.budget_microusd,

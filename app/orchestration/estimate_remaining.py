@@ -1,7 +1,8 @@
 """How much work is left, in seconds on the machines the job runs on now.
 
-Lives here: the measured rate, kept over attempts, else the spec's own estimate. Not here: what
-follows from it (`watch_deadlines`, the job page).
+Lives here: the measured rate, kept over attempts, else the spec's own estimate. What an elastic
+gang trained with fewer machines counts in seconds of a gang of full size. Not here: what follows
+from it (`watch_deadlines`, the job page).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.domain.entities import Attempt, Contact, Job
+from app.domain.gang_size import relative_pace
 from app.domain.job_spec import JobSpec
 
 # A trainer may report any number of steps; what is left must stay within the calendar.
@@ -44,23 +46,34 @@ def work_left(
     if newest is not None and newest.step is not None:
         step = max(step, newest.step)
     total = job.total_steps
-    rate = _rate(job, attempt, newest)
+    count = job.node_count if attempt is None else attempt.node_count
+    rate = _rate(job, spec, attempt, newest, count)
+    estimate = _estimated_seconds(spec, count)
     if total is None:
-        return WorkLeft(step, None, rate, None if spec.estimate is None else spec.estimate.seconds)
+        return WorkLeft(step, None, rate, None if estimate is None else max(1, round(estimate)))
     left = max(0, total - step)
     if rate is not None:
         return WorkLeft(step, total, rate, min(SECONDS_MAX, ceil(left / rate)))
-    if spec.estimate is not None:
+    if estimate is not None:
         share = left / total if total else 0.0
-        return WorkLeft(step, total, None, ceil(spec.estimate.seconds * share))
+        return WorkLeft(step, total, None, ceil(estimate * share))
     return WorkLeft(step, total, None, None)
+
+
+def _estimated_seconds(spec: JobSpec, count: int) -> float | None:
+    """The spec's estimate, on so many machines where the gang is elastic."""
+    if spec.estimate is None:
+        return None
+    if not spec.nodes.is_elastic:
+        return float(spec.estimate.seconds)
+    return spec.estimate.seconds / relative_pace(count, spec.estimate.nodes)
 
 
 def _current(contact: Contact, attempt: Attempt | None) -> bool:
     return attempt is not None and contact.fence == attempt.fence
 
 
-def note_training(job: Job, attempt: Attempt, contacts: list[Contact]) -> None:
+def note_training(job: Job, spec: JobSpec, attempt: Attempt, contacts: list[Contact]) -> None:
     """Keep what an ending attempt trained, so that the next one's rate does not start from nothing.
 
     contacts: its members' newest reports, of its own fence.
@@ -68,7 +81,8 @@ def note_training(job: Job, attempt: Attempt, contacts: list[Contact]) -> None:
     trained = _trained(attempt, _newest(contacts, attempt))
     if trained is not None:
         job.trained_steps = (job.trained_steps or 0) + trained[0]
-        job.trained_seconds = (job.trained_seconds or 0.0) + trained[1]
+        pace = relative_pace(attempt.node_count, spec.nodes.most)
+        job.trained_seconds = (job.trained_seconds or 0.0) + trained[1] * pace
 
 
 def _newest(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
@@ -90,15 +104,18 @@ def _trained(attempt: Attempt | None, newest: Contact | None) -> tuple[int, floa
     return (steps, seconds) if steps > 0 and seconds > 0 else None
 
 
-def _rate(job: Job, attempt: Attempt | None, newest: Contact | None) -> float | None:
+def _rate(
+    job: Job, spec: JobSpec, attempt: Attempt | None, newest: Contact | None, count: int
+) -> float | None:
     """Steps per second over all of the job's training: slow to change, and so is what rests on it.
 
     An attempt begins with imports, compiling and restoring, so that its first steps say nothing of
     its pace: alone they are no rate, after earlier attempts they weigh little.
     """
+    pace = relative_pace(count, spec.nodes.most)
     steps, seconds = _trained(attempt, newest) or (0, 0.0)
     steps += job.trained_steps or 0
-    seconds += job.trained_seconds or 0.0
+    seconds = seconds * pace + (job.trained_seconds or 0.0)
     if steps < RATE_STEPS_MIN and seconds < RATE_SECONDS_ENOUGH:
         return None
-    return steps / seconds if steps > 0 and seconds > 0 else None
+    return steps / seconds * pace if steps > 0 and seconds > 0 else None

@@ -7,7 +7,7 @@ progress (`watch_deadlines`), silence (`watch_contacts`), or money (`enforce_bud
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.attempt import AttemptEvent, AttemptState
@@ -24,6 +24,7 @@ from app.orchestration.lose_instances import note_overdue, note_unregistered
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
+from app.orchestration.shrink_gang import shrink_to_registered
 from app.orchestration.stop_job import order_stop
 from app.orchestration.timers import drain_expires_at, overdue_at
 from app.ports.unit_of_work import UnitOfWork
@@ -105,6 +106,13 @@ def _expire_attempt(aggregate: JobAggregate, limits: Limits) -> None:
     if attempt is None:
         return
     if attempt.state is AttemptState.PROVISIONING and _come(attempt.form_until_at, now):
+        if shrink_to_registered(aggregate, "the others did not come in time"):
+            advance_attempt(aggregate, limits)
+            return
+        latest = attempt.created_at + timedelta(seconds=limits.provisioning_seconds)
+        if now < latest:
+            attempt.form_until_at = latest  # those it was to go on with are gone, too
+            return
         message = "The gang did not form in time."
         aggregate.move_attempt(attempt, AttemptEvent.PROVISIONING_EXPIRED, message)
         end_attempt(aggregate, EndReason.REGISTRATION_TIMEOUT, message, limits)

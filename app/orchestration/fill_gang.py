@@ -14,19 +14,26 @@ from app.domain.attempt import AttemptEvent, AttemptState
 from app.domain.end_reason import EndReason
 from app.domain.entities import AttemptMember, Instance
 from app.domain.events import JobEventKind
+from app.domain.gang_options import size_options
+from app.domain.gang_size import choose_size
 from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.no_offer import why_none_fits
 from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, Domain, consider, need_of, together
+from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.afford_machines import afford
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
+from app.orchestration.choose_gang_size import size_question
 from app.orchestration.end_attempt import end_attempt
+from app.orchestration.move_gang import counted_on, lose_old_machines
+from app.orchestration.note_decisions import Reason, Reasons, note_decision, pool_words
 from app.orchestration.order_instances import LaunchPurpose, order_instances
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist
+from app.orchestration.shrink_gang import reserve_places, shrink_to_members
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
@@ -51,15 +58,11 @@ def fill_gang(
         advance_attempt(aggregate, limits)
         return
     if attempt.launches_made >= limits.launches_per_attempt_max:
-        _give_up_forming(aggregate, "too many launches came to nothing", limits)
+        _do_with_less(aggregate, "too many launches came to nothing", limits)
         return
     offers = reserved
     if offers is None:
-        found = together(offers_for(aggregate, missing, limits))
-        if not found:
-            _give_up_forming(aggregate, why_none(aggregate, missing, limits), limits)
-            return
-        offers = afford(aggregate, found, missing, limits)
+        offers, missing = _choose_offers(aggregate, missing, limits)
         if not offers:
             return
     _, instances = order_instances(
@@ -69,15 +72,66 @@ def fill_gang(
         market=aggregate.job.market_mode,
         purpose=LaunchPurpose.GANG,
         limits=limits,
+        min_count=least_more(aggregate, missing, len(aggregate.members)),
     )
     attempt.launches_made += 1
     place_members(aggregate, instances)
 
 
+def _choose_offers(
+    aggregate: JobAggregate, missing: int, limits: Limits
+) -> tuple[Sequence[Offer], int]:
+    """What to ask for the open places with, and how many of them; none where it ended here."""
+    found, count = some_offers(aggregate, missing, len(aggregate.members), limits)
+    if not found:
+        _do_with_less(aggregate, why_none(aggregate, missing, limits), limits)
+        return (), 0
+    if count < missing:
+        why = f"only {count} of the {missing} missing can be had"
+        reserve_places(aggregate, len(aggregate.members) + count, why)
+    enough = len(aggregate.members) >= aggregate.spec.nodes.least
+    offers = afford(aggregate, found, count, limits, can_do_without=enough)
+    if not offers and enough:
+        _do_with_less(aggregate, "the budget bears no other machine", limits)
+    if offers:
+        where = pool_words([offer.pool for offer in offers])
+        told = f"Not all machines came that were asked for: now {where}."
+        _note_request(aggregate, "next_offer", told, offers, count, limits)
+    return offers, count
+
+
+def some_offers(
+    aggregate: JobAggregate, missing: int, at_hand: int, limits: Limits
+) -> tuple[tuple[Offer, ...], int]:
+    """Offers for the missing machines, and for how many: an elastic gang takes what there is.
+
+    at_hand: machines that the gang has already; without any it is asked for as a whole, in the
+    size that suits it.
+    """
+    found = together(offers_for(aggregate, missing, limits))
+    least = least_more(aggregate, missing, at_hand)
+    if found or least == missing:
+        return found, missing
+    judged = offers_for(aggregate, least, limits)
+    if at_hand == 0:
+        options = size_options(judged, range(least, missing + 1))
+        choice = choose_size(options, size_question(aggregate, limits))
+        count = 0 if choice is None else choice.count
+    else:
+        count = max((o.count for o in size_options(judged, range(least, missing))), default=0)
+    return (together(offers_for(aggregate, count, limits)), count) if count else ((), 0)
+
+
+def least_more(aggregate: JobAggregate, missing: int, at_hand: int) -> int:
+    """How many of the missing machines must come for the gang to begin at all."""
+    return max(1, min(missing, aggregate.spec.nodes.least - at_hand))
+
+
 def candidates(aggregate: JobAggregate) -> list[Instance]:
     """Instances an attempt may form over, in the market the job is in now."""
     mode = aggregate.job.market_mode
-    return [i for i in aggregate.usable() if not i.suspect and i.market is mode]
+    fit = [i for i in aggregate.usable() if not i.suspect and i.market is mode]
+    return counted_on(aggregate, fit)
 
 
 def place_members(aggregate: JobAggregate, instances: Sequence[Instance]) -> None:
@@ -104,13 +158,20 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
     job = aggregate.job
     if job.stop_cause is not None or job.state not in _GOING_ON:
         return
+    lose_old_machines(aggregate, limits)
     missing = job.node_count - len(candidates(aggregate))
     if missing <= 0 or _zone_undecided(aggregate):
         return
-    found = together(offers_for(aggregate, missing, limits))
+    survivors = len(candidates(aggregate))
+    if survivors:
+        found, missing = some_offers(aggregate, missing, survivors, limits)
+    else:
+        # A whole gang beside one that still trains, as before a deadline: no smaller than that.
+        found = together(offers_for(aggregate, missing, limits))
     if not found:
         return
-    offers = afford(aggregate, found, missing, limits)
+    enough = survivors >= aggregate.spec.nodes.least
+    offers = afford(aggregate, found, missing, limits, can_do_without=enough)
     if not offers:
         return
     launch, _ = order_instances(
@@ -120,6 +181,7 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
         market=job.market_mode,
         purpose=LaunchPurpose.REPLACEMENT,
         limits=limits,
+        min_count=least_more(aggregate, missing, survivors) if survivors else missing,
     )
     aggregate.record(
         JobEventKind.REPLACEMENT_REQUESTED,
@@ -129,6 +191,24 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
         count=missing,
         zone=offers[0].pool.zone,
     )
+    beside = ", beside the machines that stay" if survivors else ""
+    told = f"{missing} replacement asked for in {offers[0].pool.zone}{beside}."
+    _note_request(aggregate, "replacement", told, offers, missing, limits)
+
+
+def _note_request(
+    aggregate: JobAggregate,
+    word: str,
+    told: str,
+    offers: Sequence[Offer],
+    missing: int,
+    limits: Limits,
+) -> None:
+    """Keep why machines are asked for between two claims, with the pools that were considered."""
+    on_demand = aggregate.job.market_mode is Market.ON_DEMAND
+    verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
+    reasons = Reasons(offers_for(aggregate, missing, limits), missing)
+    note_decision(aggregate, Reason(verdict, word, told), limits, reasons, chosen=offers)
 
 
 def offers_for(
@@ -153,6 +233,7 @@ def offers_for(
         last_choice=_lately_interrupted(aggregate),
         restore=restore_of(aggregate),
         quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
+        restart_seconds=limits.restart_seconds,
     )
     if among is not None:
         return among.judge(need, aggregate.now)
@@ -196,6 +277,14 @@ def why_none(aggregate: JobAggregate, count: int, limits: Limits) -> str:
     age_max = timedelta(seconds=limits.quote_age_max_seconds)
     need = replace(need, domain=gang_domain(aggregate), quote_age_max=age_max)
     return why_none_fits(consider(aggregate.uow.offers.all(), need, aggregate.now), need)
+
+
+def _do_with_less(aggregate: JobAggregate, why: str, limits: Limits) -> None:
+    """An elastic gang begins with the machines it has, if they are enough; any other gives up."""
+    if shrink_to_members(aggregate, why):
+        advance_attempt(aggregate, limits)
+    else:
+        _give_up_forming(aggregate, why, limits)
 
 
 def _give_up_forming(aggregate: JobAggregate, why: str, limits: Limits) -> None:

@@ -17,6 +17,13 @@ class Limits:
     the preparation.
     quote_age_max_seconds: an older price is not acted on.
     on_demand_acquire_seconds: reserve for acquiring on-demand machines before a deadline.
+    outlook_seconds: how often a gang's price and hazard are looked at anew, beside the ages of its
+    machines at which the hazard changes.
+    migration_look_seconds, migration_rest_seconds: how often a running job is compared with other
+    pools, and how long it is left alone after a start, a move or one that came to nothing.
+    migration_saving_share, migration_saving_microusd: what a move must save at least, of what is
+    left to pay and in all; a share of 1 or more means never.
+    resize_seconds: how long a running gang keeps its size at least, and how often that is judged.
     boot_p95_seconds, restore_seconds: used until a pool's own times are learned.
     """
 
@@ -49,3 +56,14 @@ class Limits:
     launch_token_seconds: float = 900.0
     listening_gap_seconds: float = 15.0
     cost_settle_seconds: float = 5.0
+    resize_seconds: float = 1800.0
+    outlook_seconds: float = 1800.0
+    migration_look_seconds: float = 1800.0
+    migration_rest_seconds: float = 1800.0
+    migration_saving_share: float = 0.10
+    migration_saving_microusd: int = 100_000
+
+    @property
+    def restart_seconds(self) -> float:
+        """From the request of machines until work goes on there, as expected."""
+        return self.boot_p95_seconds + self.restore_seconds

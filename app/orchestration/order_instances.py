@@ -28,7 +28,9 @@ class LaunchPurpose(StrEnum):
 
     GANG = "gang"
     REPLACEMENT = "replacement"
+    GROWTH = "growth"
     BEFORE_DEADLINE = "before_deadline"
+    MIGRATION = "migration"
 
 
 def order_instances(
@@ -39,9 +41,11 @@ def order_instances(
     market: Market,
     purpose: LaunchPurpose,
     limits: Limits,
+    min_count: int | None = None,
 ) -> tuple[Launch, list[Instance]]:
     """Add a launch for `count` machines on any of `offers` (not empty, one provider and region).
 
+    min_count: with fewer than these nothing can be begun; all of them without it.
     The launch and its instances commit with the caller's transaction; the controller that calls
     the cloud is rung after it.
     """
@@ -51,14 +55,15 @@ def order_instances(
     launch_id = entropy.new_id()
     token = launch_token(uow.operations.deployment_secret(), str(launch_id))
     disk_gb = aggregate.spec.resources.disk_gb
-    parameters = json.dumps([provider, count, market, bids, disk_gb], sort_keys=True)
+    at_least = count if min_count is None else min_count
+    parameters = json.dumps([provider, count, at_least, market, bids, disk_gb], sort_keys=True)
     launch = Launch(
         id=launch_id,
         job_id=job.id,
         provider=provider,
         client_token=f"lowtide-{launch_id}",
         count=count,
-        min_count=count,
+        min_count=at_least,
         market=market,
         bids=bids,
         params_digest=hashlib.sha256(parameters.encode()).hexdigest(),

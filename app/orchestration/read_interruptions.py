@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.domain.entities import Instance
-from app.domain.events import Actor, ActorKind, JobEventKind
+from app.domain.events import Actor, ActorKind
 from app.domain.instance import (
     OVERDUE_AFTER_SECONDS,
     TERMINAL_INSTANCE_STATES,
     InstanceState,
 )
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.foresee_losses import note_warning
 from app.orchestration.look_order import RECONCILE_CONTROLLER
 from app.orchestration.lose_instances import note_interruption
 from app.orchestration.reconcile_instances import observe_machine
@@ -147,12 +148,7 @@ class ReadInterruptions:
         elif one.kind is AnnouncementKind.REBALANCE:
             # A registered agent hears and reports the same.
             if instance.state is not InstanceState.REGISTERED:
-                aggregate.record(
-                    JobEventKind.REBALANCE_RECOMMENDED,
-                    "The cloud sees a raised risk that it takes this machine.",
-                    noun="instance",
-                    noun_id=instance.id,
-                )
+                note_warning(aggregate, instance)
         elif one.state in _GOING:
             machine = heard.machines.get(one.provider_instance_id)
             if machine is not None and machine.state in _GONE:

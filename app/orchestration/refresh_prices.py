@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from app.domain.offer import Offer
 from app.orchestration.accrue_costs import ACCRUE_CONTROLLER
+from app.orchestration.learn_pools import learn_pools
 from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
 from app.ports.cloud_provider import ProviderError
@@ -79,6 +80,7 @@ class RefreshPrices:
             log.warning("prices of %s stay as they were: %s", work.provider, result.error)
             return
         uow.offers.record(result.offers, result.changes, uow.now)
+        learn_pools(uow, work.provider)
         uow.ring_after_commit(ACCRUE_CONTROLLER)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:

@@ -19,6 +19,7 @@ from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.assign_instances import assign
 from app.orchestration.compute_directive import compute_directive
+from app.orchestration.resize_gangs import yield_to_larger
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import MachinePhase, Registration
@@ -126,6 +127,7 @@ def _first_time(
     attempt = aggregate.attempt
     assign(aggregate, instance, attempt.id if member is not None and attempt else None)
     advance_attempt(aggregate, runtime.limits)
+    yield_to_larger(aggregate, runtime.limits)
 
 
 def _unknown_machine(uow: UnitOfWork, launch: Launch) -> DomainError:

@@ -53,6 +53,9 @@ TURNS: Final[Mapping[str, Turn]] = {
     "locate_buckets": Turn("cloud", _every(60.0)),
     "read_pool_pasts": Turn("cloud", _every(20.0)),
     "keep_estimates": Turn("quick", _every(_SOON_SECONDS)),
+    "foresee_losses": Turn("quick", _every(_SOON_SECONDS)),
+    "resize_gangs": Turn("quick", _every(_SOON_SECONDS)),
+    "weigh_moves": Turn("quick", _every(_SOON_SECONDS)),
 }
 """By name, in the order of the registry."""
 

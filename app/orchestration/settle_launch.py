@@ -26,6 +26,7 @@ from app.orchestration.fill_gang import fill_gang, offers_for
 from app.orchestration.lose_instances import note_never_came
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
+from app.orchestration.shrink_gang import shrink_to_members
 from app.orchestration.stop_job import order_stop
 from app.ports.cloud_provider import AcceptedMachine, PoolBid, PoolRefusal
 
@@ -71,6 +72,9 @@ def settle_launch(
         return
     for instance in never_came:
         note_never_came(aggregate, instance, why)
+    if never_came and not too_few and aggregate.spec.nodes.is_elastic:
+        # Enough to begin with: the rest may join later, when growing repays.
+        shrink_to_members(aggregate, why)
     # All open places at once, with those that waited for the zone to be known.
     fill_gang(aggregate, limits)
     advance_attempt(aggregate, limits)
@@ -146,7 +150,7 @@ def _ask_a_person(
         return False
     if attempt.state is not AttemptState.PROVISIONING:
         return False
-    if together(offers_for(aggregate, job.node_count, limits, anywhere=True)):
+    if together(offers_for(aggregate, aggregate.spec.nodes.least, limits, anywhere=True)):
         return False
     text = f"{launch.provider} refuses the launch ({fatal.kind.value}): {fatal.message}"
     if rule_of(fatal.kind).verdict is JobVerdict.FAILS and job.started_at is None:

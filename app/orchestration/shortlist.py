@@ -8,10 +8,10 @@ verdicts themselves (`app.domain.placement`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from app.domain.offer import Offer
+from app.domain.offer import Offer, Pool
 from app.domain.placement import Considered, Need, carries, consider, inside
 
 Quoted = Sequence[tuple[Offer, datetime | None]]
@@ -20,14 +20,18 @@ Quoted = Sequence[tuple[Offer, datetime | None]]
 
 @dataclass(frozen=True)
 class Shortlist:
-    """able: what could serve now or later. others: the rest, with what they lack, best first."""
+    """able: what could serve now or later. others: the rest, with what they lack, best first.
+
+    order: pools as a deadline makes them worth, best first; empty where cost alone decides.
+    """
 
     able: Quoted
     others: tuple[Considered, ...]
+    order: tuple[Pool, ...] = ()
 
     def judge(self, need: Need, now: datetime) -> tuple[Considered, ...]:
         """Every offer with its verdict: those that fit first."""
-        return (*consider(self.able, need, now), *self.others)
+        return (*consider(self.able, replace(need, order=self.order), now), *self.others)
 
 
 def shortlist(quoted: Quoted, need: Need, now: datetime) -> Shortlist:

@@ -195,7 +195,7 @@ def _no_free_name() -> CommandRefused:
 
 def _message(spec: JobSpec) -> str:
     what = "a command" if spec.trainer is None else f"{spec.trainer.model} on {spec.trainer.data}"
-    machines = "1 machine" if spec.node_count == 1 else f"{spec.node_count} machines"
+    machines = "1 machine" if spec.node_count == 1 else f"{spec.nodes} machines"
     limit = ""
     if spec.budget_microusd is not None:
         limit = f", budget {format_usd(spec.budget_microusd)}"

@@ -1,12 +1,13 @@
 """Keep the promise of a deadline: leave spot at the last safe moment, acquire before release.
 
 Lives here: looking at jobs with a deadline and acting on what the policy says. Not here: the
-policy (`app.domain.deadline_policy`), or the deadline's own passing (`expire_deadlines`).
+policy (`app.domain.deadline_policy`), leaving spot before that because it costs less
+(`weigh_running`), or the deadline's own passing (`expire_deadlines`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -16,14 +17,18 @@ from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import InstanceState
 from app.domain.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
 from app.domain.offer import Market
+from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.controller_frame import RowController
-from app.orchestration.end_attempt import CLAIM_CONTROLLER
 from app.orchestration.estimate_remaining import work_left
 from app.orchestration.fill_gang import request_replacements
+from app.orchestration.note_decisions import Reason, note_decision
+from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
+from app.orchestration.shortlist import Quoted
+from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
+from app.orchestration.weigh_running import follow_return, leave_spot, weigh_running
 from app.ports.unit_of_work import UnitOfWork
 
 DEADLINE_CONTROLLER = "watch_deadlines"
@@ -34,14 +39,20 @@ _ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
 
 @dataclass(frozen=True)
 class PromisedJob:
-    """A job with a deadline whose slack is to be looked at."""
+    """A job with a deadline whose slack is to be looked at.
+
+    promise: when it is time to weigh its markets again, with the offers as they stand.
+    """
 
     job_id: UUID
+    promise: Promise | None = field(default=None, repr=False)
+    offers: Quoted = field(default=(), repr=False)
 
 
-class WatchDeadlines(RowController[PromisedJob]):
+class WatchDeadlines:
     """The controller of last safe moments."""
 
+    queue = "quick"
     name = DEADLINE_CONTROLLER
     limit = 200
 
@@ -51,16 +62,28 @@ class WatchDeadlines(RowController[PromisedJob]):
         # moment after its ring, and the ring one look later would come too early.
         self._every_seconds = 2 * runtime.limits.report_interval_seconds
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        self._weighing = WeighMarkets(runtime)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
         """Live jobs with a deadline whose slack has not been looked at for a period."""
-        return [PromisedJob(job_id) for job_id in uow.jobs.promised_ids(uow.now, limit)]
+        found = uow.jobs.promised_ids(uow.now, limit)
+        due = [job_id for job_id in found if self._weighing.is_due(job_id)]
+        offers = uow.offers.all() if due else ()
+        promises = {job_id: _promise(uow, job_id) for job_id in due}
+        return [PromisedJob(job_id, promises.get(job_id), offers) for job_id in found]
+
+    def effect(self, work: PromisedJob) -> Weighed | None:
+        """Gather what a choice rests on, while nothing is locked."""
+        if work.promise is None:
+            return None
+        self._weighing.note_look(work.job_id, work.promise)
+        return self._weighing.weigh(work.promise, work.offers)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the slack of the first such job is to be looked at again."""
         return uow.jobs.next_promise_at()
 
-    def apply(self, uow: UnitOfWork, work: PromisedJob, result: None) -> None:
+    def apply(self, uow: UnitOfWork, work: PromisedJob, result: Weighed | None) -> None:
         """Look at one job and act."""
         with open_job(
             uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
@@ -77,6 +100,9 @@ class WatchDeadlines(RowController[PromisedJob]):
             job.last_safe_at = decision.last_safe_at
             _note_safety(aggregate, view, decision)
             self._act(aggregate, decision)
+            follow_return(aggregate, view, self._runtime.limits)
+            if result is not None:
+                weigh_running(aggregate, view, decision, result, self._runtime.limits)
 
     def _view(self, aggregate: JobAggregate) -> DeadlineView:
         limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
@@ -101,23 +127,29 @@ class WatchDeadlines(RowController[PromisedJob]):
         )
 
     def _act(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:
-        job, limits, attempt = aggregate.job, self._runtime.limits, aggregate.attempt
+        job, limits = aggregate.job, self._runtime.limits
         acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
         if acquire and job.market_mode is Market.SPOT:
-            job.market_mode = Market.ON_DEMAND
-            aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, decision.sentence)
-            if job.state in CLAIMABLE_JOB_STATES:
-                job.claimable_at = job.wait_reason = None
-                aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
-            elif attempt is not None and attempt.state is AttemptState.PROVISIONING:
-                text = "The forming spot attempt makes way for on-demand machines."
-                order_drain(aggregate, DrainCause.YIELD, aggregate.now, text, limits)
+            reason = Reason(DecisionVerdict.ON_DEMAND, "last_safe_moment", decision.sentence)
+            note_decision(aggregate, reason, limits)
+            leave_spot(aggregate, decision.sentence, limits)
         if acquire and aggregate.attempt is not None:
             # Asked again at every look until they are on their way: a refusal is not the end.
             request_replacements(aggregate, limits)
         if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
             until = aggregate.now + timedelta(seconds=limits.drain_seconds)
             order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+
+
+def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
+    """The job as it stands unlocked; None where there is nothing to weigh."""
+    job = uow.jobs.get(job_id)
+    if job is None or job.deadline_at is None:
+        return None
+    machines = uow.instances.of_job(job_id)
+    pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
+    spec = parsed_spec(job.spec)
+    return Promise(spec, job.submitted_at, job.deadline_at, job.node_count, tuple(sorted(pools)))
 
 
 def _note_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:

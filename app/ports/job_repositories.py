@@ -61,6 +61,8 @@ class QueuedJob:
     spec: dict[str, Any]
     market_mode: Market
     node_count: int
+    submitted_at: datetime
+    deadline_at: datetime | None
 
 
 class Jobs(Protocol):
@@ -117,6 +119,14 @@ class Jobs(Protocol):
 
     def next_promise_at(self) -> datetime | None:
         """When the slack of the first such job is to be looked at; the epoch for a new one."""
+        ...
+
+    def movable_ids(self, now: datetime, limit: int) -> list[UUID]:
+        """Jobs on spot machines, or on their way to others, that are to be looked at, by id."""
+        ...
+
+    def next_move_at(self) -> datetime | None:
+        """When the first such job is to be looked at; the epoch for a new one."""
         ...
 
     def over_budget(self, limit: int) -> list[Payer]:
@@ -185,6 +195,22 @@ class Attempts(Protocol):
 
     def members(self, attempt_id: UUID) -> list[AttemptMember]:
         """Members, by node rank."""
+        ...
+
+    def outlook_due(self, now: datetime, limit: int) -> list[UUID]:
+        """Jobs whose attempt prepares or trains and has its `outlook_at` behind it, by id."""
+        ...
+
+    def next_outlook_at(self) -> datetime | None:
+        """The earliest `outlook_at` of such attempts; the epoch for one not yet looked at."""
+        ...
+
+    def size_look_due(self, now: datetime, limit: int) -> list[UUID]:
+        """Jobs whose attempt trains and has its `size_look_at` behind it, earliest first."""
+        ...
+
+    def next_size_look_at(self) -> datetime | None:
+        """The earliest `size_look_at` of such attempts."""
         ...
 
     def add(self, attempt: Attempt) -> None:

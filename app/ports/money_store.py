@@ -59,6 +59,13 @@ class Offers(Protocol):
         """Store quotes and price changes; what is known already stays."""
         ...
 
+    def learn(self, provider: str, factors: Mapping[Pool, float]) -> None:
+        """Remember how often machines are taken in a provider's pools, against the usual.
+
+        Pools that are left out count as unknown again. Only what has changed is written.
+        """
+        ...
+
     def last_quoted_at(self, provider: str) -> datetime | None:
         """When the provider's prices were last stored."""
         ...

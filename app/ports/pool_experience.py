@@ -11,6 +11,7 @@ from typing import Protocol
 
 from app.domain.offer import Pool
 from app.domain.pool_life import Experience
+from app.domain.pool_sightings import Sightings
 
 
 class PoolExperience(Protocol):
@@ -20,4 +21,20 @@ class PoolExperience(Protocol):
         self, pools: Sequence[Pool], since: datetime, now: datetime
     ) -> Mapping[Pool, Experience]:
         """Experience with these pools since then; pools never rented in are left out."""
+        ...
+
+    def of_provider(
+        self, provider: str, since: datetime, now: datetime
+    ) -> Mapping[Pool, Experience]:
+        """Experience with all of a provider's spot pools that machines were launched in."""
+        ...
+
+    def sightings(self, since: datetime, now: datetime) -> Mapping[Pool, Sightings]:
+        """When spot pools had machines and when they lacked them, by all jobs; bounded."""
+        ...
+
+    def usual_prices(
+        self, pools: Sequence[Pool], since: datetime, now: datetime
+    ) -> Mapping[Pool, int]:
+        """Mean price over that time, micro-USD per hour; without pools whose price stood still."""
         ...

@@ -19,6 +19,7 @@ from app.ports.job_repositories import Attempts, EventRecord, Jobs, Launches, Ph
 from app.ports.kept_estimates import KeptEstimates
 from app.ports.log_index import LogIndex
 from app.ports.money_store import Billing, Money, Offers, Payer
+from app.ports.placement_decisions import PlacementDecisions
 from app.ports.pool_experience import PoolExperience
 from app.ports.pool_past import PoolPasts
 from app.ports.sweep_store import Sweeps
@@ -43,6 +44,7 @@ class UnitOfWork(Protocol):
     pool_pasts: PoolPasts
     pool_experience: PoolExperience
     kept_estimates: KeptEstimates
+    decisions: PlacementDecisions
 
     @property
     def now(self) -> datetime:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from app.domain.offer import Market
 from app.simulation.fault_kinds import Fault
 from app.simulation.run_world import Run
 from app.simulation.scenario import Scenario, Seen, at, check_succeeded, one_job, when
 from app.simulation.simulated_gang import Workload
+from app.simulation.simulated_market import Drought
 
 WORKER_DEATHS = 12
 _SHORT = (one_job(workload=Workload(total_steps=300, checkpoint_seconds=300.0)),)
@@ -128,6 +131,29 @@ def _moved_to_on_demand(run: Run) -> None:
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
 
 
+def _outage_of_spot(run: Run) -> None:
+    """No spot pool gives a machine for three hours; on-demand ones can be had throughout."""
+    clock, paths = run.world.clock, run.world.market.paths
+    for pool, path in sorted(paths.items()):
+        if pool.market is Market.SPOT:
+            dry = Drought(clock.starts_us, clock.starts_us + 3 * 3_600_000_000)
+            paths[pool] = replace(path, droughts=(dry,))
+
+
+def _left_spot_in_time(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
+    reasons = [one.document["reason"] for one in seen.decisions()]
+    seen.expect("no_offer" in reasons, f"it never waited: {reasons}")
+    seen.expect("on_demand" in reasons, f"it never left spot: {reasons}")
+    (left,) = [one for one in seen.decisions() if one.document["reason"] == "on_demand"]
+    weighed = left.document["on_demand_microusd"], left.document["wait_microusd"]
+    early = left.document["slack_seconds"]
+    seen.expect(early > 60, f"it waited for the last safe moment: {early} s, {weighed}")
+    seen.expect(None not in weighed and weighed[0] < weighed[1], f"not by its cost: {weighed}")
+
+
 CONTROL_PLANE_SCENARIOS = {
     **{
         f"worker_dies_after_phase_{phases}": Scenario(
@@ -152,6 +178,12 @@ CONTROL_PLANE_SCENARIOS = {
         _paused_and_resumed,
         jobs=(one_job(budget_usd="1.60", estimate={"hours": 2, "gpu": "V100", "nodes": 2}),),
         hours=5.0,
+    ),
+    "outage_before_a_deadline": Scenario(
+        _outage_of_spot,
+        _left_spot_in_time,
+        jobs=(one_job(deadline="4h", estimate={"hours": 1.4, "gpu": "V100", "nodes": 2}),),
+        hours=6.0,
     ),
     "deadline_near": Scenario(
         lambda run: None,

@@ -37,10 +37,13 @@ _MICROSECOND = timedelta(microseconds=1)
 _JOB = Ready(
     text(
         "SELECT jobs.id, jobs.state, jobs.event_seq, jobs.next_fence, jobs.committed_step, "
-        "jobs.claimable_at, jobs.wait_reason, jobs.node_count, count(attempts.id) AS live, "
+        "jobs.claimable_at, jobs.wait_reason, "
+        "greatest(jobs.node_count, max(attempts.node_count)) AS node_count, "
+        "count(attempts.id) AS live, "
         "(SELECT max(wanted) FROM (SELECT count(*) AS wanted FROM instances "
         " WHERE instances.job_id = jobs.id AND NOT suspect "
-        " AND state IN ('requested', 'launching', 'launched', 'registered') GROUP BY market"
+        " AND state IN ('requested', 'launching', 'launched', 'registered') "
+        " GROUP BY market, coalesce(launch_id = jobs.moving_launch_id, false)"
         ") AS of_market) AS wanted, "
         "max(attempts.fence) AS fence FROM jobs LEFT JOIN attempts ON attempts.job_id = jobs.id "
         "AND attempts.state IN ('provisioning', 'preparing', 'running', 'draining', 'settling') "
@@ -81,7 +84,9 @@ _OPEN_TOKENS = text(
 _LATE_TIMERS = text("SELECT id, timer_at FROM jobs WHERE timer_at < :late ORDER BY id")
 _AT_REST = text(
     "SELECT jobs.id, jobs.name, state, claimable_at, wait_reason, jobs.cost_final_at, ended_at, "
-    "cap_microusd, spent_microusd, reserved_microusd, node_count FROM jobs "
+    "cap_microusd, spent_microusd, reserved_microusd, greatest(node_count, "
+    "(SELECT max(attempts.node_count) FROM attempts WHERE attempts.job_id = jobs.id)"
+    ") AS node_count FROM jobs "
     "JOIN budgets ON budgets.id = jobs.budget_id ORDER BY jobs.id"
 )
 _OPEN_ROWS = text(
@@ -92,7 +97,11 @@ _OPEN_ROWS = text(
 
 
 class Standing(NamedTuple):
-    """A job as it stands, in the order of `_JOB`. live: attempts; wanted: machines of a market."""
+    """A job as it stands, in the order of `_JOB`. live: attempts; wanted: machines of a market,
+    those that the job moves to apart from those that it has.
+
+    node_count: places of the gang that trains, or of the one it is to become, if that has more.
+    """
 
     id: UUID
     state: str

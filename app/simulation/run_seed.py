@@ -54,12 +54,15 @@ def rates_times(rate: float) -> dict[Fault, float]:
 
 
 def mixed_jobs(dice: Dice, hours: float) -> Iterator[JobPlan]:
-    """Five jobs on eight machines, of many lengths; one has little money, one is in a hurry."""
+    """Five jobs on eight machines, of many lengths; one has little money, one is in a hurry.
+
+    The last one is elastic.
+    """
     for number, nodes in enumerate((1, 2, 1, 2, 2)):
         spec = {
             "name": f"job-{number}",
             "run": "train",
-            "nodes": nodes,
+            "nodes": "2..3" if number == 4 else nodes,
             "resources": {"gpu": "V100"},
             "estimate": {"hours": max(1, round(hours / 3)), "gpu": "V100", "nodes": nodes},
         }

@@ -1,7 +1,7 @@
 """What a named scenario is made of, and what its script and its check may use.
 
 Not here: the scenarios themselves (`cloud_scenarios`, `control_plane_scenarios`,
-`agent_scenarios`).
+`agent_scenarios`, `elastic_scenarios`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALM = MarketSettings(drought_every_hours=0.0)
 """A market that never runs dry by itself."""
 
 
-def one_job(nodes: int = 2, workload: Workload | None = None, **spec: Any) -> JobPlan:
+def one_job(nodes: int | str = 2, workload: Workload | None = None, **spec: Any) -> JobPlan:
     """A job of an hour and twenty minutes, submitted at the start."""
     work = workload or Workload(total_steps=2_400, checkpoint_seconds=900.0)
     named = {"name": "job", "run": "train", "nodes": nodes, "resources": {"gpu": "V100"}}
@@ -65,6 +65,14 @@ class Seen:
     def instances(self) -> list[Any]:
         """All instances, by request."""
         return self._all("SELECT * FROM instances ORDER BY requested_at, id")
+
+    def decisions(self, name: str = "job") -> list[Any]:
+        """What was decided about the job's machines, in order."""
+        return self._all(
+            "SELECT placement_decisions.* FROM placement_decisions "
+            "JOIN jobs ON jobs.id = job_id WHERE jobs.name = :name ORDER BY decision_no",
+            name=name,
+        )
 
     def kinds(self, name: str = "job") -> list[str]:
         """Kinds of the job's history, in order."""

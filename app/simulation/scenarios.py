@@ -8,6 +8,8 @@ from __future__ import annotations
 from app.simulation.agent_scenarios import AGENT_SCENARIOS
 from app.simulation.cloud_scenarios import CLOUD_SCENARIOS
 from app.simulation.control_plane_scenarios import CONTROL_PLANE_SCENARIOS
+from app.simulation.elastic_scenarios import ELASTIC_SCENARIOS
+from app.simulation.migration_scenarios import MIGRATION_SCENARIOS
 from app.simulation.run_world import Outcome, Run, run_world
 from app.simulation.scenario import Scenario
 from app.simulation.world import WorldSettings
@@ -16,6 +18,8 @@ SCENARIOS: dict[str, Scenario] = {
     **CLOUD_SCENARIOS,
     **CONTROL_PLANE_SCENARIOS,
     **AGENT_SCENARIOS,
+    **ELASTIC_SCENARIOS,
+    **MIGRATION_SCENARIOS,
 }
 
 

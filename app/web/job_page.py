@@ -7,7 +7,7 @@ geometry (`time_chart`, `metric_charts`), or the markup (`templates/job_live.htm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -23,11 +23,13 @@ from app.domain.job import (
     StopCause,
     event_for_stop,
 )
-from app.domain.job_spec import parse_spec
+from app.domain.job_spec import JobSpec, parse_spec
 from app.orchestration.estimate_remaining import WorkLeft, work_left
+from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
 from app.ports.job_reports import JobFacts
 from app.ports.kept_estimates import KeptEstimate
 from app.ports.page_reports import JobTimeline
+from app.ports.placement_decisions import KeptDecision
 from app.ports.read_models import JobCost
 from app.web.job_sentences import TONES, next_look, why
 from app.web.machine_rows import MachineRow, machine_rows
@@ -36,7 +38,7 @@ from app.web.page_frame import PageParts
 from app.web.price_strip import Prices, pools_to_price
 from app.web.run_verdict import RunVerdict, run_verdict
 from app.web.time_chart import LEGEND, Story, TimeChart, time_chart
-from app.web.unmet_needs import Unmet, quoted_pools, unmet_needs
+from app.web.why_here import DECISIONS_READ, WhyHere, why_here
 
 EVENTS_SHOWN: Final = 40
 POINTS_MAX: Final = 400
@@ -94,6 +96,7 @@ class JobView:
     shares: tuple[CostShare, ...]
     events: tuple[Mapping[str, Any], ...]
     unmet: Unmet | None
+    why_here: WhyHere
     estimate: KeptEstimate | None
     can_cancel: bool
     can_pause: bool
@@ -120,6 +123,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
     job = facts.job
     with parts.runtime.begin() as uow:
         kept = uow.kept_estimates.of(job_id)
+        decisions = uow.decisions.of_job(job_id, DECISIONS_READ)
     contacts = [one.contact for one in facts.machines if one.contact is not None]
     spec = parse_spec(job.spec)
     left = work_left(job, spec, facts.attempt, contacts)
@@ -163,12 +167,23 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         cost=cost,
         shares=() if cost is None else _shares(cost),
         events=tuple(parts.reports.recent_events(job_id, EVENTS_SHOWN)),
-        unmet=unmet_needs(quoted_pools(parts.jobs, spec), spec, now) if waits_fresh else None,
+        unmet=_unmet(parts, job, spec, decisions, now),
+        why_here=why_here(job, spec, decisions, now),
         estimate=None if kept is None or kept.cost_p50_microusd is None else kept,
         can_cancel=_possible(job, StopCause.USER),
         can_pause=job.state is not JobState.STOPPING and _possible(job, StopCause.PAUSE),
         can_resume=job.state is JobState.PAUSED,
     )
+
+
+def _unmet(
+    parts: PageParts, job: Job, spec: JobSpec, decisions: Sequence[KeptDecision], now: datetime
+) -> Unmet | None:
+    """What a waiting job waits for; None for one that does not wait."""
+    if job.state not in CLAIMABLE_JOB_STATES:
+        return None
+    newest = decisions[0].decision if decisions else None
+    return unmet_needs(quoted_pools(parts.jobs, spec), spec, now, job, newest)
 
 
 def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:

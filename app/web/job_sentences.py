@@ -86,20 +86,24 @@ def _attempting(facts: JobFacts, now: datetime) -> str:
     if attempt.state is AttemptState.PROVISIONING:
         return f"{_of(len(here), attempt.node_count)} registered; the rest is on its way."
     if attempt.state is AttemptState.PREPARING:
-        return f"{_machines(attempt.node_count)}{_zone(here)}: restoring and finding each other."
+        return f"{_gang(facts.job, attempt)}{_zone(here)}: restoring and finding each other."
     if attempt.state is AttemptState.DRAINING:
-        return _draining(attempt, machines, now)
+        return _draining(facts.job, attempt, machines, now)
     if attempt.state is AttemptState.SETTLING:
         return "The attempt has ended; finding out why before the next one."
-    return f"Training on {_machines(attempt.node_count)}{_zone(here)}."
+    more = facts.job.node_count - attempt.node_count
+    growing = f"; {_machines(more)} more on the way" if more > 0 else ""
+    return f"Training on {_gang(facts.job, attempt)}{_zone(here)}{growing}."
 
 
-def _draining(attempt: Attempt, machines: Sequence[Instance], now: datetime) -> str:
+def _draining(job: Job, attempt: Attempt, machines: Sequence[Instance], now: datetime) -> str:
     if attempt.drain_cause is DrainCause.INTERRUPTION:
         noticed = [one for one in machines if one.state is InstanceState.INTERRUPTING]
         left = "" if attempt.drain_until_at is None else _left(attempt.drain_until_at, now)
         return f"The cloud takes {_machines(len(noticed) or 1)}{left}: saving a checkpoint."
     if attempt.drain_cause is DrainCause.YIELD:
+        if attempt.node_count != job.node_count:
+            return f"Saving a checkpoint to go on with {_machines(job.node_count)}."
         return "Saving a checkpoint to move to other machines."
     return "Saving a checkpoint before the machines are given back."
 
@@ -124,6 +128,14 @@ def _zone(machines: Sequence[Instance]) -> str:
 
 def _machines(number: int) -> str:
     return "1 machine" if number == 1 else f"{number} machines"
+
+
+def _gang(job: Job, attempt: Attempt) -> str:
+    """ "3 machines", or "3 of 2–4 machines" where the number may change."""
+    nodes = job.spec.get("nodes")
+    if not isinstance(nodes, str):
+        return _machines(attempt.node_count)
+    return f"{attempt.node_count} of {nodes.replace('..', '–')} machines"
 
 
 def _of(number: int, total: int) -> str:

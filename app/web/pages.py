@@ -1,7 +1,7 @@
-"""The pages of jobs: the list, one job, and the parts of them that look again by themselves.
+"""The pages: jobs, one job, the parts of them that look again by themselves, and estimates.
 
 Lives here: routes alone, and how they are mounted. Not here: what a page shows (`job_page`,
-`job_list`, `log_tail`), signing in (`sign_in`), or commands (`job_forms`).
+`job_list`, `borne_out`, `log_tail`), signing in (`sign_in`), or commands (`job_forms`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from app.web import job_forms, sign_in
+from app.web.borne_out import borne_out
 from app.web.job_list import job_list
 from app.web.job_page import job_view
 from app.web.log_tail import log_tail
@@ -93,6 +94,14 @@ def jobs_table(
 ) -> Response:
     """The part of the list that looks again by itself."""
     return _jobs(request, visitor, "jobs_table.html", state, cursor)
+
+
+@router.get("/estimates")
+def estimates(request: Request, visitor: SignedIn) -> Response:
+    """Estimates of the project against what its jobs took."""
+    assert visitor.owner is not None
+    borne = borne_out(parts_of(request), visitor.owner.project_id)
+    return render(request, "estimates.html", visitor, borne=borne)
 
 
 @router.get("/jobs/{job}")

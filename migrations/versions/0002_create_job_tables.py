@@ -28,10 +28,12 @@ def upgrade() -> None:
     _create_launches()
     _index_launches()
     _create_metric_points()
+    _create_placement_decisions()
 
 
 def downgrade() -> None:
     """Drop the tables."""
+    op.drop_table("placement_decisions")
     op.drop_table("metric_points")
     op.drop_table("launches")
     op.drop_table("job_estimates")
@@ -74,6 +76,9 @@ def _create_jobs() -> None:
         sa.Column("deadline_missed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("paused_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("slack_look_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("moving_launch_id", sa.Uuid(), nullable=True),
+        sa.Column("moving_until_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("move_look_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("hold_until_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("timer_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("prune_at", sa.DateTime(timezone=True), nullable=True),
@@ -125,6 +130,15 @@ def _index_jobs() -> None:
         ["id"],
         unique=False,
         postgresql_where=sa.text("NOT (state IN ('cancelled', 'failed', 'succeeded'))"),
+    )
+    op.create_index(
+        "ix_jobs_movable",
+        "jobs",
+        ["move_look_at"],
+        unique=False,
+        postgresql_where=sa.text(
+            "(state = 'running' AND market_mode = 'spot') OR moving_launch_id IS NOT NULL"
+        ),
     )
     op.create_index(
         "ix_jobs_promised",
@@ -190,6 +204,10 @@ def _create_attempts() -> None:
         sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("best_step", sa.BigInteger(), nullable=False),
         sa.Column("committed_step", sa.BigInteger(), nullable=False),
+        sa.Column("hazard_per_hour", sa.Float(precision=53), nullable=True),
+        sa.Column("price_microusd_per_hour", sa.BigInteger(), nullable=True),
+        sa.Column("outlook_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("size_look_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("end_reason", sa.Text(), nullable=True),
         sa.Column("end_message", sa.Text(), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
@@ -204,6 +222,13 @@ def _create_attempts() -> None:
 
 
 def _index_attempts() -> None:
+    op.create_index(
+        "ix_attempts_outlook",
+        "attempts",
+        ["outlook_at"],
+        unique=False,
+        postgresql_where=sa.text("state IN ('preparing', 'running')"),
+    )
     op.create_index(
         "uq_attempts_live",
         "attempts",
@@ -350,4 +375,20 @@ def _create_metric_points() -> None:
         sa.Column("metrics", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_metric_points_job_id")),
         sa.PrimaryKeyConstraint("job_id", "fence", "step", name=op.f("pk_metric_points")),
+    )
+
+
+def _create_placement_decisions() -> None:
+    op.create_table(
+        "placement_decisions",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("decision_no", sa.Integer(), nullable=False),
+        sa.Column("decided_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_confirmed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("outline", sa.Text(), nullable=False),
+        sa.Column("document", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_placement_decisions_job_id")
+        ),
+        sa.PrimaryKeyConstraint("job_id", "decision_no", name=op.f("pk_placement_decisions")),
     )

@@ -77,6 +77,7 @@ def _create_instances() -> None:
         sa.Column("absent_since_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("unreachable_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("forced_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("warned_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("suspect", sa.Boolean(), nullable=False),
         sa.Column("terminate_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("terminate_calls", sa.Integer(), nullable=False),
@@ -115,6 +116,13 @@ def _index_instances() -> None:
     )
     op.create_index("ix_instances_job_id", "instances", ["job_id"], unique=False)
     op.create_index("ix_instances_launch_id", "instances", ["launch_id"], unique=False)
+    op.create_index(
+        "ix_instances_launched_at",
+        "instances",
+        ["launched_at"],
+        unique=False,
+        postgresql_where=sa.text("launched_at IS NOT NULL"),
+    )
     op.create_index(
         "ix_instances_live",
         "instances",

@@ -110,6 +110,7 @@ def _create_pools() -> None:
         sa.Column("cool_until_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("cool_reason", sa.Text(), nullable=True),
         sa.Column("refusals", sa.Integer(), nullable=False),
+        sa.Column("hazard_factor", sa.Float(), nullable=True),
         sa.PrimaryKeyConstraint("pool", name=op.f("pk_pools")),
     )
 

@@ -228,7 +228,7 @@ def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path)
             ["sh", str(tmp_path / "deploy/prepare.sh"), *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 

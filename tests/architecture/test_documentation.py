@@ -49,7 +49,7 @@ def test_the_command_named_on_that_page_writes_it():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert printed.stdout == render_page()
@@ -62,7 +62,7 @@ def test_the_page_of_trainer_options_is_generated_and_its_command_writes_it():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert page == printed.stdout, "run: make docs-regenerate"

@@ -64,6 +64,6 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 def test_what_wants_to_leave_is_seen(tmp_path: Path, program: str, found: str | None):
     with watched_traffic(tmp_path / "sockets") as traffic:
         environment = {**os.environ, **traffic.environment}
-        subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
         assert traffic.programs()
         assert traffic.outside() == ([] if found is None else [f"outside {found}"])

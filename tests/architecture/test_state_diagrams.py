@@ -20,7 +20,7 @@ def test_the_command_named_on_the_page_writes_it():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert printed.stdout == render()

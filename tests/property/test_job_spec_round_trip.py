@@ -95,7 +95,7 @@ common = {
     "priority": st.integers(0, 100),
     "workdir": st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True),
     "setup": texts,
-    "nodes": st.integers(1, 64),
+    "nodes": st.integers(1, 64) | st.sampled_from(["2..4", "1..64", "7..7"]),
     "resources": optional(
         {},
         {

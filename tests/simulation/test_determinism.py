@@ -22,7 +22,7 @@ def digest_in_a_process(url: str, hash_seed: str, *more: str) -> str:
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

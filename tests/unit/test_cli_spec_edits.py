@@ -93,7 +93,7 @@ def test_the_options_say_more_than_the_file(draft):
     assert spec.trainer.epochs == 30
     assert spec.env == {"KEEP": "yes", "A": "x=y"}
     assert {str(choice) for choice in spec.gpu_choices} == {"V100:1", "A10G:1"}
-    assert (spec.nodes, spec.market, spec.budget_microusd) == (2, "on_demand", 200_000_000)
+    assert (spec.node_count, spec.market, spec.budget_microusd) == (2, "on_demand", 200_000_000)
     assert spec.to_json()["deadline"] == "36h"
     assert len(spec.infra or ()) == 1
 

@@ -59,7 +59,7 @@ def contact(fence: int, step: int, seconds: float) -> Contact:
 
 def test_the_first_step_after_a_resume_is_not_the_pace_of_the_job():
     one = job(committed_step=444)
-    note_training(one, attempt(1, None), [contact(1, 444, 22.0)])
+    note_training(one, SPEC, attempt(1, None), [contact(1, 444, 22.0)])
     left = work_left(one, SPEC, attempt(2, 444), [contact(2, 445, 10.0)])
     # 445 steps in 32 seconds; the one step in ten alone would say an hour and a half.
     assert left.steps_per_second == pytest.approx(445 / 32)
@@ -80,11 +80,11 @@ def test_enough_steps_or_enough_time_are_a_rate(step: int, seconds: float):
 
 def test_before_a_new_attempt_trains_the_pace_of_the_former_ones_holds():
     one = job(committed_step=500)
-    note_training(one, attempt(1, None), [contact(1, 500, 50.0)])
+    note_training(one, SPEC, attempt(1, None), [contact(1, 500, 50.0)])
     assert work_left(one, SPEC, None, []).seconds == 50
 
 
 def test_an_attempt_that_reported_no_step_leaves_the_pace_as_it_is():
     one = job(trained_steps=100, trained_seconds=10.0)
-    note_training(one, attempt(2, 100), [])
+    note_training(one, SPEC, attempt(2, 100), [])
     assert (one.trained_steps, one.trained_seconds) == (100, 10.0)

@@ -79,7 +79,6 @@ def test_every_working_field_is_read() -> None:
         ("secrets", ["WANDB_API_KEY"]),
         ("notify", "https://hooks.example.com/x"),
         ("keep_on_failure", "30m"),
-        ("nodes", "2..4"),
         ("resources.gpu", ["V100:1", "L4:2"]),
     ],
 )
@@ -98,11 +97,24 @@ def test_known_fields_of_later_are_refused_by_name(field: str, value: object) ->
 @pytest.mark.parametrize(
     ("field", "value"),
     [("secrets", ["A B"]), ("notify", "http://x"), ("keep_on_failure", "soon"),
-     ("nodes", "4..2"), ("nodes", "2.."),
      ("resources", {"cpus": 0}), ("checkpoint", {"uri": "s3://"})],
 )  # fmt: skip
 def test_fields_of_later_are_judged_by_shape_first(field: str, value: object) -> None:
     assert only_problem(**{field: value}).kind is ProblemKind.INVALID
+
+
+@pytest.mark.parametrize(
+    ("written", "least", "most", "stored"),
+    [(1, 1, 1, 1), ("2..4", 2, 4, "2..4"), (" 1..64 ", 1, 64, "1..64"), ("3..3", 3, 3, 3)],
+)
+def test_a_gang_has_a_number_of_machines_or_a_range(
+    written: object, least: int, most: int, stored: object
+) -> None:
+    spec = parse_spec({"trainer": TRAINER, "nodes": written})
+    assert (spec.nodes.least, spec.nodes.most, spec.node_count) == (least, most, most)
+    assert spec.nodes.is_elastic == (least < most)
+    assert spec.to_json()["nodes"] == stored
+    assert parse_spec(spec.to_json()) == spec
 
 
 def test_an_empty_field_of_later_leaves_no_trace() -> None:
@@ -173,6 +185,9 @@ def test_rules_between_fields(data: object, field: str, words: str) -> None:
     ("field", "value", "words"),
     [
         ("nodes", 0, "between 1 and 64"), ("nodes", 65, "between 1 and 64"),
+        ("nodes", "4..2", "rising range within 1..64"), ("nodes", "2..", "number of machines"),
+        ("nodes", "0..2", "rising range"), ("nodes", "2..65", "rising range"),
+        ("estimate", {"hours": 2, "nodes": "2..4"}, "write 2 without quotes"),
         ("nodes", "two", "number of machines"), ("nodes", True, "not true"),
         ("priority", 101, "at most 100"), ("priority", "high", "whole number"),
         ("retries", -1, "at least 0"), ("retries", 10**40, "more than 18 digits"),

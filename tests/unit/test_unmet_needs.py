@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from app.domain.entities import Job
+from app.domain.job import JobState
 from app.domain.job_spec import parse_spec
 from app.domain.offer import Market, Pool
-from app.web.unmet_needs import Unmet, unmet_needs
+from app.orchestration.unmet_needs import Unmet, unmet_needs
+from tests.support import decision_story
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FULL_PRICE = 3_060_000
+RAW_SPEC: dict[str, Any] = {
+    "trainer": {"model": "cnn", "data": "digits", "steps": 9},
+    "nodes": 2,
+    "resources": {"gpu": "V100"},
+}
+SPEC = parse_spec(RAW_SPEC)
 
 
 def quote(zone: str, price: int, **fields: Any) -> dict[str, Any]:
@@ -28,13 +38,15 @@ def quote(zone: str, price: int, **fields: Any) -> dict[str, Any]:
 
 
 def unmet(*rows: dict[str, Any], **fields: Any) -> Unmet:
-    spec = {
-        "trainer": {"model": "cnn", "data": "digits", "steps": 9},
-        "nodes": 2,
-        "resources": {"gpu": "V100"},
-        **fields,
-    }
-    return unmet_needs(rows, parse_spec(spec), NOW)
+    return unmet_needs(rows, parse_spec({**RAW_SPEC, **fields}), NOW)
+
+
+def waiting_job(**fields: Any) -> Job:
+    return Job(
+        id=UUID(int=1), project_id=UUID(int=2), name="digits", spec=RAW_SPEC, spec_digest="d",
+        state=JobState.QUEUED, priority=50, node_count=2, submitted_at=NOW, updated_at=NOW,
+        queue_rank_at=NOW, capacity_key="k", budget_id=UUID(int=3), **fields,
+    )  # fmt: skip
 
 
 def test_too_little_room_names_the_pool_and_the_price_of_the_gang():
@@ -88,3 +100,31 @@ def test_pools_that_never_serve_are_no_way_out():
         unmet(),
     ):
         assert (found.offers, found.unblocked_by) == nothing
+
+
+def test_a_wait_by_choice_names_what_it_waits_for_and_not_the_pool_it_leaves():
+    cheap = quote("a1a", 900_000)
+    decision = decision_story.waited(NOW)
+    found = unmet_needs(
+        [cheap, quote("a1a", FULL_PRICE, market=Market.ON_DEMAND)], SPEC, NOW, None, decision
+    )
+    assert found.unblocked_by == (
+        f"{decision_story.WAIT_FOR} each, $1.810/h together.",
+        "With market: on_demand in its spec, a1a (p3.2xlarge) now: $3.060/h each, $6.120/h "
+        "together.",
+    )
+    # What was placed since waits for nothing that a decision would know.
+    placed = decision_story.placed(NOW)
+    assert unmet_needs([cheap], SPEC, NOW, None, placed).unblocked_by == (
+        "a1a (p3.2xlarge) fits now: $0.900/h each, $1.800/h together.",
+    )
+
+
+def test_a_deadline_ends_the_wait_at_its_last_safe_moment():
+    rows = [quote("a1a", 900_000, available=0), quote("a1a", FULL_PRICE, market=Market.ON_DEMAND)]
+    job = waiting_job(last_safe_at=NOW + timedelta(minutes=55))
+    found = unmet_needs(rows, parse_spec({**RAW_SPEC, "deadline": "4h"}), NOW, job)
+    assert found.unblocked_by[-1] == (
+        "Its last safe moment, at 12:55:00 UTC, which asks for on-demand machines in a1a "
+        "(p3.2xlarge): $3.060/h each, $6.120/h together."
+    )

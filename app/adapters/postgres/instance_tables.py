@@ -98,6 +98,7 @@ instances = Table(
     instant("absent_since_at"),
     instant("unreachable_at"),
     instant("forced_at"),
+    instant("warned_at"),
     Column("suspect", Boolean, nullable=False),
     instant("terminate_at"),
     Column("terminate_calls", Integer, nullable=False),
@@ -117,6 +118,12 @@ instances = Table(
     CheckConstraint(one_of("state", InstanceState), name="state_known"),
     Index("ix_instances_job_id", "job_id"),
     Index("ix_instances_launch_id", "launch_id"),
+    # What lately lived in each pool, which every look at prices learns from.
+    Index(
+        "ix_instances_launched_at",
+        "launched_at",
+        postgresql_where=text("launched_at IS NOT NULL"),
+    ),
     Index("ix_instances_live", "id", postgresql_where=text(one_of("state", LIVE_INSTANCE_STATES))),
     Index(
         "ix_instances_terminate",

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.postgres.tables import one_of
+from app.domain.gang_size import SERIAL_SHARE
 from app.domain.instance import LIVE_INSTANCE_STATES
 from app.ports.job_reports import JobFilter
 
@@ -27,6 +28,22 @@ _REMAINING: Final = f"""(CASE WHEN state <> 'running' THEN NULL
                 / greatest(1, total_steps)) END)::bigint"""
 _COMPARED: Final = "(CASE WHEN cost_final_at IS NOT NULL THEN on_demand_comparison_microusd END)"
 
+
+def _pace(count: str) -> str:
+    """As `app.domain.gang_size.speed_up` has it."""
+    return f"({count} / (1 + {SERIAL_SHARE}::float8 * ({count} - 1)))"
+
+
+# An elastic gang's seconds count as those of one of full size.
+_OF_FULL_SIZE: Final = (
+    f"CASE WHEN nodes_most = '' THEN 1.0 ELSE {_pace('coalesce(attempts.node_count, 1)')}"
+    f" / {_pace('nodes_most::int')} END::float8"
+)
+_OF_ESTIMATE: Final = (
+    f"CASE WHEN nodes_most = '' THEN 1.0 ELSE {_pace('coalesce(attempts.node_count, 1)')}"
+    f" / {_pace('estimate_nodes')} END::float8"
+)
+
 # Only the rows of the page meet the other tables, each by a key or an index.
 _STATEMENT: Final = """
 WITH page AS (
@@ -37,7 +54,10 @@ WITH page AS (
         spec->'labels' AS labels,
         CASE WHEN jsonb_typeof(spec->'estimate') = 'object' THEN
             greatest(1, round((spec->'estimate'->>'hours')::float8 * 3600)) END
-            AS estimate_seconds
+            AS estimate_whole_seconds,
+        coalesce((spec->'estimate'->>'nodes')::int, 1) AS estimate_nodes,
+        coalesce(split_part(spec->>'nodes', '..', 2), '') AS nodes_most,
+        coalesce(spec->'nodes', to_jsonb(node_count)) AS nodes
     FROM jobs WHERE {conditions}
     ORDER BY submitted_at DESC, id DESC LIMIT {limit} + 1
 ), numbered AS (
@@ -65,7 +85,9 @@ WITH page AS (
         greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step,
         CASE WHEN pace.steps > 0 AND pace.seconds > 0
                 AND (pace.steps >= {steps_min} OR pace.seconds >= {seconds_enough})
-            THEN pace.steps / pace.seconds END AS steps_per_second
+            THEN pace.steps / pace.seconds * size.pace END AS steps_per_second,
+        CASE WHEN nodes_most = '' THEN estimate_whole_seconds
+            ELSE estimate_whole_seconds / size.of_estimate END AS estimate_seconds
     FROM numbered
     JOIN budgets ON budgets.id = numbered.budget_id
     LEFT JOIN live AS now ON now.job_id = numbered.id
@@ -76,10 +98,13 @@ WITH page AS (
             AND now.reported_at > attempts.trained_at AS moves
     ) AS attempt
     CROSS JOIN LATERAL (
+        SELECT {of_full_size} AS pace, {of_estimate} AS of_estimate
+    ) AS size
+    CROSS JOIN LATERAL (
         SELECT coalesce(numbered.trained_steps, 0) + CASE WHEN attempt.moves
                 THEN now.reported_step - coalesce(attempts.parent_step, 0) ELSE 0 END AS steps,
             coalesce(numbered.trained_seconds, 0) + CASE WHEN attempt.moves
-                THEN extract(epoch FROM now.reported_at - attempts.trained_at)::float8
+                THEN extract(epoch FROM now.reported_at - attempts.trained_at)::float8 * size.pace
                 ELSE 0 END AS seconds
     ) AS pace
     WHERE place <= {limit}
@@ -97,7 +122,7 @@ SELECT json_build_object(
         'remaining_seconds', {remaining},
         'eta_from', CASE WHEN {remaining} IS NULL THEN NULL
             WHEN steps_per_second IS NULL THEN 'estimate' ELSE 'measured' END,
-        'node_count', node_count, 'machines', machines, 'pools', pools,
+        'node_count', node_count, 'nodes', nodes, 'machines', machines, 'pools', pools,
         'market_mode', market_mode, 'microusd_per_hour', microusd_per_hour,
         'spent_microusd', spent_microusd, 'budget_microusd', cap_microusd,
         'net_saved_microusd', {compared} - spent_microusd,
@@ -144,4 +169,6 @@ def _statement(conditions: str, limit: int) -> str:
         compared=_COMPARED,
         steps_min=_STEPS_MIN,
         seconds_enough=_SECONDS_ENOUGH,
+        of_full_size=_OF_FULL_SIZE,
+        of_estimate=_OF_ESTIMATE,
     )

@@ -83,8 +83,8 @@ class JobRepository:
         found += self._session.rows(statements.WAITED, given)
         ranked = sorted(found, key=itemgetter(0, 1))[:limit]
         return [
-            QueuedJob(job_id, project_id, budget_id, spec, Market(market), node_count)
-            for _, job_id, project_id, budget_id, spec, market, node_count in ranked
+            QueuedJob(job_id, project_id, budget_id, spec, Market(market), *others)
+            for _, job_id, project_id, budget_id, spec, market, *others in ranked
         ]
 
     def next_ready_at(self) -> datetime | None:
@@ -127,6 +127,15 @@ class JobRepository:
     def next_promise_at(self) -> datetime | None:
         """When the slack of the first such job is to be looked at; the epoch for a new one."""
         found: datetime | None = self._session.scalar(statements.FIRST_PROMISE)
+        return found
+
+    def movable_ids(self, now: datetime, limit: int) -> list[UUID]:
+        """Jobs on spot machines, or on their way to others, that are to be looked at, by id."""
+        return self._ids(statements.MOVABLE, now, limit)
+
+    def next_move_at(self) -> datetime | None:
+        """When the first such job is to be looked at; the epoch for a new one."""
+        found: datetime | None = self._session.scalar(statements.FIRST_MOVE)
         return found
 
     def over_budget(self, limit: int) -> list[Payer]:

@@ -20,6 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _jobs = tables.jobs
 _points = tables.checkpoints
 _promised = text(tables.PROMISED_JOB)
+_movable = text(f"({tables.MOVABLE_JOB})")
 _claimable = text(tables.one_of("state", CLAIMABLE_JOB_STATES))
 _BY: BindParameter[Any] = bindparam("by")
 _AT_MOST: BindParameter[Any] = bindparam("at_most")
@@ -39,7 +40,8 @@ def _lock(skip_locked: bool) -> Ready:
 LOCK, LOCK_OR_SKIP = _lock(False), _lock(True)
 _RANK = (_jobs.c.queue_rank_at, _jobs.c.id)
 _PAYER = (_jobs.c.project_id, _jobs.c.budget_id)
-_QUEUED = (*_RANK, *_PAYER, _jobs.c.spec, _jobs.c.market_mode, _jobs.c.node_count)
+_PROMISE = (_jobs.c.submitted_at, _jobs.c.deadline_at)
+_QUEUED = (*_RANK, *_PAYER, _jobs.c.spec, _jobs.c.market_mode, _jobs.c.node_count, *_PROMISE)
 # Each has its own index: the first stops after so many rows.
 READY = Ready(
     select(*_QUEUED)
@@ -70,6 +72,13 @@ PROMISED = Ready(
 FIRST_PROMISE = Ready(
     select(func.min(func.coalesce(_jobs.c.slack_look_at, EPOCH))).where(_promised)
 )
+MOVABLE = Ready(
+    select(_jobs.c.id)
+    .where(_movable, or_(_jobs.c.move_look_at.is_(None), _jobs.c.move_look_at <= _BY))
+    .order_by(_jobs.c.id)
+    .limit(_AT_MOST)
+)
+FIRST_MOVE = Ready(select(func.min(func.coalesce(_jobs.c.move_look_at, EPOCH))).where(_movable))
 DUE_PRUNING = Ready(
     select(_jobs.c.id)
     .where(_jobs.c.prune_at <= _BY)

@@ -21,7 +21,12 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from app.adapters.postgres.column_types import Word
 from app.adapters.postgres.schema import instant, metadata, one_of
-from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.attempt import (
+    LIVE_ATTEMPT_STATES,
+    TRAINING_ATTEMPT_STATES,
+    AttemptState,
+    DrainCause,
+)
 from app.domain.end_reason import EndReason
 from app.domain.job import (
     ATTEMPT_JOB_STATES,
@@ -81,6 +86,12 @@ PROMISED_JOB = (
 )
 """Condition of a live job whose deadline is still ahead."""
 
+MOVABLE_JOB = (
+    f"(state = '{JobState.RUNNING}' AND market_mode = '{Market.SPOT}') "
+    "OR moving_launch_id IS NOT NULL"
+)
+"""Condition of a job that trains on spot machines, or is on its way to others."""
+
 jobs = Table(
     "jobs",
     metadata,
@@ -114,6 +125,9 @@ jobs = Table(
     instant("deadline_missed_at"),
     instant("paused_at"),
     instant("slack_look_at"),
+    Column("moving_launch_id", Uuid),
+    instant("moving_until_at"),
+    instant("move_look_at"),
     instant("hold_until_at"),
     # The earliest instant at which a rule of time applies to this job or anything it owns.
     instant("timer_at"),
@@ -157,6 +171,7 @@ jobs = Table(
     Index("ix_jobs_timer", "timer_at", postgresql_where=text("timer_at IS NOT NULL")),
     Index("ix_jobs_prune", "prune_at", postgresql_where=text("prune_at IS NOT NULL")),
     Index("ix_jobs_promised", "slack_look_at", postgresql_where=text(PROMISED_JOB)),
+    Index("ix_jobs_movable", "move_look_at", postgresql_where=text(MOVABLE_JOB)),
     Index("ix_jobs_listing", "project_id", "submitted_at", "id"),
     Index(
         "ix_jobs_live",
@@ -211,6 +226,10 @@ attempts = Table(
     instant("stalled_at"),
     Column("best_step", BigInteger, nullable=False),
     Column("committed_step", BigInteger, nullable=False),
+    Column("hazard_per_hour", Float(53)),
+    Column("price_microusd_per_hour", BigInteger),
+    instant("outlook_at"),
+    instant("size_look_at"),
     Column("end_reason", Word(EndReason)),
     Column("end_message", Text),
     instant("ended_at"),
@@ -221,6 +240,11 @@ attempts = Table(
         "job_id",
         unique=True,
         postgresql_where=text(one_of("state", LIVE_ATTEMPT_STATES)),
+    ),
+    Index(
+        "ix_attempts_outlook",
+        "outlook_at",
+        postgresql_where=text(one_of("state", TRAINING_ATTEMPT_STATES)),
     ),
 )
 
@@ -276,6 +300,18 @@ log_chunks = Table(
     Column("byte_offset", BigInteger, primary_key=True),
     Column("size_bytes", Integer, nullable=False),
     Column("object_key", Text, nullable=False),
+)
+
+placement_decisions = Table(
+    "placement_decisions",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("jobs.id"), primary_key=True),
+    Column("decision_no", Integer, primary_key=True),
+    instant("decided_at", nullable=False),
+    instant("last_confirmed_at", nullable=False),
+    # Verdict, reason and chosen pools: a decision with the same one is no new decision.
+    Column("outline", Text, nullable=False),
+    Column("document", JSONB, nullable=False),
 )
 
 job_estimates = Table(

@@ -12,6 +12,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Date,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -42,6 +43,8 @@ pools = Table(
     instant("cool_until_at"),
     Column("cool_reason", Text),
     Column("refusals", Integer, nullable=False),
+    # By how much more often than usual its machines are taken, as learned; NULL: nothing is known.
+    Column("hazard_factor", Float),
 )
 
 prices = Table(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, select, update
+from sqlalchemy import ARRAY, Float, Text, and_, any_, bindparam, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres.money_tables import pools, prices
@@ -35,6 +35,7 @@ _QUOTE = (
     pools.c.available,
     pools.c.billing_speed,
     pools.c.attachments,
+    pools.c.hazard_factor,
 )
 _ALL = Ready(select(*_QUOTE, pools.c.cool_until_at).order_by(pools.c.pool))
 _ONE = Ready(select(*_QUOTE).where(pools.c.pool == bindparam("this_pool")))
@@ -54,6 +55,11 @@ _COOL_DOWN = Ready(
         cool_reason=bindparam("why"),
         refusals=pools.c.refusals + 1,
     )
+)
+_LEARN = Ready(
+    update(pools)
+    .where(pools.c.pool == bindparam("of_pool"))
+    .values(hazard_factor=bindparam("factor", type_=Float(53)))
 )
 _POINT = (prices.c.at, prices.c.microusd_per_hour, prices.c.source, prices.c.captured_at)
 _POINTS = select(*_POINT).where(prices.c.pool == bindparam("of_pool")).order_by(prices.c.at)
@@ -82,6 +88,7 @@ def _offer(row: Row) -> Offer:
         available=row[7],
         billing_speed=row[8],
         attachments=None if row[9] is None else Attachments.from_json(row[9]),
+        hazard_factor=1.0 if row[10] is None else row[10],
     )
 
 
@@ -149,6 +156,24 @@ class OfferRepository:
         ]
         for batch in _batches(points):
             self._session.execute(upsert(prices).values(batch).on_conflict_do_nothing())
+
+    def learn(self, provider: str, factors: Mapping[Pool, float]) -> None:
+        """Remember how often machines are taken in a provider's pools, against the usual.
+
+        Pools that are left out count as unknown again. Only what has changed is written.
+        """
+        known = self._session.execute(
+            select(pools.c.pool, pools.c.hazard_factor)
+            .where(pools.c.provider == provider)
+            .order_by(pools.c.pool)
+        )
+        changed = [
+            {"of_pool": row.pool, "factor": factors.get(row.pool)}
+            for row in known
+            if row.hazard_factor != factors.get(row.pool)
+        ]
+        # In the order in which `record` locks them.
+        self._session.write(_LEARN, sorted(changed, key=lambda one: one["of_pool"].key))
 
     def last_quoted_at(self, provider: str) -> datetime | None:
         """When the provider's prices were last stored."""

@@ -14,6 +14,7 @@ from app.adapters.postgres.instance_tables import (
     phases,
 )
 from app.adapters.postgres.job_tables import (
+    MOVABLE_JOB,
     PROMISED_JOB,
     api_keys,
     attempts,
@@ -25,6 +26,7 @@ from app.adapters.postgres.job_tables import (
     log_chunks,
     log_streams,
     metric_points,
+    placement_decisions,
     projects,
 )
 from app.adapters.postgres.operations_tables import (
@@ -37,6 +39,7 @@ from app.adapters.postgres.operations_tables import (
 from app.adapters.postgres.schema import instant, metadata, one_of
 
 __all__ = [
+    "MOVABLE_JOB",
     "PROMISED_JOB",
     "api_keys",
     "attempt_members",
@@ -59,6 +62,7 @@ __all__ = [
     "metric_points",
     "one_of",
     "phases",
+    "placement_decisions",
     "projects",
     "stale_results",
     "sweeps",

@@ -20,6 +20,7 @@ from app.adapters.postgres.log_repository import LogRepository
 from app.adapters.postgres.money_repository import MoneyRepository
 from app.adapters.postgres.offer_repository import OfferRepository
 from app.adapters.postgres.operations_repository import OperationsRepository
+from app.adapters.postgres.placement_decision_rows import PlacementDecisionRows
 from app.adapters.postgres.pool_past_repository import PoolPastRepository
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession
@@ -32,6 +33,7 @@ from app.ports.job_repositories import Attempts, Jobs, Launches
 from app.ports.kept_estimates import KeptEstimates
 from app.ports.log_index import LogIndex
 from app.ports.money_store import Money, Offers
+from app.ports.placement_decisions import PlacementDecisions
 from app.ports.pool_experience import PoolExperience
 from app.ports.pool_past import PoolPasts
 from app.ports.sweep_store import Sweeps
@@ -61,6 +63,7 @@ class PostgresUnitOfWork:
         self.pool_pasts: PoolPasts = PoolPastRepository(session)
         self.pool_experience: PoolExperience = ExperienceStatements(session)
         self.kept_estimates: KeptEstimates = KeptEstimateRows(session)
+        self.decisions: PlacementDecisions = PlacementDecisionRows(session)
         self.rings: dict[str, None] = {}
         self._read_clock = read_clock
         self._now: datetime | None = None

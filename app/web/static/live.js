@@ -23,6 +23,10 @@
     offline(status === 0 || status >= 500);
   });
 
+  // What a person has opened stays open when the page looks again.
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+    !(name === "open" && node.tagName === "DETAILS");
+
   // A log that was read to its end stays at its end.
   let following = true;
   document.addEventListener("htmx:beforeSwap", () => {

@@ -1,0 +1,105 @@
+"""Why a job's machines are where they are: its decisions, its slack, and what it waits for.
+
+Lives here: the route and the shape of its answer. Not here: the decisions themselves
+(`app.domain.placement_decision`), or what would unblock a job (`app.orchestration.unmet_needs`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.auth import SignedIn
+from app.api.explanation_shapes import Explanation
+from app.api.job_document import job_document
+from app.api.json_answers import as_json
+from app.api.parts import parts_of
+from app.domain.deadline_words import slack_sentence
+from app.domain.entities import Job
+from app.domain.job import CLAIMABLE_JOB_STATES
+from app.domain.job_spec import parse_spec
+from app.domain.placement_decision import PoolVerdict
+from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
+from app.ports.placement_decisions import KeptDecision
+
+router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
+
+_DECISIONS_MAX: Final = 100
+_HEAD: Final = ("id", "name", "state", "why", "node_count", "market_mode", "deadline")
+
+
+@router.get("/explanation", response_model=None, responses={200: {"model": Explanation}})
+def explanation(
+    request: Request,
+    caller: SignedIn,
+    job: str,
+    limit: Annotated[int, Query(ge=1, le=_DECISIONS_MAX, description="Newest decisions")] = 10,
+) -> Response:
+    """Why the job is where it is: decisions with every pool, slack, and what would end a wait."""
+    parts = parts_of(request)
+    job_id = parts.reports.job_id(caller.project_id, job)
+    facts = parts.reports.job(job_id)
+    now = parts.runtime.clock.now()
+    with parts.runtime.begin() as uow:
+        decisions = uow.decisions.of_job(job_id, limit)
+    whole = job_document(facts, now)
+    spec = parse_spec(facts.job.spec)
+    newest = decisions[0].decision if decisions else None
+    allowed = spec.effective_market() != "spot"
+    slack = slack_sentence(facts.job, now, on_demand_allowed=allowed, decision=newest)
+    unmet = None
+    if facts.job.state in CLAIMABLE_JOB_STATES:
+        unmet = unmet_needs(quoted_pools(parts.reports, spec), spec, now, facts.job, newest)
+    return as_json(
+        {
+            **{name: whole[name] for name in _HEAD},
+            "slack": slack,
+            "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
+            "decisions": [_decision(one) for one in decisions],
+        }
+    )
+
+
+def _waiting(job: Job, why: str | None, unmet: Unmet) -> dict[str, Any]:
+    return {
+        "reason": why,
+        "next_look_at": job.claimable_at,
+        "needs": unmet.needs,
+        "unblocked_by": [vars(way) for way in unmet.ways_out],
+        "nearest": [
+            {
+                "pool": row.pool,
+                "price_microusd_per_hour": row.microusd_per_hour,
+                "on_demand_ratio": row.on_demand_ratio,
+                "available": row.available,
+                "fits": row.fits,
+                "why": row.verdict,
+            }
+            for row in unmet.offers
+        ],
+    }
+
+
+def _decision(kept: KeptDecision) -> dict[str, Any]:
+    made = vars(kept.decision)
+    return {
+        "decision_no": kept.decision_no,
+        "last_confirmed_at": kept.last_confirmed_at,
+        **made,
+        "unblock": None if kept.decision.unblock is None else vars(kept.decision.unblock),
+        "pools": [_pool(one, kept.last_confirmed_at) for one in kept.decision.pools],
+    }
+
+
+def _pool(row: PoolVerdict, at: datetime) -> dict[str, Any]:
+    """Its stored fields, and those that follow from them and the instant of the figures."""
+    finish, full_price = row.expected_finish_seconds, row.on_demand_microusd_per_hour
+    return {
+        **vars(row),
+        "on_demand_ratio": row.price_microusd_per_hour / full_price if full_price > 0 else None,
+        "quote_age_seconds": max(0.0, (at - row.quoted_at).total_seconds()),
+        "expected_finish_at": None if finish is None else at + timedelta(seconds=finish),
+    }

@@ -1,0 +1,205 @@
+"""`lowtide explain`: why a job's machines are where they are, and what a waiting job waits for.
+
+Not here: the decisions and their reasons, which the api hands out, or what happened since
+(`history`).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli import wording
+from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import JobName, job_path
+from app.cli.prose_table import prose, prose_table
+from app.cli.terminal import Column, Terminal
+
+_HISTORY_MAX: Final = 100
+_LOOKED_BACK: Final = 20
+_POOLS_SHOWN: Final = 12
+_CHOSEN: Final = "✓"
+_VERDICTS: Final = {
+    "spot": "spot machines", "wait": "wait", "on_demand": "on-demand machines",
+    "stay": "keep the machines", "move": "move to other machines", "resize": "another number",
+}  # fmt: skip
+_WAYS: Final = (
+    ("spot", "spot_microusd"),
+    ("waiting", "wait_microusd"),
+    ("on-demand", "on_demand_microusd"),
+)
+
+Row = dict[str, Any]
+
+
+@api_command(
+    "lowtide explain bert-ft",
+    "lowtide explain bert-ft --history",
+    "lowtide explain bert-ft --json",
+)
+def explain(
+    invocation: Invocation,
+    job: JobName,
+    history: Annotated[
+        bool, typer.Option("--history", help=f"Earlier decisions, too; at most {_HISTORY_MAX}.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Every pool considered, not the best {_POOLS_SHOWN}.")
+    ] = False,
+) -> None:
+    """Say why a job's machines are where they are, and how safe its deadline is.
+
+    Every pool considered for the newest decision, with price, quote age, hazard (interruptions
+    per hour of a machine), expected cost and finish, and why it was or was not taken. Of a
+    job that waits: what would unblock it, and at what price.
+    """
+    terminal = invocation.terminal
+    limit = _HISTORY_MAX if history else 1 if terminal.as_json else _LOOKED_BACK
+    path = job_path(invocation.api, job)
+    found = invocation.api.get(f"{path}/explanation", {"limit": limit})
+    decisions = found["decisions"]
+    if terminal.as_json:
+        terminal.json(found)
+        return
+    if terminal.quiet:
+        for row in _taken(_placing(decisions)) if decisions else []:
+            terminal.result(row["pool"])
+        return
+    now = datetime.now(UTC)
+    _head(terminal, found, now)
+    if decisions:
+        terminal.line()
+        _told(terminal, decisions[0], now, everything)
+        placing = _placing(decisions)
+        if placing is not decisions[0]:
+            terminal.line("\nWhere its machines come from:")
+            _told(terminal, placing, now, everything)
+    elif found["waiting"] is None or not found["waiting"]["nearest"]:
+        terminal.line("No decision about its machines is recorded yet.")
+    if history and len(decisions) > 1:
+        terminal.line("\nDecisions so far, newest first:")
+        prose_table(terminal, _DECISION_COLUMNS, _SENTENCE, decisions)
+    elif history and decisions:
+        terminal.line("\nThere was no other decision before.")
+
+
+def _head(terminal: Terminal, found: Row, now: datetime) -> None:
+    """The state with its reason, the slack, and what a waiting job waits for."""
+    why = (found["why"] or "").rstrip(".")
+    because = f": {why}." if why else "."
+    prose(terminal, f"{found['name']} is {found['state']}{because}")
+    prose(terminal, found["slack"])
+    waiting = found["waiting"]
+    if waiting is None:
+        return
+    due = wording.instant(waiting["next_look_at"])
+    look = "now" if due is None or due <= now else wording.ahead(waiting["next_look_at"], now)
+    prose(terminal, f"Next look {look}. It needs {waiting['needs']}.")
+    if waiting["unblocked_by"]:
+        terminal.line("\nWhat would unblock it:")
+        for way in waiting["unblocked_by"]:
+            prose(terminal, way["sentence"], indent="  ")
+    if not found["decisions"] and waiting["nearest"]:
+        terminal.line("\nThe nearest pools now:")
+        prose_table(terminal, _NEAR_COLUMNS, _WHY, waiting["nearest"])
+
+
+def _placing(decisions: list[Row]) -> Row:
+    """The newest decision that weighed pools: to keep machines is a decision, too."""
+    return next((row for row in decisions if row["pools"]), decisions[0])
+
+
+def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) -> None:
+    """One decision with its pools and the ways that were weighed."""
+    verdict = _VERDICTS.get(decision["verdict"], decision["verdict"])
+    attempt = "" if decision["fence"] is None else f", attempt {decision['fence']}"
+    at = f"{wording.clock_time(decision['decided_at'])} UTC"
+    held = ""
+    if _held_seconds(decision) >= 1:
+        held = f", last confirmed {wording.ago(decision['last_confirmed_at'], now)}"
+    number = f"Decision {decision['decision_no']}{attempt}"
+    prose(terminal, f"{number}: {verdict}, at {at}{held}.")
+    prose(terminal, decision["sentence"], indent="  ")
+    ways = [
+        f"{name} {wording.money(decision[key])}" for name, key in _WAYS if decision[key] is not None
+    ]
+    if ways:
+        prose(terminal, f"expected from there to the end: {', '.join(ways)}", indent="  ")
+    shown = decision["pools"] if everything else decision["pools"][:_POOLS_SHOWN]
+    if not shown:
+        return
+    prose_table(terminal, _POOL_COLUMNS, _WHY, shown)
+    if any(row["expected_microusd"] and _by_hour(row) for row in shown):
+        prose(terminal, "EXPECTED with /h: of one hour of progress; the work is not known yet.")
+    rest = len(decision["pools"]) - len(shown)
+    if rest:
+        terminal.line(f"and {wording.plural(rest, 'pool')} more: --all")
+
+
+def _taken(decision: Row) -> list[Row]:
+    return [row for row in decision["pools"] if row["chosen"]]
+
+
+def _held_seconds(decision: Row) -> float:
+    first = wording.instant(decision["decided_at"])
+    last = wording.instant(decision["last_confirmed_at"])
+    return 0.0 if first is None or last is None else (last - first).total_seconds()
+
+
+def _by_hour(row: Row) -> bool:
+    return row["expected_finish_seconds"] is None
+
+
+def _expected(row: Row) -> str:
+    told = wording.money(row["expected_microusd"])
+    return f"{told}/h" if row["expected_microusd"] is not None and _by_hour(row) else told
+
+
+def _hazard(row: Row) -> str:
+    hazard = row["hazard_per_hour"]
+    return wording.NOTHING if hazard is None or not math.isfinite(hazard) else f"{hazard:.2f}"
+
+
+def _finish(row: Row) -> str:
+    seconds = row["expected_finish_seconds"]
+    return wording.NOTHING if seconds is None else wording.span(seconds)
+
+
+def _places(rows: list[Row]) -> str:
+    return ", ".join(wording.place(row["pool"]) for row in rows) or wording.NOTHING
+
+
+def _style(row: Row) -> str:
+    return "green" if row["chosen"] else "" if row["fits"] else "dim"
+
+
+_POOL_COLUMNS: Final = (
+    Column("", lambda row: _CHOSEN if row["chosen"] else " ", style=_style),
+    Column("POOL", lambda row: wording.pool(row["pool"]), style=_style),
+    Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
+    Column("VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True),
+    Column("QUOTE AGE", lambda row: wording.span(row["quote_age_seconds"]), True),
+    Column("HAZARD/H", _hazard, True),
+    Column("EXPECTED", _expected, True),
+    Column("FINISH", _finish, True),
+)
+_WHY: Final = Column("WHY", lambda row: row["why"])
+_SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence"])
+_NEAR_COLUMNS: Final = (
+    Column("", lambda row: " "),
+    Column("POOL", lambda row: wording.pool(row["pool"])),
+    Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
+    Column("VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True),
+)
+_DECISION_COLUMNS: Final = (
+    Column("NO", lambda row: str(row["decision_no"]), True),
+    Column("AT (UTC)", lambda row: wording.clock_time(row["decided_at"])),
+    Column("HELD", lambda row: wording.span(_held_seconds(row)), True),
+    Column("DECISION", lambda row: _VERDICTS.get(row["verdict"], row["verdict"])),
+    Column(
+        "POOLS", lambda row: ", ".join(wording.place(one["pool"]) for one in _taken(row)) or "-"
+    ),
+)

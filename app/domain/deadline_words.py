@@ -1,0 +1,81 @@
+"""Slack and the last safe moment of a job, in one sentence for people.
+
+Not here: the rule behind the moment (`deadline_policy`), or watching it (`app.orchestration`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, format_duration
+from app.domain.entities import Job
+from app.domain.job import JobState
+from app.domain.offer import Market
+from app.domain.placement_decision import PlacementDecision
+
+
+def slack_sentence(
+    job: Job,
+    now: datetime,
+    *,
+    on_demand_allowed: bool,
+    decision: PlacementDecision | None = None,
+) -> str:
+    """How safe the deadline is at `now`, until when, and what follows then.
+
+    on_demand_allowed: whether the job may leave spot. decision: the newest one, which knows the
+    last safe moment before the job's slack is first looked at. Instants are in UTC.
+    """
+    if job.deadline_at is None:
+        return "No deadline: nothing forces the job off the cheapest machines."
+    if job.ended_at is not None:
+        return _ended(job, job.deadline_at, job.ended_at)
+    if now >= job.deadline_at:
+        return f"The deadline passed {_span(job.deadline_at, now)} ago, at {_at(job.deadline_at)}."
+    if job.unsafe_since_at is not None:
+        return (
+            f"The deadline at {_at(job.deadline_at)} is not safe since "
+            f"{_at(job.unsafe_since_at)}: it can be met only with luck."
+        )
+    last_safe_at = job.last_safe_at
+    if last_safe_at is None:
+        if job.market_mode is Market.ON_DEMAND:
+            return f"On on-demand machines for the deadline at {_at(job.deadline_at)}."
+        last_safe_at = None if decision is None else decision.last_safe_at
+    if last_safe_at is None:
+        return (
+            f"The deadline is at {_at(job.deadline_at)}; its last safe moment is not known before "
+            "the work left is, from an estimate or total_steps in the progress lines."
+        )
+    if last_safe_at > now:
+        then = "on-demand machines are asked for then"
+        if job.state is JobState.PAUSED:
+            then = "the job is paused, and asks for nothing before it is resumed"
+        elif not on_demand_allowed:
+            then = "after it the deadline is a matter of luck, since the spec allows no on-demand"
+        span = _span(now, last_safe_at)
+        return f"Slack {span}: the last safe moment is {_at(last_safe_at)}; {then}."
+    span = _span(last_safe_at, now)
+    return f"No slack: the last safe moment was {span} ago, at {_at(last_safe_at)}."
+
+
+def _ended(job: Job, deadline_at: datetime, ended_at: datetime) -> str:
+    if ended_at > deadline_at:
+        return f"The deadline was missed by {_span(deadline_at, ended_at)}."
+    if job.state is JobState.SUCCEEDED:
+        return f"The deadline was met with {_span(ended_at, deadline_at)} to spare."
+    return f"The job ended {_span(ended_at, deadline_at)} before its deadline."
+
+
+def _span(begin: datetime, end: datetime) -> str:
+    """To its two largest units."""
+    seconds = max(0, int((end - begin).total_seconds()))
+    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
+        if seconds >= unit:
+            seconds -= seconds % finer
+            break
+    return format_duration(seconds)
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

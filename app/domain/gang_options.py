@@ -1,0 +1,92 @@
+"""The sizes that an elastic gang could have, from offers judged for its least size.
+
+Lives here: offers as options, and the size that a spec would get if it were placed now. Not here:
+the choice among sizes (`gang_size`), or the verdicts on offers (`placement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from app.domain.gang_size import SizeOption, SizeQuestion, choose_size, speed_up
+from app.domain.gpu_catalog import relative_speed
+from app.domain.job_spec import JobSpec
+from app.domain.node_range import NodeRange
+from app.domain.offer import Market, Offer
+from app.domain.placement import Considered, consider, need_of
+
+
+def size_options(considered: Iterable[Considered], sizes: Iterable[int]) -> list[SizeOption]:
+    """For each size, the first of the fitting offers that has room for it; none where none has."""
+    fitting = [item.offer for item in considered if item.fits]
+    options = []
+    for count in sizes:
+        offer = next((one for one in fitting if has_room(one, count)), None)
+        if offer is not None:
+            options.append(size_option(offer, count, fitting[0]))
+    return options
+
+
+def size_option(offer: Offer, count: int, counted_in: Offer) -> SizeOption:
+    """So many machines of one offer; their speed in terms of another offer's."""
+    return SizeOption(
+        count=count,
+        microusd_per_hour=offer.cost_microusd_per_hour,
+        on_demand_microusd_per_hour=offer.on_demand_microusd_per_hour,
+        hazard_factor=offer.hazard_factor if offer.pool.market is Market.SPOT else None,
+        speed=_speed(offer) / _speed(counted_in),
+    )
+
+
+def has_room(offer: Offer, count: int) -> bool:
+    """Whether the pool is said to give so many machines; one that says nothing may."""
+    return offer.available is None or offer.available >= count
+
+
+def with_size(
+    spec: JobSpec,
+    quoted: Sequence[tuple[Offer, datetime | None]],
+    now: datetime,
+    restart_seconds: float,
+    acquire_seconds: float,
+) -> JobSpec:
+    """The spec with the number of machines that its gang would have if it were placed now.
+
+    quoted: offers with the ends of their cool-downs. acquire_seconds: as for the last safe moment.
+    """
+    if not spec.nodes.is_elastic:
+        return spec
+    market = Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
+    considered = consider(quoted, need_of(spec, market, spec.nodes.least), now)
+    count = _planned_size(spec, considered, now, restart_seconds, acquire_seconds)
+    return spec.model_copy(update={"nodes": NodeRange(count, count)})
+
+
+def _planned_size(
+    spec: JobSpec,
+    considered: Sequence[Considered],
+    now: datetime,
+    restart_seconds: float,
+    acquire_seconds: float,
+) -> int:
+    """The size that would be chosen; the least where no offer fits."""
+    nodes, estimate, deadline_at = spec.nodes, spec.estimate, spec.deadline_at(now)
+    work = None if estimate is None else estimate.seconds * speed_up(estimate.nodes)
+    question = SizeQuestion(
+        nodes=nodes,
+        work_seconds=work,
+        restart_seconds=restart_seconds,
+        deadline_seconds=None if deadline_at is None else (deadline_at - now).total_seconds(),
+        reserve_seconds=(
+            acquire_seconds + restart_seconds if spec.effective_market() == "auto" else 0.0
+        ),
+        money_left_microusd=spec.budget_microusd,
+    )
+    choice = choose_size(size_options(considered, range(nodes.least, nodes.most + 1)), question)
+    return nodes.least if choice is None else choice.count
+
+
+def _speed(offer: Offer) -> float:
+    hardware = offer.hardware
+    return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

@@ -1,0 +1,155 @@
+"""Whether a gang that trains had better train elsewhere: only where the move clearly repays.
+
+Lives here: what staying and moving are expected to cost, and the decision. Not here: a pool's
+hazard (`gang_hazard`, `pool_life`), how a gang moves (`app.orchestration.move_gang`), or the choice
+of a pool for machines that are needed anyway (`placement`).
+
+Both ways end alike: once the machines in question are lost, what is left is done in the pool that
+is best then. So a move is worth what it saves on the lives of two gangs, of which the old one has
+perhaps survived the ages at which most are taken, and the new one has not; less what the move
+costs: until the new machines train both gangs are paid, and the checkpoint has to be brought there.
+Nothing is trained twice, for the old gang saves before it leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.domain.expected_cost import useful_hour_microusd
+from app.domain.gang_hazard import MachineLife, gang_hazard_per_hour, seconds_to_next_age
+from app.domain.money import format_usd
+from app.domain.pool_life import AGE_EDGES_SECONDS, LONGEST_SECONDS
+
+_HOUR = 3_600.0
+
+
+@dataclass(frozen=True)
+class MoveTerms:
+    """When a move is worth its while.
+
+    boot_seconds, restore_seconds: until new machines have registered, and from then until they
+    train. saving_share: of what is left to pay a move must save so much, and saving_microusd.
+    """
+
+    boot_seconds: float
+    restore_seconds: float
+    saving_share: float
+    saving_microusd: int
+
+
+@dataclass(frozen=True)
+class Here:
+    """The gang as it is. work_seconds: what is left on it; microusd_per_hour: all machines."""
+
+    name: str
+    microusd_per_hour: float
+    machines: tuple[MachineLife, ...]
+    hazard_factor: float
+    work_seconds: float
+
+
+@dataclass(frozen=True)
+class There:
+    """A gang that could be had. speed: against the present one; egress_microusd: once, in all."""
+
+    name: str
+    microusd_per_hour: float
+    hazard_factor: float
+    machines: tuple[MachineLife, ...]
+    egress_microusd: int = 0
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class MoveDecision:
+    """to: the name of the pool to move to, or None. The sentence is for people."""
+
+    to: str | None
+    sentence: str
+    stay_microusd: int
+    move_microusd: int
+
+
+def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDecision:
+    """The best of `theres`, if it beats staying by as much as the terms ask; ties by order."""
+    restart = terms.boot_seconds + terms.restore_seconds
+    hours = [_hour_later(here, len(here.machines), restart)]
+    hours += [_hour_later(there, len(there.machines), restart) / there.speed for there in theres]
+    later = min(hours)
+    stay = _stay(here, later)
+    if not theres:
+        return MoveDecision(None, "No other pool fits.", round(stay), round(stay))
+    costs = [_move(here, there, later, terms) for there in theres]
+    best = min(range(len(theres)), key=lambda index: (costs[index], index))
+    there, saving = theres[best], stay - costs[best]
+    left = _hours(here.work_seconds)
+    told = (
+        f"{there.name} at {_usd(there.microusd_per_hour)} an hour is expected to do the remaining"
+        f" {left} for {_usd(costs[best])}, the move included; staying in {here.name} at"
+        f" {_usd(here.microusd_per_hour)} for {_usd(stay)}"
+    )
+    enough = max(stay * terms.saving_share, float(terms.saving_microusd))
+    if saving <= 0 or saving < enough:
+        why = f"a move must save {_usd(enough)} at least"
+        return MoveDecision(None, f"{told}: {why}.", round(stay), round(costs[best]))
+    share = f"{saving / stay:.0%}"
+    sentence = f"{told}: it saves {share}."
+    return MoveDecision(there.name, sentence, round(stay), round(costs[best]))
+
+
+def expected_work_seconds(machines: Sequence[MachineLife], most_seconds: float) -> float:
+    """How long a gang works until its first machine is lost, or the work is done; the mean.
+
+    The integral of the survival function, over stretches in which no hazard changes.
+    """
+    most, at, alive, total = min(most_seconds, LONGEST_SECONDS), 0.0, 1.0, 0.0
+    for _ in range(len(machines) * len(AGE_EDGES_SECONDS) + 1):
+        aged = [replace(machine, age_seconds=machine.age_seconds + at) for machine in machines]
+        rate = gang_hazard_per_hour(aged) / _HOUR
+        edge = seconds_to_next_age(aged)
+        lasts = most - at if edge is None else min(most - at, edge)
+        survives = math.exp(-rate * lasts)
+        total += alive * (1 - survives) / rate
+        alive *= survives
+        at += lasts
+        if at >= most:
+            break
+    return total
+
+
+def _stay(here: Here, later_microusd: float) -> float:
+    """Micro-dollars for all that is left."""
+    worked = expected_work_seconds(here.machines, here.work_seconds)
+    left = max(0.0, here.work_seconds - worked)
+    return (here.microusd_per_hour * worked + later_microusd * left) / _HOUR
+
+
+def _move(here: Here, there: There, later_microusd: float, terms: MoveTerms) -> float:
+    """The same by way of `there`. While it boots the old gang works; while it restores nobody."""
+    boot = min(terms.boot_seconds, here.work_seconds)
+    left = here.work_seconds - boot
+    both = here.microusd_per_hour + there.microusd_per_hour
+    aged = [
+        replace(m, age_seconds=m.age_seconds + terms.boot_seconds + terms.restore_seconds)
+        for m in there.machines
+    ]
+    worked = expected_work_seconds(aged, left / there.speed)
+    rest = max(0.0, left - worked * there.speed)
+    seconds = both * (boot + terms.restore_seconds) + there.microusd_per_hour * worked
+    return (seconds + later_microusd * rest) / _HOUR + there.egress_microusd
+
+
+def _hour_later(gang: Here | There, count: int, restart_seconds: float) -> float:
+    """What an hour of progress costs with ever new gangs there: one lost machine stops all."""
+    return useful_hour_microusd(gang.microusd_per_hour, gang.hazard_factor * count, restart_seconds)
+
+
+def _usd(microusd: float) -> str:
+    return format_usd(round(microusd))
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / _HOUR
+    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h"

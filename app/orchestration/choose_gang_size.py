@@ -1,0 +1,91 @@
+"""The size of a job's gang, from the offers and what is known of its work.
+
+Lives here: the question put to `app.domain.gang_size`, and the choice written down. Not here: the
+rule, or which offers there are (`fill_gang.offers_for`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from app.domain.entities import Budget
+from app.domain.events import JobEventKind
+from app.domain.gang_options import size_options
+from app.domain.gang_size import SizeQuestion, choose_size, speed_up
+from app.domain.offer import Market
+from app.domain.placement import Considered
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.estimate_remaining import work_left
+from app.orchestration.runtime import Limits
+
+
+def size_question(
+    aggregate: JobAggregate, limits: Limits, budgets: Sequence[Budget] = ()
+) -> SizeQuestion:
+    """What a size of this job's gang is to be chosen for, as it stands between two attempts.
+
+    budgets: those whose money bounds the choice.
+    """
+    job, spec, now = aggregate.job, aggregate.spec, aggregate.now
+    contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
+    left = work_left(job, spec, aggregate.attempt, [c for c in contacts if c is not None])
+    running = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
+    caps = [
+        max(0, budget.cap_microusd - budget.spent_microusd)
+        for budget in budgets
+        if budget.cap_microusd is not None
+    ]
+    to_deadline = None
+    if job.deadline_at is not None and job.deadline_missed_at is None:
+        to_deadline = (job.deadline_at - now).total_seconds()
+    may_move = job.market_mode is Market.SPOT and spec.effective_market() == "auto"
+    reserve = limits.on_demand_acquire_seconds + limits.restart_seconds
+    return SizeQuestion(
+        nodes=spec.nodes,
+        work_seconds=None if left.seconds is None else left.seconds * speed_up(running),
+        restart_seconds=limits.restart_seconds,
+        deadline_seconds=to_deadline,
+        reserve_seconds=reserve if may_move else 0.0,
+        money_left_microusd=min(caps, default=None),
+    )
+
+
+def choose_gang_size(
+    aggregate: JobAggregate,
+    considered: Iterable[Considered],
+    limits: Limits,
+    budgets: Sequence[Budget] = (),
+) -> bool:
+    """Give a job without machines the size of its next gang; False where no offer has room.
+
+    considered: offers judged for the least size.
+    """
+    nodes = aggregate.spec.nodes
+    options = size_options(considered, range(nodes.least, nodes.most + 1))
+    choice = choose_size(options, size_question(aggregate, limits, budgets))
+    if choice is None:
+        return False
+    set_size(aggregate, choice.count, choice.why)
+    return True
+
+
+def set_size(aggregate: JobAggregate, count: int, why: str) -> None:
+    """The gang that is formed now, or next, has so many machines."""
+    before, aggregate.job.node_count = aggregate.job.node_count, count
+    note_size(aggregate, before, why)
+
+
+def note_size(aggregate: JobAggregate, before: int, why: str) -> None:
+    """Say that the gang has another size than before, and why; nothing when it has not."""
+    count, nodes = aggregate.job.node_count, aggregate.spec.nodes
+    if count == before:
+        return
+    machines = "1 machine" if count == 1 else f"{count} machines"
+    aggregate.record(
+        JobEventKind.GANG_SIZED,
+        f"The gang has {machines} of {nodes}: {why}.",
+        count=count,
+        before=before,
+        least=nodes.least,
+        most=nodes.most,
+    )

@@ -1,0 +1,123 @@
+"""The market that a job with a deadline gets its next machines from, where it has none.
+
+Lives here: what follows from the weighed choice for a job in the queue. It leaves spot earlier than
+the last safe moment would make it, when waiting for capacity is expected to cost more, and goes
+back when spot has machines again; never where the deadline would not be safe. Not here: the choice
+(`weigh_markets`), the last safe moment and running jobs (`watch_deadlines`), or the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from app.domain.durations import format_duration
+from app.domain.entities import Budget
+from app.domain.events import JobEventKind
+from app.domain.money import format_usd
+from app.domain.offer import Market
+from app.domain.placement_moment import Verdict
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.note_decisions import safe_until, work_seconds
+from app.orchestration.runtime import Limits
+from app.orchestration.weigh_markets import Stand, Weighed
+
+if TYPE_CHECKING:
+    from app.domain.live_placement import LiveChoice
+
+_USD = 1_000_000
+
+
+def settle_market(
+    aggregate: JobAggregate, weighed: Weighed, budgets: Sequence[Budget], limits: Limits
+) -> LiveChoice | None:
+    """The choice for a job without machines, carried out as far as it is one of market.
+
+    None where the plain order and the last safe moment decide: when the work is not known, the
+    deadline leaves no choice, or the budget would not bear on-demand to the end.
+    """
+    job, seconds = aggregate.job, work_seconds(aggregate)
+    if seconds is None or job.deadline_missed_at is not None:
+        return None
+    choice = weighed.choose(aggregate, Stand(seconds), limits)
+    if choice is None or not choice.rests_on_cost:
+        return None
+    if choice.verdict is Verdict.ON_DEMAND and job.market_mode is Market.SPOT:
+        if not bears(budgets, choice.on_demand * job.node_count):
+            return None
+        job.market_mode = Market.ON_DEMAND
+        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, leaving_words(choice, job.node_count))
+    elif choice.verdict is not Verdict.ON_DEMAND and job.market_mode is Market.ON_DEMAND:
+        if not spot_is_safe(aggregate, limits, seconds):
+            return None
+        job.market_mode = Market.SPOT
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, returning_words(choice, job.node_count))
+    return choice
+
+
+def bears(budgets: Sequence[Budget], usd: float) -> bool:
+    """Whether what every budget has left would pay for so much."""
+    return all(
+        budget.cap_microusd is None or budget.cap_microusd - budget.spent_microusd >= usd * _USD
+        for budget in budgets
+    )
+
+
+def spot_is_safe(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
+    """Whether spot may be tried and, if it fails, still be left before the last safe moment."""
+    last = safe_until(aggregate, limits, seconds)
+    room = timedelta(seconds=2 * limits.restart_seconds)
+    return last is not None and aggregate.now + room < last
+
+
+def leaving_words(choice: LiveChoice, gang: int) -> str:
+    """Why on-demand machines are asked for before the last safe moment."""
+    other, cost = min((choice.wait, choice.spot)), _dollars(choice.on_demand, gang)
+    way = "staying on spot" if choice.spot <= choice.wait else "waiting for spot machines"
+    return (
+        f"On-demand machines are expected to cost {cost} to the end, {way} {_dollars(other, gang)}:"
+        " they are asked for now."
+    )
+
+
+def returning_words(choice: LiveChoice, gang: int) -> str:
+    """Why on-demand machines are left."""
+    spot = min(choice.spot, choice.wait)
+    return (
+        f"Spot is expected to cost {_dollars(spot, gang)} to the end, staying on-demand "
+        f"{_dollars(choice.on_demand, gang)}: the job goes back to spot."
+    )
+
+
+def staying_words(choice: LiveChoice, gang: int) -> str:
+    """Why a job stays where it is."""
+    on_spot = choice.verdict is not Verdict.ON_DEMAND
+    here, other = (choice.spot, choice.on_demand) if on_spot else (choice.on_demand, choice.spot)
+    where, there = ("spot", "on-demand") if on_spot else ("on-demand", "spot")
+    if not math.isfinite(other) or not math.isfinite(here):
+        return f"The job stays on {where}."
+    return (
+        f"The job stays on {where}, expected to cost {_dollars(here, gang)} to the end; "
+        f"{there} {_dollars(other, gang)}."
+    )
+
+
+def waits_for(aggregate: JobAggregate, choice: LiveChoice, limits: Limits) -> str:
+    """Why a job waits although a pool fits; without a full stop."""
+    gang, last = aggregate.job.node_count, safe_until(aggregate, limits, work_seconds(aggregate))
+    slack = ""
+    if last is not None and last > aggregate.now:
+        slack = f"; it is safe for {format_duration(int((last - aggregate.now).total_seconds()))}"
+    other = min(choice.spot, choice.on_demand)
+    return (
+        f"what can be had costs more than waiting: {_dollars(choice.wait, gang)} to the end "
+        f"against {_dollars(other, gang)}{slack}"
+    )
+
+
+def _dollars(usd: float, gang: int) -> str:
+    if not math.isfinite(usd):
+        return "more than the deadline allows"
+    return format_usd(round(usd * gang * _USD))

@@ -1,0 +1,238 @@
+"""Waiting, spot and on-demand weighed for a job with a deadline, with what is known of pools now.
+
+Lives here: gathering what the choice rests on while nothing is locked, and asking for the choice
+under the lock, where it takes microseconds. Not here: the choice (`app.domain.live_placement`),
+what follows from it (`claim_jobs`, `watch_deadlines`), or the last safe moment, which overrules it
+(`app.domain.deadline_policy`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from app.domain.egress import added_microusd_per_hour
+from app.domain.job_spec import JobSpec
+from app.domain.offer import Market, Offer, Pool
+from app.domain.placement import Considered, Need, consider, need_of, work_speed
+from app.domain.placement_moment import Running
+from app.domain.pool_sightings import NO_SIGHTINGS
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.price_restores import restore_of
+from app.orchestration.runtime import Limits, Runtime
+from app.orchestration.shortlist import Quoted
+
+if TYPE_CHECKING:
+    from app.domain.live_placement import LiveChoice, LivePlacement, LivePool
+
+HORIZON_MIN: Final = timedelta(minutes=30)
+"""A job with less time than that has no use for a plan: the last safe moment alone decides."""
+
+POOLS_MAX: Final = 20
+"""The pools of cheapest progress; what is dearer would hardly ever be chosen."""
+
+PLACEMENTS_KEPT: Final = 32
+LOOKS_KEPT: Final = 10_000
+_USD: Final = 1_000_000
+_BACK_LATER: Final = ("cooling down", "has capacity")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A job with a deadline as it stands unlocked. running_in: spot pools of its machines."""
+
+    spec: JobSpec
+    submitted_at: datetime
+    deadline_at: datetime
+    node_count: int
+    running_in: tuple[Pool, ...] = ()
+
+    @property
+    def may_weigh(self) -> bool:
+        """Whether there is a choice at all, and time for one."""
+        horizon = self.deadline_at - self.submitted_at
+        return self.spec.effective_market() == "auto" and horizon >= HORIZON_MIN
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a job stands at its choice.
+
+    running_on: the market of what trains or prepares. start_left_seconds: until it trains.
+    """
+
+    work_seconds: float
+    running_on: Market | None = None
+    running_in: Pool | None = None
+    start_left_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Everything a choice needs but the job's own standing, which is read under its lock."""
+
+    placement: LivePlacement
+    considered: tuple[Considered, ...]
+    need: Need
+
+    def choose(self, aggregate: JobAggregate, stand: Stand, limits: Limits) -> LiveChoice | None:
+        """What costs least from here on; None where the deadline leaves no choice.
+
+        The reserve for getting on-demand machines is no time to plan with: what is safe here is
+        safe by the last safe moment, too.
+        """
+        from app.domain.live_placement import LiveMoment
+
+        job = aggregate.job
+        pools = self.placement.pools
+        if job.deadline_at is None or (stand.running_in or pools[0]) not in pools:
+            return None
+        left = (job.deadline_at - aggregate.now).total_seconds()
+        time_left = left - limits.on_demand_acquire_seconds
+        if time_left <= 0:
+            return None
+        need = replace(self.need, restore=restore_of(aggregate))
+        running = {None: Running.NOTHING, Market.SPOT: Running.SPOT}
+        return self.placement.choose(
+            LiveMoment(
+                time_left_seconds=time_left,
+                work_left_seconds=stand.work_seconds,
+                running_on=running.get(stand.running_on, Running.ON_DEMAND),
+                running_in=stand.running_in,
+                start_left_seconds=stand.start_left_seconds,
+                prices=[_usd(item.offer, need) for item in self.considered],
+            )
+        )
+
+
+class WeighMarkets:
+    """Makes what choices rest on, and keeps it for as long as nothing else has been seen."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        # Lost with the process, at no harm: all of it is made from rows again.
+        self._kept: OrderedDict[Hashable, LivePlacement] = OrderedDict()
+        self._looks: OrderedDict[UUID, datetime] = OrderedDict()
+        self._lock = Lock()
+
+    def is_due(self, job_id: UUID) -> bool:
+        """Whether it is time for a job's next choice: once in its tick."""
+        looked = self._looks.get(job_id)
+        return looked is None or self._runtime.clock.now() >= looked
+
+    def note_look(self, job_id: UUID, promise: Promise) -> None:
+        """The job's choice is looked at now."""
+        from app.domain.live_placement import tick_seconds_of
+
+        horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
+        tick = timedelta(seconds=tick_seconds_of(horizon))
+        with self._lock:
+            self._looks[job_id] = self._runtime.clock.now() + tick
+            self._looks.move_to_end(job_id)
+            while len(self._looks) > LOOKS_KEPT:
+                self._looks.popitem(last=False)
+
+    def weigh(self, promise: Promise, quoted: Quoted) -> Weighed | None:
+        """What the job's choice rests on just now; None where there is nothing to choose.
+
+        Reads rows in a transaction of its own: not to be called with one open.
+        """
+        if not promise.may_weigh:
+            return None
+        now = self._runtime.clock.now()
+        need = self._need(promise, Market.SPOT)
+        spot = _spot_offers(consider(quoted, need, now), promise.running_in)
+        on_demand_need = self._need(promise, Market.ON_DEMAND)
+        on_demand = next((i for i in consider(quoted, on_demand_need, now) if i.fits), None)
+        if not spot or on_demand is None:
+            return None
+        full_price = _usd(on_demand.offer, on_demand_need)
+        if full_price <= 0:
+            return None
+        horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
+        placement = self._placement(spot, need, full_price, horizon, now)
+        return Weighed(placement, tuple(spot), need)
+
+    def _need(self, promise: Promise, market: Market) -> Need:
+        limits = self._runtime.limits
+        return replace(
+            need_of(promise.spec, market, promise.node_count),
+            quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
+            restart_seconds=limits.restart_seconds,
+        )
+
+    def _placement(
+        self,
+        spot: Sequence[Considered],
+        need: Need,
+        full_price: float,
+        horizon_seconds: float,
+        now: datetime,
+    ) -> LivePlacement:
+        from app.domain.live_placement import LivePlacement, LiveTerms, tick_seconds_of
+
+        tick = int(now.timestamp() // tick_seconds_of(horizon_seconds))
+        rooms = tuple((item.offer.pool, _has_room(item)) for item in spot)
+        key = (tick, rooms, full_price, horizon_seconds)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        terms = LiveTerms(full_price, horizon_seconds, self._runtime.limits.restart_seconds)
+        made = LivePlacement(terms, self._live_pools(spot, need, now), now)
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > PLACEMENTS_KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    def _live_pools(self, spot: Sequence[Considered], need: Need, now: datetime) -> list[LivePool]:
+        from app.domain.live_placement import PAST, LivePool
+
+        pools = [item.offer.pool for item in spot]
+        with self._runtime.begin() as uow:
+            seen = uow.pool_experience.sightings(now - PAST, now)
+            usual = uow.pool_experience.usual_prices(pools, now - PAST, now)
+        return [
+            LivePool(
+                pool=item.offer.pool,
+                usual_usd=_usual(item.offer, usual.get(item.offer.pool), need),
+                sightings=seen.get(item.offer.pool, NO_SIGHTINGS),
+                has_room=_has_room(item),
+            )
+            for item in spot
+        ]
+
+
+def _spot_offers(
+    considered: Sequence[Considered], running_in: Collection[Pool]
+) -> list[Considered]:
+    """The best pools that serve now or later, and those that the job runs in."""
+    able = [item for item in considered if item.fits or item.why.startswith(_BACK_LATER)]
+    chosen = able[:POOLS_MAX]
+    here = [item for item in considered if item.offer.pool in running_in and item not in chosen]
+    return [*chosen, *here]
+
+
+def _has_room(item: Considered) -> bool | None:
+    """None where only an attempt would tell."""
+    if not item.fits:
+        return False
+    return None if item.offer.available is None else True
+
+
+def _usd(offer: Offer, need: Need) -> float:
+    """$ per machine and hour of a V100's work, or of its own where all that serve are alike."""
+    price = offer.cost_microusd_per_hour + added_microusd_per_hour(need.restore, offer.pool)
+    return price / _USD / work_speed(offer, need)
+
+
+def _usual(offer: Offer, mean_microusd: int | None, need: Need) -> float:
+    mean = offer.price_microusd_per_hour if mean_microusd is None else mean_microusd
+    extra = offer.cost_microusd_per_hour - offer.price_microusd_per_hour
+    return (mean + extra) / _USD / work_speed(offer, need)

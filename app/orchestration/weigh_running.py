@@ -1,0 +1,156 @@
+"""Leave spot early, or go back to it, where that is expected to cost a job with a deadline less.
+
+Lives here: what follows from the weighed choice for a job that runs or waits. Machines of the other
+market are asked for first, and the attempt yields when they are registered (acquire before
+release), whichever way it goes. Not here: the choice (`weigh_markets`), the last safe moment, which
+comes first (`watch_deadlines`), or jobs that are being claimed (`settle_market`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.domain.attempt import TRAINING_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView
+from app.domain.entities import Instance
+from app.domain.events import JobEventKind
+from app.domain.instance import InstanceState
+from app.domain.job import CLAIMABLE_JOB_STATES
+from app.domain.offer import Market, Pool
+from app.domain.placement_decision import DecisionVerdict
+from app.domain.placement_moment import Verdict
+from app.orchestration.advance_attempt import order_drain
+from app.orchestration.aggregate import JobAggregate
+from app.orchestration.end_attempt import CLAIM_CONTROLLER
+from app.orchestration.fill_gang import request_replacements
+from app.orchestration.note_decisions import Reason, Reasons, note_decision
+from app.orchestration.release_order import order_release
+from app.orchestration.runtime import Limits
+from app.orchestration.settle_market import (
+    bears,
+    leaving_words,
+    returning_words,
+    spot_is_safe,
+    staying_words,
+)
+from app.orchestration.weigh_markets import Stand, Weighed
+
+
+def weigh_running(
+    aggregate: JobAggregate,
+    view: DeadlineView,
+    decision: DeadlineDecision,
+    weighed: Weighed,
+    limits: Limits,
+) -> None:
+    """Ask what costs least from here on, act on it where it is another market, and keep it."""
+    job = aggregate.job
+    stand = _stand(aggregate, view, limits)
+    settled = decision.action in (DeadlineAction.SPOT, DeadlineAction.STAY_ON_DEMAND)
+    if stand is None or not settled or decision.unsafe_since_at is not None:
+        return
+    choice = weighed.choose(aggregate, stand, limits)
+    if choice is None or not choice.rests_on_cost:
+        return
+    on_spot = stand.running_on is not Market.ON_DEMAND
+    gang = job.node_count
+    if on_spot and job.market_mode is Market.SPOT and choice.verdict is Verdict.ON_DEMAND:
+        budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
+        if not bears(budgets, choice.on_demand * gang):
+            return
+        text = leaving_words(choice, gang)
+        reason = Reason(DecisionVerdict.ON_DEMAND, "on_demand_costs_less", text)
+        leave_spot(aggregate, text, limits)
+        if aggregate.attempt is not None:
+            request_replacements(aggregate, limits)
+    elif (
+        not on_spot
+        and job.market_mode is Market.ON_DEMAND
+        and choice.verdict is Verdict.SPOT
+        and spot_is_safe(aggregate, limits, stand.work_seconds)
+        and _ask_for_spot(aggregate, limits)
+    ):
+        text = returning_words(choice, gang)
+        reason = Reason(DecisionVerdict.SPOT, "spot_costs_less", text)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
+    elif aggregate.attempt is not None:
+        reason = Reason(DecisionVerdict.STAY, "staying_costs_least", staying_words(choice, gang))
+    else:
+        return  # it waits: its claim says why
+    note_decision(aggregate, reason, limits, Reasons(weighed.considered, gang, choice))
+
+
+def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
+    """From now on the job's machines are on-demand ones; a forming spot attempt makes way."""
+    job, attempt = aggregate.job, aggregate.attempt
+    job.market_mode = Market.ON_DEMAND
+    aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, sentence)
+    if job.state in CLAIMABLE_JOB_STATES:
+        job.claimable_at = job.wait_reason = None
+        aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+    elif attempt is not None and attempt.state is AttemptState.PROVISIONING:
+        text = "The forming spot attempt makes way for on-demand machines."
+        order_drain(aggregate, DrainCause.YIELD, aggregate.now, text, limits)
+
+
+def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> None:
+    """A return to spot under way: yield to its machines once registered, or give it up.
+
+    It is given up when spot gave none after all, or when waiting for them has used up the slack.
+    """
+    job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
+    returning = view.running_on is Market.ON_DEMAND and job.market_mode is Market.SPOT
+    if not returning or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
+        return
+    coming = _spot_machines(aggregate)
+    if not coming or seconds is None or not spot_is_safe(aggregate, limits, seconds):
+        order_release(aggregate, coming, "the job stays on-demand")
+        job.market_mode = Market.ON_DEMAND
+        text = "The job stays on-demand: " + (
+            "spot machines took too long to come." if coming else "spot had no machines."
+        )
+        note_decision(aggregate, Reason(DecisionVerdict.STAY, "spot_not_had", text), limits)
+    elif sum(one.state is InstanceState.REGISTERED for one in coming) >= job.node_count:
+        until = aggregate.now + timedelta(seconds=limits.drain_seconds)
+        text = "Spot machines are registered: the on-demand attempt saves and yields."
+        order_drain(aggregate, DrainCause.YIELD, until, text, limits)
+
+
+def _ask_for_spot(aggregate: JobAggregate, limits: Limits) -> bool:
+    """Ask for a spot gang beside the on-demand one; False, and nothing changed, where none fits."""
+    aggregate.job.market_mode = Market.SPOT
+    request_replacements(aggregate, limits)
+    if not _spot_machines(aggregate):
+        aggregate.job.market_mode = Market.ON_DEMAND
+        return False
+    return True
+
+
+def _spot_machines(aggregate: JobAggregate) -> list[Instance]:
+    return [one for one in aggregate.usable() if one.market is Market.SPOT and not one.suspect]
+
+
+def _stand(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> Stand | None:
+    """None where there is nothing to be said yet: while a gang forms, or the work is not known."""
+    attempt = aggregate.attempt
+    if view.remaining_seconds is None:
+        return None
+    if attempt is None:
+        return Stand(view.remaining_seconds) if not aggregate.usable() else None
+    if attempt.state not in TRAINING_ATTEMPT_STATES or view.running_on is None:
+        return None
+    start_left = 0.0
+    if attempt.state is AttemptState.PREPARING:
+        passed = (aggregate.now - attempt.created_at).total_seconds()
+        start_left = max(0.0, limits.restart_seconds - passed)
+    pool = running_in(aggregate) if view.running_on is Market.SPOT else None
+    if view.running_on is Market.SPOT and pool is None:
+        return None
+    return Stand(view.remaining_seconds, view.running_on, pool, start_left)
+
+
+def running_in(aggregate: JobAggregate) -> Pool | None:
+    """The spot pool of the live attempt's machines; the first by name of several."""
+    machines = [aggregate.instances[member.instance_id] for member in aggregate.members]
+    pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
+    return min(pools, default=None)

@@ -1,0 +1,158 @@
+"""Why a job's machines are where they are: the newest decision with its pools, and those before.
+
+Lives here: rows ready for the template. Not here: the decisions (`app.domain.placement_decision`),
+or what a waiting job waits for (`app.orchestration.unmet_needs`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.deadline_words import slack_sentence
+from app.domain.entities import Job
+from app.domain.job_spec import JobSpec
+from app.domain.offer import Pool
+from app.domain.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
+from app.ports.placement_decisions import KeptDecision
+from app.web import formats
+
+DECISIONS_READ: Final = 6
+POOLS_SHOWN: Final = 6
+
+_VERDICTS: Final = {
+    DecisionVerdict.SPOT: ("spot", "good"),
+    DecisionVerdict.WAIT: ("wait", "waiting"),
+    DecisionVerdict.ON_DEMAND: ("on-demand", "moving"),
+    DecisionVerdict.STAY: ("stay", "good"),
+    DecisionVerdict.MOVE: ("move", "moving"),
+    DecisionVerdict.RESIZE: ("resize", "moving"),
+}
+
+
+@dataclass(frozen=True)
+class PoolRow:
+    """One pool as the decision saw it; texts are ready to be shown, instants explain them.
+
+    by_hour: what is expected is the price of one hour of progress, since the work is not known.
+    """
+
+    name: str
+    key: str
+    chosen: bool
+    fits: bool
+    microusd_per_hour: int
+    against_on_demand: str
+    quote_age_seconds: float
+    quoted_at: datetime
+    hazard: str
+    expected_microusd: int | None
+    by_hour: bool
+    finish_seconds: float | None
+    finish_at: datetime | None
+    why: str
+
+
+@dataclass(frozen=True)
+class ToldDecision:
+    """One decision. `ways`: what each way from there to the end was expected to cost."""
+
+    number: int
+    word: str
+    tone: str
+    sentence: str
+    decided_at: datetime
+    confirmed_at: datetime
+    ways: tuple[tuple[str, int], ...]
+    pools: tuple[PoolRow, ...]
+    more_pools: tuple[PoolRow, ...]
+
+
+@dataclass(frozen=True)
+class WhyHere:
+    """The panel: slack in words, the newest decision, and those before it, newest first.
+
+    placing: the newest that weighed pools; to keep machines is a decision, too.
+    """
+
+    slack: str
+    latest: ToldDecision | None
+    placing: ToldDecision | None
+    earlier: tuple[ToldDecision, ...]
+
+
+def why_here(job: Job, spec: JobSpec, decisions: Sequence[KeptDecision], now: datetime) -> WhyHere:
+    """The panel of a job; `decisions` newest first."""
+    told = tuple(_told(one) for one in decisions)
+    allowed = spec.effective_market() != "spot"
+    newest = decisions[0].decision if decisions else None
+    slack = slack_sentence(job, now, on_demand_allowed=allowed, decision=newest)
+    placing = next((one for one in told if one.pools), None)
+    return WhyHere(slack, told[0] if told else None, placing, told[1:])
+
+
+def _told(kept: KeptDecision) -> ToldDecision:
+    decision = kept.decision
+    word, tone = _VERDICTS[decision.verdict]
+    rows = tuple(_row(one, kept.last_confirmed_at) for one in decision.pools)
+    return ToldDecision(
+        number=kept.decision_no,
+        word=word,
+        tone=tone,
+        sentence=decision.sentence,
+        decided_at=decision.decided_at,
+        confirmed_at=kept.last_confirmed_at,
+        ways=_ways(decision),
+        pools=rows[:POOLS_SHOWN],
+        more_pools=rows[POOLS_SHOWN:],
+    )
+
+
+def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
+    costs = (
+        ("spot", decision.spot_microusd),
+        ("waiting", decision.wait_microusd),
+        ("on-demand", decision.on_demand_microusd),
+    )
+    return tuple((name, cost) for name, cost in costs if cost is not None)
+
+
+def _row(row: PoolVerdict, at: datetime) -> PoolRow:
+    """`at`: the instant of the decision's figures."""
+    finish, hazard = row.expected_finish_seconds, row.hazard_per_hour
+    return PoolRow(
+        name=_name(row.pool),
+        key=row.pool,
+        chosen=row.chosen,
+        fits=row.fits,
+        microusd_per_hour=row.price_microusd_per_hour,
+        against_on_demand=_against(row),
+        quote_age_seconds=max(0.0, (at - row.quoted_at).total_seconds()),
+        quoted_at=row.quoted_at,
+        hazard=formats.DASH if hazard is None or not math.isfinite(hazard) else f"{hazard:.2f}",
+        expected_microusd=row.expected_microusd,
+        by_hour=finish is None,
+        finish_seconds=finish,
+        finish_at=None if finish is None else at + timedelta(seconds=finish),
+        why=row.why,
+    )
+
+
+def _name(key: str) -> str:
+    try:
+        pool = Pool.parse(key)
+    except ValueError:
+        return key
+    return f"{pool.zone} · {pool.instance_type} · {formats.words(pool.market.value)}"
+
+
+def _against(row: PoolVerdict) -> str:
+    full_price = row.on_demand_microusd_per_hour
+    if full_price <= 0:
+        return formats.DASH
+    percent = round(100 * (row.price_microusd_per_hour / full_price - 1))
+    sign = "−" if percent < 0 else "+" if percent > 0 else ""
+    return f"{sign}{abs(percent)} %"

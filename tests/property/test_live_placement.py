@@ -1,0 +1,158 @@
+"""Whatever is known of pools: a higher price never wins, the future is not seen, answers repeat."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.gpu_choice import GpuChoice
+from app.domain.live_placement import LiveChoice, LiveMoment, LivePlacement, LivePool, LiveTerms
+from app.domain.offer import Hardware, Market, Offer, Pool
+from app.domain.placement import Considered, Need, consider
+from app.domain.placement_moment import Running, Verdict
+from app.domain.pool_sightings import Sightings, states
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+POOLS = [Pool("aws", "r", zone, "type", Market.SPOT) for zone in "abcde"]
+V100 = Hardware("V100", 1, 16, 8, 61)
+HOUR = 3_600.0
+FULL_PRICE = 3.0
+
+prices = st.lists(st.integers(1, 5_000_000), min_size=5, max_size=5)
+factors = st.lists(st.floats(0.1, 20.0), min_size=5, max_size=5)
+ages = st.floats(0.0, 40.0).map(lambda hours: NOW - timedelta(hours=hours))
+spans = st.tuples(ages, st.floats(0.0, 30.0)).map(
+    lambda one: (one[0], min(NOW, one[0] + timedelta(hours=one[1])))
+)
+sightings = st.builds(
+    Sightings,
+    st.lists(spans, max_size=4).map(tuple),
+    st.lists(ages, max_size=4).map(tuple),
+)
+pasts = st.lists(sightings, min_size=5, max_size=5)
+rooms = st.lists(st.sampled_from([True, False, None]), min_size=5, max_size=5)
+dollars = st.lists(st.floats(0.05, 3.0), min_size=5, max_size=5)
+
+
+def _offer(pool: Pool, price: int, factor: float = 1.0) -> Offer:
+    return Offer(pool, V100, price, 5_000_000, "ec2", NOW, "test", hazard_factor=factor)
+
+
+def _judged(prices: list[int], factors: list[float]) -> tuple[Considered, ...]:
+    need = Need((GpuChoice("V100", None, 1),), 0, 1, Market.SPOT, (), 1.0, restart_seconds=360.0)
+    offers = [_offer(*one) for one in zip(POOLS, prices, factors, strict=True)]
+    return consider([(offer, None) for offer in offers], need, NOW)
+
+
+@given(prices, factors, st.integers(0, 4), st.integers(1, 5_000_000))
+def test_raising_a_price_never_moves_an_offer_forward(
+    prices: list[int], factors: list[float], raised: int, more: int
+) -> None:
+    before = [item.offer.pool for item in _judged(prices, factors)]
+    dearer = list(prices)
+    dearer[raised] += more
+    judged = _judged(dearer, factors)
+    after = [item.offer.pool for item in judged if item.fits]
+    if POOLS[raised] in after:
+        assert after.index(POOLS[raised]) >= before.index(POOLS[raised])
+
+
+@given(prices)
+def test_where_nothing_is_known_the_price_alone_decides(prices: list[int]) -> None:
+    found = [item.offer.price_microusd_per_hour for item in _judged(prices, [1.0] * 5)]
+    assert found == sorted(found)
+
+
+@given(prices, st.integers(0, 4), st.floats(1.1, 10.0))
+def test_more_interruptions_never_move_a_pool_forward(
+    prices: list[int], chosen: int, factor: float
+) -> None:
+    before = [item.offer.pool for item in _judged(prices, [1.0] * 5)]
+    known = [factor if place == chosen else 1.0 for place in range(5)]
+    after = [item.offer.pool for item in _judged(prices, known)]
+    assert after.index(POOLS[chosen]) >= before.index(POOLS[chosen])
+
+
+def _placement(pasts: list[Sightings], rooms: list[bool | None]) -> LivePlacement:
+    pools = [LivePool(pool, 1.0, *known) for *known, pool in zip(pasts, rooms, POOLS, strict=True)]
+    return LivePlacement(LiveTerms(FULL_PRICE, 2.2 * HOUR, 360.0), pools, NOW)
+
+
+def _choice(placement: LivePlacement, usd: list[float], left_hours: float) -> LiveChoice:
+    moment = LiveMoment(left_hours * HOUR, HOUR, Running.NOTHING, None, 0.0, usd)
+    return placement.choose(moment)
+
+
+@settings(max_examples=20, deadline=None)
+@given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(0, 4), st.floats(0.01, 3.0))
+def test_raising_a_price_never_makes_a_pool_win(
+    pasts: list[Sightings],
+    rooms: list[bool | None],
+    usd: list[float],
+    left: float,
+    raised: int,
+    more: float,
+) -> None:
+    placement = _placement(pasts, rooms)
+    before = _choice(placement, usd, left)
+    dearer = list(usd)
+    dearer[raised] += more
+    after = _choice(placement, dearer, left)
+    if before.pool is not POOLS[raised]:
+        assert after.pool is not POOLS[raised]
+    if before.verdict is not Verdict.SPOT:
+        assert after.verdict is not Verdict.SPOT
+
+
+@settings(max_examples=20, deadline=None)
+@given(pasts, rooms, dollars, st.floats(1.2, 2.1))
+def test_equal_inputs_give_equal_answers(
+    pasts: list[Sightings], rooms: list[bool | None], usd: list[float], left: float
+) -> None:
+    first, second = (_choice(_placement(pasts, rooms), usd, left) for _ in range(2))
+    assert first == second
+
+
+@settings(max_examples=20, deadline=None)
+@given(pasts, dollars, st.floats(1.2, 2.1), st.lists(st.floats(0.01, 40.0), min_size=1, max_size=4))
+def test_what_comes_later_changes_nothing(
+    pasts: list[Sightings], usd: list[float], left: float, later: list[float]
+) -> None:
+    """Nothing after the decision counts, as a clock that jumped back would show it."""
+    unseen = tuple(NOW + timedelta(hours=hours) for hours in later)
+    told = [
+        Sightings(
+            (*one.had, *((at, at + timedelta(hours=1)) for at in unseen)), one.lacked + unseen
+        )
+        for one in pasts
+    ]
+    nobody: list[bool | None] = [None] * 5
+    assert _choice(_placement(told, nobody), usd, left) == _choice(
+        _placement(pasts, nobody), usd, left
+    )
+
+
+@given(sightings, st.integers(1, 200), st.integers(60, 3_600))
+def test_states_are_those_that_were_seen(seen: Sightings, steps: int, seconds: int) -> None:
+    step = timedelta(seconds=seconds)
+    found = states(seen, NOW, step, steps)
+    assert len(found) == steps
+    begin = NOW - step * steps
+    for place, state in enumerate(found):
+        from_at, to_at = begin + step * place, begin + step * (place + 1)
+        lived = any(span[0] <= to_at and span[1] >= from_at for span in seen.had)
+        lacked = any(from_at <= at <= to_at for at in seen.lacked)
+        assert lived or state != 1
+        assert lacked or state != 0
+        assert state != -1 or not lacked
+
+
+def test_on_demand_is_chosen_when_nothing_else_is_safe() -> None:
+    nothing = [Sightings()] * 5
+    choice = _choice(_placement(nothing, [True] * 5), [1.0] * 5, 1.05)
+    assert choice.verdict is Verdict.ON_DEMAND
+    assert not choice.rests_on_cost
+    assert replace(choice, verdict=Verdict.WAIT).rests_on_cost

@@ -1,0 +1,92 @@
+"""Slack and the last safe moment in words: one sentence for each way a deadline can stand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.domain.deadline_words import slack_sentence
+from app.domain.entities import Job
+from app.domain.job import JobState
+from app.domain.offer import Market
+from tests.support import decision_story
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+SAFE = {"deadline_at": NOW + 2 * HOUR, "last_safe_at": NOW + timedelta(seconds=3_300)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, "No deadline: nothing forces the job off the cheapest machines."),
+        (
+            SAFE,
+            "Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC; on-demand machines are "
+            "asked for then.",
+        ),
+        (
+            {**SAFE, "last_safe_at": NOW - timedelta(seconds=300)},
+            "No slack: the last safe moment was 5m ago, at 2026-03-01 11:55:00 UTC.",
+        ),
+        (
+            {**SAFE, "state": JobState.PAUSED},
+            "Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC; the job is paused, and "
+            "asks for nothing before it is resumed.",
+        ),
+        (
+            {**SAFE, "unsafe_since_at": NOW - HOUR},
+            "The deadline at 2026-03-01 14:00:00 UTC is not safe since 2026-03-01 11:00:00 UTC: "
+            "it can be met only with luck.",
+        ),
+        (
+            {"deadline_at": NOW - HOUR},
+            "The deadline passed 1h ago, at 2026-03-01 11:00:00 UTC.",
+        ),
+        (
+            {"deadline_at": NOW + HOUR, "market_mode": Market.ON_DEMAND},
+            "On on-demand machines for the deadline at 2026-03-01 13:00:00 UTC.",
+        ),
+        (
+            {"deadline_at": NOW, "state": JobState.SUCCEEDED, "ended_at": NOW - HOUR},
+            "The deadline was met with 1h to spare.",
+        ),
+        (
+            {"deadline_at": NOW, "state": JobState.FAILED, "ended_at": NOW - HOUR},
+            "The job ended 1h before its deadline.",
+        ),
+        (
+            {"deadline_at": NOW - HOUR, "state": JobState.SUCCEEDED, "ended_at": NOW},
+            "The deadline was missed by 1h.",
+        ),
+    ],
+)
+def test_each_standing_has_its_sentence(fields: dict[str, Any], told: str):
+    assert slack_sentence(job(**fields), NOW, on_demand_allowed=True) == told
+
+
+def test_what_is_not_known_and_what_is_not_allowed_is_said():
+    unknown = slack_sentence(job(deadline_at=NOW + HOUR), NOW, on_demand_allowed=True)
+    assert "not known before the work left is" in unknown
+    assert "the spec allows no on-demand" in slack_sentence(
+        job(**SAFE), NOW, on_demand_allowed=False
+    )
+
+
+def test_the_newest_decision_knows_the_moment_first():
+    decision = decision_story.placed(NOW)
+    told = slack_sentence(
+        job(deadline_at=NOW + 2 * HOUR), NOW, on_demand_allowed=True, decision=decision
+    )
+    assert told.startswith("Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC")
+
+
+def job(**fields: Any) -> Job:
+    return Job(
+        id=UUID(int=1), project_id=UUID(int=2), name="digits", spec={}, spec_digest="d",
+        priority=50, node_count=2, submitted_at=NOW, updated_at=NOW, queue_rank_at=NOW,
+        capacity_key="k", budget_id=UUID(int=3), **{"state": JobState.RUNNING, **fields},
+    )  # fmt: skip
