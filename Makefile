@@ -24,8 +24,9 @@ help: ## show this list
 demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
 	@$(BIN)/lowtide demo
 
+# In the order of the folders, so that no long end-to-end file is left for one worker at the end.
 test: $(DEV_READY) browser static ## run every check and every test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 
 test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where some are named
 	@$(BIN)/python -m tests.cloud

@@ -13,6 +13,10 @@ import pytest
 ROOMS_WITH_PROCESSES = frozenset(
     {"browser", "cloud", "e2e", "examples", "integration", "providers", "training"}
 )
+STORY = "story"
+"""The fixture of tests in those folders that need no luck either: controllers run by hand over real
+rows, with paper clouds and a clock of the test's own."""
+
 SECOND_RUNS_AT_MOST = 5
 
 
@@ -30,6 +34,7 @@ class SecondRuns:
             if (
                 item.path.is_relative_to(tests)
                 and item.path.relative_to(tests).parts[0] in ROOMS_WITH_PROCESSES
+                and STORY not in getattr(item, "fixturenames", ())
             ):
                 item.add_marker(pytest.mark.flaky(reruns=1))
 

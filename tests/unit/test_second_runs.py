@@ -63,8 +63,10 @@ def test_a_rule_without_processes_has_to_hold_at_once(suite: pytest.Pytester):
     rooms = ("architecture", "bench", "property", "simulation", "unit")
     for room in rooms:
         _write(suite, f"{room}/test_{room}.py", ONE_RACE)
+    story = "@pytest.fixture\ndef story(): pass\n\ndef test_story(story): fails_once('story')\n"
+    _write(suite, "integration/test_rows.py", FAILS_ONCE + story)
     done = suite.runpytest_inprocess("tests")
-    assert done.parseoutcomes() == {"failed": len(rooms)}
+    assert done.parseoutcomes() == {"failed": len(rooms) + 1}
     assert _named(done) == []
 
 
