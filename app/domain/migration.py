@@ -23,6 +23,8 @@ from app.domain.money import format_usd
 from app.domain.pool_life import AGE_EDGES_SECONDS, LONGEST_SECONDS
 
 _HOUR = 3_600.0
+_OVER_THE_EDGE_SECONDS = 1e-6
+"""An age of rounded seconds may end a hair before its edge: each stretch goes past it."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def expected_work_seconds(machines: Sequence[MachineLife], most_seconds: float) 
         aged = [replace(machine, age_seconds=machine.age_seconds + at) for machine in machines]
         rate = gang_hazard_per_hour(aged) / _HOUR
         edge = seconds_to_next_age(aged)
-        lasts = most - at if edge is None else min(most - at, edge)
+        lasts = most - at if edge is None else min(most - at, edge + _OVER_THE_EDGE_SECONDS)
         survives = math.exp(-rate * lasts)
         total += alive * (1 - survives) / rate
         alive *= survives

@@ -165,7 +165,7 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
         reason = Reason(DecisionVerdict.MOVE, "move_repays", decision.sentence)
         note_decision(aggregate, reason, limits, reasons, [chosen])
     elif chosen is None:
-        reason = Reason(DecisionVerdict.STAY, "staying_costs_least", decision.sentence)
+        reason = Reason(DecisionVerdict.STAY, "no_move_repays", decision.sentence)
         note_decision(aggregate, reason, limits, reasons)
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
+from app.adapters.postgres.placement_decision_rows import KEPT_MOST
 from app.api.explanation_shapes import Explanation
 from app.domain.job import JobState
 from app.orchestration.claim_jobs import ClaimJobs
@@ -75,6 +76,17 @@ def test_a_confirmed_decision_has_the_figures_of_its_confirmation(world: World):
     [only] = told(world, "digits").decisions
     assert (only.decided_at, only.last_confirmed_at) == (at, later)
     assert only.pools[0].quote_age_seconds == 120.0
+
+
+def test_of_a_decision_that_keeps_changing_only_the_newest_are_kept(world: World):
+    at = now() - timedelta(hours=1)
+    turns = (KEPT_MOST + 7) // 2 + 1
+    changing = [decision_story.waited(at), decision_story.placed(at)] * turns
+    decide(world, world.job.id, *changing)
+    with world.api.parts.runtime.begin() as uow:
+        kept = uow.decisions.of_job(world.job.id, 2 * KEPT_MOST)
+    numbers = [one.decision_no for one in kept]
+    assert numbers == list(range(2 * turns, 2 * turns - KEPT_MOST, -1))
 
 
 def test_a_waiting_job_says_what_would_unblock_it_and_at_what_price(world: World):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from app.domain.gang_hazard import MachineLife
+from app.domain.gang_hazard import MachineLife, gang_hazard_per_hour
 from app.domain.migration import Here, MoveTerms, There, decide_move, expected_work_seconds
 from app.domain.pool_life import TAKEN_PER_HOUR, mean_seconds
 
@@ -100,3 +101,16 @@ def test_expected_work_is_the_mean_life_and_no_more_than_the_work() -> None:
     assert expected_work_seconds((MachineLife(0.0, None),), 3 * HOUR) == pytest.approx(
         3 * HOUR, rel=0.001
     )
+
+
+@pytest.mark.parametrize("age", [0.1, 123.456, 333.3, 371.123457, 599.7])
+def test_no_age_leaves_the_end_of_a_life_out(age: float) -> None:
+    """Ages of broken seconds end a hair before an edge; the sum by small steps is the judge."""
+    most, step = 40 * HOUR, 20.0
+    alive, summed = 1.0, 0.0
+    for number in range(int(most / step)):
+        middle = MachineLife(age + (number + 0.5) * step, 1.0)
+        survives = math.exp(-gang_hazard_per_hour((middle,)) / HOUR * step)
+        summed += alive * (1 + survives) / 2 * step
+        alive *= survives
+    assert expected_work_seconds((MachineLife(age, 1.0),), most) == pytest.approx(summed, rel=0.01)

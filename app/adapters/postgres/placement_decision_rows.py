@@ -17,6 +17,9 @@ from app.adapters.postgres.statement_runner import Statement
 from app.domain.placement_decision import PlacementDecision, decision_of, document_of
 from app.ports.placement_decisions import KeptDecision
 
+KEPT_MOST = 200
+"""Decisions that are kept of a job: the newest. One that changes at every look stays bounded."""
+
 _kept = placement_decisions.c
 _OF_JOB = Ready(
     select(
@@ -37,6 +40,9 @@ WITH newest AS (
     WHERE kept.job_id = %(job)s::uuid AND kept.decision_no = newest.decision_no
         AND newest.outline = %(outline)s::text
     RETURNING kept.decision_no
+), forgotten AS (
+    DELETE FROM placement_decisions AS old USING newest
+    WHERE old.job_id = %(job)s::uuid AND old.decision_no <= newest.decision_no + 1 - %(most)s::int
 )
 INSERT INTO placement_decisions
     (job_id, decision_no, decided_at, last_confirmed_at, outline, document)
@@ -77,6 +83,7 @@ class PlacementDecisionRows:
                 "at": decision.decided_at,
                 "outline": decision.outline,
                 "document": Jsonb(document_of(decision)),
+                "most": KEPT_MOST,
             }
             yield _RECORD, given
 
