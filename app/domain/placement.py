@@ -53,10 +53,11 @@ class Domain:
 class Need:
     """What one launch asks for.
 
-    count: machines, all in one zone. domain: where survivors wait, None when free to choose.
-    last_choice: pools that serve only when no other fits (they have just interrupted us).
-    machine: what a machine needs beside its GPUs. types: the acceptable types of machine, all
-    of them when empty. restore: what each machine has to bring before it can go on.
+    count: machines, all in one zone; gang: those of the whole gang, which stops when any of them is
+    taken, while a launch may ask for the missing ones only. domain: where survivors wait, None when
+    free to choose. last_choice: pools that serve only when no other fits (they have just
+    interrupted us). machine: what a machine needs beside its GPUs. types: the acceptable types of
+    machine, all of them when empty. restore: what each machine has to bring before it can go on.
     quote_age_max: an older price is not acted on. restart_seconds: from the request of machines
     until work goes on, each time they are taken; with 0 the price alone decides. order: pools as a
     deadline makes them worth, best first; those that are not in it come after them.
@@ -76,6 +77,7 @@ class Need:
     quote_age_max: timedelta = QUOTE_AGE_MAX
     restart_seconds: float = 0.0
     order: tuple[Pool, ...] = ()
+    gang: int = 1
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Considered:
 
 
 def need_of(spec: JobSpec, market: Market, count: int) -> Need:
-    """The need of a job's next launch, before survivors and history narrow it."""
+    """The need of a launch of a whole gang, before survivors and history narrow it."""
     return Need(
         gpu_choices=spec.gpu_choices,
         gpu_memory_gb_min=0 if spec.command_kind == "trainer" else RUN_GPU_MEMORY_GB_MIN,
@@ -98,6 +100,7 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
         max_price_ratio=spec.max_price_ratio,
         machine=spec.resources.machine_need,
         types=spec.instance_types or (),
+        gang=count,
     )
 
 
@@ -251,15 +254,29 @@ def progress_cost(offer: Offer, need: Need) -> float:
 def hour_of_progress(offer: Offer, need: Need) -> float:
     """What an hour of this pool's own progress costs, in micro-USD for each machine."""
     price = offer.cost_microusd_per_hour + added_microusd_per_hour(need.restore, offer.pool)
-    if offer.pool.market is not Market.SPOT or not need.restart_seconds:
+    factor = gang_hazard_factor(offer, need)
+    if factor is None or not need.restart_seconds:
         return price
-    return useful_hour_microusd(price, offer.hazard_factor, need.restart_seconds)
+    return useful_hour_microusd(price, factor, need.restart_seconds)
+
+
+def gang_hazard_factor(offer: Offer, need: Need) -> float | None:
+    """By how much more often than one usual machine the gang is interrupted; None: never.
+
+    One lost machine stops all, so that the hazards of its machines add up.
+    """
+    return offer.hazard_factor * need.gang if offer.pool.market is Market.SPOT else None
+
+
+def of_one_kind(choices: Iterable[GpuChoice]) -> bool:
+    """Whether all machines that are accepted work alike, so that an hour of each is as much."""
+    names = {choice.name for choice in choices}
+    return len(names) < 2 and None not in names
 
 
 def work_speed(offer: Offer, need: Need) -> float:
     """How fast a machine there works, against a V100; 1 where all that are accepted are alike."""
-    names = {choice.name for choice in need.gpu_choices}
-    if len(names) < 2 and None not in names:
+    if of_one_kind(need.gpu_choices):
         return 1.0
     hardware = offer.hardware
     return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

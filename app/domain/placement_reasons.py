@@ -11,13 +11,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.domain.egress import added_microusd_per_hour
-from app.domain.expected_cost import expect, useful_hour_microusd
+from app.domain.expected_cost import expect
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, carries, inside, of_types, work_speed
+from app.domain.placement import (
+    Considered,
+    Need,
+    carries,
+    gang_hazard_factor,
+    hour_of_progress,
+    inside,
+    of_types,
+    work_speed,
+)
 from app.domain.placement_decision import POOLS_SHOWN_MAX, PoolVerdict, Unblock
 
 _SAME_PRICE = 0.005
+_LONGEST_SECONDS = 100 * 365 * 86_400.0
+"""A finish is told as an instant: what lies beyond a century would be beyond the calendar too."""
+
 _FULL, _RESTING, _DEAR, _OLD = "has capacity", "cooling down", "costs", "its price is from"
 
 
@@ -26,14 +38,12 @@ class Outcome:
     """What was considered for a job, and what of it was asked for.
 
     work_seconds: that is left, on the machines of the best pool; None where it is not known.
-    nodes: machines of the whole gang, of which a need may ask for the missing ones only.
     """
 
     considered: Sequence[Considered]
     need: Need
     chosen: Collection[Pool]
     work_seconds: float | None
-    nodes: int
 
 
 def pool_verdicts(outcome: Outcome) -> tuple[PoolVerdict, ...]:
@@ -140,13 +150,11 @@ def _verdict(item: Considered, outcome: Outcome, reference: float) -> PoolVerdic
         speed = work_speed(offer, need) / reference
         if outcome.work_seconds is not None:
             work = outcome.work_seconds / speed
-            found = expect(price * outcome.nodes, work, need.restart_seconds, factor)
-            microusd, seconds = found.microusd, round(found.seconds, 1)
+            gang_factor = gang_hazard_factor(offer, need)
+            found = expect(price * need.gang, work, need.restart_seconds, gang_factor)
+            microusd, seconds = found.microusd, round(min(found.seconds, _LONGEST_SECONDS), 1)
         else:
-            hour = price if factor is None else useful_hour_microusd(
-                price, factor, need.restart_seconds
-            )  # fmt: skip
-            microusd = round(hour / speed)
+            microusd = round(hour_of_progress(offer, need) / speed)
     return PoolVerdict(
         pool=pool.key,
         market=pool.market,

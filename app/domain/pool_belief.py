@@ -149,6 +149,8 @@ class HazardBelief:
         else:
             found = np.zeros_like(found)
             found[:, _PART[state]] = self.phases[pool][:, _PART[state]]
+            if found.sum(axis=1).max() <= _TINY:
+                found[:, _PART[state].start] = 1.0  # it is known to be otherwise: it would be new
             weights = _normal((self.log_prior + self.evidence)[pool : pool + 1])[0]
             chance = found.sum(axis=1)
             weights = weights * (chance + _TINY) ** EVIDENCE_SHARE
@@ -210,8 +212,9 @@ class HazardBelief:
         """Chances of phases from ages that are known, as of the step's beginning."""
         if len(rows):
             phases = phase_of(np.maximum(0.0, self.age_seconds[rows] - step_seconds))
-            self.phases[rows] = 0.0
-            self.phases[rows, :, np.where(self.last[rows] == 1, 0, PHASES) + phases] = 1.0
+            places = np.where(self.last[rows] == 1, 0, PHASES) + phases
+            # Replaced whole: other threads read the same belief, and never find a row empty.
+            self.phases[rows] = np.eye(2 * PHASES)[places][:, None, :]
 
     def _prepare(self, step_seconds: float) -> None:
         """Log likelihoods of one step [changed, state, phase, models], and its transitions."""

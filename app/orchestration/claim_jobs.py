@@ -138,7 +138,7 @@ class ClaimJobs:
             return
         choice: LiveChoice | None = None
         if offered.weighed is not None and not aggregate.usable():
-            choice = settle_market(aggregate, offered.weighed, budgets, limits)
+            choice = settle_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
         among = offered.by_market[job.market_mode]
         if choice is not None:
             among = replace(among, order=choice.order)

@@ -149,19 +149,21 @@ def place_members(aggregate: JobAggregate, instances: Sequence[Instance]) -> Non
     aggregate.members.sort(key=lambda member: member.node_rank)
 
 
-def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
+def request_replacements(
+    aggregate: JobAggregate, limits: Limits, *, can_do_without: bool = False
+) -> bool:
     """Ask for what the next attempt will lack, before the present one has ended.
 
-    Only where the survivors are: a gang lives in one zone. When nothing fits there now, the claim
-    of the next attempt decides.
+    Only beside survivors: a gang lives in one zone. When nothing fits, the next claim decides.
+    can_do_without: the job is not stopped where no budget bears them. True: all are coming or here.
     """
     job = aggregate.job
     if job.stop_cause is not None or job.state not in _GOING_ON:
-        return
+        return False
     lose_old_machines(aggregate, limits)
     missing = job.node_count - len(candidates(aggregate))
     if missing <= 0 or _zone_undecided(aggregate):
-        return
+        return missing <= 0
     survivors = len(candidates(aggregate))
     if survivors:
         found, missing = some_offers(aggregate, missing, survivors, limits)
@@ -169,11 +171,11 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
         # A whole gang beside one that still trains, as before a deadline: no smaller than that.
         found = together(offers_for(aggregate, missing, limits))
     if not found:
-        return
-    enough = survivors >= aggregate.spec.nodes.least
+        return False
+    enough = can_do_without or survivors >= aggregate.spec.nodes.least
     offers = afford(aggregate, found, missing, limits, can_do_without=enough)
     if not offers:
-        return
+        return False
     launch, _ = order_instances(
         aggregate,
         offers,
@@ -194,6 +196,7 @@ def request_replacements(aggregate: JobAggregate, limits: Limits) -> None:
     beside = ", beside the machines that stay" if survivors else ""
     told = f"{missing} replacement asked for in {offers[0].pool.zone}{beside}."
     _note_request(aggregate, "replacement", told, offers, missing, limits)
+    return True
 
 
 def _note_request(
@@ -234,6 +237,7 @@ def offers_for(
         restore=restore_of(aggregate),
         quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
         restart_seconds=limits.restart_seconds,
+        gang=count if anywhere else aggregate.job.node_count,
     )
     if among is not None:
         return among.judge(need, aggregate.now)

@@ -87,7 +87,7 @@ def note_decision(
     seconds = work_seconds(aggregate)
     need = _need(aggregate, max(1, reasons.count), limits)
     asked_for = {offer.pool for offer in chosen}
-    outcome = Outcome(reasons.considered, need, asked_for, seconds, job.node_count)
+    outcome = Outcome(reasons.considered, need, asked_for, seconds)
     unblock: Unblock | None = None
     if reason.verdict is DecisionVerdict.WAIT:
         unblock = unblocked_by(outcome, now)
@@ -137,6 +137,7 @@ def _need(aggregate: JobAggregate, count: int, limits: Limits) -> Need:
         need_of(aggregate.spec, aggregate.job.market_mode, count),
         restore=restore_of(aggregate),
         restart_seconds=limits.restart_seconds,
+        gang=aggregate.job.node_count,
     )
 
 

@@ -9,7 +9,7 @@ back when spot has machines again; never where the deadline would not be safe. N
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -18,25 +18,36 @@ from app.domain.entities import Budget
 from app.domain.events import JobEventKind
 from app.domain.money import format_usd
 from app.domain.offer import Market
+from app.domain.placement import together
 from app.domain.placement_moment import Verdict
 from app.orchestration.aggregate import JobAggregate
+from app.orchestration.fill_gang import offers_for
 from app.orchestration.note_decisions import safe_until, work_seconds
+from app.orchestration.price_restores import restore_of
+from app.orchestration.reserve_budget import reserve_for_bids
 from app.orchestration.runtime import Limits
+from app.orchestration.shortlist import Shortlist
 from app.orchestration.weigh_markets import Stand, Weighed
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice
 
 _USD = 1_000_000
+_UNAFFORDABLE = "The budget does not bear on-demand machines: the job goes back to spot."
 
 
 def settle_market(
-    aggregate: JobAggregate, weighed: Weighed, budgets: Sequence[Budget], limits: Limits
+    aggregate: JobAggregate,
+    weighed: Weighed,
+    by_market: Mapping[Market, Shortlist],
+    budgets: Sequence[Budget],
+    limits: Limits,
 ) -> LiveChoice | None:
     """The choice for a job without machines, carried out as far as it is one of market.
 
-    None where the plain order and the last safe moment decide: when the work is not known, the
-    deadline leaves no choice, or the budget would not bear on-demand to the end.
+    by_market: the offers of each. None where the plain order and the last safe moment decide: when
+    the work is not known, the deadline leaves no choice, or the budget would not bear on-demand to
+    the end, or not begin it beside what is reserved.
     """
     job, seconds = aggregate.job, work_seconds(aggregate)
     if seconds is None or job.deadline_missed_at is not None:
@@ -44,17 +55,48 @@ def settle_market(
     choice = weighed.choose(aggregate, Stand(seconds), limits)
     if choice is None or not choice.rests_on_cost:
         return None
-    if choice.verdict is Verdict.ON_DEMAND and job.market_mode is Market.SPOT:
-        if not bears(budgets, choice.on_demand * job.node_count):
+
+    def can_begin(market: Market) -> bool:
+        return _can_begin(aggregate, market, by_market, budgets, limits)
+
+    left = choice.verdict is Verdict.ON_DEMAND
+    if left and job.market_mode is Market.SPOT:
+        to_the_end = choice.on_demand * job.node_count
+        if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):
             return None
         job.market_mode = Market.ON_DEMAND
         aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, leaving_words(choice, job.node_count))
-    elif choice.verdict is not Verdict.ON_DEMAND and job.market_mode is Market.ON_DEMAND:
-        if not spot_is_safe(aggregate, limits, seconds):
+    elif job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
+        if not spot_is_safe(aggregate, limits, seconds) or not can_begin(Market.SPOT):
             return None
         job.market_mode = Market.SPOT
-        aggregate.record(JobEventKind.MOVED_TO_SPOT, returning_words(choice, job.node_count))
+        words = _UNAFFORDABLE if left else returning_words(choice, job.node_count)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, words)
+        return None if left else choice
     return choice
+
+
+def _can_begin(
+    aggregate: JobAggregate,
+    market: Market,
+    by_market: Mapping[Market, Shortlist],
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> bool:
+    """Whether the budgets bear the smallest gang that the market offers; nothing is reserved yet.
+
+    A market that offers none asks for no money: its machines are waited for.
+    """
+    job, uow, count = aggregate.job, aggregate.uow, aggregate.spec.nodes.least
+    before, job.market_mode = job.market_mode, market
+    judged = offers_for(aggregate, count, limits, anywhere=True, among=by_market[market])
+    job.market_mode = before
+    bids = together(judged)
+    verdict, _ = reserve_for_bids(
+        uow, budgets, job.id, bids, count, aggregate.living(), limits, aggregate.now,
+        writable=(), restore=restore_of(aggregate),
+    )  # fmt: skip
+    return not bids or verdict.yes
 
 
 def bears(budgets: Sequence[Budget], usd: float) -> bool:

@@ -28,7 +28,12 @@ from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
 from app.orchestration.shortlist import Quoted
 from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
-from app.orchestration.weigh_running import follow_return, leave_spot, weigh_running
+from app.orchestration.weigh_running import (
+    follow_return,
+    give_up_departure,
+    leave_spot,
+    weigh_running,
+)
 from app.ports.unit_of_work import UnitOfWork
 
 DEADLINE_CONTROLLER = "watch_deadlines"
@@ -96,10 +101,13 @@ class WatchDeadlines:
                 return
             job.slack_look_at = aggregate.now + timedelta(seconds=self._every_seconds)
             view = self._view(aggregate)
+            early = _before_the_last_safe_moment(view, aggregate.now)
+            if early and give_up_departure(aggregate, view, self._runtime.limits):
+                view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
             decision = decide(view, aggregate.now)
             job.last_safe_at = decision.last_safe_at
             _note_safety(aggregate, view, decision)
-            self._act(aggregate, decision)
+            self._act(aggregate, decision, early)
             follow_return(aggregate, view, self._runtime.limits)
             if result is not None:
                 weigh_running(aggregate, view, decision, result, self._runtime.limits)
@@ -126,7 +134,7 @@ class WatchDeadlines:
             look_again_seconds=round(self._every_seconds + self.period_seconds),
         )
 
-    def _act(self, aggregate: JobAggregate, decision: DeadlineDecision) -> None:
+    def _act(self, aggregate: JobAggregate, decision: DeadlineDecision, early: bool) -> None:
         job, limits = aggregate.job, self._runtime.limits
         acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
         if acquire and job.market_mode is Market.SPOT:
@@ -135,10 +143,18 @@ class WatchDeadlines:
             leave_spot(aggregate, decision.sentence, limits)
         if acquire and aggregate.attempt is not None:
             # Asked again at every look until they are on their way: a refusal is not the end.
-            request_replacements(aggregate, limits)
+            # Nor does a budget end a job that left spot before it had to.
+            request_replacements(aggregate, limits, can_do_without=early)
         if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
             until = aggregate.now + timedelta(seconds=limits.drain_seconds)
             order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+
+
+def _before_the_last_safe_moment(view: DeadlineView, now: datetime) -> bool:
+    """Whether spot would be safe still, had the job not left it."""
+    not_left = replace(view, moving_to_on_demand=False, on_demand_registered=False)
+    decision = decide(not_left, now)
+    return decision.action is DeadlineAction.SPOT and decision.unsafe_since_at is None
 
 
 def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:

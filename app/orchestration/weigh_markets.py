@@ -16,10 +16,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from app.domain.egress import added_microusd_per_hour
+from app.domain.egress import Restore, added_microusd_per_hour
 from app.domain.job_spec import JobSpec
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider, need_of, work_speed
+from app.domain.placement import Considered, Need, consider, need_of, of_one_kind
 from app.domain.placement_moment import Running
 from app.domain.pool_sightings import NO_SIGHTINGS
 from app.orchestration.aggregate import JobAggregate
@@ -54,9 +54,14 @@ class Promise:
 
     @property
     def may_weigh(self) -> bool:
-        """Whether there is a choice at all, and time for one."""
+        """Whether there is a choice at all, and time for one.
+
+        Work is known in hours of one kind of machine: where several kinds are accepted, neither
+        what is left nor the deadline says what it takes on another, and the rest decides.
+        """
         horizon = self.deadline_at - self.submitted_at
-        return self.spec.effective_market() == "auto" and horizon >= HORIZON_MIN
+        alike = of_one_kind(self.spec.gpu_choices)
+        return alike and self.spec.effective_market() == "auto" and horizon >= HORIZON_MIN
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,6 @@ class Weighed:
 
     placement: LivePlacement
     considered: tuple[Considered, ...]
-    need: Need
 
     def choose(self, aggregate: JobAggregate, stand: Stand, limits: Limits) -> LiveChoice | None:
         """What costs least from here on; None where the deadline leaves no choice.
@@ -96,7 +100,7 @@ class Weighed:
         time_left = left - limits.on_demand_acquire_seconds
         if time_left <= 0:
             return None
-        need = replace(self.need, restore=restore_of(aggregate))
+        restore = restore_of(aggregate)
         running = {None: Running.NOTHING, Market.SPOT: Running.SPOT}
         return self.placement.choose(
             LiveMoment(
@@ -105,7 +109,7 @@ class Weighed:
                 running_on=running.get(stand.running_on, Running.ON_DEMAND),
                 running_in=stand.running_in,
                 start_left_seconds=stand.start_left_seconds,
-                prices=[_usd(item.offer, need) for item in self.considered],
+                prices=[_usd(item.offer, restore) for item in self.considered],
             )
         )
 
@@ -147,16 +151,17 @@ class WeighMarkets:
         now = self._runtime.clock.now()
         need = self._need(promise, Market.SPOT)
         spot = _spot_offers(consider(quoted, need, now), promise.running_in)
-        on_demand_need = self._need(promise, Market.ON_DEMAND)
-        on_demand = next((i for i in consider(quoted, on_demand_need, now) if i.fits), None)
+        dear = consider(quoted, self._need(promise, Market.ON_DEMAND), now)
+        on_demand = next((item for item in dear if item.fits), None)
         if not spot or on_demand is None:
             return None
-        full_price = _usd(on_demand.offer, on_demand_need)
+        full_price = _usd(on_demand.offer)
         if full_price <= 0:
             return None
         horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
-        placement = self._placement(spot, need, full_price, horizon, now)
-        return Weighed(placement, tuple(spot), need)
+        rooms = tuple(_has_room(item, promise.running_in) for item in spot)
+        placement = self._placement(spot, rooms, full_price, horizon, now)
+        return Weighed(placement, tuple(spot))
 
     def _need(self, promise: Promise, market: Market) -> Need:
         limits = self._runtime.limits
@@ -169,7 +174,7 @@ class WeighMarkets:
     def _placement(
         self,
         spot: Sequence[Considered],
-        need: Need,
+        rooms: tuple[bool | None, ...],
         full_price: float,
         horizon_seconds: float,
         now: datetime,
@@ -177,21 +182,23 @@ class WeighMarkets:
         from app.domain.live_placement import LivePlacement, LiveTerms, tick_seconds_of
 
         tick = int(now.timestamp() // tick_seconds_of(horizon_seconds))
-        rooms = tuple((item.offer.pool, _has_room(item)) for item in spot)
-        key = (tick, rooms, full_price, horizon_seconds)
+        pools = tuple(item.offer.pool for item in spot)
+        key = (tick, pools, rooms, full_price, horizon_seconds)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         terms = LiveTerms(full_price, horizon_seconds, self._runtime.limits.restart_seconds)
-        made = LivePlacement(terms, self._live_pools(spot, need, now), now)
+        made = LivePlacement(terms, self._live_pools(spot, rooms, now), now)
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > PLACEMENTS_KEPT:
                 self._kept.popitem(last=False)
         return made
 
-    def _live_pools(self, spot: Sequence[Considered], need: Need, now: datetime) -> list[LivePool]:
+    def _live_pools(
+        self, spot: Sequence[Considered], rooms: Sequence[bool | None], now: datetime
+    ) -> list[LivePool]:
         from app.domain.live_placement import PAST, LivePool
 
         pools = [item.offer.pool for item in spot]
@@ -201,11 +208,11 @@ class WeighMarkets:
         return [
             LivePool(
                 pool=item.offer.pool,
-                usual_usd=_usual(item.offer, usual.get(item.offer.pool), need),
+                usual_usd=_usual(item.offer, usual.get(item.offer.pool)),
                 sightings=seen.get(item.offer.pool, NO_SIGHTINGS),
-                has_room=_has_room(item),
+                has_room=has_room,
             )
-            for item in spot
+            for item, has_room in zip(spot, rooms, strict=True)
         ]
 
 
@@ -219,20 +226,21 @@ def _spot_offers(
     return [*chosen, *here]
 
 
-def _has_room(item: Considered) -> bool | None:
-    """None where only an attempt would tell."""
+def _has_room(item: Considered, running_in: Collection[Pool]) -> bool | None:
+    """None where only an attempt would tell. What the job runs in has had room for it."""
+    if item.offer.pool in running_in:
+        return True
     if not item.fits:
         return False
     return None if item.offer.available is None else True
 
 
-def _usd(offer: Offer, need: Need) -> float:
-    """$ per machine and hour of a V100's work, or of its own where all that serve are alike."""
-    price = offer.cost_microusd_per_hour + added_microusd_per_hour(need.restore, offer.pool)
-    return price / _USD / work_speed(offer, need)
+def _usd(offer: Offer, restore: Restore | None = None) -> float:
+    """$ per machine and hour."""
+    return (offer.cost_microusd_per_hour + added_microusd_per_hour(restore, offer.pool)) / _USD
 
 
-def _usual(offer: Offer, mean_microusd: int | None, need: Need) -> float:
+def _usual(offer: Offer, mean_microusd: int | None) -> float:
     mean = offer.price_microusd_per_hour if mean_microusd is None else mean_microusd
     extra = offer.cost_microusd_per_hour - offer.price_microusd_per_hour
-    return (mean + extra) / _USD / work_speed(offer, need)
+    return (mean + extra) / _USD

@@ -21,6 +21,7 @@ from app.domain.placement_decision import DecisionVerdict
 from app.domain.placement_moment import Verdict
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate
+from app.orchestration.choose_gang_size import set_size
 from app.orchestration.end_attempt import CLAIM_CONTROLLER
 from app.orchestration.fill_gang import request_replacements
 from app.orchestration.note_decisions import Reason, Reasons, note_decision
@@ -53,25 +54,30 @@ def weigh_running(
     if choice is None or not choice.rests_on_cost:
         return
     on_spot = stand.running_on is not Market.ON_DEMAND
-    gang = job.node_count
+    gang = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
     if on_spot and job.market_mode is Market.SPOT and choice.verdict is Verdict.ON_DEMAND:
         budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
         if not bears(budgets, choice.on_demand * gang):
             return
+        if aggregate.attempt is None:
+            job.claimable_at = None  # its claim asks for them, where the budget bears them
+            aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+            return
+        if not _ask_in(aggregate, Market.ON_DEMAND, limits):
+            return
         text = leaving_words(choice, gang)
         reason = Reason(DecisionVerdict.ON_DEMAND, "on_demand_costs_less", text)
         leave_spot(aggregate, text, limits)
-        if aggregate.attempt is not None:
-            request_replacements(aggregate, limits)
     elif (
         not on_spot
         and job.market_mode is Market.ON_DEMAND
         and choice.verdict is Verdict.SPOT
         and spot_is_safe(aggregate, limits, stand.work_seconds)
-        and _ask_for_spot(aggregate, limits)
+        and _ask_in(aggregate, Market.SPOT, limits)
     ):
         text = returning_words(choice, gang)
         reason = Reason(DecisionVerdict.SPOT, "spot_costs_less", text)
+        _turn_to(aggregate, Market.SPOT)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
     elif aggregate.attempt is not None:
         reason = Reason(DecisionVerdict.STAY, "staying_costs_least", staying_words(choice, gang))
@@ -83,7 +89,7 @@ def weigh_running(
 def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
     """From now on the job's machines are on-demand ones; a forming spot attempt makes way."""
     job, attempt = aggregate.job, aggregate.attempt
-    job.market_mode = Market.ON_DEMAND
+    _turn_to(aggregate, Market.ON_DEMAND)
     aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, sentence)
     if job.state in CLAIMABLE_JOB_STATES:
         job.claimable_at = job.wait_reason = None
@@ -102,7 +108,7 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
     returning = view.running_on is Market.ON_DEMAND and job.market_mode is Market.SPOT
     if not returning or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
         return
-    coming = _spot_machines(aggregate)
+    coming = _coming(aggregate, Market.SPOT)
     if not coming or seconds is None or not spot_is_safe(aggregate, limits, seconds):
         order_release(aggregate, coming, "the job stays on-demand")
         job.market_mode = Market.ON_DEMAND
@@ -116,18 +122,63 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
         order_drain(aggregate, DrainCause.YIELD, until, text, limits)
 
 
-def _ask_for_spot(aggregate: JobAggregate, limits: Limits) -> bool:
-    """Ask for a spot gang beside the on-demand one; False, and nothing changed, where none fits."""
-    aggregate.job.market_mode = Market.SPOT
-    request_replacements(aggregate, limits)
-    if not _spot_machines(aggregate):
-        aggregate.job.market_mode = Market.ON_DEMAND
+def give_up_departure(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> bool:
+    """Before the last safe moment a gang that on-demand did not give whole is not waited for.
+
+    Returns whether the job is on spot again; the choice may ask anew.
+    """
+    job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
+    leaving = view.running_on is Market.SPOT and job.market_mode is Market.ON_DEMAND
+    if not leaving or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
         return False
+    coming = _coming(aggregate, Market.ON_DEMAND)
+    if len(coming) >= job.node_count or seconds is None:
+        return False
+    if not spot_is_safe(aggregate, limits, seconds):
+        return False
+    order_release(aggregate, coming, "the job stays on spot")
+    job.market_mode = Market.SPOT
+    text = "The job stays on spot: on-demand did not have the machines."
+    aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
+    note_decision(aggregate, Reason(DecisionVerdict.STAY, "on_demand_not_had", text), limits)
     return True
 
 
-def _spot_machines(aggregate: JobAggregate) -> list[Instance]:
-    return [one for one in aggregate.usable() if one.market is Market.SPOT and not one.suspect]
+def _ask_in(aggregate: JobAggregate, market: Market, limits: Limits) -> bool:
+    """Ask for a gang of the other market beside the one that trains; the job stays as it is.
+
+    False, and nothing is changed, where none fits, no budget bears it, or the gang moves just now.
+    """
+    job, attempt = aggregate.job, aggregate.attempt
+    if attempt is None or job.moving_launch_id is not None:
+        return False
+    before = job.market_mode, job.node_count
+    job.market_mode, job.node_count = market, min(job.node_count, attempt.node_count)
+    asked = request_replacements(aggregate, limits, can_do_without=True)
+    job.market_mode, job.node_count = before
+    return asked
+
+
+def _turn_to(aggregate: JobAggregate, market: Market) -> None:
+    """The next machines are of this market: what a gang was to grow by in the other goes back."""
+    job, attempt = aggregate.job, aggregate.attempt
+    job.market_mode = market
+    if attempt is None:
+        return  # its claim gives back what does not serve
+    taken = {member.instance_id for member in aggregate.members}
+    spare = [
+        one
+        for one in aggregate.usable()
+        if one.market is not market
+        and one.id not in taken
+        and (job.moving_launch_id is None or one.launch_id != job.moving_launch_id)
+    ]
+    order_release(aggregate, spare, "the job turns to another market")
+    set_size(aggregate, min(job.node_count, attempt.node_count), "it turns to another market")
+
+
+def _coming(aggregate: JobAggregate, market: Market) -> list[Instance]:
+    return [one for one in aggregate.usable() if one.market is market and not one.suspect]
 
 
 def _stand(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> Stand | None:

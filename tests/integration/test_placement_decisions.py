@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 
 from app.adapters.postgres import tables
 from app.domain.instance import EndedBy
@@ -231,3 +231,144 @@ def test_a_budget_that_would_not_bear_on_demand_keeps_the_job_on_spot(story: Sto
     job_id = story.submit(**spec, budget_usd="9.00")
     story.pass_time(120, every=30)
     assert story.job(job_id).market_mode == "spot"
+
+
+def test_a_pool_without_more_room_is_still_the_one_that_the_job_trains_in(story: Story) -> None:
+    story.quote({**SPOT_AND_MORE, **CHEAP}, available=10)
+    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE)
+    story.pass_time(60, every=30)
+    _train_on(story, job_id)
+    story.quote(CHEAP, available=0)
+    story.pass_time(160, every=20)
+    last = decisions(story, job_id)[-1].decision
+    assert last.reason == "staying_costs_least"
+    assert last.spot_microusd is not None
+    assert last.on_demand_microusd is not None
+    assert last.spot_microusd < last.on_demand_microusd
+
+
+def test_work_on_several_kinds_of_machine_is_not_weighed(story: Story) -> None:
+    """An hour on one is not an hour on another: cost would be compared in no unit at all."""
+    _spot_room(story, 0)
+    two = {"gpu": ["V100:1", "A100:1"]}
+    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE, resources=two)
+    story.pass_time(120, every=30)
+    assert {one.decision.reason for one in decisions(story, job_id)} == {"no_offer"}
+    assert story.job(job_id).market_mode == "spot"
+
+
+def _leave_of_the_budget(story: Story, job_id: UUID, microusd: int) -> None:
+    budget = story.job(job_id).budget_id
+    cap = story.rows(tables.budgets, tables.budgets.c.id == budget)[0].cap_microusd
+    story.set(tables.budgets, budget, spent_microusd=cap - microusd)
+
+
+def _let_others_reserve_the_project(story: Story, left_microusd: int) -> None:
+    """Of a project's budget of $30 other jobs' machines may need all but so much."""
+    other = story.submit(name="other", budget_usd="100", market="spot", estimate=ESTIMATE)
+    story.stop(other)
+    row = {
+        "id": story.runtime.entropy.new_id(), "project_id": story.project_id, "job_id": None,
+        "cap_microusd": 30_000_000, "spent_microusd": 0, "reserved_microusd": 0,
+    }  # fmt: skip
+    with story.engine.begin() as connection:
+        connection.execute(insert(tables.budgets).values(row))
+    reserved = 30_000_000 - left_microusd
+    story.set(tables.budgets, story.job(other).budget_id, reserved_microusd=reserved)
+
+
+def _moves(story: Story, job_id: UUID) -> list[str]:
+    rows = story.rows(tables.events, tables.events.c.job_id == job_id)
+    return [row.kind for row in sorted(rows, key=lambda row: row.seq) if "moved_to" in row.kind]
+
+
+def _train_on_spot(story: Story, **spec: Any) -> UUID:
+    story.quote({**SPOT_AND_MORE, **CHEAP}, available=10)
+    whole = {"deadline": "8h", "market": "auto", "estimate": ESTIMATE, **spec}
+    job_id = story.submit(**whole)
+    story.pass_time(60, every=30)
+    _train_on(story, job_id)
+    return job_id
+
+
+def _turn_dear(story: Story) -> None:
+    """Spot costs many times as much as on-demand."""
+    story.quote(dict.fromkeys(CHEAP, 60_000_000), available=0)
+    story.quote({ON_DEMAND_A: SPOT_AND_MORE[ON_DEMAND_A]})
+
+
+def test_a_return_to_spot_that_no_budget_bears_leaves_the_job_alone(story: Story) -> None:
+    _spot_room(story, 0)
+    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE, budget_usd="20")
+    story.pass_time(60, every=30)
+    _train_on(story, job_id)
+    _leave_of_the_budget(story, job_id, 150_000)
+    story.quote(CHEAP, available=10)
+    story.pass_time(160, every=20)
+    assert (story.job(job_id).state, story.job(job_id).stop_cause) == ("running", None)
+    assert story.job(job_id).market_mode == "on_demand"
+    assert _moves(story, job_id) == ["moved_to_on_demand"]
+
+
+def test_leaving_spot_early_never_stops_a_job_for_its_budget(story: Story) -> None:
+    job_id = _train_on_spot(story)
+    _let_others_reserve_the_project(story, 500_000)
+    _turn_dear(story)
+    story.pass_time(300, every=20)
+    assert (story.job(job_id).state, story.job(job_id).stop_cause) == ("running", None)
+    assert story.job(job_id).market_mode == "spot"
+    assert _moves(story, job_id) == []
+
+
+def test_a_waiting_job_does_not_turn_to_what_its_budget_cannot_begin(story: Story) -> None:
+    _spot_room(story, 0)
+    _let_others_reserve_the_project(story, 300_000)
+    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE)
+    story.pass_time(120, every=30)
+    assert (story.job(job_id).state, story.job(job_id).market_mode) == ("queued", "spot")
+    assert _moves(story, job_id) == []
+
+
+def test_on_demand_that_refuses_is_given_up_before_the_last_safe_moment(story: Story) -> None:
+    job_id = _train_on_spot(story)
+    story.cloud.room = {ON_DEMAND_A: 0}
+    _turn_dear(story)
+    story.pass_time(200, every=20)
+    reasons = [one.decision.reason for one in decisions(story, job_id)]
+    assert "on_demand_costs_less" in reasons, reasons
+    assert "on_demand_not_had" in reasons
+    assert story.job(job_id).market_mode == "spot"
+    assert story.attempt(job_id).state == "running"
+    assert [row.market for row in story.living(job_id)] == ["spot"]
+
+
+def test_growth_of_a_gang_that_leaves_spot_is_given_back(story: Story) -> None:
+    story.cloud.room = {ZONE_A: 2, ZONE_B: 0, FAR: 0}
+    work = {"hours": 12, "nodes": 2}
+    job_id = _train_on_spot(story, nodes="2..4", estimate=work, deadline="795m")
+    members = story.members(job_id)
+    story.cloud.room = {}
+    story.sleep(story.runtime.limits.resize_seconds + 1)
+    story.quote({**SPOT_AND_MORE, **CHEAP}, available=10)
+    story.resize()
+    story.run()
+    assert len(story.living(job_id)) == story.job(job_id).node_count > len(members) == 2
+    story.pass_time(590, every=10)
+    assert _moves(story, job_id) == ["moved_to_on_demand"]
+    kept = [row.id for row in story.living(job_id) if row.market == "spot"]
+    assert sorted(kept) == sorted(members)
+    assert len(story.living(job_id)) == 4
+    assert story.job(job_id).node_count == 2
+
+
+def test_a_waiting_job_goes_back_to_spot_where_no_budget_begins_on_demand(story: Story) -> None:
+    _spot_room(story, 0)
+    story.cloud.room = {ON_DEMAND_A: 0}
+    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE)
+    story.pass_time(30)
+    assert (story.job(job_id).state, story.job(job_id).market_mode) == ("queued", "on_demand")
+    _let_others_reserve_the_project(story, 300_000)
+    story.cloud.room = {}
+    story.pass_time(600, every=30)
+    assert (story.job(job_id).state, story.job(job_id).market_mode) == ("queued", "spot")
+    assert _moves(story, job_id) == ["moved_to_on_demand", "moved_to_spot"]

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.gpu_choice import GpuChoice
+from app.domain.hazard_priors import POOL_LOG_PRIOR
 from app.domain.live_placement import LiveChoice, LiveMoment, LivePlacement, LivePool, LiveTerms
 from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider
+from app.domain.placement import Considered, Need, consider, hour_of_progress
 from app.domain.placement_moment import Running, Verdict
+from app.domain.placement_reasons import Outcome, pool_verdicts
+from app.domain.pool_belief import HazardBelief
 from app.domain.pool_sightings import Sightings, states
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -156,3 +166,82 @@ def test_on_demand_is_chosen_when_nothing_else_is_safe() -> None:
     assert choice.verdict is Verdict.ON_DEMAND
     assert not choice.rests_on_cost
     assert replace(choice, verdict=Verdict.WAIT).rests_on_cost
+
+
+@settings(max_examples=20, deadline=None)
+@given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(-1, 4))
+def test_costs_are_never_nan(
+    pasts: list[Sightings], rooms: list[bool | None], usd: list[float], left: float, here: int
+) -> None:
+    """Not even where the pool that the job runs in has room for no more machines."""
+    running = Running.NOTHING if here < 0 else Running.SPOT
+    pool = None if here < 0 else POOLS[here]
+    for known in (rooms, [False] * 5):
+        moment = LiveMoment(left * HOUR, HOUR, running, pool, 0.0, usd)
+        choice = _placement(pasts, known).choose(moment)
+        costs = (choice.wait, choice.spot, choice.on_demand)
+        assert not any(math.isnan(cost) for cost in costs), costs
+
+
+GANG_OF_FOUR = Need(
+    (GpuChoice("V100", None, 1),), 0, 1, Market.SPOT, (), 1.0, restart_seconds=360.0, gang=4
+)
+CENTURY = 100 * 365 * 24 * HOUR
+
+
+def test_a_gang_is_taken_as_often_as_all_its_machines() -> None:
+    """Also where only one of its machines is missing."""
+    alone = replace(GANG_OF_FOUR, gang=1)
+    assert hour_of_progress(_offer(POOLS[0], 1_000_000, 2.0), GANG_OF_FOUR) == hour_of_progress(
+        _offer(POOLS[0], 1_000_000, 8.0), alone
+    )
+    (of_four,) = pool_verdicts(_outcome(GANG_OF_FOUR, 2.0, 10 * HOUR))
+    (of_one,) = pool_verdicts(_outcome(alone, 8.0, 10 * HOUR))
+    assert of_four.expected_finish_seconds == of_one.expected_finish_seconds
+    assert of_four.expected_microusd == pytest.approx(4 * (of_one.expected_microusd or 0), abs=4)
+    (of_four,) = pool_verdicts(_outcome(GANG_OF_FOUR, 2.0, None))
+    (of_one,) = pool_verdicts(_outcome(alone, 8.0, None))
+    assert of_four.expected_microusd == of_one.expected_microusd
+
+
+@given(prices)
+def test_gangs_that_hardly_ever_work_still_go_where_it_is_cheapest(prices: list[int]) -> None:
+    offers = [(_offer(pool, price, 1e4), None) for pool, price in zip(POOLS, prices, strict=True)]
+    judged = consider(offers, replace(GANG_OF_FOUR, gang=64), NOW)
+    found = [item.offer.price_microusd_per_hour for item in judged]
+    assert found == sorted(found)
+
+
+def test_a_finish_is_within_the_calendar() -> None:
+    (row,) = pool_verdicts(_outcome(GANG_OF_FOUR, 1e4, CENTURY))
+    assert row.expected_finish_seconds is not None
+    assert NOW + timedelta(seconds=row.expected_finish_seconds) <= NOW + timedelta(days=36_500)
+
+
+def _outcome(need: Need, factor: float, work_seconds: float | None) -> Outcome:
+    considered = consider([(_offer(POOLS[0], 1_000_000, factor), None)], need, NOW)
+    return Outcome(considered, need, (), work_seconds)
+
+
+@contextmanager
+def _hasty_threads() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_threads_that_share_a_belief_read_the_same() -> None:
+    belief = HazardBelief(1, POOL_LOG_PRIOR)
+    for state in (0, 1, 1):
+        belief.observe(np.array([state]), 60.0)
+    expected = belief.chances(0, None, 60.0)
+
+    def differs(_: int) -> bool:
+        found = (belief.chances(0, None, 60.0) for _ in range(2_000))
+        return not all(np.array_equal(chances, expected) for chances in found)
+
+    with _hasty_threads(), ThreadPoolExecutor(4) as threads:
+        assert not any(threads.map(differs, range(4)))
