@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from app.domain.gang_size import SizeOption, SizeQuestion, choose_size, speed_up
-from app.domain.gpu_catalog import relative_speed
 from app.domain.job_spec import JobSpec
 from app.domain.node_range import NodeRange
 from app.domain.offer import Market, Offer
-from app.domain.placement import Considered, consider, need_of
+from app.domain.placement import Considered, consider, machine_speed, need_of
 
 
 def size_options(considered: Iterable[Considered], sizes: Iterable[int]) -> list[SizeOption]:
@@ -35,7 +34,7 @@ def size_option(offer: Offer, count: int, counted_in: Offer) -> SizeOption:
         microusd_per_hour=offer.cost_microusd_per_hour,
         on_demand_microusd_per_hour=offer.on_demand_microusd_per_hour,
         hazard_factor=offer.hazard_factor if offer.pool.market is Market.SPOT else None,
-        speed=_speed(offer) / _speed(counted_in),
+        speed=machine_speed(offer) / machine_speed(counted_in),
     )
 
 
@@ -85,8 +84,3 @@ def _planned_size(
     )
     choice = choose_size(size_options(considered, range(nodes.least, nodes.most + 1)), question)
     return nodes.least if choice is None else choice.count
-
-
-def _speed(offer: Offer) -> float:
-    hardware = offer.hardware
-    return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

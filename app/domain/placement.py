@@ -276,7 +276,10 @@ def of_one_kind(choices: Iterable[GpuChoice]) -> bool:
 
 def work_speed(offer: Offer, need: Need) -> float:
     """How fast a machine there works, against a V100; 1 where all that are accepted are alike."""
-    if of_one_kind(need.gpu_choices):
-        return 1.0
+    return 1.0 if of_one_kind(need.gpu_choices) else machine_speed(offer)
+
+
+def machine_speed(offer: Offer) -> float:
+    """How fast one machine of an offer is expected to work, against a V100."""
     hardware = offer.hardware
     return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 AGE_EDGES_SECONDS = (600, 1_800, 7_200, 28_800)
 """Ages at which the hazard changes: 10 min, 30 min, 2 h, 8 h."""
@@ -50,6 +51,8 @@ class Experience:
 
 
 NO_EXPERIENCE = Experience()
+EXPERIENCE_KEPT = timedelta(days=30)
+"""Pools change their ways: older machines tell nothing of today."""
 
 
 def hazard_factor(experience: Experience) -> float:

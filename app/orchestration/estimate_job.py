@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from app.domain.errors import InvalidValue
 from app.domain.gang_options import with_size
@@ -16,8 +16,8 @@ from app.domain.gpu_catalog import relative_speed
 from app.domain.imagined_run import PoolQuote, Question
 from app.domain.job_spec import JobSpec
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, consider, need_of
-from app.domain.pool_life import NO_EXPERIENCE, Experience
+from app.domain.placement import Considered, consider, machine_speed, need_of
+from app.domain.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
 from app.domain.what_if import (
     PATHS,
     CurvePoint,
@@ -28,7 +28,6 @@ from app.domain.what_if import (
 )
 from app.orchestration.runtime import Limits, Runtime
 
-EXPERIENCE_DAYS = 30
 POOLS_MAX = 12
 """Pools that an imagined run turns to; the dearer ones would hardly ever be reached."""
 
@@ -74,7 +73,7 @@ def estimate_job(
         )
         spot, on_demand = _fitting(spec, quoted, now, limits.restart_seconds)
         pools = [item.offer.pool for item in spot]
-        known = uow.pool_experience.of(pools, now - timedelta(days=EXPERIENCE_DAYS), now)
+        known = uow.pool_experience.of(pools, now - EXPERIENCE_KEPT, now)
     question = _question(spec, spot, on_demand, known, runtime.limits, now)
     _refuse_impossible(question)
     curve: tuple[CurvePoint, ...] = ()
@@ -121,7 +120,7 @@ def _question(
     assert spec.estimate is not None
     cheapest = next(iter([*spot, *on_demand]), None)
     told = spec.estimate.gpu
-    reference = 1.0 if cheapest is None else _speed(cheapest.offer)
+    reference = 1.0 if cheapest is None else machine_speed(cheapest.offer)
     if told is not None and told.name is not None:
         reference = relative_speed(told.name, told.memory_gb or 0, told.count)
     nodes = spec.node_count / spec.estimate.nodes
@@ -131,7 +130,7 @@ def _question(
         return PoolQuote(
             key=offer.pool.key,
             microusd_per_hour=offer.cost_microusd_per_hour * spec.node_count,
-            speed=_speed(offer) / reference * nodes,
+            speed=machine_speed(offer) / reference * nodes,
             experience=known.get(offer.pool, NO_EXPERIENCE),
         )
 
@@ -166,8 +165,3 @@ def _refuse_impossible(question: Question) -> None:
 
 def _earliest(question: Question) -> float | None:
     return None if question.on_demand is None else earliest_finish_seconds(question)
-
-
-def _speed(offer: Offer) -> float:
-    hardware = offer.hardware
-    return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

@@ -26,7 +26,7 @@ from app.domain.gang_hazard import (
     worth_telling,
 )
 from app.domain.offer import Market, Pool
-from app.domain.pool_life import NO_EXPERIENCE, Experience, hazard_factor
+from app.domain.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience, hazard_factor
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.controller_frame import RowController
 from app.orchestration.runtime import Runtime
@@ -35,7 +35,6 @@ from app.ports.unit_of_work import UnitOfWork
 
 FORESEE_CONTROLLER = "foresee_losses"
 WEIGH_CONTROLLER = "weigh_moves"
-EXPERIENCE_DAYS = 30
 _ACTOR = Actor(ActorKind.CONTROLLER, FORESEE_CONTROLLER)
 
 ByPool = Mapping[Pool, Experience]
@@ -126,7 +125,7 @@ def experience_of(uow: UnitOfWork, machines: list[Instance]) -> ByPool:
     known = sorted(pool for pool in pools if pool is not None)
     if not known:
         return {}
-    return uow.pool_experience.of(known, uow.now - timedelta(days=EXPERIENCE_DAYS), uow.now)
+    return uow.pool_experience.of(known, uow.now - EXPERIENCE_KEPT, uow.now)
 
 
 def life_of(machine: Instance, experience: ByPool, now: datetime) -> MachineLife:

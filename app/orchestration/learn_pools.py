@@ -7,13 +7,8 @@ follows from counts (`app.domain.pool_life`), or the order of offers (`app.domai
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from app.domain.pool_life import hazard_factor
+from app.domain.pool_life import EXPERIENCE_KEPT, hazard_factor
 from app.ports.unit_of_work import UnitOfWork
-
-EXPERIENCE = timedelta(days=30)
-"""Pools change their ways: older machines tell nothing of today."""
 
 _DIGITS = 2
 
@@ -21,7 +16,7 @@ _DIGITS = 2
 def learn_pools(uow: UnitOfWork, provider: str) -> None:
     """Write the hazard of each of a provider's spot pools in which machines have lived."""
     now = uow.now
-    known = uow.pool_experience.of_provider(provider, now - EXPERIENCE, now)
+    known = uow.pool_experience.of_provider(provider, now - EXPERIENCE_KEPT, now)
     factors = {
         pool: round(hazard_factor(experience), _DIGITS) for pool, experience in known.items()
     }
