@@ -17,13 +17,14 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from app.adapters.postgres.revision import newest_revision
+from app.adapters.postgres.revision import mark_of, newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
 from app.domain.finding import Finding, clock_finding
 
 _SECONDS: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 65_536
 _MIGRATE: Final = "run `lowtide migrate` (or `lowtide up`, which does it)"
+_BEGIN_ANEW: Final = "use the version that made it, or an empty database"
 
 
 def probe_database(url: str) -> tuple[Finding, ...]:
@@ -31,16 +32,11 @@ def probe_database(url: str) -> tuple[Finding, ...]:
     driver_url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
         with psycopg.connect(driver_url, connect_timeout=int(_SECONDS)) as connection:
-            row = connection.execute(
-                "SELECT clock_timestamp(), to_regclass('alembic_version') IS NOT NULL"
-            ).fetchone()
+            row = connection.execute("SELECT clock_timestamp()").fetchone()
             ours = datetime.now(UTC)
             assert row is not None
-            theirs, migrated = row
-            revision = None
-            if migrated:
-                found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-                revision = None if found is None else str(found[0])
+            (theirs,) = row
+            mark = mark_of(connection)
     except psycopg.Error as error:
         return (
             Finding(
@@ -52,9 +48,13 @@ def probe_database(url: str) -> tuple[Finding, ...]:
         )
     newest = newest_revision()
     clock = clock_finding("database: clock", ours, theirs)
-    if revision == newest:
+    if mark is not None and not mark.is_ours:
+        told = f"its schema {mark.revision} was made by another development version"
+        return Finding("database", False, told, _BEGIN_ANEW), clock
+    if mark is not None and mark.revision == newest:
         return Finding("database", True, f"answers; its schema is {newest}"), clock
-    told = f"its schema is {revision or 'empty'}, this release needs {newest}"
+    revision = "empty" if mark is None else mark.revision
+    told = f"its schema is {revision}, this release needs {newest}"
     return Finding("database", False, told, _MIGRATE), clock
 
 

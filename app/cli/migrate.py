@@ -75,10 +75,14 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = 
 def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     """Migrate, and write the first rows into a new database.
 
-    Raises SQLAlchemyError when the database does not answer or refuses.
+    Raises SQLAlchemyError when the database does not answer or refuses, and CommandFailed when
+    another version's migrations made it.
     """
-    from app.adapters.postgres.revision import newest_revision, prepared_revision
+    from app.adapters.postgres.revision import newest_revision, prepared_revision, schema_mark
 
+    mark = schema_mark(url)
+    if mark is not None and not mark.is_ours:
+        raise CommandFailed(_of_another_version(mark.revision, state_dir))
     head = newest_revision()
     if prepared_revision(url) == head:
         return PreparedDatabase(head, head, None)
@@ -105,6 +109,15 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     finally:
         engine.dispose()
     return PreparedDatabase(before, head, key_path if new else None)
+
+
+def _of_another_version(revision: str, state_dir: Path) -> str:
+    return (
+        f"the database was made by another development version of Lowtide: both call its schema "
+        f"{revision}, but the tables differ. Nothing was changed. Use the version that made it, "
+        f"or begin anew: another --state-dir than {state_dir} (or, with LOWTIDE_DATABASE_URL, an "
+        "empty database)"
+    )
 
 
 @contextmanager

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
+from psycopg.sql import SQL
 
 from app.adapters.embedded.valkey_server import EmbeddedValkey
 from app.adapters.object_stores.obstore_store import open_object_store
@@ -101,6 +103,27 @@ def test_servers_that_answer(cli: CommandLine, database_url: str, valkey_server:
     assert "answers; its schema is" in found["database"]["sentence"]
     assert found["valkey"]["sentence"] == "answers"
     assert found["database: clock"]["ok"]
+
+
+@pytest.mark.parametrize("fingerprint", ["'0123abcd'", "NULL"])
+def test_a_database_of_another_development_version_is_told_and_left_alone(
+    cli: CommandLine, database_url: str, fingerprint: str
+):
+    """Both call their schema by one revision, and mean other tables: nothing else would tell."""
+    cli.variables["LOWTIDE_DATABASE_URL"] = database_url
+    cli.ok("migrate")
+    driver_url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    with psycopg.connect(driver_url) as connection:
+        connection.execute(SQL("COMMENT ON TABLE alembic_version IS {}").format(SQL(fingerprint)))
+    for _ in range(2):
+        refused = cli.fails(2, "migrate")
+        assert "made by another development version of Lowtide" in refused.errors
+        assert "Nothing was changed" in refused.errors
+        assert "begin anew" in refused.errors
+        found = _by_name(_wrong(cli, "--json").json)["database"]
+        assert "another development version" in found["sentence"]
+    with psycopg.connect(driver_url) as connection:
+        assert connection.execute("SELECT count(*) FROM deployment").fetchone() == (1,)
 
 
 def test_everything_that_is_wrong_is_listed_with_what_to_do(

@@ -1,14 +1,19 @@
 """Which revision a database has and which one this release brings, without loading Alembic.
 
-What every start asks, and almost every time finds in order. Not here: migrating (`migrate`).
+What every start asks, and almost every time finds in order. Two versions of Lowtide may mean
+different tables by one revision, as long as no release has frozen it; so a database also remembers
+the fingerprint of the migrations that made it. Not here: migrating (`migrate`).
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 
@@ -17,28 +22,96 @@ _CONNECT_TIMEOUT_SECONDS = 5
 _FILE = re.compile(r"([0-9]{4})_\w+\.py")
 
 
+@dataclass(frozen=True)
+class SchemaMark:
+    """A migrated database's revision, and the fingerprint of the migrations that made it.
+
+    The fingerprint is the comment on Alembic's own table; None: a version that left none.
+    """
+
+    revision: str
+    fingerprint: str | None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this version's migrations up to that revision are the ones that made it.
+
+        True for a revision that this version does not know: then it is older, and that is said.
+        """
+        ours = fingerprint_of(self.revision)
+        return ours is None or self.fingerprint == ours
+
+
+def mark_of(connection: psycopg.Connection[tuple[object, ...]]) -> SchemaMark | None:
+    """What a database says of its schema; None before the first migration."""
+    if not _one(connection, "SELECT to_regclass('alembic_version') IS NOT NULL"):
+        return None
+    revision = _one(connection, "SELECT version_num FROM alembic_version")
+    told = _one(connection, "SELECT obj_description('alembic_version'::regclass, 'pg_class')")
+    return (
+        None if revision is None else SchemaMark(str(revision), None if told is None else str(told))
+    )
+
+
 @functools.cache
 def newest_revision() -> str:
     """The newest revision this release brings. Raises RuntimeError when it brings none."""
-    found = [_FILE.fullmatch(path.name) for path in (scripts_folder() / "versions").iterdir()]
-    revisions = [match[1] for match in found if match is not None]
-    if not revisions:
-        raise RuntimeError("the package 'migrations' holds no migration; install lowtide again")
-    return max(revisions)
+    return max(_files())
+
+
+@functools.cache
+def fingerprint_of(revision: str) -> str | None:
+    """SHA-256 over the migrations up to a revision; None when there is no such revision here."""
+    files = _files()
+    if revision not in files:
+        return None
+    digest = hashlib.sha256()
+    for number in sorted(files):
+        if number <= revision:
+            digest.update(files[number].read_bytes())
+    return digest.hexdigest()
+
+
+def schema_mark(url: str) -> SchemaMark | None:
+    """The mark of a database (`postgresql+psycopg://…`); None for an empty one, and when it does
+    not answer, which the migration will say better."""
+    try:
+        with _connect(url) as connection:
+            return mark_of(connection)
+    except psycopg.Error:
+        return None
 
 
 def prepared_revision(url: str) -> str | None:
-    """The revision of a database (`postgresql+psycopg://…`) that has its first rows; None for any
-    other, and when it does not answer, which the migration will say better."""
-    driver_url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+    """The revision of a database that has its first rows; None for any other, and when it does
+    not answer."""
     try:
-        with psycopg.connect(driver_url, connect_timeout=_CONNECT_TIMEOUT_SECONDS) as connection:
-            row = connection.execute(
-                "SELECT version_num FROM alembic_version WHERE EXISTS (SELECT 1 FROM deployment)"
-            ).fetchone()
+        with _connect(url) as connection:
+            found = _one(
+                connection,
+                "SELECT version_num FROM alembic_version WHERE EXISTS (SELECT 1 FROM deployment)",
+            )
     except psycopg.Error:
         return None
-    return None if row is None else str(row[0])
+    return None if found is None else str(found)
+
+
+def _connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
+    driver_url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+    return psycopg.connect(driver_url, connect_timeout=_CONNECT_TIMEOUT_SECONDS)
+
+
+def _one(connection: psycopg.Connection[tuple[object, ...]], query: LiteralString) -> object:
+    row = connection.execute(query).fetchone()
+    return None if row is None else row[0]
+
+
+def _files() -> dict[str, Path]:
+    paths = (scripts_folder() / "versions").iterdir()
+    found = {match[1]: path for path in paths if (match := _FILE.fullmatch(path.name))}
+    if not found:
+        raise RuntimeError("the package 'migrations' holds no migration; install lowtide again")
+    return found
 
 
 def scripts_folder() -> Path:
