@@ -18,6 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from app.api import (
     agent_wheel,
     agents,
+    checkpoint_files,
     costs,
     estimates,
     explanations,
@@ -50,6 +51,7 @@ _ROUTERS = (
     agents,
     job_commands,
     job_history,
+    checkpoint_files,
     explanations,
     costs,
     estimates,

@@ -9,6 +9,7 @@ import typer
 
 from app.cli.costs import cost
 from app.cli.destroy import destroy
+from app.cli.download import download
 from app.cli.estimate import estimate
 from app.cli.explain import explain
 from app.cli.follow import watch
@@ -27,7 +28,7 @@ def add_api_commands(program: typer.Typer) -> None:
     for command in (login, estimate, submit, jobs, show, watch, logs, cancel, pause, resume):
         program.command(command.__name__)(command)
     program.command("ps", hidden=True)(jobs)
-    for command in (explain, events, checkpoints, metrics, offers):
+    for command in (explain, events, checkpoints, download, metrics, offers):
         program.command(command.__name__)(command)
     program.add_typer(instances, name="instances")
     program.add_typer(cost, name="cost")

@@ -1,0 +1,207 @@
+"""`lowtide download`: a committed checkpoint's files, every chunk verified, into a folder.
+
+A download that was cut goes on where it was, and what is there already is verified, not fetched
+again. Not here: which checkpoints there are (`history`), or what is in one (the trainer).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, BinaryIO, Final
+from urllib.parse import quote
+
+import typer
+
+from app.cli import wording
+from app.cli.api_client import ApiClient
+from app.cli.failures import CommandFailed
+from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import JobName, job_path
+from app.cli.terminal import Terminal
+
+# A chunk that comes damaged is asked for once more: the store's copy may be whole.
+_TRIES: Final = 2
+_UNFINISHED: Final = ".part"
+_STEPS_NAMED_MAX: Final = 10
+Told = Callable[[int], None]
+
+
+@api_command(
+    "lowtide download bert-ft",
+    "lowtide download bert-ft models/bert --step 4000",
+    "lowtide download bert-ft --only 'weights*'",
+)
+def download(
+    invocation: Invocation,
+    job: JobName,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="Where to; default: JOB-step-N, here."),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="The checkpoint of this step; default: the newest.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Only files of such names: 'weights*'.")
+    ] = None,
+) -> None:
+    """Fetch a job's newest checkpoint, verified.
+
+    The newest is the final one once the job is done. Run it again to go on after a cut.
+    """
+    path = job_path(invocation.api, job)
+    row = _chosen(invocation.api.get(f"{path}/checkpoints")["items"], step)
+    base = f"{path}/checkpoints/{row['fence']}/{row['step']}"
+    found = invocation.api.get(base)
+    files = [entry for entry in found["files"] if only is None or fnmatchcase(entry["name"], only)]
+    if not files:
+        names = ", ".join(entry["name"] for entry in found["files"])
+        raise CommandFailed(f"no file of step {row['step']:,} matches {only!r}; there are: {names}")
+    target = folder if folder is not None else Path(f"{Path(job).name}-step-{row['step']}")
+    total = sum(entry["size_bytes"] for entry in files)
+    try:
+        _make_room(target, files)
+        with _progress(invocation.terminal, total) as told:
+            for entry in files:
+                _fetch(invocation.api, base, entry, target, told)
+    except OSError as error:
+        raise CommandFailed(f"{error.filename or target}: {error.strerror}") from error
+    _tell(invocation.terminal, row, target, files, total)
+
+
+def _chosen(rows: list[dict[str, Any]], step: int | None) -> dict[str, Any]:
+    """The newest that stands and has files, or the newest of a step."""
+    standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
+    if not standing:
+        raise CommandFailed(
+            "this job has no checkpoint to fetch: the first one is committed a while after "
+            "training begins"
+        )
+    if step is None:
+        return standing[0]
+    for row in standing:
+        if row["step"] == step:
+            return row
+    steps = ", ".join(f"{row['step']:,}" for row in standing[:_STEPS_NAMED_MAX])
+    raise CommandFailed(f"there is no checkpoint of step {step:,}; there are: {steps}")
+
+
+def _make_room(target: Path, files: list[dict[str, Any]]) -> None:
+    """Raises CommandFailed when the disk is too small, before anything is fetched."""
+    target.mkdir(parents=True, exist_ok=True)
+    there = sum(
+        path.stat().st_size
+        for entry in files
+        for path in (_place(target, entry), _unfinished(_place(target, entry)))
+        if path.is_file()
+    )
+    needed = sum(entry["size_bytes"] for entry in files) - there
+    free = shutil.disk_usage(target).free
+    if needed > free:
+        raise CommandFailed(
+            f"{target}: {wording.size(needed)} are to come and {wording.size(free)} are free"
+        )
+
+
+def _place(target: Path, entry: dict[str, Any]) -> Path:
+    pure = PurePosixPath(entry["name"])
+    if pure.is_absolute() or ".." in pure.parts or not pure.parts:
+        raise CommandFailed(f"the checkpoint names a file outside of its folder: {entry['name']!r}")
+    return target / pure
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.name}{_UNFINISHED}")
+
+
+def _fetch(api: ApiClient, base: str, entry: dict[str, Any], target: Path, told: Told) -> None:
+    """One file; what has the right content already stays as it is."""
+    path = _place(target, entry)
+    unfinished = _unfinished(path)
+    if path.is_file():
+        # Under its own name it would look complete while it is verified and mended.
+        os.replace(path, unfinished)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with unfinished.open("r+b" if unfinished.exists() else "w+b") as file:
+        for number, digest in enumerate(entry["chunk_sha256"]):
+            start = number * entry["chunk_bytes"]
+            length = min(entry["chunk_bytes"], entry["size_bytes"] - start)
+            if not _is_there(file, start, length, digest):
+                chunk = _chunk(api, base, entry["name"], start, length, digest)
+                file.seek(start)
+                file.write(chunk)
+            told(length)
+        file.truncate(entry["size_bytes"])
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def _is_there(file: BinaryIO, start: int, length: int, digest: str) -> bool:
+    file.seek(start)
+    return hashlib.sha256(file.read(length)).hexdigest() == digest
+
+
+def _chunk(api: ApiClient, base: str, name: str, start: int, length: int, digest: str) -> bytes:
+    for _ in range(_TRIES):
+        content = b""
+        while len(content) < length:
+            query = {"offset": start + len(content), "limit": length - len(content)}
+            piece = api.get_raw(f"{base}/files/{quote(name)}", query).content
+            if not piece:
+                break
+            content += piece
+        if hashlib.sha256(content).hexdigest() == digest:
+            return content
+    raise CommandFailed(
+        f"{name} is damaged in the store from byte {start:,} on; fetch another step: "
+        "`lowtide checkpoints` lists them"
+    )
+
+
+@contextmanager
+def _progress(terminal: Terminal, total: int) -> Iterator[Told]:
+    """A bar on a screen, nothing on a pipe."""
+    if not (terminal.interactive and terminal.errors.isatty()):
+        yield lambda _bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Fetching", total=total)
+        yield lambda more: bar.advance(task, more)
+
+
+def _tell(
+    terminal: Terminal, row: dict[str, Any], target: Path, files: list[dict[str, Any]], total: int
+) -> None:
+    if terminal.as_json:
+        names = [entry["name"] for entry in files]
+        terminal.json(
+            {
+                "step": row["step"],
+                "attempt": row["fence"],
+                "final": row["final"],
+                "folder": str(target),
+                "files": names,
+                "size_bytes": total,
+            }
+        )
+        return
+    if terminal.quiet:
+        terminal.result(str(target))
+        return
+    final = ", the final one" if row["final"] else ""
+    counted = "1 file" if len(files) == 1 else f"{len(files)} files"
+    terminal.line(
+        f"Step {row['step']:,} of attempt {row['fence']}{final}: {counted}, {wording.size(total)},"
+        f" every byte verified, in {target}"
+    )

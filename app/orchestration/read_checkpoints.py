@@ -1,0 +1,72 @@
+"""Hand people the files of a committed checkpoint: its manifest, and pieces of its files.
+
+Not here: which checkpoints there are (the read models), and how machines restore one
+(`trainer.agent.checkpoint_restore`).
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from uuid import UUID
+
+from app.domain.errors import NotFound
+from app.domain.job_spec import parse_spec
+from app.orchestration.register_agent import checkpoint_uri
+from app.orchestration.runtime import Runtime
+from app.ports.object_store import ObjectMissing, ObjectStore
+from trainer.protocol.checkpoint_manifest import (
+    CheckpointManifest,
+    data_key,
+    load_manifest,
+    manifest_key,
+)
+from trainer.protocol.wire import WireError
+
+PIECE_BYTES_MAX = 8 << 20
+
+
+def read_manifest(runtime: Runtime, job_id: UUID, fence: int, step: int) -> CheckpointManifest:
+    """What the store says of a checkpoint. Raises NotFound when it is not there or damaged, and
+    ObjectStoreError when the store does not answer."""
+    store = _store_of(runtime, job_id)
+    key = manifest_key(fence, step)
+    try:
+        return load_manifest(store.get(key))
+    except ObjectMissing:
+        raise NotFound(
+            f"Step {step} of attempt {fence} is no checkpoint, or none any more: older ones are "
+            "removed as newer ones come (checkpoint.keep in the spec).",
+            "step",
+        ) from None
+    except WireError as error:
+        raise NotFound(
+            f"The manifest of step {step} of attempt {fence} cannot be read: {error}.", "step"
+        ) from error
+
+
+def read_piece(
+    runtime: Runtime, job_id: UUID, fence: int, step: int, name: str, offset: int, length: int
+) -> bytes:
+    """At most `length` (<= 8 MiB) bytes of one file from `offset` on; none at its end.
+
+    Raises NotFound when the checkpoint has no such file, ObjectStoreError as above.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts:
+        raise NotFound(f"No file of a checkpoint is called {name[:200]!r}.", "name")
+    try:
+        return _store_of(runtime, job_id).get_range(
+            data_key(fence, step, name), offset, min(length, PIECE_BYTES_MAX)
+        )
+    except ObjectMissing:
+        raise NotFound(
+            f"Step {step} of attempt {fence} has no file {name[:200]!r}, or not any more.", "name"
+        ) from None
+
+
+def _store_of(runtime: Runtime, job_id: UUID) -> ObjectStore:
+    with runtime.begin() as uow:
+        job = uow.jobs.get(job_id)
+    if job is None:
+        raise NotFound("There is no such job.", "job")
+    return runtime.store_at(checkpoint_uri(job, parse_spec(job.spec), runtime))

@@ -1,0 +1,144 @@
+"""`lowtide download` and its routes: a real checkpoint of a real store, whole, cut and damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import Engine, insert, update
+
+from app.adapters.postgres import tables
+from tests.support.cli_world import World, small_world
+from tests.support.people_api import make_key, settings_for
+from trainer.agent.checkpoint_sync import PublishOrder, publish
+from trainer.agent.object_store import ObjectStore
+from trainer.protocol.checkpoint_manifest import CheckpointManifest, data_key
+
+# Two whole chunks and a bit: what is cut or damaged lies in one of them.
+WEIGHTS = bytes(range(256)) * 70_000
+SMALL = {"manifest.json": b'{"step": 40}', "deep/er.json": b"{}"}
+STEP = 40
+
+
+@pytest.fixture
+def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
+    settings = settings_for(database_url, valkey_url, tmp_path / "state")
+    with small_world(settings, engine, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def uri(world: World) -> str:
+    """Where the job's lineage lies."""
+    root = str(world.api.parts.runtime.checkpoint_root_uri).rstrip("/")
+    return f"{root}/{world.job.id}"
+
+
+@pytest.fixture
+def saved(world: World, uri: str, tmp_path: Path) -> CheckpointManifest:
+    folder = tmp_path / "machine"
+    for name, content in {"weights.safetensors": WEIGHTS, **SMALL}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    order = PublishOrder(fence=1, step=STEP, folder=folder)
+    manifest = publish(ObjectStore(uri), order, lambda: True, lambda: False)
+    with world.story.engine.begin() as connection:
+        connection.execute(
+            insert(tables.checkpoints).values(
+                job_id=world.job.id,
+                fence=1,
+                step=STEP,
+                digest=manifest.digest,
+                size_bytes=manifest.size_bytes,
+                final=False,
+                committed_at=datetime.now(UTC),
+                instance_id=world.machine.id,
+                metrics={},
+            )
+        )
+    return manifest
+
+
+def _held(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_checkpoint_is_fetched_whole_and_a_cut_download_goes_on(world: World, tmp_path: Path):
+    target = tmp_path / "here"
+    ran = world.cli.ok("download", "digits", str(target))
+    assert _held(target) == {"weights.safetensors": WEIGHTS, **SMALL}
+    assert "Step 40 of attempt 1: 3 files, 17.1 MiB, every byte verified" in ran.out
+
+    # Cut in its second chunk, and one bit of the first fell over on this disk.
+    cut = bytearray(WEIGHTS[: 10 << 20])
+    cut[77] ^= 1
+    (target / "weights.safetensors").unlink()
+    (target / "weights.safetensors.part").write_bytes(cut)
+    assert world.cli.ok("download", "digits", str(target), "-q").out == f"{target}\n"
+    assert _held(target) == {"weights.safetensors": WEIGHTS, **SMALL}
+    # A longer file of the same name is not taken for ours either.
+    (target / "manifest.json").write_bytes(SMALL["manifest.json"] + b" ")
+    found = world.cli.ok("download", "digits", str(target), "--only", "man*", "--json").json
+    assert (found["files"], found["size_bytes"]) == (["manifest.json"], 12)
+    assert _held(target)["manifest.json"] == SMALL["manifest.json"]
+
+
+@pytest.mark.usefixtures("saved")
+def test_what_the_store_has_damaged_is_not_handed_over(world: World, uri: str, tmp_path: Path):
+    path = Path(uri.removeprefix("file://")) / data_key(1, STEP, "weights.safetensors")
+    content = bytearray(path.read_bytes())
+    content[9 << 20] ^= 4
+    path.write_bytes(content)
+    failed = world.cli.fails(2, "download", "digits", str(tmp_path / "here"))
+    assert "weights.safetensors is damaged in the store from byte 8,388,608 on" in failed.errors
+    assert not (tmp_path / "here" / "weights.safetensors").exists()
+
+
+@pytest.mark.usefixtures("saved")
+def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
+    target = str(tmp_path / "here")
+    told = world.cli.fails(2, "download", "digits", target, "--step", "41").errors
+    assert "no checkpoint of step 41; there are: 40" in told
+    told = world.cli.fails(2, "download", "digits", target, "--only", "*.pt").errors
+    assert "there are: deep/er.json, manifest.json, weights.safetensors" in told
+    (tmp_path / "file").write_text("in the way")
+    told = world.cli.fails(2, "download", "digits", str(tmp_path / "file")).errors
+    assert str(tmp_path / "file") in told
+    assert "no checkpoint to fetch" in world.cli.fails(2, "download", "older", target).errors
+    with world.story.engine.begin() as connection:
+        connection.execute(update(tables.checkpoints).values(pruned_at=datetime.now(UTC)))
+    assert "no checkpoint to fetch" in world.cli.fails(2, "download", "digits", target).errors
+
+
+@pytest.mark.usefixtures("saved")
+def test_routes_hand_out_files_of_the_keys_own_jobs_and_nothing_beside(world: World):
+    base = f"/api/v1/jobs/digits/checkpoints/1/{STEP}"
+    client = world.api.client
+    client.headers["Authorization"] = f"Bearer {world.cli.variables['LOWTIDE_API_KEY']}"
+    assert client.get(f"{base}/files/deep/er.json").content == b"{}"
+    tail = client.get(f"{base}/files/weights.safetensors", params={"offset": len(WEIGHTS) - 3})
+    assert tail.content == WEIGHTS[-3:]
+    for missing in (
+        f"{base}/files/..%2F..%2F..%2Fmanifests%2F0000000001%2F000000000040.json",
+        f"{base}/files/%2Fetc%2Fpasswd",
+        f"{base}/files/nothing",
+        "/api/v1/jobs/digits/checkpoints/1/41",
+        "/api/v1/jobs/digits/checkpoints/2/40",
+        "/api/v1/jobs/nothing/checkpoints/1/40",
+    ):
+        assert client.get(missing).status_code == 404, missing
+    assert client.get(f"{base}/files/nothing", params={"limit": 9 << 20}).status_code == 422
+    other_key = make_key(world.story.engine, world.story.project("beta"))
+    headers = {"Authorization": f"Bearer {other_key}"}
+    stranger = httpx.Client(base_url=world.api.url, headers=headers)
+    with stranger:
+        assert stranger.get(base).status_code == 404
+        assert stranger.get(f"{base}/files/deep/er.json").status_code == 404
