@@ -22,6 +22,7 @@ from app.domain.calibration import calibration
 from app.domain.expected_cost import expect
 from app.domain.imagined_run import PoolQuote
 from app.domain.pool_life import empty_chance, hazard_factor
+from app.domain.trainer_work import described_work
 from app.domain.what_if import Estimate
 from app.orchestration.estimate_job import JobEstimate, estimate_job
 
@@ -38,12 +39,18 @@ async def estimate(
 ) -> Response:
     """Cost and finish (P50, P90) and the chances of a spec, for each way to rent. Rents nothing.
 
-    The body is a job spec with an `estimate` of its work, as JSON or YAML.
+    The body is a job spec, as JSON or YAML. Its work is its `estimate`; without one that of the
+    bundled trainer's formula, where model, data and length tell it. `work_source` says which.
     """
     spec = await read_spec(request)
     runtime = parts_of(request).runtime
+    source = "the spec's estimate"
+    described = described_work(spec) if spec.estimate is None else None
+    if described is not None:
+        spec = spec.model_copy(update={"estimate": described.estimate})
+        source = described.sentence
     found = await to_thread.run_sync(estimate_job, runtime, spec, seed)
-    return as_json(_document(found))
+    return as_json(_document(found, source))
 
 
 @router.get("/estimates/calibration", response_model=None)
@@ -58,9 +65,10 @@ def borne_out(
     return as_json({**asdict(calibration(jobs)), "items": [asdict(one) for one in jobs]})
 
 
-def _document(found: JobEstimate) -> dict[str, Any]:
+def _document(found: JobEstimate, source: str) -> dict[str, Any]:
     return {
         "work_seconds": found.work_seconds,
+        "work_source": source,
         "earliest_seconds": found.earliest_seconds,
         "seed": found.seed,
         "estimates": [_figures(one) for one in found.estimates],

@@ -108,6 +108,8 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
             "No pool fits this job now: it would wait. `lowtide submit --dry-run` says why."
         )
         return
+    work = wording.span(found["work_seconds"])
+    terminal.line(f"work: {work}, by {found['work_source']}")
     terminal.table(_columns(), found["estimates"])
     if found["earliest_seconds"] is not None:
         earliest = wording.span(found["earliest_seconds"])

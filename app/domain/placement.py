@@ -23,6 +23,7 @@ from app.domain.job_spec import JobSpec
 from app.domain.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
+from app.domain.trainer_work import trainer_memory_gb
 
 QUOTE_AGE_MAX = timedelta(hours=6)
 """An older price is not acted on, unless the deployment says otherwise."""
@@ -93,7 +94,7 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
     """The need of a launch of a whole gang, before survivors and history narrow it."""
     return Need(
         gpu_choices=spec.gpu_choices,
-        gpu_memory_gb_min=0 if spec.command_kind == "trainer" else RUN_GPU_MEMORY_GB_MIN,
+        gpu_memory_gb_min=_memory_gb_min(spec),
         count=count,
         market=market,
         infra=spec.infra or (),
@@ -104,11 +105,19 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
     )
 
 
+def _memory_gb_min(spec: JobSpec) -> int:
+    """Asked of a GPU where the spec names none."""
+    if spec.command_kind == "run":
+        return RUN_GPU_MEMORY_GB_MIN
+    return 0 if spec.gpu_choices else trainer_memory_gb(spec)
+
+
 def capacity_key(spec: JobSpec) -> str:
     """Equal for jobs that any "no offer" verdict concerns alike."""
     parts = [
         sorted(str(choice) for choice in spec.gpu_choices),
         spec.command_kind,
+        _memory_gb_min(spec),
         spec.nodes.to_json(),
         sorted(str(place) for place in spec.infra or ()),
         spec.effective_market(),

@@ -62,7 +62,8 @@ def estimate_job(
     if spec.estimate is None:
         raise InvalidValue(
             "estimate: how much work this is is not known; give `estimate: {hours: …, gpu: …}`, "
-            "from a short run or `python -m trainer.training.estimate`",
+            "from a short run or `python -m trainer.training.estimate`; for one of the "
+            "trainer's own models, `steps` in place of `epochs` tells it too",
             "estimate",
         )
     now = runtime.clock.now()

@@ -98,10 +98,27 @@ def test_what_cannot_be_estimated_says_why(world: World, change: dict[str, objec
     assert words in str(found)
 
 
+TRAINED = {"model": "resnet50", "data": "/data/photos", "batch_size": 256, "precision": "bf16"}
+
+
+def test_a_trainers_work_is_told_by_its_formula_where_the_spec_gives_no_estimate(world: World):
+    spec = {"trainer": {**TRAINED, "steps": 450_411}, "resources": {"gpu": "V100"}}
+    status, found = ask(world, spec)
+    assert status == 200
+    # 115 million samples; the V100 of 16 GB has 900 GB/s where the measured A100 has 2,039.
+    assert found["work_seconds"] == pytest.approx(13.094 * 3_600 * 2_039 / 900, rel=0.02)
+    assert "115,305,216 samples of resnet50 in bf16" in found["work_source"]
+    assert "V100:16GB" in found["work_source"]
+    status, found = ask(world, {"trainer": {**TRAINED, "epochs": 90}})
+    assert status == 422
+    assert "`steps` in place of `epochs`" in str(found)
+
+
 def test_the_command_shows_figures_and_what_the_deadline_costs(world: World, tmp_path: Path):
     file = tmp_path / "job.yaml"
     file.write_text(YAML)
     ran = world.cli.ok("estimate", str(file))
+    assert "work: 10h, by the spec's estimate" in ran.out
     assert "100 %" in ran.row("spot, on-demand in time")
     assert "never" not in ran.out
     assert "%" in ran.row("us-west-2a", "spot")

@@ -1,0 +1,153 @@
+"""What a bundled-trainer job needs that its spec does not say: memory of a GPU, and hours of work.
+
+Lives here: the reading of a spec's `trainer` section for the trainer's own closed-form estimate.
+Both answers are "not known" for a model or data that cannot be told from the spec alone. Not here:
+the formulas with their sources (`trainer.protocol.train_estimate`), which counts other models too
+when it runs where PyTorch is.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.gpu_choice import GpuChoice
+from app.domain.job_spec import JobSpec
+from app.domain.job_spec_fields import Estimate
+from trainer.protocol.gpu_models import GpuModel, models_of
+from trainer.protocol.model_figures import ModelFigures, known_figures
+from trainer.protocol.train_estimate import (
+    USABLE_MEMORY,
+    Workload,
+    estimate_on,
+    training_memory,
+)
+from trainer.protocol.train_options import TrainConfig, parse_options
+
+REFERENCE_GPU: Final = "A100"
+"""Of 80 GB: what hours are told of where the spec names no GPU. The formula's constants were
+measured on it."""
+
+_DIGITS: Final = ((1, 8, 8), 10, 1_797)
+"""Shape, classes and samples of scikit-learn's handwritten digits."""
+
+_PHOTO_SIZE: Final = 224
+_PHOTO_CLASSES: Final = 1_000
+_VOCABULARY: Final = 50_257
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedWork:
+    """Work as a spec's `estimate` would say it, and what it was worked out from."""
+
+    estimate: Estimate
+    sentence: str
+
+
+def trainer_memory_gb(spec: JobSpec) -> int:
+    """GB that a GPU must have for one rank's share of a step, if the spec tells; else 0.
+
+    The least that can work: a single sample at a time where the trainer may cut its share smaller
+    (`on_oom: adapt`, recomputed activations), and nothing where ranks share the model (FSDP).
+    """
+    config = _config_of(spec)
+    figures = None if config is None else _figures(config)
+    if config is None or figures is None or config.parallel == "fsdp":
+        return 0
+    # An elastic gang may go on with its least machines, and each then has the most to hold.
+    ranks = spec.nodes.least
+    share = math.ceil(config.batch_size / ranks / config.accumulation)
+    if config.on_oom == "adapt" or config.activation_checkpointing:
+        share = 1
+    needed = training_memory(_workload(config, figures, samples=0), share, ranks)
+    return math.ceil(needed.total / USABLE_MEMORY / 2**30)
+
+
+def described_work(spec: JobSpec) -> DescribedWork | None:
+    """The whole run by the trainer's formula; None where the spec does not say enough.
+
+    For one machine with the first GPU that the spec accepts, without interruptions and start-up.
+    """
+    config = _config_of(spec)
+    figures = None if config is None else _figures(config)
+    samples = None if config is None else _samples_of(config)
+    if config is None or figures is None or samples is None:
+        return None
+    gpu, count = _gpu_of(spec.gpu_choices)
+    found = estimate_on(_workload(config, figures, samples), gpu, count)
+    machine = f"{count} x {gpu.label}" if count > 1 else gpu.label
+    return DescribedWork(
+        Estimate.model_validate(
+            {
+                "hours": min(max(found.hours, 1 / 3_600), 8_760.0),
+                "gpu": str(GpuChoice(gpu.name, gpu.memory_gb, count)),
+            }
+        ),
+        f"the trainer's formula: {samples:,} samples of {config.model} in {config.precision} at"
+        f" {found.samples_per_second:,.0f} a second on {machine}",
+    )
+
+
+def _config_of(spec: JobSpec) -> TrainConfig | None:
+    config = spec.trainer_config()
+    return None if config is None else _parsed(json.dumps(config, sort_keys=True))
+
+
+# Every look for machines asks, and nearly always about the specs of the look before.
+@functools.lru_cache(maxsize=256)
+def _parsed(config: str) -> TrainConfig:
+    return parse_options(json.loads(config))
+
+
+def _workload(config: TrainConfig, figures: ModelFigures, samples: int) -> Workload:
+    return Workload(
+        figures=figures,
+        batch_size=config.batch_size,
+        samples=samples,
+        precision=config.precision,
+        optimizer=config.optimizer,
+        ema=config.ema_decay is not None or config.swa_from is not None,
+    )
+
+
+def _figures(config: TrainConfig) -> ModelFigures | None:
+    return None if config.model_options else _known(config.model, *_shape_of(config))
+
+
+@functools.lru_cache(maxsize=256)
+def _known(model: str, shape: tuple[int, ...], classes: int) -> ModelFigures | None:
+    return known_figures(model, shape, classes)
+
+
+def _shape_of(config: TrainConfig) -> tuple[tuple[int, ...], int]:
+    """Shape of a sample and number of classes, as the data's layout will have it."""
+    if config.data == "digits":
+        return _DIGITS[0], _DIGITS[1]
+    if config.data == "synthetic":
+        return config.synthetic_shape, config.synthetic_classes
+    if config.model.startswith("gpt"):
+        return (config.context_length,), config.vocabulary or _VOCABULARY
+    size = config.image_size or _PHOTO_SIZE
+    return (config.channels, size, size), _PHOTO_CLASSES
+
+
+def _samples_of(config: TrainConfig) -> int | None:
+    """Samples of the whole run; None where an epoch's size is known by the data alone."""
+    if config.steps is not None:
+        return config.steps * config.batch_size
+    there = {"digits": _DIGITS[2], "synthetic": config.synthetic_samples}.get(config.data)
+    if config.epochs is None or there is None:
+        return None
+    return config.epochs * (there * config.split[0] // sum(config.split))
+
+
+def _gpu_of(choices: tuple[GpuChoice, ...]) -> tuple[GpuModel, int]:
+    """The first one of the catalog that is asked for, else the reference."""
+    for choice in choices:
+        for gpu in () if choice.name is None else models_of(choice.name):
+            if choice.memory_gb in (None, gpu.memory_gb):
+                return gpu, choice.count
+    return models_of(REFERENCE_GPU)[-1], 1
