@@ -138,6 +138,7 @@ def _prepared(context: FactContext) -> None:
 
 
 def _preparation_failed(context: FactContext) -> None:
+    note_restored(context)
     member = context.member
     if member is None or member.outcome is not None:
         return

@@ -1,6 +1,7 @@
 """Facts that come after their attempt has ended: written down for people, and nothing more.
 
-Not here: what a fact of the live attempt does, or one about a machine or the lineage, which counts
+But for money: what a machine read from a store has its price, whatever became of the attempt. Not
+here: what a fact of the live attempt does, or one about a machine or the lineage, which counts
 whichever attempt says it (`apply_facts`, `checkpoint_facts`).
 """
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from app.domain.events import JobEventKind
 from app.orchestration.fact_context import FactContext
+from app.orchestration.price_restores import note_restored
 from trainer.protocol.agent_report import FactKind
 
 _OF_ATTEMPT = frozenset(
@@ -22,6 +24,7 @@ _OF_ATTEMPT = frozenset(
         FactKind.GPU_FAULT,
     }
 )
+_OF_RESTORE = frozenset({FactKind.PREPARED, FactKind.PREPARATION_FAILED})
 _TOLD = ("outcome", "exit_code", "step", "stage", "message", "final")
 _TEXT_MAX = 200
 
@@ -33,8 +36,10 @@ def is_late(context: FactContext) -> bool:
 
 
 def record_late_fact(context: FactContext) -> None:
-    """Add it to the job's history, with the plain values it carries."""
+    """Add it to the job's history; `said` has the plain values it carries."""
     fact = context.fact
+    if fact.kind in _OF_RESTORE:
+        note_restored(context)
     told: dict[str, Any] = {
         name: value[:_TEXT_MAX] if isinstance(value, str) else value
         for name in _TOLD
@@ -48,5 +53,5 @@ def record_late_fact(context: FactContext) -> None:
         noun_id=context.instance.id,
         fence=fact.fence,
         fact=fact.kind.value,
-        **told,
+        said=told,
     )

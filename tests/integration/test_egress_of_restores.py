@@ -104,6 +104,11 @@ class Moving(Story):
         self.tell(only, FactKind.PREPARED, 2, parent=parent, master_port=20_001, **data)
         return only
 
+    def restore_in_vain(self, job_id: UUID, machine: UUID, **data: Any) -> None:
+        """It brought so much, and then could not reach its peers."""
+        told = {"stage": "peers", "message": "no answer", "store_unavailable": False}
+        self.tell(machine, FactKind.PREPARATION_FAILED, 2, **told, **data)
+
     def egress(self) -> list[Any]:
         return self.rows(ledger_entries, ledger_entries.c.component == "egress")
 
@@ -121,6 +126,25 @@ def test_a_bucket_is_looked_for_once_when_the_first_checkpoint_is_in_it(story: M
     assert rows["s3://acme"].region == "us-east-1"
     assert rows["s3://acme"].looked_up_at is not None
     assert rows[DEFAULT_BUCKET].named == "", "the deployment's own store is a folder here"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_was_brought_in_vain_is_booked_too(story: Moving, is_late: bool) -> None:
+    job_id = story.trained(near=2_000_000, far=900_000)
+    assert story.chosen(job_id) == FAR
+    (machine,) = story.members(job_id, 2)
+    story.register(machine)
+    story.run()
+    if is_late:
+        # The attempt is over before the machine's word of what it read arrives.
+        story.tell(machine, FactKind.TRAINER_ENDED, 2, outcome="failed", exit_code=1)
+        story.run()
+        assert story.attempt(job_id, 2).ended_at is not None
+    story.restore_in_vain(job_id, machine, restored_bytes=SIZE)
+    story.quote({FAR: 900_000})
+    story.pass_time(90)
+    (entry,) = story.egress()
+    assert (entry.instance_id, entry.amount_microusd) == (machine, PRICE_OF_IT)
 
 
 def test_a_slightly_cheaper_pool_far_from_the_checkpoint_is_left_aside(story: Moving) -> None:

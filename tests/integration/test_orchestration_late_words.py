@@ -90,12 +90,15 @@ def test_what_an_ended_attempt_still_says_is_written_down(story: Story) -> None:
     story.tell(survivor, FactKind.STALLED, 1, step=101)
     story.tell(survivor, FactKind.TRAINER_ENDED, 1, outcome="killed", exit_code=-9, step=130)
     story.tell(survivor, FactKind.METRICS, 1, points=[{"step": 130.0, "loss": 0.5}])
+    # Names that an event has fields of its own for.
+    told = {"stage": "restore", "message": "no such file", "noun": "?", "actor": "?"}
+    story.tell(survivor, FactKind.PREPARATION_FAILED, 1, **told)
     late = _events(story, job_id, "late_fact")
-    assert [(event.data["fence"], event.data["fact"], event.data["step"]) for event in late] == [
-        (1, "stalled", 101),
-        (1, "trainer_ended", 130),
+    assert [(event.data["fence"], event.data["fact"], event.data["said"]) for event in late] == [
+        (1, "stalled", {"step": 101}),
+        (1, "trainer_ended", {"outcome": "killed", "exit_code": -9, "step": 130}),
+        (1, "preparation_failed", {"stage": "restore", "message": "no such file"}),
     ]
-    assert late[1].data["outcome"] == "killed"
     assert "trainer ended" in late[1].message
     assert story.attempt(job_id) == before
     assert story.members(job_id, 2)[0] == survivor

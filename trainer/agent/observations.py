@@ -92,12 +92,16 @@ class Prepared:
 
 @dataclass(frozen=True)
 class PreparationFailed:
-    """Setup, restore or the peer probe failed; `message` is for a person."""
+    """Setup, restore or the peer probe failed; `message` is for a person.
+
+    restored_bytes: as in `Prepared`; what was read costs the same when it was in vain.
+    """
 
     fence: int
     stage: str
     message: str
     store_unavailable: bool = False
+    restored_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ class Preparation:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._stage = "setup"
+        self._restorer: Restorer | None = None
         self.resume_folder: Path | None = None
         self.surroundings: Surroundings | None = None
         self._thread = threading.Thread(target=self._run, name="preparation", daemon=True)
@@ -137,7 +138,7 @@ class Preparation:
             image = self._set_up().image
             self._stage = "restore"
             self._enter(MachinePhase.RESTORE)
-            restored, read = self._restore()
+            restored = self._restore()
             self._stage = "peers"
             port = self._meet_peers()
         except RestoreCancelled:
@@ -167,7 +168,7 @@ class Preparation:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             parent, final = restored.parent, restored.final
-            self._answer(Prepared(self._fence, parent, port, final, read, image))
+            self._answer(Prepared(self._fence, parent, port, final, self._bytes_read, image))
 
     def _set_up(self) -> Surroundings:
         tools, config = self._tools, self._config
@@ -208,11 +209,15 @@ class Preparation:
         self._stage = stage
         self._check_cancelled()
 
-    def _restore(self) -> tuple[Restored, int]:
-        """What was restored, and the bytes that were read for it."""
+    @property
+    def _bytes_read(self) -> int:
+        """Of checkpoints, from the store, so far."""
+        return 0 if self._restorer is None else self._restorer.bytes_read
+
+    def _restore(self) -> Restored:
         tools = self._tools
         folders = tools.folders.attempt(self._fence)
-        restorer = Restorer(
+        self._restorer = Restorer(
             tools.open_store(),
             self._fence,
             self._instance_id,
@@ -220,7 +225,7 @@ class Preparation:
             self._cancelled.is_set,
             lambda sentence: tools.say(self.stream, sentence),
         )
-        restored = restorer.restore(self._rank)
+        restored = self._restorer.restore(self._rank)
         if restored.folder is not None:
             tools.folders.give_away(restored.folder, *restored.folder.rglob("*"))
         self.resume_folder = restored.folder
@@ -229,7 +234,7 @@ class Preparation:
         else:
             parent = restored.parent
             tools.say(self.stream, f"continues from step {parent.step} of attempt {parent.fence}")
-        return restored, restorer.bytes_read
+        return restored
 
     def _meet_peers(self) -> int | None:
         """Probe the others; rank 0 holds the rendezvous port from here on."""
@@ -265,7 +270,9 @@ class Preparation:
         if not self._cancelled.is_set():
             self._tools.say(self.stream, f"preparation failed at {self._stage}: {message}")
         self._answer(
-            PreparationFailed(self._fence, self._stage, message[:2_000], store_unavailable)
+            PreparationFailed(
+                self._fence, self._stage, message[:2_000], store_unavailable, self._bytes_read
+            )
         )
 
     def _answer(self, observation: Observation) -> None:

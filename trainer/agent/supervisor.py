@@ -326,6 +326,7 @@ def _preparation_failed(turn: Turn, seen: PreparationFailed) -> None:
         "stage": seen.stage,
         "message": seen.message,
         "store_unavailable": seen.store_unavailable,
+        "restored_bytes": seen.restored_bytes,
     }
     turn.emit(FactKind.PREPARATION_FAILED, work.fence, data)
     turn.do(CancelPreparation(work.fence))

@@ -31,7 +31,8 @@ class FactKind(StrEnum):
     REBALANCE = "rebalance"  # source
     PREPARED = "prepared"  # parent {fence, step, digest}|None, master_port|None, restored_bytes,
     # image|None
-    PREPARATION_FAILED = "preparation_failed"  # stage, message, store_unavailable: bool
+    PREPARATION_FAILED = "preparation_failed"  # stage, message, store_unavailable: bool,
+    # restored_bytes
     TRAINER_STARTED = "trainer_started"  # (none)
     CHECKPOINT = "checkpoint"  # step, digest, size_bytes, parent|None, final, metrics
     COMPLETION = "completion"  # step, digest: the final manifest is in the lineage
