@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import Engine
 
 from app.adapters.embedded.valkey_server import EmbeddedValkey
@@ -18,6 +19,11 @@ from tests.support.embedded import open_folder
 from tests.support.postgres import PostgresForTests, fast_folder
 
 pytest_plugins = ["tests.support.second_runs"]
+
+# The same examples in every run: a change, not the dice, turns a test red. To look further:
+# pytest tests/property --hypothesis-profile=default
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session", autouse=True)

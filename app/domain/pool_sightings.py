@@ -54,7 +54,7 @@ def states(sightings: Sightings, end: datetime, step: timedelta, steps: int) -> 
         if last > begin:
             note(min(_step_of(last, begin, step), steps - 1), last, UP)
     for at in sightings.lacked:
-        if begin < at <= end:
+        if begin <= at <= end:
             note(min(_step_of(at, begin, step), steps - 1), at, DOWN)
     return found
 

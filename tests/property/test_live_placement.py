@@ -157,7 +157,20 @@ def test_states_are_those_that_were_seen(seen: Sightings, steps: int, seconds: i
         lacked = any(from_at <= at <= to_at for at in seen.lacked)
         assert lived or state != 1
         assert lacked or state != 0
-        assert state != -1 or not lacked
+        # An instant on an edge belongs to the step that begins there, the last one to the last step.
+        is_last = place == steps - 1
+        held = any(from_at <= at < to_at or (is_last and at == to_at) for at in seen.lacked)
+        assert state != -1 or not held
+
+
+def test_a_refusal_on_the_edge_of_two_steps_belongs_to_the_later_one() -> None:
+    step = timedelta(minutes=10)
+    for place in range(3):
+        refused = Sightings((), (NOW - step * (3 - place),))
+        assert [
+            index for index, state in enumerate(states(refused, NOW, step, 3)) if state == 0
+        ] == [place]
+    assert states(Sightings((), (NOW,)), NOW, step, 3) == [-1, -1, 0]
 
 
 def test_on_demand_is_chosen_when_nothing_else_is_safe() -> None:
