@@ -15,7 +15,9 @@ from starlette.responses import Response
 from app.api.auth import Caller, SignedIn
 from app.api.json_answers import page
 from app.api.parts import ApiParts, parts_of
+from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.errors import InvalidValue, NotFound
+from app.domain.job_spec import parse_spec
 
 router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 
@@ -56,9 +58,23 @@ def events(
 
 @router.get("/checkpoints", response_model=None)
 def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
-    """Committed checkpoints, newest first, at most 1,000; `pruned_at` once removed."""
+    """Committed checkpoints, newest first, at most 1,000; `pruned_at` once removed.
+
+    `best` marks the one with the best score, of those that stand.
+    """
     parts = parts_of(request)
-    return page(parts.reports.checkpoints(_job_id(parts, caller, job), _CHECKPOINTS_MAX), None)
+    job_id = _job_id(parts, caller, job)
+    rows = parts.reports.checkpoints(job_id, _CHECKPOINTS_MAX)
+    with parts.runtime.begin() as uow:
+        found = uow.jobs.get(job_id)
+    assert found is not None, "its id was just found"
+    standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
+    best = best_of(
+        (Scored(row["fence"], row["step"], row["metrics"]) for row in standing),
+        metric_of(parse_spec(found.spec)),
+    )
+    place = None if best is None else (best.fence, best.step)
+    return page([{**row, "best": (row["fence"], row["step"]) == place} for row in rows], None)
 
 
 @router.get("/metrics", response_model=None)

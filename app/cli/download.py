@@ -35,7 +35,7 @@ Told = Callable[[int], None]
 @api_command(
     "lowtide download bert-ft",
     "lowtide download bert-ft models/bert --step 4000",
-    "lowtide download bert-ft --only 'weights*'",
+    "lowtide download bert-ft --best --only 'weights*'",
 )
 def download(
     invocation: Invocation,
@@ -47,6 +47,9 @@ def download(
     step: Annotated[
         int | None, typer.Option(min=0, help="The checkpoint of this step; default: the newest.")
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="The one with the best score, not the newest.")
+    ] = False,
     only: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Only files of such names: 'weights*'.")
     ] = None,
@@ -56,7 +59,9 @@ def download(
     The newest is the final one once the job is done. Run it again to go on after a cut.
     """
     path = job_path(invocation.api, job)
-    row = _chosen(invocation.api.get(f"{path}/checkpoints")["items"], step)
+    if best and step is not None:
+        raise CommandFailed("give --step or --best, not both")
+    row = _chosen(invocation.api.get(f"{path}/checkpoints")["items"], step, best)
     base = f"{path}/checkpoints/{row['fence']}/{row['step']}"
     found = invocation.api.get(base)
     files = [entry for entry in found["files"] if only is None or fnmatchcase(entry["name"], only)]
@@ -75,14 +80,22 @@ def download(
     _tell(invocation.terminal, row, target, files, total)
 
 
-def _chosen(rows: list[dict[str, Any]], step: int | None) -> dict[str, Any]:
-    """The newest that stands and has files, or the newest of a step."""
+def _chosen(rows: list[dict[str, Any]], step: int | None, best: bool) -> dict[str, Any]:
+    """The newest that stands and has files, the newest of a step, or the best."""
     standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
     if not standing:
         raise CommandFailed(
             "this job has no checkpoint to fetch: the first one is committed a while after "
             "training begins"
         )
+    if best:
+        marked = [row for row in standing if row["best"]]
+        if not marked:
+            raise CommandFailed(
+                "no checkpoint of this job came with a score (validation_accuracy, or the"
+                " trainer's target_metric); leave --best out for the newest"
+            )
+        return marked[0]
     if step is None:
         return standing[0]
     for row in standing:

@@ -107,7 +107,13 @@ def _list(
 
 def _checkpoint_note(row: dict[str, Any]) -> str:
     notes = [
-        name for name, true in (("final", row["final"]), ("removed", row["pruned_at"])) if true
+        name
+        for name, true in (
+            ("final", row["final"]),
+            ("best", row["best"]),
+            ("removed", row["pruned_at"]),
+        )
+        if true
     ]
     values = job_view.metrics(row["metrics"])
     return ", ".join([*notes, *([values] if values else [])])

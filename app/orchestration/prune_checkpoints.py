@@ -1,4 +1,4 @@
-"""Delete checkpoints that are neither among the newest, nor a parent, nor the last one.
+"""Delete checkpoints that are neither among the newest, nor the best, nor a parent, nor the last.
 
 Lives here: the choice and the controller. A new checkpoint makes its job due (`prune_at`).
 Deleting is idempotent, so it takes no lease: two workers at once delete the same things. Not here:
@@ -7,11 +7,12 @@ local copies on machines (the trainer's own).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.entities import Attempt, Checkpoint
 from app.domain.job_spec import parse_spec
 from app.orchestration.register_agent import checkpoint_uri
@@ -58,7 +59,7 @@ class PruneCheckpoints:
             spec = parse_spec(job.spec)
             standing = uow.jobs.standing_checkpoints(job_id)
             victims = spare_checkpoints(
-                standing, uow.attempts.of_job(job_id), spec.checkpoint.keep
+                standing, uow.attempts.of_job(job_id), spec.checkpoint.keep, metric_of(spec)
             )[:_VICTIMS_MAX]
             job.prune_at = None
             if victims:
@@ -99,12 +100,15 @@ class PruneCheckpoints:
 
 
 def spare_checkpoints(
-    checkpoints: Iterable[Checkpoint], attempts: Iterable[Attempt], keep: int
+    checkpoints: Sequence[Checkpoint], attempts: Iterable[Attempt], keep: int, metric: str
 ) -> tuple[tuple[int, int], ...]:
-    """(fence, step) of those to delete: all but the newest `keep` and recorded parents.
+    """(fence, step) of those to delete: all but the newest `keep`, the best and recorded parents.
 
-    checkpoints: those that stand and are not final.
+    checkpoints: those that stand and are not final. metric: the score that decides which is best.
     """
-    parents = {(attempt.parent_fence, attempt.parent_step) for attempt in attempts}
+    kept = {(attempt.parent_fence, attempt.parent_step) for attempt in attempts}
+    best = best_of((Scored(one.fence, one.step, one.metrics) for one in checkpoints), metric)
+    if best is not None:
+        kept.add((best.fence, best.step))
     standing = sorted(((point.fence, point.step) for point in checkpoints), reverse=True)
-    return tuple(place for place in standing[keep:] if place not in parents)
+    return tuple(place for place in standing[keep:] if place not in kept)

@@ -113,6 +113,13 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     told = world.cli.fails(2, "download", "digits", str(tmp_path / "file")).errors
     assert str(tmp_path / "file") in told
     assert "no checkpoint to fetch" in world.cli.fails(2, "download", "older", target).errors
+    told = world.cli.fails(2, "download", "digits", target, "--best").errors
+    assert "no checkpoint of this job came with a score" in told
+    with world.story.engine.begin() as connection:
+        scored = {"validation_accuracy": 0.75}
+        connection.execute(update(tables.checkpoints).values(metrics=scored))
+    assert world.cli.ok("download", "digits", target, "--best", "--json").json["step"] == STEP
+    assert "best" in world.cli.ok("checkpoints", "digits").row("40", "1")
     with world.story.engine.begin() as connection:
         connection.execute(update(tables.checkpoints).values(pruned_at=datetime.now(UTC)))
     assert "no checkpoint to fetch" in world.cli.fails(2, "download", "digits", target).errors
