@@ -157,7 +157,7 @@ def test_states_are_those_that_were_seen(seen: Sightings, steps: int, seconds: i
         lacked = any(from_at <= at <= to_at for at in seen.lacked)
         assert lived or state != 1
         assert lacked or state != 0
-        # An instant on an edge belongs to the step that begins there, the last one to the last step.
+        # One on an edge belongs to the step that begins there, the very last one to the last step.
         is_last = place == steps - 1
         held = any(from_at <= at < to_at or (is_last and at == to_at) for at in seen.lacked)
         assert state != -1 or not held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +38,34 @@ class Stack(nn.Module):
         return scores
 
 
+class Slow(nn.Module):
+    """A pass takes every rank, or ``on_rank``, so many ``seconds``; its gradients ``megabytes``."""
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        megabytes: int = 1,
+        seconds: float = 0.0,
+        on_rank: int | None = None,
+    ) -> None:
+        super().__init__()
+        channels, height, width = input_shape
+        self.last = nn.Linear(channels * height * width, num_classes)
+        self.most = nn.Parameter(torch.zeros(megabytes << 18))
+        here = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        self._seconds = seconds if on_rank in (None, here) else 0.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        time.sleep(self._seconds)
+        scores: Tensor = self.last(images.flatten(1)) + self.most[:1]
+        return scores
+
+
 class Hungry(Stack):
     """Runs out of memory with more than ``most`` samples at once, ``recomputed_most`` when its
-    blocks are recomputed. Of several ranks only ``on_rank`` is short."""
+    blocks are recomputed: at the end of the forward pass, in the ``middle`` of it or on the way
+    ``back``. Of several ranks only ``on_rank`` is short."""
 
     def __init__(
         self,
@@ -48,17 +74,35 @@ class Hungry(Stack):
         most: int,
         recomputed_most: int = 0,
         on_rank: int = 0,
+        where: str = "end",
+        plain: bool = False,
     ) -> None:
-        super().__init__(input_shape, num_classes)
+        super().__init__(input_shape, num_classes, plain)
+        self._where = where
         self._most = most
         self._recomputed_most = recomputed_most
         here = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._is_short = here == on_rank
 
     def forward(self, images: Tensor) -> Tensor:
-        scores = super().forward(images)
         recomputed = isinstance(self.blocks[0].forward, functools.partial)
         most = self._recomputed_most if recomputed else self._most
-        if self.training and torch.is_grad_enabled() and self._is_short and len(images) > most:
-            raise torch.OutOfMemoryError(f"CUDA out of memory with {len(images)} samples")
+        if not (self.training and torch.is_grad_enabled() and self._is_short):
+            most = len(images)
+        if len(images) <= most:
+            return super().forward(images)
+        hidden = self.first(images.flatten(1))
+        hidden = hidden + self.blocks[0](hidden)
+        if self._where == "middle":
+            self._fail(images)
+        if self._where == "back":
+            hidden.register_hook(lambda _gradient: self._fail(images))
+        for block in list(self.blocks)[1:]:
+            hidden = hidden + block(hidden)
+        scores: Tensor = self.last(hidden)
+        if self._where == "end":
+            self._fail(images)
         return scores
+
+    def _fail(self, images: Tensor) -> None:
+        raise torch.OutOfMemoryError(f"CUDA out of memory with {len(images)} samples")

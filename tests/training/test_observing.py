@@ -20,7 +20,7 @@ from trainer.protocol.model_figures import known_figures
 from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options import OptionError, parse_options
 from trainer.protocol.train_options.observing import ObservingOptions
-from trainer.training.bottleneck import Window, exposed_all_reduce
+from trainer.training.bottleneck import Window
 from trainer.training.errors import ConfigError
 from trainer.training.flops import (
     count_for,
@@ -303,42 +303,23 @@ def test_a_window_gives_shares_of_the_training_alone() -> None:
     ledger = Ledger(0.0, lambda: now[0])
     spend = {"startup": 50, "useful_step": 4, "data_wait": 5, "eval": 70, "checkpoint_stall": 1}
     window = Window(ledger)
-    assert window.shares(0.5, None, 1) is None
+    assert window.shares(None, 1) is None
     for name, seconds in spend.items():
         ledger.enter(Bucket(name))
         now[0] += seconds
-    shares = window.shares(exposed_all_reduce=0.25, gpu_utilization=12.0, ranks=2)
+    ledger.all_reduce_seconds += 1
+    shares = window.shares(gpu_utilization=12.0, ranks=2)
     assert shares is not None
     assert (shares.data_wait, shares.all_reduce, shares.checkpoint) == (0.5, 0.1, 0.1)
     assert (shares.gpu_utilization, shares.ranks) == (12.0, 2)
     window.restart()
-    assert window.shares(0.0, None, 1) is None
-
-
-class Measured(nn.Module):
-    """Stands where DistributedDataParallel does, with its word for what it measured."""
-
-    def __init__(self, told: dict[str, int]) -> None:
-        super().__init__()
-        self.told = told
-
-    def _get_ddp_logging_data(self) -> dict[str, int]:
-        return self.told
-
-
-def test_gradients_that_computing_hides_cost_nothing() -> None:
-    told = {"avg_forward_compute_time": 20, "avg_backward_compute_time": 60}
-    told["avg_backward_comm_time"] = 50
-    told["avg_backward_compute_comm_overlap_time"] = 30
-    assert exposed_all_reduce(Measured(told)) == 0.2
-    assert exposed_all_reduce(Measured({**told, "avg_backward_comm_time": 30})) == 0.0
-    assert exposed_all_reduce(Measured({})) == exposed_all_reduce(nn.Linear(1, 1)) == 0.0
+    assert window.shares(None, 1) is None
 
 
 def observer_in(
     folder: Path, progress: Progress, variables: dict[str, str] | None = None, **options: Any
 ) -> Observer:
-    run = Observed(folder / "checkpoints", CPU, 1, 64, 0, lambda: 0.0, lambda: None)
+    run = Observed(folder / "checkpoints", CPU, 1, 64, 0, lambda: None)
     prices = {"LOWTIDE_PRICE_PER_HOUR_USD": "3.6", **(variables or {})}
     return Observer(ObservingOptions(**options), run, progress, prices)
 
@@ -412,7 +393,7 @@ def test_only_rank_0_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("price", ["", "free", "-1", "nan", "0"])
 def test_a_price_that_was_not_told_is_no_price(tmp_path: Path, price: str) -> None:
     progress = Progress(tmp_path / "progress.jsonl")
-    run = Observed(tmp_path, CPU, 1, 64, 0, lambda: 0.0, lambda: 3.0)
+    run = Observed(tmp_path, CPU, 1, 64, 0, lambda: 3.0)
     prices = {"LOWTIDE_PRICE_PER_HOUR_USD": price}
     assert Observer(ObservingOptions(), run, progress, prices).step_numbers(1.0) == {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainer.training.config import parse_config
 from trainer.training.errors import ConfigError, StepOutOfMemoryError
 from trainer.training.float8 import Float8Linear, use_float8
 from trainer.training.learning_rate import learning_rate_at
+from trainer.training.optimizer import make_optimizer
 from trainer.training.run import Run
 
 CHEAP = {**STACK, "steps": 6}
@@ -46,6 +48,27 @@ def test_every_technique_trains_and_resumes_bit_for_bit(
     assert {**cut.losses, **rest.losses} == whole.losses
     expected, got = whole.weights(), rest.weights()
     assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def test_the_kernel_of_an_optimizer_is_not_the_checkpoints(tmp_path: Path) -> None:
+    """One rank's fused step may be gone on from by ranks whose shards have no such kernel."""
+    sgd = {**CHEAP, "optimizer": "sgd"}
+    fused = train_here(tmp_path / "fused", sgd, stop_after=2)
+    other = {**sgd, "optimizer_kernel": "foreach"}
+    rest = train_here(tmp_path / "rest", other, resume=fused.checkpoint(3))
+    (group,) = rest.run.learner.optimizer.param_groups
+    assert (group["fused"], group["foreach"]) == (None, True)
+
+
+def test_fused_sgd_of_shards_is_refused_in_a_sentence() -> None:
+    model = torch.nn.Linear(2, 2)
+    for parameter in model.parameters():
+        parameter.placements = ("as a DTensor has them",)  # type: ignore[attr-defined]
+    config = parse_config({**CHEAP, "optimizer": "sgd", "optimizer_kernel": "fused"})
+    with pytest.raises(ConfigError, match="optimizer_kernel: PyTorch has no fused sgd for"):
+        make_optimizer(config, model)
+    kernel = make_optimizer(replace(config, optimizer_kernel="auto"), model)
+    assert kernel.param_groups[0]["foreach"]
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp8"])

@@ -57,8 +57,6 @@ def test_names_are_those_that_exist() -> None:
             {"checkpoint_interval_steps": 5, "checkpoint_interval_seconds": "auto"},
             "at most one of checkpoint_interval_steps",
         ),
-        ({"parallel": "fsdp", "on_oom": "adapt"}, "on_oom: adapt needs parallel: ddp"),
-        ({"parallel": "fsdp", "precision": "fp16"}, "precision: fp16 needs parallel: ddp"),
         ({"ema_decay": 0.9, "swa_from": 0.5}, "at most one of ema_decay and swa_from"),
         ({"target_metric": "validation_loss"}, "set both target_metric and target_value"),
         ({"schedule_drops": [0.8, 0.5]}, "schedule_drops: must rise"),

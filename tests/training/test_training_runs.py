@@ -53,7 +53,7 @@ def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
 def test_the_run_says_what_its_time_went_into(uninterrupted: Machine) -> None:
     said = uninterrupted.lines("verdict")[-1]
     assert (said["step"], said["ranks"]) == (1000, 2)
-    assert 0 < said["share_all_reduce"] < 1  # as DistributedDataParallel measured it
+    assert 0 < said["share_all_reduce"] < 1  # the wait for each other
     ledger = uninterrupted.lines("goodput")[-1]
     assert (ledger["step"], ledger["final"]) == (1000, True)
     assert ledger["buckets"]["rendezvous"] > 0

@@ -11,7 +11,7 @@ from trainer.protocol.bottleneck import Shares, shares_of, verdict
         (Shares(0.43, 0.0, 0.0), "data", "waits for data 43 % of the time: raise the number of"),
         (Shares(0.43, 0.5, 0.2, 18.0), "data", "(GPU busy 18 %): raise the number of workers"),
         (Shares(0.20, 0.0, 0.0), "compute", "Computing takes 80 % of the time, as it should"),
-        (Shares(0.1, 0.31, 0.2), "all_reduce", "gradients 31 % of the time: use fewer nodes"),
+        (Shares(0.1, 0.31, 0.2), "all_reduce", "gradients 31 % of the time: raise batch_size"),
         (Shares(0.1, 0.2, 0.08), "checkpoint", "Checkpoints cost 8 % of the time: save less"),
         (Shares(0.01, 0.0, 0.01, 22.0), "small_steps", "busy 22 % of the time although nothing"),
         (Shares(0.01, 0.0, 0.01, 29.9), "small_steps", "Use a larger batch, compile the model"),

@@ -24,9 +24,10 @@ GPU_BUSY_LEAST: Final = 30.0
 class Shares:
     """One window of training. The shares are of its wall time, each 0 to 1.
 
-    data_wait: the step could not begin. all_reduce: ranks waited for gradients that computing did
-    not hide. checkpoint: training stood still or went slower for it. gpu_utilization: percent of
-    the time in which any kernel ran, None without a GPU. ranks: processes that train together.
+    data_wait: the step could not begin. all_reduce: a rank waited, in the mean of all, for the
+    others and the network while it had nothing to compute. checkpoint: training stood still or
+    went slower for it. gpu_utilization: percent of the time in which any kernel ran, None without
+    a GPU. ranks: processes that train together.
     """
 
     data_wait: float
@@ -82,8 +83,9 @@ def verdict(shares: Shares) -> Verdict:
         return Verdict(
             "all_reduce",
             f"The ranks wait for each other's gradients {_percent(shares.all_reduce)} of the"
-            f" time{gpu}: use fewer nodes with more GPUs each, a larger batch, or a faster"
-            " interconnect.",
+            f" time{gpu}: raise batch_size with the samples of a micro-batch or the accumulation,"
+            " name the fast network (network_interface, infiniband: true), or use fewer nodes with"
+            " more GPUs each.",
         )
     if shares.checkpoint > CHECKPOINT_MOST:
         return Verdict(

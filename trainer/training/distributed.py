@@ -57,6 +57,14 @@ class Gang:
         dist.all_gather_object(values, value, group=self.agreeing)
         return values
 
+    def from_first(self, value: Any) -> Any:
+        """Rank 0's value, on every rank (pickled)."""
+        if self.world_size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self.agreeing)
+        return values[0]
+
     def barrier(self) -> None:
         """Returns once every rank has come here."""
         self.sum(0.0)

@@ -52,7 +52,11 @@ and compile are parts of ``boot`` or ``train``; data wait and inflation are part
 
 
 class Ledger:
-    """The buckets of one process, in seconds of ``clock`` since ``started_at``."""
+    """The buckets of one process, in seconds of ``clock`` since ``started_at``.
+
+    ``all_reduce_seconds`` is no bucket but a part of the steps' time: how long a rank of the gang
+    has waited, in the mean, for what the others compute.
+    """
 
     def __init__(self, started_at: float, clock: Callable[[], float]) -> None:
         self.started_at = started_at
@@ -61,6 +65,7 @@ class Ledger:
         self._bucket = Bucket.STARTUP
         self._since = started_at
         self._usual: deque[float] = deque(maxlen=STEPS_COMPARED)
+        self.all_reduce_seconds = 0.0
 
     @property
     def bucket(self) -> Bucket:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer.training import compilation, randomness
 from trainer.training.averages import batch_norms, make_averages, statistics_anew
@@ -15,15 +15,15 @@ from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.data.batches import MicroBatch, zero_batch
 from trainer.training.distributed import Gang
-from trainer.training.errors import ConfigError, StepOutOfMemoryError, is_out_of_memory
+from trainer.training.errors import ConfigError, StepOutOfMemoryError
 from trainer.training.float8 import use_float8
-from trainer.training.memory_plan import MemoryPlan, explain
+from trainer.training.memory_plan import MemoryPlan
 from trainer.training.models import build_model, model_blocks
 from trainer.training.objective import accuracies, loss_sum_of
 from trainer.training.optimizer import clip_gradients, make_optimizer
+from trainer.training.passes import Passes, StopAsked, never, placed
 from trainer.training.precision import (
     autocast,
-    autocast_type,
     choose_kernels,
     gradient_scaler,
     require_precision,
@@ -31,14 +31,6 @@ from trainer.training.precision import (
 from trainer.training.recomputing import recompute_blocks
 from trainer.training.shared_model import SharedModel, placed_like
 from trainer.training.step_start import StepStart
-
-Interrupted = Callable[[], bool]
-StopAsked = Callable[[], bool]
-_IMAGE_AXES = 4
-
-
-def _never() -> bool:
-    return False
 
 
 class Learner:
@@ -52,7 +44,8 @@ class Learner:
         self.gang = gang
         self._data = data
         torch.manual_seed(config.seed)
-        self.model = _placed_model(config, data, gang.device)
+        model = build_model(config.model, data.shape, data.classes, config.model_options)
+        self.model = placed(model, config, gang.device)
         if config.precision == "fp8":
             use_float8(self.model)
         self.plan = MemoryPlan(least=2 if batch_norms(self.model) else 1)
@@ -60,22 +53,18 @@ class Learner:
             self._recompute()
         self.shared = SharedModel(self.model, config, gang)
         self._is_compiled = compilation.is_compiled(config, gang.device)
-        self._call = (
-            compilation.compiled(self.shared.call, config)
-            if self._is_compiled
-            else self.shared.call
-        )
+        call = self.shared.call
+        if self._is_compiled:
+            call = compilation.compiled(call, config)
         self._compiled_code: Tensor | None = None
         self.optimizer = make_optimizer(config, self.model)
         self.scaler = gradient_scaler(config.precision, gang.device)
         self.averages = make_averages(config, self.model)
-        # Looked at in every step.
+        least = self.plan.least
+        self._passes = Passes(
+            config, gang, data, self.shared, call, self.optimizer, self.scaler, least
+        )
         self._adapts = config.on_oom == "adapt"
-        self._is_fp32 = autocast_type(config.precision) is None
-        self._smoothing = config.label_smoothing
-        self._is_channels_last = _wants_channels_last(config, gang.device)
-        # DistributedDataParallel and FSDP average over the ranks; the loss is a sum over samples.
-        self._weight = torch.tensor(gang.world_size / config.batch_size, device=gang.device)
         randomness.seed_rank(config.seed, 0, gang.rank)
 
     def prepare(self) -> None:
@@ -92,7 +81,7 @@ class Learner:
         count = 2
         if self._is_compiled:  # for this number of samples
             count = self.plan.micro_batch(self.config, self.gang.world_size)
-        loss_sum, problem = self._passes([zero_batch(self._data, count, self.gang.device)], _never)
+        loss_sum, problem = self._passes.run([zero_batch(self._data, count, self.gang.device)])
         self.optimizer.zero_grad(set_to_none=True)
         start.put_back()
         if loss_sum is None:
@@ -102,7 +91,7 @@ class Learner:
         self,
         micro_batches: list[MicroBatch],
         learning_rate: float,
-        stop_asked: StopAsked = _never,
+        stop_asked: StopAsked = never,
     ) -> Tensor | None:
         """One optimizer step on this rank's share of the global batch.
 
@@ -116,7 +105,7 @@ class Learner:
             group["lr"] = learning_rate
         can_go_back = self._adapts or len(micro_batches) > 1
         start = StepStart(self.model, self.gang.device) if can_go_back else None
-        loss_sum, problem = self._passes(micro_batches, stop_asked)
+        loss_sum, problem = self._passes.run(micro_batches, stop_asked)
         if loss_sum is None:
             if problem and not self._adapts:
                 raise StepOutOfMemoryError(problem)
@@ -139,13 +128,9 @@ class Learner:
             self._follow(plan)
         return plan is not None
 
-    def score(
-        self, batches: Iterable[MicroBatch], samples: int, interrupted: Interrupted
-    ) -> dict[str, float] | None:
-        """Accuracy and mean loss over the ``samples`` of all ranks; None if ``interrupted``.
-
-        ``interrupted`` is a collective, called by every rank after each of equally many batches.
-        """
+    def score(self, batches: Iterable[MicroBatch], samples: int) -> dict[str, float]:
+        """Accuracy and mean loss over the ``samples`` of all ranks, of equally many ``batches`` on
+        each; what these raise ends it."""
         correct = torch.zeros((), dtype=torch.float64, device=self.gang.device)
         loss_sum = torch.zeros_like(correct)
         self.gang.share_buffers(self.model)
@@ -159,8 +144,6 @@ class Learner:
                         loss_sum += loss_sum_of(scores, batch.labels)
                     elif self.shared.sharded:  # the others need this rank's part of the model
                         self.model(zero_batch(self._data, 1, self.gang.device).inputs)
-                if interrupted():
-                    return None
         finally:
             self.shared.end_scoring()
             self.model.train()
@@ -219,54 +202,6 @@ class Learner:
         if self._adapts and "memory_plan" in state:
             self._follow(MemoryPlan(**state["memory_plan"]))
 
-    def _passes(
-        self, micro_batches: list[MicroBatch], stop_asked: StopAsked
-    ) -> tuple[Tensor | None, str]:
-        """The summed loss; or None, and why memory was short if it was. Both alike on all ranks
-        where ``on_oom`` is adapt."""
-        total: Tensor | None = None
-        self.shared.begin_step()
-        for number, batch in enumerate(micro_batches, start=1):
-            last = number == len(micro_batches)
-            loss, problem = self._try_pass(batch, last)
-            if problem and not self._adapts:
-                return None, problem
-            # What is agreed on here costs nothing where there is one rank, and one part.
-            if not last or self._adapts:
-                stops, lacking = self.gang.sum(not last and stop_asked(), bool(problem))
-                if lacking > 0:
-                    return None, problem or "another rank is out of memory"
-                if stops > 0:
-                    return None, ""
-            if loss is not None:
-                total = loss if total is None else total.double() + loss.double()
-        return total, ""
-
-    def _try_pass(self, batch: MicroBatch, last: bool) -> tuple[Tensor | None, str]:
-        """The summed loss of one micro-batch, None if it is empty; why memory was short if so."""
-        if len(batch) == 0:
-            return None, ""
-        try:
-            with self.shared.part_of_step(last):
-                loss = self._loss_sum(batch)
-                self._backward(loss)
-                return loss.detach(), ""
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            count, device = len(batch), self.gang.device
-            problem = explain(self.config, self.model, self.optimizer, count, device)
-        # Only here, with the error's frames gone, can their tensors be given back.
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        return None, problem
-
-    def _backward(self, loss: Tensor) -> None:
-        if self.scaler.is_enabled():
-            self.scaler.scale(loss * self._weight).backward()  # type: ignore[no-untyped-call]
-        else:
-            loss.backward(self._weight)  # type: ignore[no-untyped-call]
-
     def _move_weights(self) -> None:
         if self.config.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
@@ -277,15 +212,6 @@ class Learner:
         else:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-
-    def _loss_sum(self, batch: MicroBatch) -> Tensor:
-        inputs = batch.inputs
-        if self._is_channels_last and inputs.ndim == _IMAGE_AXES:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if self._is_fp32:  # spares entering a context that does nothing
-            return loss_sum_of(self._call(inputs), batch.labels, self._smoothing)
-        with autocast(self.config.precision, self.gang.device):
-            return loss_sum_of(self._call(inputs), batch.labels, self._smoothing)
 
     def _follow(self, plan: MemoryPlan) -> None:
         if plan.recompute and not self.plan.recompute:
@@ -312,16 +238,9 @@ class Learner:
             }
             for number, state in saved["state"].items()
         }
-        return {**saved, "state": states}
-
-
-def _placed_model(config: TrainConfig, data: DataSet, device: torch.device) -> nn.Module:
-    model = build_model(config.model, data.shape, data.classes, config.model_options).to(device)
-    if _wants_channels_last(config, device):
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
-
-
-def _wants_channels_last(config: TrainConfig, device: torch.device) -> bool:
-    wanted = config.channels_last
-    return wanted == "on" or (wanted == "auto" and device.type == "cuda")
+        # Which kernel moves the weights is this machine's to choose, not the checkpoint's.
+        groups = [
+            {**group, **{name: own[name] for name in ("fused", "foreach")}}
+            for group, own in zip(saved["param_groups"], self.optimizer.param_groups, strict=True)
+        ]
+        return {**saved, "state": states, "param_groups": groups}

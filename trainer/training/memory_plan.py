@@ -86,7 +86,7 @@ def explain(
 def _advice(config: TrainConfig, micro_batch: int) -> list[str]:
     advice = []
     if micro_batch > 1:
-        if config.on_oom == "fail" and config.parallel == "ddp":
+        if config.on_oom == "fail":
             advice.append("set on_oom: adapt")
         advice.append(f"raise accumulation to {config.accumulation * 2}")
     if not config.activation_checkpointing:

@@ -17,7 +17,7 @@ import torch
 from trainer.protocol.bottleneck import verdict
 from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options.observing import ObservingOptions
-from trainer.training.bottleneck import Window, exposed_all_reduce
+from trainer.training.bottleneck import Window
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.flops import mfu, this_gpu, training_flops_of, usd_per_million_samples
@@ -46,8 +46,8 @@ _ON_EVERY_STEP = ("gpu_utilization", "gpu_memory_used_mb")
 class Observed:
     """What is known of the run: ``folder`` is that of the checkpoints, ``batch_size`` is global.
 
-    ``exposed_all_reduce`` is asked now and then, ``count_flops`` once and only on a GPU that is
-    known: operations to train on one sample, or None.
+    ``count_flops`` is asked once and only on a GPU that is known: operations to train on one
+    sample, or None.
     """
 
     folder: Path
@@ -55,7 +55,6 @@ class Observed:
     ranks: int
     batch_size: int
     first_step: int
-    exposed_all_reduce: Callable[[], float]
     count_flops: Callable[[], float | None]
 
 
@@ -174,11 +173,7 @@ class Observer:
 
     def _write_verdict(self, step: int) -> None:
         busy, self._busy = self._busy, []
-        shares = self._window.shares(
-            self._run.exposed_all_reduce(),
-            sum(busy) / len(busy) if busy else None,
-            self._run.ranks,
-        )
+        shares = self._window.shares(sum(busy) / len(busy) if busy else None, self._run.ranks)
         self._window.restart()
         if shares is None:
             return
@@ -211,7 +206,6 @@ def observe(
         ranks=learner.gang.world_size,
         batch_size=config.batch_size,
         first_step=place.step,
-        exposed_all_reduce=lambda: exposed_all_reduce(learner.shared.call),
         count_flops=count_flops,
     )
     return Observer(config, observed, progress)

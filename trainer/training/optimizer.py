@@ -8,19 +8,33 @@ import torch
 from torch import Tensor, nn
 
 from trainer.training.config import TrainConfig
+from trainer.training.errors import ConfigError
 
 # Biases and the scales of norms have one axis.
 _DECAYED_AXES = 2
 
 
 def make_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """AdamW or SGD, at the peak learning rate of the schedule."""
+    """AdamW or SGD, at the peak learning rate of the schedule.
+
+    Raises ``ConfigError`` for the one kernel that PyTorch does not have: fused SGD of a sharded
+    model.
+    """
+    wanted = config.optimizer_kernel
+    if config.optimizer == "sgd" and any(
+        hasattr(each, "placements") for each in model.parameters()
+    ):
+        if wanted == "fused":
+            raise ConfigError(
+                "optimizer_kernel: PyTorch has no fused sgd for parallel: fsdp; use auto or foreach"
+            )
+        wanted = "foreach" if wanted == "auto" else wanted
     kernel: dict[str, Any] = {
         "auto": {"fused": True},
         "fused": {"fused": True},
         "foreach": {"foreach": True},
         "loop": {"foreach": False},
-    }[config.optimizer_kernel]
+    }[wanted]
     groups = parameter_groups(config, model)
     rate = config.peak_learning_rate
     if config.optimizer == "sgd":

@@ -112,10 +112,11 @@ class Progress:
             goodput=goodput(seconds),
             total_seconds=sum(seconds.values()),
             buckets=seconds,
+            all_reduce_seconds=self.ledger.all_reduce_seconds,
             final=final,
         )
         if final and self.prints and self.is_told:
-            print(_in_words(seconds), flush=True)
+            print(_in_words(seconds, self.ledger.all_reduce_seconds), flush=True)
 
     def _stepped(self, step: int) -> None:
         self.step = step
@@ -159,9 +160,11 @@ def reached_step(progress_file: Path, variables: Mapping[str, str]) -> int:
     return max([reached, *map(_finished_step, lines)])
 
 
-def _in_words(seconds: Mapping[str, float]) -> str:
+def _in_words(seconds: Mapping[str, float], all_reduce_seconds: float) -> str:
     spent = sorted(((each, name) for name, each in seconds.items() if each >= 0.05), reverse=True)
     parts = ", ".join(f"{name.replace('_', ' ')} {each:,.1f} s" for each, name in spent)
+    if all_reduce_seconds >= 0.05:
+        parts += f"; of the steps {all_reduce_seconds:,.1f} s waiting for other ranks"
     total = sum(seconds.values())
     return f"goodput {100 * goodput(dict(seconds)):.1f} % of {total:,.1f} s: {parts}"
 

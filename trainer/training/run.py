@@ -17,6 +17,7 @@ from trainer.training import compilation, distributed, preflight, randomness, re
 from trainer.training.config import TrainConfig
 from trainer.training.data import SampleOrder, load_data
 from trainer.training.data.loader import Loader
+from trainer.training.data_wait import DataWait, StopAgreed
 from trainer.training.errors import ConfigError, StepOutOfMemoryError
 from trainer.training.goodput import Bucket
 from trainer.training.learner import Learner
@@ -79,6 +80,7 @@ class Run:
             seed=config.seed,
             options=config,
         )
+        self.data_wait = DataWait(self.loader, self.gang, progress.ledger)
         self.saving = Saving(config, environment, self.gang, progress)
 
     def restore(self, folder: Path) -> None:
@@ -130,14 +132,14 @@ class Run:
     def step(self, learning_rate: float, stop_asked: Callable[[], bool]) -> Tensor | None:
         """One optimizer step from this place; its summed loss, None if it was given up.
 
-        ``stop_asked`` is this rank's own: the ranks agree on it between the parts of a step. Where
-        memory is short and ``on_oom`` is adapt, the same samples are tried again in smaller
-        parts. Raises ``StepOutOfMemoryError`` when nothing smaller is left.
+        ``stop_asked`` is this rank's own: the ranks agree on it while samples are late, and between
+        the parts of a step. Where memory is short and ``on_oom`` is adapt, the same samples are
+        tried again in smaller parts. Raises ``StepOutOfMemoryError`` when nothing smaller is left.
         """
         while True:
-            before = self.progress.ledger.enter(Bucket.DATA_WAIT)
-            micro_batches = self.loader.next()
-            self.progress.ledger.enter(before)
+            micro_batches = self.data_wait.next(stop_asked)
+            if micro_batches is None:
+                return None
             if self.loader.bad_samples > self._bad_samples_told:
                 self._tell_of_bad_samples()
             try:
@@ -151,8 +153,8 @@ class Run:
                 self.learner.averages.after_step(self.place.step + 1, self.total_steps)
             return loss
 
-    def evaluate(self, interrupted: Callable[[], bool]) -> dict[str, float] | None:
-        """Scores the held-out parts; None if ``interrupted`` (a collective) said so on the way."""
+    def evaluate(self, stop_asked: Callable[[], bool]) -> dict[str, float] | None:
+        """Scores the held-out parts; None if a stop was agreed on the way."""
         averages = self.learner.averages
         if averages is not None and self.place.step >= self.total_steps:
             self.learner.adopt_average(self.loader.part("train", AVERAGE_BATCHES_MOST))
@@ -167,8 +169,9 @@ class Run:
                 samples = len(self.data.part(name))
                 if samples == 0:
                     continue
-                found = self.learner.score(self.loader.part(name), samples, interrupted)
-                if found is None:
+                try:
+                    found = self.learner.score(self.data_wait.part(name, stop_asked), samples)
+                except StopAgreed:
                     return None
                 scores.update({f"{name}_{metric}": value for metric, value in found.items()})
         return scores
@@ -199,6 +202,7 @@ class Run:
     def _begin_reading(self) -> None:
         parts = self.learner.plan.accumulation(self.config, self.gang.world_size)
         self.loader.start(self.place.step, accumulation=parts)
+        self.data_wait.forget()
 
     def _tell_of_bad_samples(self) -> None:
         self._bad_samples_told = self.loader.bad_samples

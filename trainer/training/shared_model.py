@@ -3,7 +3,8 @@
 Copies: DistributedDataParallel averages the gradients while the last backward pass of a step still
 runs. Parts: FSDP2 gathers each block when it is needed. With ``on_oom: adapt`` copies are averaged
 after the passes instead: a rank that runs out of memory in the middle of a pass could not keep up
-its side of what the others are averaging.
+its side of what the others are averaging. Parts cannot wait: such a rank makes up for the rest of
+its pass (``sharding.py``).
 """
 
 from __future__ import annotations
@@ -19,26 +20,30 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.training.config import TrainConfig
 from trainer.training.distributed import Gang
-from trainer.training.models import model_blocks
+from trainer.training.sharding import ShardedPasses
+from trainer.training.waiting import Waits
 
 
 class SharedModel:
     """``call`` runs the model's forward pass; the ranks call it equally often.
 
-    ``sharded``: parameters are DTensors, and a pass needs all ranks. ``early``: gradients travel
-    in the last backward pass, so that ``average_gradients`` has nothing to do.
+    ``sharded``: parameters are DTensors, and a pass needs all ranks. ``waits``: how long this rank
+    waited for what the others computed.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, gang: Gang) -> None:
         self.model = model
         self._gang = gang
         self._ddp: DistributedDataParallel | None = None
+        self._parts: ShardedPasses | None = None
+        self.waits = Waits(gang.device)
         self.call: Callable[..., Tensor] = model
         alone = gang.world_size == 1
         self.sharded = config.parallel == "fsdp" and not alone
-        self._late = config.on_oom == "adapt" and not alone
+        adapts = config.on_oom == "adapt"
+        self._late = adapts and not alone and not self.sharded
         if self.sharded:
-            _shard(model, gang)
+            self._parts = ShardedPasses(model, gang, self.waits, retries=adapts)
         elif self._late:
             self._send_from_rank_0([*model.parameters(), *model.buffers()])
         elif not alone:
@@ -46,6 +51,9 @@ class SharedModel:
                 model, device_ids=[gang.device.index] if gang.device.type == "cuda" else None
             )
             self.call = self._ddp
+        # Of parts on a CPU each exchange is timed; on a GPU only what is left when all is computed.
+        on_gpu = gang.device.type == "cuda"
+        self._watches = self._ddp is not None or (self.sharded and on_gpu)
 
     @property
     def buckets_settle(self) -> bool:
@@ -54,11 +62,25 @@ class SharedModel:
 
     def part_of_step(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         """Put around the passes of each part of a step: gradients travel in the last one."""
-        if self.sharded:
-            self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
+        if self._parts is not None:
+            self._parts.begin(last)
         elif self._ddp is not None and not last:
             return self._ddp.no_sync()
         return contextlib.nullcontext()
+
+    def backward_begins(self, loss: Tensor) -> None:
+        """Of the last part of a step: what comes after its own gradients is waiting for others'."""
+        if self._watches:
+            self.waits.watch(loss)
+
+    def backward_ended(self) -> None:
+        """Of the last part: the gradients of all ranks are there, if they travel in the passes."""
+        self.waits.end()
+
+    def make_up(self, run_pass: Callable[[], object]) -> None:
+        """After a pass that memory was short for: gives the others what it owes them."""
+        if self._parts is not None:
+            self._parts.make_up(run_pass)
 
     def begin_step(self) -> None:
         """Gives all ranks the same running statistics, as DistributedDataParallel does."""
@@ -73,7 +95,9 @@ class SharedModel:
         for dtype in {each.dtype for each in gradients}:
             same = [each for each in gradients if each.dtype == dtype]
             flat = torch.cat([each.reshape(-1) for each in same])
+            self.waits.begin()
             dist.all_reduce(flat)
+            self.waits.end()
             flat /= self._gang.world_size
             parts = torch.split(flat, [each.numel() for each in same])
             torch._foreach_copy_(
@@ -82,12 +106,8 @@ class SharedModel:
 
     def end_scoring(self) -> None:
         """To be called after passes without a backward one, which gives back what was gathered."""
-        if self.sharded:
-            from torch.distributed.fsdp import FSDPModule
-
-            for module in self.model.modules():
-                if isinstance(module, FSDPModule):
-                    module.reshard()
+        if self._parts is not None:
+            self._parts.give_back()
 
     def _send_from_rank_0(self, tensors: list[Tensor]) -> None:
         for tensor in tensors:
@@ -103,13 +123,3 @@ def placed_like(whole: Any, example: Any) -> Any:
     return distribute_tensor(
         whole.to(example.device), example.device_mesh, example.placements, src_data_rank=None
     )
-
-
-def _shard(model: nn.Module, gang: Gang) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(gang.device.type, (gang.world_size,))
-    for block in model_blocks(model):
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)

@@ -50,14 +50,11 @@ def train(run: Run, stop: drain.StopRequest) -> Ending:
     def stop_asked() -> bool:
         return stop.requested
 
-    def stop_agreed() -> bool:
-        return gang.any(stop.requested)
-
-    stopping = stop_agreed()
+    stopping = gang.any(stop.requested)
     reason = target_reached(config, place.metrics)
     while not stopping:
         if evaluation_is_due(place, config, run.order, run.total_steps):
-            scores = score(run, stop_agreed)
+            scores = score(run, stop_asked)
             if scores is None:
                 stopping = True
                 break
@@ -72,18 +69,24 @@ def train(run: Run, stop: drain.StopRequest) -> Ending:
         run.observer.before_step(place.step)
         learning_rate = learning_rate_at(place.step, run.total_steps, config)
         loss = run.step(learning_rate, stop_asked)
-        if loss is None:  # given up between two of its parts, as if it had not begun
+        if loss is None:  # given up before it or between two of its parts, as if not begun
             stopping = True
             break
         place.step += 1
         if config.step_delay_seconds > 0:
             time.sleep(config.step_delay_seconds)
-        # One small all-reduce carries the loss, "I was asked to stop", "a save is due" and "my
-        # share of the last one is still on its way": one checkpoint at a time.
+        # One small all-reduce carries the loss, "I was asked to stop", "a save is due", "my share
+        # of the last one is still on its way" (one checkpoint at a time), how long I waited for
+        # the others, and "my next samples have not come".
         my_loss = run.notes.take(loss, learning_rate, started)
         save_due = gang.rank == 0 and schedule.due(place.step)
         busy = run.saving.busy
-        loss_sum, stops, saves, savers = gang.sum(my_loss, stop.requested, save_due, busy)
+        waited, lacks = run.learner.shared.waits.take(), run.data_wait.lacks()
+        loss_sum, stops, saves, savers, waited, lacking = gang.sum(
+            my_loss, stop.requested, save_due, busy, waited, lacks
+        )
+        progress.ledger.all_reduce_seconds += waited / gang.world_size
+        run.data_wait.told(lacking)
         run.notes.write(loss_sum, saving=busy)
         run.observer.after_step(place.step)
         run.saving.tell(schedule)
@@ -107,12 +110,12 @@ def train(run: Run, stop: drain.StopRequest) -> Ending:
     return Ending("finished", place.step, ending.EXIT_FINISHED, reason=reason)
 
 
-def score(run: Run, stop_agreed: Callable[[], bool]) -> dict[str, float] | None:
+def score(run: Run, stop_asked: Callable[[], bool]) -> dict[str, float] | None:
     """Scores the held-out parts and writes it down; None when a stop was agreed meanwhile."""
     place = run.place
     run.notes.settle(run.gang.sum)
     run.progress.phase("eval", place.step)
-    scores = run.evaluate(stop_agreed)
+    scores = run.evaluate(stop_asked)
     if scores is not None:
         place.evaluated_step = place.step
         place.metrics.update(scores)

@@ -50,7 +50,7 @@ class OptimizationOptions(Section):
     optimizer_kernel: str = option(
         "auto",
         choices=("auto", "fused", "foreach", "loop"),
-        about="How an optimizer step is computed; auto: fused",
+        about="How an optimizer step is computed; auto: fused (fsdp: sgd by foreach)",
     )
     clip_norm: float | None = option(
         None, low=1e-9, high=1e9, about="Most that the norm of all gradients together may be"

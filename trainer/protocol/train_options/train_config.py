@@ -9,7 +9,7 @@ from trainer.protocol.train_options.checkpointing import CheckpointingOptions
 from trainer.protocol.train_options.data import DataOptions
 from trainer.protocol.train_options.observing import ObservingOptions
 from trainer.protocol.train_options.optimization import OptimizationOptions
-from trainer.protocol.train_options.option import OptionError, options_of
+from trainer.protocol.train_options.option import options_of
 from trainer.protocol.train_options.parallel import ParallelOptions
 from trainer.protocol.train_options.precision import PrecisionOptions
 from trainer.protocol.train_options.run import RunOptions
@@ -44,10 +44,6 @@ class TrainConfig(
         """What options ask of each other, in their section and across. Raises ``OptionError``."""
         for section in SECTIONS:
             section.check(self)
-        if self.parallel == "fsdp" and self.on_oom == "adapt":
-            raise OptionError("on_oom", "adapt needs parallel: ddp; fsdp cannot try again")
-        if self.parallel == "fsdp" and self.precision == "fp16":
-            raise OptionError("precision", "fp16 needs parallel: ddp; use bf16 with fsdp")
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of one run to be continued by another."""

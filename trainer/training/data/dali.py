@@ -2,8 +2,8 @@
 
 The workers only read files; order, samples and draws are the loader's own, so that a run is as
 exact as with the other reader, but its pixels differ from Pillow's by rounding. Needs
-``nvidia-dali-cuda120`` (or 130) and a CUDA device. Only for image files; everything else is read
-as always.
+``nvidia-dali-cuda120`` (or 130); without a CUDA device the rank's own processor decodes. Only for
+image files; everything else is read as always.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class DaliReader(BatchReader):
         self, data: DataSet, options: DataOptions, seed: int, device: torch.device
     ) -> None:
         super().__init__(data, options, seed, device)
-        if not data.photos or device.type != "cuda":
-            raise ConfigError("loader: dali reads image files, on a CUDA device; use torch")
+        if not data.photos:
+            raise ConfigError("loader: dali reads image files only; use torch")
         try:
             self._dali: Any = importlib.import_module("nvidia.dali")
         except ImportError as error:
@@ -58,7 +58,8 @@ class DaliReader(BatchReader):
             self._pipelines[key] = self._pipeline(transform, count)
         pipeline = self._pipelines[key]
         pipeline.feed_input("files", read["files"])
-        pipeline.feed_input("draws", list(read["draws"].float().cpu().numpy()))
+        if transform.crop or transform.flip:  # DALI drops an input that nothing is made of
+            pipeline.feed_input("draws", list(read["draws"].float().cpu().numpy()))
         (images,) = pipeline.run()
         # A copy: DALI takes its own memory back with the next batch.
         decoded: Tensor = torch.utils.dlpack.from_dlpack(images.as_tensor())
@@ -82,8 +83,14 @@ class DaliReader(BatchReader):
         """File → crop of the draws → size → mirror and scale, for ``count`` files at a time."""
         dali, fn, maths = self._dali, self._dali.fn, self._dali.math
         types = dali.types
+        on_gpu = self._device.type == "cuda"
         pipeline = dali.Pipeline(
-            batch_size=count, num_threads=DECODER_THREADS, device_id=self._device.index or 0
+            batch_size=count,
+            num_threads=DECODER_THREADS,
+            device_id=(self._device.index or 0) if on_gpu else None,
+            # One batch goes in and comes out: nothing runs ahead of what it was given.
+            exec_pipelined=False,
+            exec_async=False,
         )
         with pipeline:
             files, draws = fn.external_source(name="files"), fn.external_source(name="draws")
@@ -91,7 +98,7 @@ class DaliReader(BatchReader):
             tall = fn.cast(shape[0:1], dtype=types.FLOAT)
             wide = fn.cast(shape[1:2], dtype=types.FLOAT)
             kind = types.RGB if self._channels == 3 else types.GRAY
-            images = fn.decoders.image(files, device="mixed", output_type=kind)
+            images = fn.decoders.image(files, device="mixed" if on_gpu else "cpu", output_type=kind)
             if transform.crop:
                 low, high = transform.area
                 pixels = (low + draws[0:1] * (high - low)) * tall * wide

@@ -13,7 +13,7 @@ from trainer.training.data.images import IMAGE_ENDINGS, check_channels, decode, 
 from trainer.training.data.layout import in_three, part_of_folder
 from trainer.training.data.order import Indices
 from trainer.training.data.parts import Array, BadSampleError, DataSet, short_digest
-from trainer.training.data.source import File, Source
+from trainer.training.data.source import BucketSource, File, Source
 from trainer.training.errors import DataError
 
 USUAL_SIZE = 224
@@ -105,6 +105,7 @@ def image_folders(source: Source, options: DataOptions, seed: int) -> DataSet:
         class_names=tuple(names),
         photos=True,
         digest=short_digest(*(f"{each.file.path} {each.file.size}" for each in found)),
+        remote=isinstance(source, BucketSource),
     )
 
 

@@ -8,13 +8,9 @@ ours, and no generator of torch, numpy or Python is touched.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import os
-import signal
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,18 +21,24 @@ from torch.utils.data import DataLoader
 
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data.batches import BatchReader, MicroBatch, Request, zero_batch
-from trainer.training.data.cores import usable_cores
 from trainer.training.data.order import SampleOrder
 from trainer.training.data.parts import DataSet
 from trainer.training.data.together import read_together
-from trainer.training.drain import die_with_launcher
+from trainer.training.data.workers import (
+    ENDED,
+    TRY_SECONDS,
+    as_it_is,
+    let_go,
+    quiet_start,
+    start_worker,
+    tried,
+    worker_count,
+)
 from trainer.training.errors import DataError, DataUnavailableError
 
 __all__ = ["Loader", "MicroBatch", "zero_batch"]
 
 SCORING_BATCH = 256
-MOST_WORKERS = 8
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
@@ -74,7 +76,8 @@ def _piece(length: int, pieces: int, number: int) -> slice:
 class Loader:
     """One rank's view of a data set. See the module's head.
 
-    waited_seconds: how long ``next`` and ``prefetch`` have waited for samples, in all.
+    waited_seconds: how long samples were waited for, in all.
+    may_wait: samples come from workers, and may be late. Alike on all ranks.
     bad_samples: how many samples were replaced by a neighbour on this rank.
     """
 
@@ -106,6 +109,7 @@ class Loader:
         self._answers: Iterator[dict[str, Any]] | None = None
         self._staged: list[MicroBatch] = []
         self._step = 0
+        self.may_wait = self.workers > 0 and not self._fixed
         self._copying: Any = None
         if device.type == "cuda":
             self._copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -129,8 +133,8 @@ class Loader:
 
     def next(self) -> list[MicroBatch]:
         """This rank's micro-batches of the next step. Raises ``DataError`` in one line."""
-        if not self._staged:
-            self._stage()
+        while not self.ready():
+            pass
         batches, self._staged = self._staged, []
         self._step += 1
         if self._copying is not None:
@@ -147,8 +151,8 @@ class Loader:
 
         To be called once a step's work is queued there. Does nothing on a CPU.
         """
-        if self._copying is not None and not self._staged:
-            self._stage()
+        if self._copying is not None:
+            self.ready()
 
     def part(self, name: str, most: int | None = None) -> Iterator[MicroBatch]:
         """This rank's share of a part, for scoring: equally many batches on all ranks.
@@ -156,6 +160,10 @@ class Loader:
         Some may be empty; ``most`` bounds their number. Nothing about them is random, in "train"
         neither.
         """
+        return (batch for batch in self.tries(name, most) if batch is not None)
+
+    def tries(self, name: str, most: int | None = None) -> Iterator[MicroBatch | None]:
+        """As ``part``, with None for a moment in which the next batch has not come."""
         samples, world_size = len(self.data.part(name)), self._requests.world_size
         mine = np.arange(samples)[_piece(samples, world_size, self._requests.rank)]
         batches = math.ceil(math.ceil(samples / world_size) / SCORING_BATCH)
@@ -163,29 +171,37 @@ class Loader:
         for number in range(batches if most is None else min(most, batches)):
             ids = mine[number * SCORING_BATCH : (number + 1) * SCORING_BATCH]
             wanted.append(Request(name, np.zeros_like(ids), ids))
-        for answer in self._begun(wanted, persistent=False):
-            yield self._batch(answer, scoring=True)
+        held = [self._begun(wanted, persistent=False)]
+        try:
+            while (answer := tried(held[0])) is not ENDED:
+                yield None if answer is None else self._batch(answer, scoring=True)
+        finally:
+            let_go(held)
 
     def close(self) -> None:
-        """Ends the workers."""
-        self._answers = self._loader = None
+        """Ends the workers; one that hangs in a read is left to the end of this process."""
+        held, self._answers, self._loader = [self._answers, self._loader], None, None
         self._staged = []
+        let_go(held)
 
-    def _stage(self) -> None:
-        if self._fixed:
+    def ready(self) -> bool:
+        """Whether the next step's micro-batches are here; what is late is waited for a moment."""
+        if self._fixed and not self._staged:
             self._staged = self._fixed_step()
-            return
-        if self._answers is None:
-            raise RuntimeError("the loader was not started")
-        for _ in range(self._requests.accumulation):
+        while len(self._staged) < self._requests.accumulation:
+            if self._answers is None:
+                raise RuntimeError("the loader was not started")
             started = time.perf_counter()
-            answer = next(self._answers)
+            answer = tried(self._answers)
             self.waited_seconds += time.perf_counter() - started
+            if answer is None:
+                return False
             if self._copying is None:
                 self._staged.append(self._batch(answer, scoring=False))
             else:
                 with torch.cuda.stream(self._copying):
                     self._staged.append(self._batch(answer, scoring=False))
+        return True
 
     def _fixed_step(self) -> list[MicroBatch]:
         """The first step's tensors again, under the numbers of the samples that would be next."""
@@ -214,7 +230,7 @@ class Loader:
         """The answers to ``requests``, from now on read by the workers if there are any."""
         if self.workers == 0:
             return map(self._reader.__getitem__, requests)
-        with _quiet_start():
+        with quiet_start():
             if not persistent:
                 return iter(self._made(requests, persistent))
             if self._loader is None:
@@ -227,45 +243,17 @@ class Loader:
             # One request is one item: nothing is collated or shuffled by torch.
             batch_size=None,
             sampler=requests,
-            collate_fn=_as_it_is,
+            collate_fn=as_it_is,
             num_workers=self.workers,
             prefetch_factor=self._prefetch,
+            timeout=TRY_SECONDS,
             persistent_workers=persistent,
             pin_memory=self._device.type == "cuda",
-            worker_init_fn=_start_worker,
+            worker_init_fn=start_worker,
             multiprocessing_context="fork",
             # Otherwise torch draws the workers' seed from its global generator.
             generator=torch.Generator(),
         )
-
-
-@contextlib.contextmanager
-def _quiet_start() -> Iterator[None]:
-    """For starting workers: stop signals are blocked in them, from their first instant on.
-
-    torchrun signals whole process groups: a worker that died of it would take the rank along
-    before it has saved.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    try:
-        with warnings.catch_warnings():
-            # More workers than cores is the user's choice, and right where reading waits.
-            warnings.filterwarnings("ignore", message="This DataLoader will create")
-            # Python 3.12 warns of every fork beside a thread; ours only read samples.
-            warnings.filterwarnings("ignore", message="This process .* is multi-threaded")
-            yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def worker_count(options: DataOptions, data: DataSet) -> int:
-    """Worker processes of this rank: as configured, or none for data in memory, or its cores."""
-    if options.workers != "auto":
-        return options.workers
-    if data.in_memory:
-        return 0
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(MOST_WORKERS, usable_cores() // ranks_here))
 
 
 def batch_reader(
@@ -278,11 +266,3 @@ def batch_reader(
         reader: BatchReader = DaliReader(data, options, seed, device)
         return reader
     return BatchReader(data, options, seed, device)
-
-
-def _start_worker(_number: int) -> None:
-    die_with_launcher()
-
-
-def _as_it_is(answer: Any) -> Any:
-    return answer

@@ -90,6 +90,7 @@ class DataSet:
     photos: the images are files of any size, for which crops and flips are usual.
     digest: 16 hex digits that change when other samples would be read under the same numbers.
     in_memory: reading costs so little that worker processes would only add to it.
+    remote: samples are read from a bucket, which may fall silent.
     """
 
     kind: Literal["images", "tokens"]
@@ -102,6 +103,7 @@ class DataSet:
     photos: bool = False
     digest: str = ""
     in_memory: bool = False
+    remote: bool = False
 
     def part(self, name: str) -> Part:
         """One of ``PART_NAMES``."""

@@ -123,6 +123,7 @@ def shards(source: Source, options: DataOptions, seed: int, cache: DataCache | N
         class_names=names,
         photos=True,
         digest=digest,
+        remote=isinstance(source, BucketSource),
     )
 
 
