@@ -10,13 +10,15 @@ A pool is worth, per hour, what progress is worth there less its price:
 
 with L the expected remaining life and the value of progress read off the tables. The best pool
 then competes with waiting and with on-demand by expected cost. Before all that stands the safety
-net: nothing is chosen after which on-demand could no longer meet the deadline.
+net: nothing is chosen after which on-demand could no longer meet the deadline; and, of several
+pools, those that are dearer than the time left makes needful are passed over (`price_levels`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -36,6 +38,7 @@ from app.domain.placement_moment import (
 from app.domain.placement_outlook import Outlook
 from app.domain.pool_belief import HazardBelief
 from app.domain.pool_hazards import FORGETTING_HOURS
+from app.domain.price_levels import PriceLevels
 from app.domain.probe_purse import PROBE_AFTER_SECONDS, PROBE_SECONDS, ProbePurse
 from app.domain.spot_ride import ride
 
@@ -46,6 +49,9 @@ LIFE_HOURS_MAX: Final = 48.0
 _MOVES_PER_HOUR: Final = (0.0, 0.1, 0.25, 0.5, 0.9, 1.5, 2.5)
 _RATIO_STEP: Final = 0.05
 _TINY: Final = 1e-6
+_LIKELY: Final = 0.5
+_SEEN_LATELY_SECONDS: Final = 21_600.0
+"""How long a sighting stands for imagined rides."""
 
 
 class Placement:
@@ -65,6 +71,8 @@ class Placement:
         self.usual_price = 0.0
         # Moves and hours on spot so far, forgotten as evidence is; a prior of half in two hours.
         self.moves, self.spot_hours = 0.5, 2.0
+        self.quoted: Sequence[float] = ()  # the last prices known, $/h per pool
+        self._levels = PriceLevels(count)
         self._chosen = -1
         self._purse = ProbePurse()
 
@@ -79,6 +87,10 @@ class Placement:
             self.usual_price = ridden.price_sum / ridden.ticks
         self.moves += ridden.moves
         self.spot_hours += ridden.ticks * tick_seconds / 3600
+        if not self.alone:
+            for states, prices in zip(past_up.T.tolist(), past_prices.T.tolist(), strict=True):
+                self._levels.watch(states, prices, tick_seconds / 3600)
+                self.quoted = prices
 
     def begin_tick(self, seen: Sequence[int]) -> None:
         """One tick on, with what is seen at its start."""
@@ -88,6 +100,15 @@ class Placement:
         self.pools.observe(states, self.terms.tick_seconds)
         if not self.alone:
             self.any_pool.observe(np.array([_any_up(seen)]), self.terms.tick_seconds)
+            self._watch_levels()
+
+    def _watch_levels(self) -> None:
+        """Imagined rides, while what they would have found is known, or not long ago was."""
+        pools = self.pools
+        lately = (pools.last >= 0) & (pools.seen_ago_seconds <= _SEEN_LATELY_SECONDS)
+        if self.quoted and lately.all():
+            up = (pools.up_chances() >= _LIKELY).tolist()
+            self._levels.watch(up, self.quoted, self.terms.tick_seconds / 3600)
 
     def _ride_on(self, seen: Sequence[int]) -> None:
         """One tick on the chosen pool, and whether it was lost while another may be up."""
@@ -137,11 +158,21 @@ class Placement:
     def choose(self, moment: Moment) -> Choice:
         """The choice of least expected cost among those that keep the deadline safe."""
         choice = self._choice(moment)
-        self._chosen = choice.pool
+        self._chosen, self.quoted = choice.pool, moment.prices
         return choice
 
     def _choice(self, moment: Moment) -> Choice:
         possible = [pool for pool, seen in enumerate(moment.seen) if seen != 0]
+        worthy = self._worthy(moment, possible)
+        choice = self._weigh(moment, worthy or possible)
+        if worthy or not possible or choice.verdict is Verdict.WAIT:
+            return choice
+        # Cheaper pools are to be expected well in time: waiting costs less than what is at hand.
+        costs = choice.costs
+        least = min(costs.wait, costs.spot, costs.on_demand)
+        return Choice(Verdict.WAIT, -1, replace(costs, wait=least), choice.worths)
+
+    def _weigh(self, moment: Moment, possible: list[int]) -> Choice:
         if possible:
             outlook = self._outlook(moment, 1)
             worths: tuple[float, ...] = ()
@@ -155,6 +186,19 @@ class Placement:
         # Nothing is known to be up, and what is unknown is not worth trying.
         outlook = self._outlook(moment, None if possible else 0)
         return self._decide(moment, outlook, -1, ())
+
+    def _worthy(self, moment: Moment, possible: list[int]) -> list[int]:
+        """Those of the pools that are worth their price while there is time to wait."""
+        if self.alone or not possible or not self._safe_to_wait(moment):
+            return possible
+        chosen = self._levels.worth_waiting_for(
+            moment.prices,
+            moment.work_left_seconds / 3600,
+            moment.time_left_seconds / 3600,
+            self.terms.restart_seconds / 3600,
+        )
+        here = moment.pool if moment.running_on is Running.SPOT else -1
+        return [pool for pool in possible if pool in chosen or pool == here]
 
     def rows(self, moment: Moment, choice: Choice) -> list[PoolRow]:
         """The explanation of a choice, a row per pool."""
