@@ -78,6 +78,22 @@ def test_a_command_goes_on_at_the_very_step_after_a_notice_of_amazon(plane: Cont
     assert late < NOTICE_SECONDS, "the machine was gone before anybody knew of its notice"
 
 
+def test_a_gang_saves_together_within_the_notice_of_one_machine(plane: ControlPlane):
+    """The taken machine's share is in the store before it goes: not a step is done again."""
+    trainer = {
+        "model": "mlp",
+        "data": "digits",
+        "steps": 600,
+        "step_delay_seconds": 0.01,
+        "checkpoint_interval_steps": 100_000,
+    }
+    job = submit(plane, trainer=trainer, nodes=2, infra=["local"], resources={"gpu": "V100"})
+    job.until_step(20)
+    job.interrupt(job.machines()[1], NOTICE_SECONDS)
+    job.finish()
+    assert_resumed_exactly(job)
+
+
 def test_a_notice_on_the_replacement_too(plane: ControlPlane):
     job = submit_endless(plane, nodes=2, STEP_SECONDS=0.05)
     job.until_step(5, fence=1)

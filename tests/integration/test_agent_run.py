@@ -375,6 +375,10 @@ def test_the_bundled_trainer_drains_under_torchrun_and_finishes_elsewhere(world:
         assert (drained["outcome"], drained["exit_code"]) == ("drained", 75)
     newest = plane.facts(FactKind.CHECKPOINT, "i-0")[-1].data
     assert newest["step"] == drained["step"]
+    # Both have written it, and both have uploaded what they wrote.
+    saved = {path.name for path in (world.root / "store").glob("data/*1/*/*")}
+    assert {f"training_state-0000{part}-of-00002.safetensors" for part in (1, 2)} <= saved
+    assert "share-00001-of-save-000001.json" in saved
     plane.train(2, "i-1")
     ended = plane.wait_for(FactKind.TRAINER_ENDED, "i-1", 2, seconds=120).data
     assert (ended["outcome"], ended["step"]) == ("finished", 150)

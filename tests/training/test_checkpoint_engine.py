@@ -292,7 +292,7 @@ def test_another_format_and_files_outside_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path)
     good = read_manifest(path)
     for change, sentence in (
-        ({"format": 3}, "format 3, this trainer reads 2"),
+        ({"format": 4}, "format 4, this trainer reads 2 and 3"),
         ({"files": [{"path": "../x", "size": 1, "chunks": []}]}, "outside its folder"),
         ({"hash": {"name": "md4"}}, "the hash 'md4' is unknown"),
     ):

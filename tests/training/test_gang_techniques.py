@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.free_port import free_port
+from tests.training.gathered_shares import gather_shares
 from tests.training.one_rank import STACK, train_here
 from tests.training.torchrun_gang import GangStarter, Machine
 from trainer.training import distributed
@@ -63,19 +64,67 @@ def test_a_sharded_run_goes_on_with_one_rank_and_then_with_two(
         assert loss == pytest.approx(whole[step], rel=1e-3)
 
 
-def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(gangs: GangStarter) -> None:
-    config = {
-        **STACK,
-        "model": "tests.training.own_models:Hungry",
-        "model_options": {"most": 5, "on_rank": 1},
-        "on_oom": "adapt",
-    }
-    (machine,) = gangs.start("hungry", config)
+def test_a_sharded_run_over_machines_is_written_where_it_lies(
+    tmp_path: Path, gangs: GangStarter, sharded: Machine
+) -> None:
+    """Nothing is gathered: each machine writes the rows that its rank holds."""
+    machines = gangs.start(
+        "sharded-apart",
+        SHARDED,
+        machines=2,
+        ranks_each=1,
+        resume=sharded.checkpoint(8),
+        together=True,
+    )
+    for machine in machines:
+        assert machine.wait() == 0, machine.log()
+    expected = sharded.losses()
+    assert machines[0].losses() == {step: expected[step] for step in range(9, 25)}
+    _, one = load_checkpoint(sharded.checkpoint(24))
+    _, other = load_checkpoint(gather_shares(machines, 24, tmp_path))
+    assert all(torch.equal(one["weights"][name], each) for name, each in other["weights"].items())
+    sizes = [
+        (machine.checkpoint(24) / f"weights-0000{number}-of-00002.safetensors").stat().st_size
+        for number, machine in enumerate(machines, start=1)
+    ]
+    assert max(sizes) < 1.5 * min(sizes)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "where", "further"),
+    [
+        ("ddp", "end", {}),
+        # A sharded pass that is broken off leaves the others in the middle of an exchange.
+        ("fsdp", "back", {"clip_norm": 0.5}),
+        # With a scaled loss: a step that overflows in one rank's part is passed over by all.
+        ("fsdp", "middle", {"precision": "fp16", "optimizer": "sgd"}),
+    ],
+)
+def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(
+    gangs: GangStarter, parallel: str, where: str, further: dict[str, Any]
+) -> None:
+    config = {**STACK, **further, "parallel": parallel, "checkpoint_interval_steps": 4}
+    config |= {"model": "tests.training.own_models:Hungry", "on_oom": "adapt"}
+    options = {"most": 5, "on_rank": 1, "where": where, "plain": parallel == "fsdp"}
+    (machine,) = gangs.start(f"hungry-{where}", {**config, "model_options": options})
     assert machine.wait() == 0, machine.log()
     plans = [(line["micro_batch"], line["accumulation"]) for line in machine.lines("memory")]
     assert plans == [(8, 2), (4, 4)]
     assert [machine.ending(rank)["outcome"] for rank in (0, 1)] == ["finished"] * 2
     assert [line["samples"] for line in machine.lines("step")] == [32 * n for n in range(1, 13)]
+    losses = machine.losses()
+    if where == "back":
+        # As if it had been cut so from the start: nothing is left of what was given up.
+        fits = {**config, "model_options": {**options, "most": 32}, "accumulation": 4}
+        (other,) = gangs.start("fits", fits)
+        assert other.wait() == 0, other.log()
+        assert other.losses() == losses
+    if where == "middle":
+        again = {**config, "model_options": options}
+        (rest,) = gangs.start("hungry-rest", again, resume=machine.checkpoint(8))
+        assert rest.wait() == 0, rest.log()
+        assert rest.losses() == {step: losses[step] for step in range(9, 13)}
+        assert rest.lines("memory") == []
 
 
 def test_a_node_with_another_configuration_is_named(gangs: GangStarter) -> None:
@@ -154,3 +203,29 @@ def test_network_options_become_the_variables_of_nccl_and_gloo() -> None:
     untouched = {"NCCL_DEBUG": "WARN"}
     export_network_settings(parse_config(STACK), untouched)
     assert untouched == {"NCCL_DEBUG": "WARN"}
+
+
+@pytest.mark.parametrize(
+    ("options", "further", "bound"),
+    [
+        # All its gradients come last, and are much to send for what there is to compute.
+        ({"megabytes": 48}, {}, "all_reduce"),
+        # Loopback is no slow network: a slow rank keeps the other waiting as one would.
+        ({"seconds": 0.06, "on_rank": 1}, {"parallel": "fsdp"}, "all_reduce"),
+        ({"seconds": 0.06, "on_rank": 1}, {"on_oom": "adapt"}, "all_reduce"),
+        ({"seconds": 0.06}, {}, "compute"),
+    ],
+)
+def test_what_the_ranks_wait_for_each_other_is_measured(
+    gangs: GangStarter, options: dict[str, Any], further: dict[str, Any], bound: str
+) -> None:
+    config = {**STACK, **further, "model": "tests.training.own_models:Slow", "steps": 24}
+    name = "-".join(["waits", *options, *further])
+    (machine,) = gangs.start(name, {**config, "optimizer": "sgd", "model_options": options})
+    assert machine.wait() == 0, machine.log()
+    (verdict,) = machine.lines("verdict")
+    assert verdict["bound"] == bound, verdict
+    (*_, told) = machine.lines("goodput")
+    assert sum(told["buckets"].values()) == pytest.approx(told["total_seconds"])
+    steps = told["buckets"]["useful_step"]
+    assert told["all_reduce_seconds"] == pytest.approx(verdict["share_all_reduce"] * steps, rel=0.3)

@@ -82,8 +82,12 @@ class GangStarter:
         resume: Path | None = None,
         fence: int = 1,
         others: dict[str, Any] | None = None,
+        together: bool = False,
     ) -> list[Machine]:
-        """``others``: what the machines but the first have in their configuration besides."""
+        """``others``: what the machines but the first have in their configuration besides.
+
+        ``together``: as agents start it, every machine saves its share.
+        """
         port = free_port()
         gang = []
         for node in range(machines):
@@ -99,6 +103,8 @@ class GangStarter:
                 *("-m", "trainer.training.train", "--config", str(folder / "config.json")),
             ]
             variables = rank_variables(folder, resume, fence)
+            if together:
+                variables["LOWTIDE_CHECKPOINT_SHARES"] = "1"
             with (folder / "output.log").open("wb") as log:
                 process = subprocess.Popen(
                     command, cwd=REPOSITORY, env=variables, stdout=log, stderr=subprocess.STDOUT

@@ -66,8 +66,10 @@ class KillTrainer:
 class PublishCheckpoint:
     """Commit a checkpoint; a newer one abandons the one under way.
 
-    Answer CheckpointPublished, PublicationFailed or FencedOff. `checkpoint.key` empty: there is no
-    folder, publish a final manifest without files, at the first free step from `step` on.
+    Answer CheckpointPublished, PublicationFailed or FencedOff. On other machines than rank 0's:
+    upload the share, asked or not; answer ShareSent or PublicationFailed. `checkpoint.key` empty:
+    there is no folder, publish a final manifest without files, at the first free step from `step`
+    on.
     leave_out: without the files that its own manifest calls optional.
     """
 

@@ -74,7 +74,8 @@ class LocalCheckpoint:
     """A complete checkpoint folder on this machine. `key` tells two saves of one step apart.
 
     size_bytes: of all its files; 0 where nobody has looked. optional_bytes: of those that it may
-    do without.
+    do without. save: of a share of what a gang saves together, which save of the attempt it is; 0:
+    the folder is the whole checkpoint.
     """
 
     step: int
@@ -82,6 +83,7 @@ class LocalCheckpoint:
     key: str = ""
     size_bytes: int = 0
     optional_bytes: int = 0
+    save: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class TrainerEnd:
 class Work:
     """This machine's part of one attempt.
 
-    waiting: newest checkpoint that is complete here and not being published yet.
+    waiting: newest checkpoint that is complete here and not being published yet. given_up: the one
+    that cannot be published any more. On machines other than rank 0's these are shares of it.
     publishing: the one being published, since publishing_since; retry_at: when a failed
     publication is tried again.
     stepped_at: when the newest step was seen, None while stalls are not watched.
@@ -127,6 +130,7 @@ class Work:
     waiting: LocalCheckpoint | None = None
     publishing: LocalCheckpoint | None = None
     publishing_since: float | None = None
+    given_up: LocalCheckpoint | None = None
     publish_failures: int = 0
     retry_at: float | None = None
     committed: CheckpointRef | None = None

@@ -28,7 +28,7 @@ from trainer.agent.agent_state import (
     TrainerEnd,
     Work,
 )
-from trainer.agent.observations import CheckpointPublished
+from trainer.agent.observations import CheckpointPublished, PublicationFailed
 from trainer.agent.turn import Turn
 from trainer.protocol.agent_report import (
     STORE_UNAVAILABLE,
@@ -121,13 +121,14 @@ def abandon(turn: Turn) -> None:
 def checkpoint_ready(turn: Turn, checkpoint: LocalCheckpoint) -> None:
     """A complete folder: the newest one waits for its turn, older ones give way to it."""
     work = turn.state.work
-    if work is None or not work.publishes:
+    if work is None or not (work.publishes or checkpoint.save):
         return
     known = work.publishing.step if work.publishing else None
-    if checkpoint.step == known and not checkpoint.final:
+    if checkpoint.step == known and not checkpoint.final and not checkpoint.save:
         return  # a drain right after a save: the same step is on its way already
     if work.stage in (Stage.DRAINING, Stage.CLOSING):
-        upload_budget.say_what_to_expect(turn, work, checkpoint, _publish_by(turn, work))
+        publish_by = _publish_by(turn, work, checkpoint)
+        upload_budget.say_what_to_expect(turn, work, checkpoint, publish_by)
     turn.work(waiting=checkpoint, publish_failures=0, retry_at=None)
 
 
@@ -154,15 +155,34 @@ def checkpoint_published(turn: Turn, seen: CheckpointPublished) -> None:
         turn.work(final_committed=True)
     upload_budget.note_speed(turn, work, seen)
     turn.work(committed=seen.ref)
+    if work.given_up is not None and work.given_up.step <= seen.ref.step:
+        turn.work(given_up=None)
     if work.publishing == seen.checkpoint:
         turn.work(publishing=None, publish_failures=0, retry_at=None)
 
 
-def publication_failed(turn: Turn, checkpoint: LocalCheckpoint, message: str) -> None:
-    """Try again later, longer each time; a newer checkpoint is tried instead if there is one."""
-    del message  # the runtime has written it into the logs
+def share_sent(turn: Turn, checkpoint: LocalCheckpoint) -> None:
+    """What this machine has of it is in the store, whether it was asked for or not."""
     work = turn.state.work
+    if work is not None and work.waiting == checkpoint:
+        turn.work(waiting=None)
+    if work is not None and work.publishing == checkpoint:
+        turn.work(publishing=None, publish_failures=0, retry_at=None, given_up=None)
+
+
+def publication_failed(turn: Turn, seen: PublicationFailed) -> None:
+    """Try again later, longer each time; a newer checkpoint is tried instead if there is one.
+
+    Not what nobody can repair, and not for a machine that is silent when the trainer has not even
+    finished: the machines that are left are wanted for the next attempt.
+    """
+    work, checkpoint = turn.state.work, seen.checkpoint
     if work is None or work.publishing != checkpoint:
+        return
+    finished = work.end is not None and work.end.outcome is TrainerOutcome.FINISHED
+    closing = work.stage is Stage.CLOSING
+    if seen.hopeless or (seen.unheard and closing and not finished):
+        turn.work(publishing=None, given_up=checkpoint)
         return
     wait = min(RETRY_FIRST_SECONDS * 2.0**work.publish_failures, RETRY_MOST_SECONDS)
     turn.work(
@@ -180,23 +200,41 @@ def _publish_next(turn: Turn, work: Work) -> None:
     """
     if work.waiting is None or work.stage in (Stage.KILLING, Stage.ENDED):
         return
+    if not work.publishes and work.stage is Stage.RUNNING:
+        return  # while training shares go when rank 0's machine asks for them
     hurried = work.stage in (Stage.DRAINING, Stage.CLOSING) and work.waiting.key != ""
-    if work.publishing is not None and not hurried:
+    if work.publishing is not None and (not hurried or _may_lack_shares(work)):
         return
-    if hurried and upload_budget.is_better_finished(turn, work, _publish_by(turn, work)):
+    publish_by = _publish_by(turn, work, work.waiting)
+    if hurried and upload_budget.is_better_finished(turn, work, publish_by):
         return
     if work.retry_at is not None and turn.now < work.retry_at:
         return
-    leave_out = hurried and upload_budget.fits_only_in_part(
-        turn, work.waiting, _publish_by(turn, work)
-    )
+    leave_out = hurried and upload_budget.fits_only_in_part(turn, work.waiting, publish_by)
     turn.do(PublishCheckpoint(work.fence, work.parent, work.waiting, leave_out))
     turn.work(publishing=work.waiting, publishing_since=turn.now, waiting=None, retry_at=None)
 
 
-def _publish_by(turn: Turn, work: Work) -> float | None:
-    """When this machine's last publication must be in the store, as far as that is known."""
-    return None if outlasts_drain(turn, work) else work.end_by
+def _may_lack_shares(work: Work) -> bool:
+    """Whether the newest one may never become whole: a gang's, whose trainer did not end well.
+
+    The older one, which is on its way, was whole before the newer one was begun.
+    """
+    ended_well = (TrainerOutcome.FINISHED, TrainerOutcome.DRAINED)
+    shared = work.waiting is not None and work.waiting.save > 0
+    return shared and work.end is not None and work.end.outcome not in ended_well
+
+
+def _publish_by(turn: Turn, work: Work, checkpoint: LocalCheckpoint) -> float | None:
+    """When the last publication must be in the store, as far as that is known.
+
+    Of a gang's together: when the share of the machine that is being taken must be there.
+    """
+    if not outlasts_drain(turn, work):
+        return work.end_by
+    directive = turn.state.directive
+    is_taken = directive is not None and directive.drain_cause is DrainCause.INTERRUPTION
+    return turn.state.drain_by if is_taken and checkpoint.save else None
 
 
 # --- the end ------------------------------------------------------------------------------------
@@ -332,7 +370,7 @@ def _finish(turn: Turn) -> None:
         end = replace(end, outcome=TrainerOutcome.FAILED, error=error)
     outputs.cut(turn, work)
     turn.flush_points(at_once=True)
-    unsent = work.waiting or work.publishing
+    unsent = work.waiting or work.publishing or work.given_up
     turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason, unsent))
     turn.work(stage=Stage.ENDED, end=end, waiting=None, publishing=None)
     turn.enter(MachinePhase.IDLE, turn.now)

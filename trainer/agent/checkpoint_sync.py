@@ -1,7 +1,8 @@
 """Commit a local checkpoint folder to the lineage: files, then lease and fences, then manifest.
 
 Lives here: the order of writes that makes a checkpoint count or not exist at all. Not here: when
-to publish (`attempt_ending`), restoring (`checkpoint_restore`), or the store (`object_store`).
+to publish (`attempt_ending`), restoring (`checkpoint_restore`), the store (`object_store`), or how
+the other machines' shares come there (`gather_shares`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore
 from trainer.agent.part_upload import put_shard
@@ -54,7 +56,10 @@ class PlaceTaken(Exception):
 
 @dataclass(frozen=True)
 class PublishOrder:
-    """What to commit. `folder` None: a final manifest without files. leave_out: names in it."""
+    """What to commit. `folder` None: a final manifest without files. leave_out: names in it.
+
+    save: which save of the attempt the folder is a share of; 0: it is the whole.
+    """
 
     fence: int
     step: int
@@ -64,6 +69,17 @@ class PublishOrder:
     world_size: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
     leave_out: frozenset[str] = frozenset()
+    save: int = 0
+
+
+class Shares(Protocol):
+    """The other machines' shares of a checkpoint; `gather_shares` says what both raise."""
+
+    def ask(self, store: ObjectStore, step: int, save: int, leave_out: bool) -> None:
+        """Have the others upload their shares of this save under this step."""
+
+    def collect(self, store: ObjectStore, is_abandoned: Callable[[], bool]) -> list[FileEntry]:
+        """The files of the others, once all of them are in the store."""
 
 
 def publish(
@@ -71,16 +87,18 @@ def publish(
     order: PublishOrder,
     may_commit: Callable[[], bool],
     is_abandoned: Callable[[], bool],
+    shares: Shares | None = None,
 ) -> CheckpointManifest:
     """Commit a checkpoint and return its manifest; the same order again is the same checkpoint.
 
     A checkpoint saved twice at one step is committed once. A final one, which must not be lost to
     an earlier save of its step, takes the next free step instead. Raises CommitForbidden, CutOff,
-    Abandoned, PlaceTaken (nothing free within 16 steps) and StoreUnavailable.
+    Abandoned, PlaceTaken (nothing free within 16 steps), StoreUnavailable, and what `shares` does,
+    which must be given with an order for a share.
     CutOff also when a later attempt recorded another start while this was written: what is in the
     store then is beside the lineage, and must not be told as saved.
     """
-    manifest = _publish(store, order, may_commit, is_abandoned)
+    manifest = _publish(store, order, may_commit, is_abandoned, shares)
     _check_continued(store, manifest.ref)
     return manifest
 
@@ -90,6 +108,7 @@ def _publish(
     order: PublishOrder,
     may_commit: Callable[[], bool],
     is_abandoned: Callable[[], bool],
+    shares: Shares | None,
 ) -> CheckpointManifest:
     for step in range(order.step, order.step + STEPS_TRIED_MAX):
         try:
@@ -98,7 +117,8 @@ def _publish(
                 if committed.final or not order.final:
                     return committed
                 continue
-            return _publish_at(store, order, step, may_commit, is_abandoned)
+            entries = _bring_files(store, order, step, is_abandoned, shares)
+            return _commit(store, order, step, entries, may_commit, is_abandoned)
         except PlaceTaken:
             continue
     raise PlaceTaken(f"no free key for step {order.step} of attempt {order.fence}")
@@ -138,19 +158,38 @@ def _committed(store: ObjectStore, fence: int, step: int) -> CheckpointManifest 
         raise PlaceTaken(str(error)) from error
 
 
-def _publish_at(
+def _bring_files(
     store: ObjectStore,
     order: PublishOrder,
     step: int,
+    is_abandoned: Callable[[], bool],
+    shares: Shares | None,
+) -> list[FileEntry]:
+    """All files of the checkpoint, which are in the store when this returns."""
+    if order.save and shares is not None:
+        shares.ask(store, step, order.save, bool(order.leave_out))
+    entries = []
+    for path in files_of(order.folder):
+        name = path.relative_to(order.folder or path).as_posix()
+        if name not in order.leave_out:
+            key = data_key(order.fence, step, name)
+            entries.append(upload_file(store, key, path, name, is_abandoned))
+    if order.save and shares is not None:
+        entries += shares.collect(store, is_abandoned)
+    names = [entry.name for entry in entries]
+    if len(set(names)) < len(names):
+        raise PlaceTaken(f"two machines have a file of the same name for step {step}")
+    return entries
+
+
+def _commit(
+    store: ObjectStore,
+    order: PublishOrder,
+    step: int,
+    entries: list[FileEntry],
     may_commit: Callable[[], bool],
     is_abandoned: Callable[[], bool],
 ) -> CheckpointManifest:
-    entries = []
-    for path in _files(order.folder):
-        name = path.relative_to(order.folder or path).as_posix()
-        if name in order.leave_out:
-            continue
-        entries.append(_upload(store, data_key(order.fence, step, name), path, name, is_abandoned))
     manifest = seal(
         CheckpointManifest(
             fence=order.fence,
@@ -178,16 +217,20 @@ def _publish_at(
     return manifest
 
 
-def _files(folder: Path | None) -> list[Path]:
+def files_of(folder: Path | None) -> list[Path]:
     """Regular files below the folder; links are not followed out of it."""
     if folder is None:
         return []
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _upload(
+def upload_file(
     store: ObjectStore, key: str, path: Path, name: str, is_abandoned: Callable[[], bool]
 ) -> FileEntry:
+    """Put a file into the store, or find it there as it is.
+
+    Raises Abandoned, PlaceTaken, StoreUnavailable and OSError.
+    """
     hashes: list[str] = []
     size = 0
 

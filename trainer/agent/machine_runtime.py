@@ -30,16 +30,20 @@ from trainer.agent.actions import (
 )
 from trainer.agent.agent_state import AgentState, Stage
 from trainer.agent.boot_clock import boot_seconds
+from trainer.agent.gather_shares import ShareGatherer
 from trainer.agent.log_shipper import LogShipper
+from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.named_folders import output_folders
 from trainer.agent.observations import Observation, Registered, ShutdownAsked
-from trainer.agent.outbox import Outbox
+from trainer.agent.outbox import ASKED_WITHIN_SECONDS, Outbox
 from trainer.agent.output_folders import OutputsUpload, addresses_of
 from trainer.agent.preparation import Preparation, PreparationTools
 from trainer.agent.publisher import Publisher
 from trainer.agent.report_loop import ReportLoop
+from trainer.agent.share_sender import ShareSender
 from trainer.agent.trainer_run import TrainerRun
 from trainer.protocol.agent_report import AgentReport
+from trainer.protocol.directive import Directive
 
 QUEUE_MAX = 10_000
 TICK_SECONDS = 0.25
@@ -77,7 +81,7 @@ class MachineRuntime:
         self._preparation: Preparation | None = None
         self._trainer: TrainerRun | None = None
         self._reached_step = 0
-        self._publisher: Publisher | None = None
+        self._publisher: Publisher | ShareSender | None = None
         self._outputs: OutputsUpload | None = None
         self._shutdown_asked = False
         self._left = False
@@ -177,17 +181,7 @@ class MachineRuntime:
         place, variables = preparation.surroundings.place, preparation.surroundings.variables
         fence = directive.fence or 0
         folders = tools.folders.attempt(fence)
-        outbox = None
-        if (directive.node_rank or 0) == 0:
-            outbox = Outbox(folders.checkpoints, folders.outbox)
-            self._publisher = Publisher(
-                tools.open_store,
-                outbox,
-                trainer_command.gang_size(directive) * max(1, self._config.gpus_per_node),
-                lambda: self._may_commit(fence),
-                self.observe,
-                lambda sentence: tools.say(preparation.stream, sentence),
-            )
+        outbox = self._open_outbox(directive, preparation, folders)
         if self._trainer is not None:
             self._reached_step = max(self._reached_step, self._trainer.reached_step)
         self._trainer = TrainerRun(
@@ -196,7 +190,7 @@ class MachineRuntime:
             folders,
             outbox,
             tools.folders.trainer_file,
-            self.observe,
+            self._observe_trainer,
             lambda content: tools.write_log(preparation.stream, content),
             self._shipper.flush_soon,
             max(1, self._config.gpus_per_node) if self._config.run is None else 0,
@@ -211,6 +205,44 @@ class MachineRuntime:
         command = trainer_command.trainer_command(place.context, self._config, directive, folders)
         preparation.release_ports()
         self._trainer.start(command, environment, tools.folders.workdir)
+
+    def _open_outbox(
+        self, directive: Directive, preparation: Preparation, folders: AttemptFolders
+    ) -> Outbox | None:
+        """Where complete checkpoints wait, with what brings them to the store; None: nothing does.
+
+        Rank 0's machine commits. The others send their shares, where the gang saves together.
+        """
+        tools, fence, rank = self._tools, directive.fence or 0, directive.node_rank or 0
+        together = trainer_command.saves_shares(self._config, directive)
+        gang = trainer_command.gang_size(directive)
+        machines = gang if together else 1
+
+        def say(sentence: str) -> None:
+            tools.say(preparation.stream, sentence)
+
+        if rank == 0:
+            outbox = Outbox(folders.checkpoints, folders.outbox, machines)
+            self._publisher = Publisher(
+                tools.open_store,
+                outbox,
+                gang * max(1, self._config.gpus_per_node),
+                lambda: self._may_commit(fence),
+                self.observe,
+                say,
+                ShareGatherer(fence, machines) if together else None,
+            )
+            return outbox
+        if not together:
+            return None
+        outbox = Outbox(folders.checkpoints, folders.outbox, machines, ASKED_WITHIN_SECONDS)
+        self._publisher = ShareSender(tools.open_store, outbox, fence, rank, self.observe, say)
+        return outbox
+
+    def _observe_trainer(self, observation: Observation) -> None:
+        if isinstance(self._publisher, ShareSender):
+            self._publisher.see(observation)
+        self.observe(observation)
 
     def _save_outputs(self, fence: int) -> None:
         preparation, config = self._preparation, self._config

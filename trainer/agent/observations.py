@@ -131,7 +131,8 @@ class CheckpointReady:
 
 @dataclass(frozen=True)
 class CheckpointPublished:
-    """Its manifest is in the object store: committed."""
+    """Its manifest is in the object store: committed. sent_bytes: what this machine uploaded of it,
+    where other machines uploaded the rest."""
 
     fence: int
     checkpoint: LocalCheckpoint
@@ -139,15 +140,29 @@ class CheckpointPublished:
     size_bytes: int
     final: bool
     metrics: dict[str, float] = field(default_factory=dict)
+    sent_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ShareSent:
+    """This machine's share of it is in the object store; rank 0's machine makes it count."""
+
+    fence: int
+    checkpoint: LocalCheckpoint
 
 
 @dataclass(frozen=True)
 class PublicationFailed:
-    """The store did not take it; tried again while there is time."""
+    """The store did not take it; tried again while there is time.
+
+    hopeless: no other try can do better. unheard: another machine's share was waited for in vain.
+    """
 
     fence: int
     checkpoint: LocalCheckpoint
     message: str
+    hopeless: bool = False
+    unheard: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,6 +224,7 @@ Observation = (
     | ProgressSeen
     | CheckpointReady
     | CheckpointPublished
+    | ShareSent
     | PublicationFailed
     | OutputsSaved
     | OutputsFailed

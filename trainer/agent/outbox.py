@@ -1,8 +1,9 @@
 """Complete checkpoint folders of the running trainer, kept alive until they are published.
 
 The trainer prunes and replaces its own folders as it likes. What is complete is hard-linked into
-the outbox at once, so that a publication reads the very files that were saved. Not here: which of
-them is published (`attempt_ending`).
+the outbox at once, so that a publication reads the very files that were saved. Where a gang saves
+together, a folder holds this machine's share. Not here: which of them is published
+(`attempt_ending`, for shares `share_sender`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import shutil
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,6 +25,11 @@ from trainer.agent.agent_state import LocalCheckpoint
 MANIFEST = "manifest.json"
 MANIFEST_BYTES_MAX = 64 << 20
 METRICS_MAX = 64
+ASKED_WITHIN_SECONDS = 10.0
+"""A share is kept so long after a newer one has come: which is wanted, another machine says, and
+that one may be slower to save."""
+SHARES_KEPT_MAX = 64
+_SHARE_MANIFESTS = "manifest-*-of-*.json"
 _COMPLETE = re.compile(r"^step-(\d{1,12})$")
 
 
@@ -34,14 +41,24 @@ class FolderFacts:
     world_size: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
+    machines: int = 1
+    save: int = 0
 
 
 class Outbox:
     """Scans one attempt's checkpoint folder. `scan` in one thread, `take` in another."""
 
-    def __init__(self, checkpoints: Path, outbox: Path) -> None:
+    def __init__(
+        self, checkpoints: Path, outbox: Path, machines: int = 1, kept_seconds: float = 0.0
+    ) -> None:
+        """machines: how many save together. kept_seconds: for so long what a newer one has
+        replaced may still be asked for."""
         self._checkpoints = checkpoints
         self._outbox = outbox
+        self._machines = machines
+        self._kept_seconds = kept_seconds
+        self._newest: str | None = None
+        self._replaced_at: dict[str, float] = {}
         self._known: dict[str, tuple[int, int]] = {}
         self._count = 0
         self._taken: str | None = None
@@ -103,25 +120,38 @@ class Outbox:
             except (OSError, shutil.Error):
                 shutil.rmtree(self._outbox / key, ignore_errors=True)
                 return None
-            for other in self._outbox.iterdir():
-                if other.name not in (key, self._taken):
-                    shutil.rmtree(other, ignore_errors=True)
+            self._remove_besides(key)
         linked = self._outbox / key
         facts = read_folder_facts(linked)
         optional = sum(_size_of(linked / each) for each in facts.optional)
-        return LocalCheckpoint(_step_of(name), facts.final, key, _size_of(linked), optional)
+        save = facts.save if facts.machines == self._machines > 1 else 0
+        return LocalCheckpoint(_step_of(name), facts.final, key, _size_of(linked), optional, save)
+
+    def _remove_besides(self, newest: str) -> None:
+        """The newest one replaces the others; of shares those that may still be asked for stay."""
+        now = time.monotonic()
+        if self._newest is not None:
+            self._replaced_at[self._newest] = now
+        self._newest = newest
+        young = [key for key, at in self._replaced_at.items() if now - at < self._kept_seconds]
+        kept = {newest, self._taken, *young[-SHARES_KEPT_MAX:]}
+        for other in self._outbox.iterdir():
+            if other.name not in kept:
+                shutil.rmtree(other, ignore_errors=True)
+        self._replaced_at = {key: at for key, at in self._replaced_at.items() if key in kept}
 
 
 def read_folder_facts(folder: Path) -> FolderFacts:
-    """Read `manifest.json` of a checkpoint folder; a missing or odd one says nothing."""
+    """Read what a checkpoint folder says of itself; a missing or odd manifest says nothing."""
     try:
-        with (folder / MANIFEST).open("rb") as file:
+        with _manifest_in(folder).open("rb") as file:
             document: Any = json.loads(file.read(MANIFEST_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return FolderFacts()
     if not isinstance(document, dict):
         return FolderFacts()
     world_size, metrics = document.get("world_size"), document.get("metrics")
+    machines, save = _share_in(document)
     numbers: dict[str, float] = {}
     if isinstance(metrics, dict):
         for name, value in list(metrics.items())[:METRICS_MAX]:
@@ -132,7 +162,26 @@ def read_folder_facts(folder: Path) -> FolderFacts:
         world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
         metrics=numbers,
         optional=_names(document.get("optional")),
+        machines=machines,
+        save=save,
     )
+
+
+def _manifest_in(folder: Path) -> Path:
+    """A share of another machine than the first has its manifest under a name of its own."""
+    shares = [] if (folder / MANIFEST).exists() else sorted(folder.glob(_SHARE_MANIFESTS))
+    return shares[0] if shares else folder / MANIFEST
+
+
+def _share_in(document: dict[str, Any]) -> tuple[int, int]:
+    """How many machines have saved together, and which save of theirs this is; (1, 0) if none."""
+    share = document.get("share")
+    machines, save = (
+        (share.get("machines"), share.get("save")) if isinstance(share, dict) else (None, None)
+    )
+    if not isinstance(machines, int) or not isinstance(save, int) or min(machines, save) < 1:
+        return 1, 0
+    return machines, save
 
 
 def _names(listed: Any) -> frozenset[str]:

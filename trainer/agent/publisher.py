@@ -9,15 +9,10 @@ import threading
 from collections.abc import Callable
 
 from trainer.agent.actions import PublishCheckpoint
-from trainer.agent.checkpoint_sync import (
-    Abandoned,
-    CommitForbidden,
-    CutOff,
-    PlaceTaken,
-    PublishOrder,
-    publish,
-)
-from trainer.agent.object_store import ObjectMissing, ObjectStore, StoreUnavailable
+from trainer.agent.agent_state import LocalCheckpoint
+from trainer.agent.checkpoint_sync import Abandoned, CutOff, PublishOrder, publish
+from trainer.agent.gather_shares import ShareGatherer, ShareLost, ShareMissing
+from trainer.agent.object_store import ObjectStore
 from trainer.agent.observations import (
     CheckpointPublished,
     FencedOff,
@@ -25,10 +20,11 @@ from trainer.agent.observations import (
     PublicationFailed,
 )
 from trainer.agent.outbox import FolderFacts, Outbox, read_folder_facts
+from trainer.protocol.checkpoint_manifest import CheckpointManifest
 
 
 class Publisher:
-    """For one attempt. `may_commit` is asked right before each manifest."""
+    """For one attempt, on rank 0's machine. `may_commit` is asked right before each manifest."""
 
     def __init__(
         self,
@@ -38,7 +34,10 @@ class Publisher:
         may_commit: Callable[[], bool],
         observe: Callable[[Observation], None],
         say: Callable[[str], None],
+        shares: ShareGatherer | None = None,
     ) -> None:
+        """shares: of the other machines, where a gang saves together."""
+        self._shares = shares
         self._open_store = open_store
         self._outbox = outbox
         self._world_size = world_size
@@ -98,9 +97,11 @@ class Publisher:
                     world_size=facts.world_size or self._world_size,
                     metrics=facts.metrics,
                     leave_out=facts.optional if order.leave_out else frozenset(),
+                    save=checkpoint.save,
                 ),
                 self._may_commit,
                 lambda: self._wanted is not order or self._closed,
+                self._shares,
             )
         except Abandoned:
             done = True
@@ -108,9 +109,11 @@ class Publisher:
         except CutOff as error:
             self._say(str(error))
             return FencedOff(order.fence, error.by_fence)
-        except (StoreUnavailable, ObjectMissing, PlaceTaken, CommitForbidden, OSError) as error:
+        except Exception as error:
+            # Whatever it is: a thread that died without a word would hold up the attempt's end.
             self._say(f"the checkpoint of step {checkpoint.step} is not published: {error}")
-            return PublicationFailed(order.fence, checkpoint, str(error))
+            lost, unheard = isinstance(error, ShareLost), isinstance(error, ShareMissing)
+            return PublicationFailed(order.fence, checkpoint, str(error), lost, unheard)
         else:
             done = True
             self._say(f"checkpoint of step {manifest.step} is committed")
@@ -121,7 +124,12 @@ class Publisher:
                 manifest.size_bytes,
                 manifest.final,
                 manifest.metrics,
+                self._sent_bytes(checkpoint, manifest),
             )
         finally:
             if checkpoint.key:
                 self._outbox.give_back(checkpoint.key, done)
+
+    def _sent_bytes(self, checkpoint: LocalCheckpoint, manifest: CheckpointManifest) -> int:
+        others = self._shares.size_bytes if self._shares is not None and checkpoint.save else 0
+        return manifest.size_bytes - others

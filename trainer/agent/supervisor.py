@@ -55,6 +55,7 @@ from trainer.agent.observations import (
     Registered,
     ReportAnswered,
     ReportRefused,
+    ShareSent,
     ShutdownAsked,
     TrainerExited,
     TrainerStarted,
@@ -242,8 +243,10 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
             attempt_ending.checkpoint_ready(turn, checkpoint)
         case CheckpointPublished():
             attempt_ending.checkpoint_published(turn, seen)
-        case PublicationFailed(_, checkpoint, message):
-            attempt_ending.publication_failed(turn, checkpoint, message)
+        case ShareSent(_, checkpoint):
+            attempt_ending.share_sent(turn, checkpoint)
+        case PublicationFailed():
+            attempt_ending.publication_failed(turn, seen)
         case OutputsSaved() | OutputsFailed():
             saving_outputs.ended(turn, seen)
         case FencedOff(_, by_fence):

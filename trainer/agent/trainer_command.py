@@ -21,6 +21,7 @@ from trainer.protocol.directive import Directive
 from trainer.protocol.run_config import RunConfig
 from trainer.protocol.train_options.parallel import ParallelOptions
 
+SHARES_VARIABLE = "LOWTIDE_CHECKPOINT_SHARES"
 TORCHRUN_SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 TORCHRUN_SHUTDOWN_SECONDS = 120
 """torchrun kills its ranks 30 s after SIGTERM by default: too short to save a large model.
@@ -148,6 +149,9 @@ def trainer_environment(
     )
     if directive.price_per_hour_usd is not None and not sets_price(config):
         environment[PRICE_VARIABLE] = f"{directive.price_per_hour_usd:.6f}"
+    environment.pop(SHARES_VARIABLE, None)
+    if saves_shares(config, directive):
+        environment[SHARES_VARIABLE] = "1"
     environment.pop("LOWTIDE_RESUME_DIR", None)
     if resume_folder is not None:
         environment["LOWTIDE_RESUME_DIR"] = str(resume_folder)
@@ -166,6 +170,14 @@ def trainer_environment(
 def attempt_id(directive: Directive) -> str:
     """The run id of the rendezvous."""
     return directive.attempt_id or f"attempt-{directive.fence}"
+
+
+def saves_shares(config: RunConfig, directive: Directive) -> bool:
+    """Whether every machine of the gang saves a share, and its agent uploads it.
+
+    Only of the bundled trainer: what a user's command saves is its own, on node rank 0.
+    """
+    return config.run is None and config.trainer is not None and gang_size(directive) > 1
 
 
 def gang_size(directive: Directive) -> int:

@@ -23,9 +23,10 @@ def note_speed(turn: Turn, work: Work, seen: CheckpointPublished) -> None:
     if work.publishing != seen.checkpoint or work.publishing_since is None:
         return
     seconds = turn.now - work.publishing_since
-    if seconds <= 0 or seen.size_bytes < LEAST_BYTES:
+    sent = seen.size_bytes if seen.sent_bytes is None else seen.sent_bytes
+    if seconds <= 0 or sent < LEAST_BYTES:
         return
-    speed, before = seen.size_bytes / seconds, turn.state.upload_bytes_per_second
+    speed, before = sent / seconds, turn.state.upload_bytes_per_second
     mean = speed if before is None else (speed + before) / 2
     turn.state = replace(turn.state, upload_bytes_per_second=mean)
 

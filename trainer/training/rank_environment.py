@@ -17,8 +17,9 @@ from trainer.training.errors import ConfigError
 class RankEnvironment:
     """One rank's place in the gang and its folders, all on this machine.
 
-    ``checkpoint_dir`` is written by rank 0 only. ``resume_dir`` holds one complete checkpoint, or
-    is None for a fresh start. ``end_dir`` receives ``started-rank<R>.json`` and
+    ``checkpoint_dir`` is this machine's own where ``saves_together``: then every machine saves its
+    share of a checkpoint; else only the first one's ranks write. ``resume_dir`` holds one complete
+    checkpoint, or is None for a fresh start. ``end_dir`` receives ``started-rank<R>.json`` and
     ``ended-rank<R>.json``. ``under_torchrun`` is false when one process was started by hand.
     """
 
@@ -33,6 +34,7 @@ class RankEnvironment:
     under_torchrun: bool
     node_rank: int = 0
     local_world_size: int = 1
+    saves_together: bool = False
 
 
 def read_rank_environment(
@@ -61,6 +63,7 @@ def read_rank_environment(
         under_torchrun="TORCHELASTIC_RUN_ID" in variables,
         node_rank=_whole_number(variables, "GROUP_RANK", 0),
         local_world_size=_whole_number(variables, "LOCAL_WORLD_SIZE", 1),
+        saves_together=variables.get("LOWTIDE_CHECKPOINT_SHARES", "") == "1",
     )
 
 

@@ -1,8 +1,9 @@
 """The checkpoints of one run: taking them beside training, hurrying the last one, telling of them.
 
-The ranks of the first machine write, each its share; the other machines' ranks only hand over
-their random state, because only the first machine's agent publishes. How a checkpoint is written
-is ``checkpoint/``; when one is due, ``save_schedule.py``; reading one back, ``restoring.py``.
+Under agents all ranks of a gang write, each its part, to their own machine's disk: every agent
+uploads its machine's share. By hand the ranks of the first machine write, into one folder; the
+other machines' ranks only hand over their random state. How a checkpoint is written is
+``checkpoint/``; when one is due, ``save_schedule.py``; reading one back, ``restoring.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer.training import randomness
+from trainer.training import compilation, randomness
 from trainer.training.checkpoint import (
     CheckpointEngine,
     CheckpointFolder,
@@ -31,6 +32,8 @@ from trainer.training.rank_environment import RankEnvironment
 from trainer.training.save_schedule import SaveSchedule
 
 Trees = Mapping[str, Any]
+STATE = "training_state"
+COMPILED_CODE = "compiled_code"
 
 
 class Saving:
@@ -39,20 +42,24 @@ class Saving:
     def __init__(
         self, config: TrainConfig, environment: RankEnvironment, gang: Gang, progress: Progress
     ) -> None:
-        """Rank 0 clears away what killed processes left half-written."""
+        """A machine's first rank clears away what killed processes left half-written."""
         self._gang = gang
         self._progress = progress
-        self._one_machine = environment.local_world_size >= gang.world_size
+        here = min(environment.local_world_size, gang.world_size)
+        together = environment.saves_together and gang.world_size % here == 0
+        self._machines = gang.world_size // here if together else 1
+        self._all_write = here * self._machines == gang.world_size
         self._engine: CheckpointEngine | None = None
+        self._compiles = compilation.is_compiled(config, gang.device) and gang.world_size > 1
+        self._compiled_code: Tensor | None = None
         self._newest: int | None = None
         self._inflation_before = 0.0
-        if gang.rank == environment.local_rank:  # on the first machine
+        if self._all_write or gang.rank == environment.local_rank:  # the latter: on the first one
             keep = KeepRule(every=config.checkpoint_keep_every)
             folder = CheckpointFolder(environment.checkpoint_dir, keep)
-            parts = min(environment.local_world_size, gang.world_size)
-            writer = Writer(environment.local_rank, parts, environment.fence)
+            writer = Writer(gang.rank, here * self._machines, environment.fence, self._machines)
             self._engine = CheckpointEngine(folder, writer)
-            if gang.rank == 0:
+            if writer.commits:
                 folder.sweep()
 
     @property
@@ -62,7 +69,7 @@ class Saving:
 
     def prepare(self, trees: Trees) -> None:
         """Has the memory for such a state allocated in the background."""
-        own, trees = self._own_tensors(), self._within_reach(trees)
+        own, trees = self._own_tensors(), self._within_reach(self._alike(trees))
         if self._engine is not None:
             self._engine.prepare(trees, own)
 
@@ -81,8 +88,10 @@ class Saving:
             self._engine.finish()
         self.tell()
         step = header["step"]
-        # Only part 0 knows what was committed; a final checkpoint is another one at its step.
-        if header["final"] or not self._gang.any(self._newest == step):
+        # Only a machine's first rank knows what was committed there, and all shares are needed; a
+        # final checkpoint is another one at its step.
+        safe = self._gang.sum(self._newest == step)[0] >= self._machines
+        if header["final"] or not safe:
             self._take(header, trees, best=False, hurried=True)
             problem = self.tell()
             problems = [each for each in self._gang.gather(problem) if each]
@@ -120,21 +129,35 @@ class Saving:
             self.tell()
 
     def _take(self, header: dict[str, Any], trees: Trees, best: bool, hurried: bool) -> None:
-        own, trees = self._own_tensors(), self._within_reach(trees)
+        own, trees = self._own_tensors(), self._within_reach(self._alike(trees))
         if self._engine is not None:
             self._engine.save(header, trees, own, best=best, hurried=hurried)
 
+    def _alike(self, trees: Trees) -> Trees:
+        """With the first rank's compiled code: each has its own, as large as it happens to be, and
+        parts of a state are cut alike only where it is alike."""
+        if not self._compiles:
+            return trees
+        state = dict(trees[STATE])
+        mine = state.pop(COMPILED_CODE, None)
+        if self._compiled_code is None:
+            self._compiled_code = self._gang.from_first(mine)
+        if self._compiled_code is not None:
+            state[COMPILED_CODE] = self._compiled_code
+        return {**trees, STATE: state}
+
     def _within_reach(self, trees: Trees) -> Trees:
-        """What other machines hold parts of (FSDP2) comes here whole: only this one publishes."""
-        if self._one_machine:
+        """What ranks that write nothing hold parts of (FSDP2) comes to the first machine whole."""
+        if self._all_write:
             return trees
         return {name: own_tensors(tree, _whole) for name, tree in trees.items()}
 
     def _own_tensors(self) -> dict[str, Tensor]:
-        """The random states that this rank writes: its own; rank 0 also other machines'."""
+        """The random states that this rank writes: its own; rank 0 also those of others that write
+        nothing."""
         mine = randomness.capture(self._gang.device)
         states = {self._gang.rank: mine}
-        if not self._one_machine:
+        if not self._all_write:
             gathered = self._gang.gather(mine)
             if self._gang.rank == 0 and self._engine is not None:
                 parts = self._engine.writer.parts
@@ -146,8 +169,8 @@ class Saving:
         }
 
     def _failed(self, result: Saved, error: str) -> str:
-        if self._gang.rank != 0:
-            return error  # rank 0, which waits for this share, says it
+        if self._engine is None or not self._engine.writer.commits:
+            return error  # the machine's first rank, which waits for this part, says it
         safe = "none is safe" if self._newest is None else f"step {self._newest} is safe"
         sentence = (
             f"the checkpoint of step {result.step} could not be written: {error}; of this attempt"

@@ -1,9 +1,10 @@
 """Saving beside training: a copy while training stands still, the rest in a thread of its own.
 
-One checkpoint is on its way at a time. Each rank of the first machine writes its share of the
-bytes; its first rank then waits for the others' shares and commits. The ranks meet in the folder
-only, never in a collective, so training's own messages are not disturbed. The thread spends its
-time in calls that do not hold the GIL (numpy's loops, SHA-256, write, fsync).
+One checkpoint is on its way at a time. Each rank writes its part of the bytes to its machine's
+disk; the first rank of a machine then waits for the parts of the others there and commits what is
+the machine's share, which is the whole where one machine saves alone. The ranks of a machine meet
+in the folder only, never in a collective, so training's own messages are not disturbed. The thread
+spends its time in calls that do not hold the GIL (numpy's loops, SHA-256, write, fsync).
 """
 
 from __future__ import annotations
@@ -40,16 +41,36 @@ _NICE = 10
 
 @dataclass(frozen=True)
 class Writer:
-    """This rank's share: writer ``part`` of ``parts`` on this machine. Part 0 commits."""
+    """This rank's part of the bytes: writer ``part`` of ``parts``, alike many on each machine.
+
+    ``machines``: how many save, each its share; the first writer of each commits there.
+    """
 
     part: int = 0
     parts: int = 1
     fence: int = 0
+    machines: int = 1
+
+    @property
+    def parts_here(self) -> int:
+        """How many write on this machine."""
+        return self.parts // self.machines
+
+    @property
+    def machine(self) -> int:
+        """The number of this machine, from 0."""
+        return self.part // self.parts_here
+
+    @property
+    def commits(self) -> bool:
+        """Whether it is the first one on its machine."""
+        return self.part % self.parts_here == 0
 
 
 @dataclass(frozen=True)
 class Saved:
-    """How one save went. ``path`` is set on part 0 when it is committed; ``error`` says why not.
+    """How one save went. ``path`` is set on a machine's first rank when it is committed there;
+    ``error`` says why not.
 
     ``stall_seconds``: training stood still; ``seconds``: from the asking to being durable.
     """
@@ -69,6 +90,7 @@ class _Order:
     layout: Layout
     snapshot: Snapshot
     temporary: Path
+    number: int
     best: bool
     asked_at: float
     stall_seconds: float = 0.0
@@ -134,6 +156,7 @@ class CheckpointEngine:
             layout=layout,
             snapshot=snapshot,
             temporary=self.folder.temporary(header["step"], self.writer.fence, self._count),
+            number=self._count,
             best=best,
             asked_at=asked_at,
             stall_seconds=time.monotonic() - asked_at,
@@ -187,7 +210,7 @@ class CheckpointEngine:
         self._is_saving = False
 
     def _carry_out(self, order: _Order, direct: bool) -> None:
-        """Writes and, on part 0, commits; leaves a result behind whatever happens."""
+        """Writes and, on a machine's first rank, commits; leaves a result behind in any case."""
         path, problem = None, None
         try:
             path = self._write(order, direct)
@@ -207,7 +230,7 @@ class CheckpointEngine:
         )
 
     def _write(self, order: _Order, direct: bool) -> Path | None:
-        if self.writer.part == 0:
+        if self.writer.commits:
             self.folder.sweep(besides=order.temporary)
         order.temporary.mkdir(parents=True, exist_ok=True)
         key = _key(order)
@@ -220,39 +243,46 @@ class CheckpointEngine:
             chunks = hashing.chunks(content[: image.size])
             write_image(order.temporary / name, content, image.size, direct)
             written.append({"path": name, "size": image.size, "chunks": chunks})
-        if self.writer.part != 0:
+        if not self.writer.commits:
             done = order.temporary / _part_name(self.writer.part)
             replace_bytes(done, json.dumps(written).encode())
             return None
-        for part in range(1, self.writer.parts):
+        first = self.writer.part
+        for part in range(first + 1, first + self.writer.parts_here):
             written += _await_part(order.temporary, part)
         return self._commit(order, hashing, key, written)
 
     def _commit(
         self, order: _Order, hashing: ContentHash, key: bytes, files: list[dict[str, Any]]
     ) -> Path:
-        tree = json.dumps(order.document).encode()
-        write_bytes(order.temporary / manifests.TREE, tree)
-        entry = {"path": manifests.TREE, "size": len(tree), "chunks": hashing.chunks(tree)}
+        """The tree and what describes the whole is the first machine's to write."""
+        writer, header, name = self.writer, order.header, manifests.MANIFEST
+        if writer.machines > 1:
+            share = manifests.Share(writer.machine, writer.machines, order.number)
+            header, name = manifests.header_of(share, header), share.manifest_name
+        if writer.machine == 0:
+            tree = json.dumps(order.document).encode()
+            write_bytes(order.temporary / manifests.TREE, tree)
+            entry = {"path": manifests.TREE, "size": len(tree), "chunks": hashing.chunks(tree)}
+            files = [entry, *files]
         manifest = manifests.seal(
             {
-                **order.header,
+                **header,
                 **manifests.optional_files(order.header, files),
                 "hash": {"name": NAME, "key": key.hex(), "chunk_bytes": CHUNK_BYTES},
-                "files": [entry, *files],
+                "files": files,
             }
         )
-        text = json.dumps(manifest, indent=1).encode()
-        write_bytes(order.temporary / manifests.MANIFEST, text)
+        write_bytes(order.temporary / name, json.dumps(manifest, indent=1).encode())
         return self.folder.commit(order.temporary, order.header["step"], order.best)
 
     def _clear_away(self, order: _Order, problem: str) -> None:
-        """A full disk must get its room back; the others must not wait for this share."""
-        if self.writer.part == 0:
+        """A full disk must get its room back; the others must not wait for this part."""
+        if self.writer.commits:
             shutil.rmtree(order.temporary, ignore_errors=True)
             return
         failed = order.temporary / f"{_part_name(self.writer.part)}.failed"
-        # Whatever cannot be done here: then part 0 gives up by itself, after PEER_SECONDS.
+        # Whatever cannot be done here: then the first one gives up by itself, after PEER_SECONDS.
         for name in order.layout.names:
             with contextlib.suppress(OSError):
                 (order.temporary / name).unlink()
@@ -261,15 +291,15 @@ class CheckpointEngine:
 
 
 def _await_part(folder: Path, part: int) -> list[dict[str, Any]]:
-    """The files of another rank's share. Raises ``OSError`` when it failed or never comes."""
+    """The files of another rank's part. Raises ``OSError`` when it failed or never comes."""
     done = folder / _part_name(part)
     failed = folder / f"{_part_name(part)}.failed"
     deadline = time.monotonic() + PEER_SECONDS
     while not done.exists():
         if failed.exists():
-            raise OSError(failed.read_text() or f"rank {part} could not write its share")
+            raise OSError(failed.read_text() or f"rank {part} could not write its part")
         if time.monotonic() > deadline:
-            raise OSError(f"rank {part} did not write its share within {PEER_SECONDS:.0f} s")
+            raise OSError(f"rank {part} did not write its part within {PEER_SECONDS:.0f} s")
         time.sleep(_LOOK_SECONDS)
     files: list[dict[str, Any]] = json.loads(done.read_bytes())
     done.unlink()
@@ -281,7 +311,7 @@ def _part_name(part: int) -> str:
 
 
 def _key(order: _Order) -> bytes:
-    """16 bytes that all ranks of the machine know, and no other checkpoint of this job has."""
+    """16 bytes that all ranks know, and no other checkpoint of this job has."""
     return hashlib.sha256(order.temporary.name.encode()).digest()[:16]
 
 

@@ -10,7 +10,8 @@ Layout::
     step-000000000413.tmp-1-7/    being written by attempt 1; left behind only by killed ones
     corrupt-step-000000000411/    failed verification; kept for whoever wants to look
 
-With several ranks on the machine each writes its share of the tensors, and the files are called
+With several ranks each writes its part of the tensors, on several machines into its own machine's
+folder (``manifest-00002-of-00003.json`` is the second one's manifest), and the files are called
 ``weights-00001-of-00002.safetensors`` and so on.
 """
 

@@ -64,8 +64,9 @@ class Piece:
 def pieces_of(tensors: Mapping[str, Tensor], part: int, parts: int) -> list[Piece]:
     """What writer ``part`` of ``parts`` writes, of tensors that each writer's rank has.
 
-    Of those that all hold alike, near-equal shares of the bytes, cut between rows; of those that
-    are divided between the ranks (FSDP2's, by rows), each its own.
+    Of those that all hold alike, near-equal shares of the bytes, cut between rows, small ones as
+    the first rank has them: running statistics differ between the ranks until the next pass, which
+    begins with the first one's. Of those that are divided (FSDP2's, by rows), each its own.
     """
     pieces = []
     for key, tensor in tensors.items():
@@ -96,27 +97,29 @@ def _own_rows(key: str, tensor: Any) -> Piece | None:
 def _share_of(tensors: Mapping[str, Tensor], part: int, parts: int) -> list[Piece]:
     total = size_of(tensors)
     low, high = total * part // parts, total * (part + 1) // parts
-    pieces: list[Piece] = []
-    at = 0
-    for key, given in tensors.items():
-        tensor: Tensor = given.to_local() if hasattr(given, "to_local") else given
+    plain = {
+        key: tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        for key, tensor in tensors.items()
+    }
+    whole = {key: one for key, one in plain.items() if parts == 1 or not _can_be_cut(one)}
+    pieces = [Piece(key, one.detach()) for key, one in whole.items()] if part == 0 else []
+    at = size_of(whole)
+    for key, tensor in plain.items():
+        if key in whole:
+            continue
         size = tensor.numel() * tensor.element_size()
-        if parts == 1 or not _can_be_cut(tensor, size):
-            # Whoever's share its first byte lies in; what is empty goes to the first.
-            if low <= at < high or (at == total and part == parts - 1):
-                pieces.append(Piece(key, tensor.detach()))
-        else:
-            rows, row_bytes = len(tensor), size // len(tensor)
-            first = min(rows, max(0, -(-(low - at) // row_bytes)))
-            end = min(rows, max(0, -(-(high - at) // row_bytes)))
-            if first < end:
-                cut = tensor.detach()[first:end]
-                pieces.append(Piece(key, cut, first, whole=end - first == rows))
+        rows, row_bytes = len(tensor), size // len(tensor)
+        first = min(rows, max(0, -(-(low - at) // row_bytes)))
+        end = min(rows, max(0, -(-(high - at) // row_bytes)))
+        if first < end:
+            cut = tensor.detach()[first:end]
+            pieces.append(Piece(key, cut, first, whole=end - first == rows))
         at += size
     return pieces
 
 
-def _can_be_cut(tensor: Tensor, size: int) -> bool:
+def _can_be_cut(tensor: Tensor) -> bool:
+    size = tensor.numel() * tensor.element_size()
     return tensor.dim() > 0 and len(tensor) > 1 and size >= CUT_LEAST_BYTES
 
 
