@@ -52,7 +52,8 @@ def explanation(
     slack = slack_sentence(facts.job, now, on_demand_allowed=allowed, decision=newest)
     unmet = None
     if facts.job.state in CLAIMABLE_JOB_STATES:
-        unmet = unmet_needs(quoted_pools(parts.reports, spec), spec, now, facts.job, newest)
+        quoted, limits = quoted_pools(parts.reports, spec), parts.runtime.limits
+        unmet = unmet_needs(quoted, spec, now, facts.job, newest, limits)
     return as_json(
         {
             **{name: whole[name] for name in _HEAD},

@@ -7,7 +7,7 @@ submission (`submit`); what the queue decides later may differ, since prices mov
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +59,7 @@ class Plan:
                     "pool": item.offer.pool.key,
                     "microusd_per_hour": item.offer.price_microusd_per_hour,
                     "on_demand_microusd_per_hour": item.offer.on_demand_microusd_per_hour,
+                    "hazard_per_hour": hazard_of(item.offer),
                     "fits": item.fits,
                     "why": item.why,
                 }
@@ -71,10 +72,16 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     """The plan over the api's offers (items of GET /offers)."""
     from app.domain.offer import Market
     from app.domain.placement import consider, need_of
+    from app.orchestration.limits import Limits
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
     count = _count(spec, quoted, now)
-    considered = consider(quoted, need_of(spec, _market(spec), count), now)
+    need = replace(
+        need_of(spec, _market(spec), count),
+        restart_seconds=Limits().restart_seconds,
+        gang=count,
+    )
+    considered = consider(quoted, need, now)
     compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
     chosen, estimate = _first_fit(considered), _estimated_cost(spec, _first_fit(considered))
     return Plan(spec, count, considered, chosen, _first_fit(compared), estimate)
@@ -112,6 +119,7 @@ def read_offer(row: dict[str, Any]) -> Offer:
         price_source=row["price_source"],
         available=row["available"],
         billing_speed=row["billing_speed"],
+        hazard_factor=row.get("hazard_factor") or 1.0,
     )
 
 
@@ -133,6 +141,7 @@ def print_plan(terminal: Terminal, plan: Plan) -> None:
             Column("GPU", lambda row: gpu_text(row.offer.hardware)),
             Column("$/H", lambda row: wording.hourly(row.offer.price_microusd_per_hour), True),
             Column("VS ON-DEMAND", _against, True),
+            Column("HAZARD/H", _hazard, True),
             Column("DECISION", lambda row: _decision(row, plan)),
         ],
         rows,
@@ -246,13 +255,29 @@ def _against(row: Considered) -> str:
     )
 
 
+def hazard_of(offer: Offer) -> float | None:
+    """Interruptions per hour of a new machine, over its expected life; None on-demand."""
+    from app.domain.expected_cost import expect
+    from app.domain.offer import Market
+
+    if offer.pool.market is not Market.SPOT:
+        return None
+    return round(expect(0, 3_600, 0.0, offer.hazard_factor).interruptions_per_hour, 3)
+
+
+def _hazard(row: Considered) -> str:
+    hazard = hazard_of(row.offer)
+    return wording.NOTHING if hazard is None else f"{hazard:.2f}"
+
+
 def _decision(row: Considered, plan: Plan) -> str:
     if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
         return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
     if not row.fits or plan.chosen is None:
         return f"  {row.why}"
-    same = row.offer.price_microusd_per_hour == plan.chosen.price_microusd_per_hour
-    return f"  {'same price' if same else 'dearer'}, {row.why.removeprefix('fits, ')}"
+    more = row.offer.price_microusd_per_hour - plan.chosen.price_microusd_per_hour
+    told = "dearer" if more > 0 else "same price" if more == 0 else "dearer for its progress"
+    return f"  {told}, {row.why.removeprefix('fits, ')}"
 
 
 def _why_not_on_demand(plan: Plan) -> str:

@@ -12,8 +12,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from app.domain.expected_cost import useful_hour_microusd
 from app.domain.imagined_pools import PoolPosterior, imagined_pools
-from app.domain.pool_life import NO_EXPERIENCE, Experience
+from app.domain.patience import WORTH_SHARE, Patience, back_chance, saved_share
+from app.domain.pool_life import (
+    NO_EXPERIENCE,
+    TAKEN_PER_HOUR,
+    Experience,
+    hazard_factor,
+    mean_seconds,
+)
 
 TURNS_MAX = 2_000
 """Machines that one imagined run may lose; a run that loses more counts as never ending."""
@@ -39,6 +47,7 @@ class Question:
     spot: pools that fit, cheapest work first. on_demand: None where it is not allowed or not had.
     boot_seconds: from the request to training, each time a machine is rented, restore included.
     rework_seconds: work lost with a machine that is taken without a notice in time.
+    patience_seconds: how long a clearly cheaper pool is waited for, each time.
     """
 
     work_seconds: float
@@ -49,6 +58,7 @@ class Question:
     rework_seconds: float = 0.0
     deadline_seconds: float | None = None
     budget_microusd: int | None = None
+    patience_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ def imagined_run(
     """
     now, left, spent, taken = 0.0, question.work_seconds, 0.0, 0
     pools = imagined_pools(known, draw)
+    since = now
     for _ in range(TURNS_MAX):
         wait_most = _wait_most(question, now, left)
         if not pools or wait_most <= 0:
@@ -80,6 +91,10 @@ def imagined_run(
                 return _on_demand(question, now + wait_most, left, spent, taken)
             now = back
             continue
+        patience = Patience(since + question.patience_seconds - now, now - since, left)
+        if place > 0 and _waits(question, place, patience):
+            now = min(now + patience.left_seconds, *(pool.until for pool in pools[:place]))
+            continue
         quote = question.spot[place]
         needed = question.boot_seconds + left / quote.speed
         used = min(pools[place].until - now, needed)
@@ -87,10 +102,31 @@ def imagined_run(
         now += used
         if used >= needed:
             return Outcome(spent, now, taken)
-        taken += 1
+        taken, since = taken + 1, now
         worked = max(0.0, used - question.boot_seconds) * quote.speed
         left -= max(0.0, worked - question.rework_seconds * draw())
     return Outcome(spent, math.inf, taken)
+
+
+def _waits(question: Question, place: int, patience: Patience) -> bool:
+    """Whether a pool at hand is left for a cheaper one that may come back, as the product does."""
+    if patience.left_seconds <= 0:
+        return False
+    hours = [_hour_of_work(question, pool) for pool in question.spot[: place + 1]]
+    back = back_chance(patience.waited_seconds, patience.left_seconds)
+    return any(
+        back * saved_share(hours[place], hour, life, patience) >= WORTH_SHARE
+        for hour, life in zip(hours[:place], map(_life_seconds, question.spot), strict=False)
+    )
+
+
+def _hour_of_work(question: Question, pool: PoolQuote) -> float:
+    factor = hazard_factor(pool.experience)
+    return useful_hour_microusd(pool.microusd_per_hour / pool.speed, factor, question.boot_seconds)
+
+
+def _life_seconds(pool: PoolQuote) -> float:
+    return mean_seconds(TAKEN_PER_HOUR, hazard_factor(pool.experience))
 
 
 def _wait_most(question: Question, now: float, left: float) -> float:

@@ -67,6 +67,7 @@ class JobSpec(SpecModel):
         default=None, alias="max_duration"
     )
     max_wait_seconds: Annotated[int, duration(1)] | None = Field(default=None, alias="max_wait")
+    patience_seconds: Annotated[int, duration(0)] = Field(default=0, alias="patience")
     retries: int = Field(default=3, ge=0, le=100)
     retry_on_exit_codes: ExitCodes = ()
     stall_timeout_seconds: Annotated[int, duration(1)] = Field(default=900, alias="stall_timeout")
@@ -107,6 +108,16 @@ class JobSpec(SpecModel):
                 "{hours: 26, gpu: H100:8, nodes: 4}",
                 "estimate",
                 ProblemKind.MISSING,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _patience_without_a_deadline(self) -> Self:
+        if self.patience_seconds and self.deadline is not None:
+            raise refusal(
+                "is for jobs without a deadline: with one, waiting is weighed against the slack; "
+                "remove one of them",
+                "patience",
             )
         return self
 

@@ -125,6 +125,7 @@ class LivePlacement:
         usual = min(one.usual_usd for one in pools)
         # Free of charge would be no measure of later prices.
         self._placement.usual_price = max(usual, _USUAL_SHARE_MIN * terms.on_demand_usd)
+        self._placement.quoted = tuple(one.usual_usd for one in pools)
         self._replay(pools, now, tick_seconds)
         self._placement.table()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.offer import Offer
+from app.domain.patience import WAITING_SAVES
 from app.domain.placement import Considered, Domain, Need, carries, inside, of_types
 from app.domain.spec_value import nearest as nearest_word
 
@@ -43,6 +44,9 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     near = [item for item in of_market if need.domain in (None, Domain.of(item.offer.pool))]
     if not near:
         return f"no {market} pool is where the rest of the gang waits"
+    patient = next((item for item in near if item.why.startswith(WAITING_SAVES)), None)
+    if patient is not None:
+        return patient.why
     nearest = min(near, key=_distance)
     pools = "1 pool carries" if len(near) == 1 else f"{len(near)} pools carry"
     return f"{pools} what is needed, but not now; the nearest: {nearest.why}"

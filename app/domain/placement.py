@@ -20,6 +20,7 @@ from app.domain.gpu_catalog import relative_speed
 from app.domain.gpu_choice import GpuChoice
 from app.domain.infra_choice import InfraChoice
 from app.domain.job_spec import JobSpec
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
 from app.domain.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
@@ -61,7 +62,8 @@ class Need:
     machine, all of them when empty. restore: what each machine has to bring before it can go on.
     quote_age_max: an older price is not acted on. restart_seconds: from the request of machines
     until work goes on, each time they are taken; with 0 the price alone decides. order: pools as a
-    deadline makes them worth, best first; those that are not in it come after them.
+    deadline makes them worth, best first; those that are not in it come after them. alike: whether
+    an hour of one machine counts as much as of another; else speeds: how fast their kinds work.
     """
 
     gpu_choices: tuple[GpuChoice, ...]
@@ -79,6 +81,8 @@ class Need:
     restart_seconds: float = 0.0
     order: tuple[Pool, ...] = ()
     gang: int = 1
+    alike: bool = True
+    speeds: KindSpeeds = NOTHING_MEASURED
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
         machine=spec.resources.machine_need,
         types=spec.instance_types or (),
         gang=count,
+        alike=work_alike(spec),
     )
 
 
@@ -124,6 +129,7 @@ def capacity_key(spec: JobSpec) -> str:
         spec.max_price_ratio,
         str(spec.resources.machine_need),
         spec.instance_types or (),
+        *((spec.patience_seconds,) if spec.patience_seconds else ()),
     ]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]
 
@@ -151,6 +157,14 @@ def consider(
     return tuple(sorted(judged, key=order))
 
 
+_PASSING = ("cooling down", "has capacity")
+
+
+def passes_by_itself(item: Considered) -> bool:
+    """Whether a pool that does not fit now may do so after a while: it is full, or it rests."""
+    return not item.fits and item.why.startswith(_PASSING)
+
+
 def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
     """The offers one launch may bid on: those that fit, of the first one's provider and region.
 
@@ -171,7 +185,7 @@ def _judge(offer: Offer, cool_until: datetime | None, need: Need, now: datetime)
     reason = _mismatch(offer, need) or _unusable(offer, cool_until, need, now)
     if reason is not None:
         return Considered(offer, False, reason)
-    more = f"{told(need.restore, offer)}{_hazard_told(offer, need)}"
+    more = f"{told(need.restore, offer)}{_hazard_told(offer, need)}{_speed_told(offer, need)}"
     if offer.pool in need.last_choice:
         return Considered(offer, True, f"fits, but has just interrupted this job{more}")
     return Considered(offer, True, f"fits, has capacity for {need.count}{more}")
@@ -185,6 +199,15 @@ def _hazard_told(offer: Offer, need: Need) -> str:
     times = f"{factor:.1f} x as often as usual" if factor > 1 else "more seldom than usual"
     hour = format_usd(round(hour_of_progress(offer, need)))
     return f"; machines are taken there {times}: an hour of progress costs {hour}"
+
+
+def _speed_told(offer: Offer, need: Need) -> str:
+    """How fast it does the work, and how that is known; empty where all machines are alike."""
+    if need.alike:
+        return ""
+    sure = need.speeds.is_measured(kind_of(offer.hardware))
+    known = "measured on this work" if sure else "expected from its data sheet"
+    return f"; works {work_speed(offer, need):.2f} x as fast as a V100, {known}"
 
 
 def _mismatch(offer: Offer, need: Need) -> str | None:
@@ -277,15 +300,21 @@ def gang_hazard_factor(offer: Offer, need: Need) -> float | None:
     return offer.hazard_factor * need.gang if offer.pool.market is Market.SPOT else None
 
 
-def of_one_kind(choices: Iterable[GpuChoice]) -> bool:
-    """Whether all machines that are accepted work alike, so that an hour of each is as much."""
-    names = {choice.name for choice in choices}
-    return len(names) < 2 and None not in names
+def work_alike(spec: JobSpec) -> bool:
+    """Whether an hour of one accepted machine counts as much as of another.
+
+    So it does for one kind of GPU; and where none is named and the work is not told, for then
+    nobody knows whether it would gain from a machine that is faster and dearer.
+    """
+    if not spec.gpu_choices:
+        return spec.estimate is None
+    names = {choice.name for choice in spec.gpu_choices}
+    return len(names) == 1 and None not in names
 
 
 def work_speed(offer: Offer, need: Need) -> float:
     """How fast a machine there works, against a V100; 1 where all that are accepted are alike."""
-    return 1.0 if of_one_kind(need.gpu_choices) else machine_speed(offer)
+    return 1.0 if need.alike else need.speeds.of(kind_of(offer.hardware))
 
 
 def machine_speed(offer: Offer) -> float:

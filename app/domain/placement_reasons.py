@@ -37,13 +37,15 @@ _FULL, _RESTING, _DEAR, _OLD = "has capacity", "cooling down", "costs", "its pri
 class Outcome:
     """What was considered for a job, and what of it was asked for.
 
-    work_seconds: that is left, on the machines of the best pool; None where it is not known.
+    work_seconds: that is left, None where it is not known; on machines of told_for_speed against a
+    V100, None: on those of the best pool.
     """
 
     considered: Sequence[Considered]
     need: Need
     chosen: Collection[Pool]
     work_seconds: float | None
+    told_for_speed: float | None = None
 
 
 def pool_verdicts(outcome: Outcome) -> tuple[PoolVerdict, ...]:
@@ -57,7 +59,9 @@ def pool_verdicts(outcome: Outcome) -> tuple[PoolVerdict, ...]:
         return not carries(item.offer, need), item.offer.pool.market is not need.market
 
     ordered = sorted(outcome.considered, key=place)
-    reference = work_speed(ordered[0].offer, outcome.need) if ordered else 1.0
+    reference = outcome.told_for_speed
+    if reference is None:
+        reference = work_speed(ordered[0].offer, outcome.need) if ordered else 1.0
     return tuple(_verdict(item, outcome, reference) for item in ordered[:POOLS_SHOWN_MAX])
 
 

@@ -101,9 +101,10 @@ class ClaimJobs:
         promise = _promise_of(work.queued)
         weighed = None if promise is None else self._weighing.weigh(promise, offers)
         markets = [work.queued.market_mode] if weighed is None else list(Market)
-        return SortedOut(
-            {one: _shortlist(offers, work.queued, one, now) for one in markets}, weighed
-        )
+        speeds = self._weighing.speeds(work.project_id, parsed_spec(work.queued.spec))
+        lists = {one: _shortlist(offers, work.queued, one, now) for one in markets}
+        known = {one: replace(found, speeds=speeds) for one, found in lists.items()}
+        return SortedOut(known, weighed)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first waiting job is to be looked at."""
@@ -114,7 +115,10 @@ class ClaimJobs:
         now = self._runtime.clock.now()
         if (now - work.read_at).total_seconds() > OFFERS_OLD_SECONDS:
             offers = uow.offers.all()
-            fresh = {one: _shortlist(offers, work.queued, one, now) for one in result.by_market}
+            fresh = {
+                one: replace(_shortlist(offers, work.queued, one, now), speeds=old.speeds)
+                for one, old in result.by_market.items()
+            }
             result = SortedOut(fresh, result.weighed)
         budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
         with open_job(
@@ -148,7 +152,7 @@ class ClaimJobs:
         end_move(aggregate)
         considered = find_places(aggregate, among, budgets, limits)
         missing = max(0, job.node_count - len(candidates(aggregate)))
-        reasons = Reasons(considered, missing, choice)
+        reasons = Reasons(considered, missing, choice, among.speeds)
         if missing and not together(considered):
             missing = max(1, aggregate.spec.nodes.least - len(at_hand))
             why = no_offer_reason(aggregate, considered, missing)
@@ -244,8 +248,9 @@ class ClaimJobs:
         job.claimable_at, job.wait_reason = due, reason
         if first_time:
             aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
-        # What its own deadline makes of an offer is no verdict on others.
-        if not aggregate.living() and word == "no_offer" and reasons.choice is None:
+        # What its own deadline or patience makes of an offer is no verdict on others.
+        shared = word == "no_offer" and not aggregate.spec.patience_seconds
+        if not aggregate.living() and shared and reasons.choice is None:
             aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
 
 
@@ -259,7 +264,8 @@ def _promise_of(queued: QueuedJob) -> Promise | None:
     if queued.deadline_at is None:
         return None
     spec = parsed_spec(queued.spec)
-    return Promise(spec, queued.submitted_at, queued.deadline_at, spec.nodes.least)
+    least = spec.nodes.least
+    return Promise(spec, queued.project_id, queued.submitted_at, queued.deadline_at, least)
 
 
 def _shown(item: Considered) -> dict[str, object]:

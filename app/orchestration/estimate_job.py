@@ -144,6 +144,7 @@ def _question(
         acquire_seconds=limits.on_demand_acquire_seconds,
         deadline_seconds=None if deadline_at is None else (deadline_at - now).total_seconds(),
         budget_microusd=spec.budget_microusd,
+        patience_seconds=float(spec.patience_seconds),
     )
 
 

@@ -19,6 +19,7 @@ from app.domain.gang_size import choose_size
 from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.no_offer import why_none_fits
 from app.domain.offer import Market, Offer, Pool
+from app.domain.patience import patient
 from app.domain.placement import Considered, Domain, consider, need_of, together
 from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import advance_attempt
@@ -30,6 +31,7 @@ from app.orchestration.end_attempt import end_attempt
 from app.orchestration.move_gang import counted_on, lose_old_machines
 from app.orchestration.note_decisions import Reason, Reasons, note_decision, pool_words
 from app.orchestration.order_instances import LaunchPurpose, order_instances
+from app.orchestration.patience_left import patience_of
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist
@@ -240,10 +242,14 @@ def offers_for(
         gang=count if anywhere else aggregate.job.node_count,
     )
     if among is not None:
-        return among.judge(need, aggregate.now)
-    offers = aggregate.uow.offers
-    quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
-    return consider(quoted, need, aggregate.now)
+        judged = among.judge(need, aggregate.now)
+    else:
+        offers = aggregate.uow.offers
+        quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
+        judged = consider(quoted, need, aggregate.now)
+    if domain is not None or not aggregate.spec.patience_seconds:
+        return judged
+    return patient(judged, need, patience_of(aggregate), aggregate.now)
 
 
 def _lately_interrupted(aggregate: JobAggregate) -> frozenset[Pool]:

@@ -13,11 +13,12 @@ from app.domain.attempt import AttemptEvent, AttemptState, DrainCause
 from app.domain.end_reason import EndReason
 from app.domain.entities import Attempt, AttemptMember, Instance
 from app.domain.instance import EndedBy, InstanceEvent, InstanceState
+from app.domain.offer import Market
 from app.domain.retry_policy import pool_cool_down_seconds
 from app.orchestration.advance_attempt import advance_attempt, enter_settling, order_drain
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import end_assignments
-from app.orchestration.fill_gang import fill_gang, request_replacements
+from app.orchestration.fill_gang import candidates, fill_gang, request_replacements
 from app.orchestration.release_order import mark_for_termination, order_release
 from app.orchestration.runtime import Limits
 
@@ -161,10 +162,20 @@ def _leave_attempt(
     if member.outcome is None:
         text = f"The machine of node {member.node_rank} is gone."
         enter_settling(aggregate, AttemptEvent.MEMBER_GONE, text, limits)
-        if not expected:
+        if not expected and not _weighed_anew(aggregate):
             request_replacements(aggregate, limits)
     else:
         advance_attempt(aggregate, limits)
+
+
+def _weighed_anew(aggregate: JobAggregate) -> bool:
+    """Whether the claim that follows decides: waiting or on-demand may cost less than a new gang.
+
+    With machines left, or with a notice that gives new ones time to boot, nothing waits for it.
+    """
+    job = aggregate.job
+    promised = job.deadline_at is not None and aggregate.spec.effective_market() == "auto"
+    return promised and job.market_mode is Market.SPOT and not candidates(aggregate)
 
 
 def _member_missing(

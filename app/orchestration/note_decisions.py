@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from app.domain.deadline_policy import last_safe_moment
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, need_of
+from app.domain.placement import Considered, Need, need_of, work_alike
 from app.domain.placement_decision import (
     DecisionVerdict,
     PlacementDecision,
@@ -32,6 +33,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.estimate_remaining import work_left
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
+from app.orchestration.work_on_kinds import told_for
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice
@@ -51,11 +53,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Offers for `count` machines, judged, and what a deadline made of them, if it was asked."""
+    """Offers for `count` machines, judged, and what a deadline made of them, if it was asked.
+
+    speeds: those that the offers were judged with, where several kinds of machine are accepted.
+    """
 
     considered: Sequence[Considered] = ()
     count: int = 1
     choice: LiveChoice | None = None
+    speeds: KindSpeeds = NOTHING_MEASURED
 
 
 NO_REASONS = Reasons()
@@ -85,13 +91,14 @@ def note_decision(
     """Keep one decision; chosen: the offers that are asked for."""
     job, now, choice = aggregate.job, aggregate.now, reasons.choice
     seconds = work_seconds(aggregate)
-    need = _need(aggregate, max(1, reasons.count), limits)
+    need = replace(_need(aggregate, max(1, reasons.count), limits), speeds=reasons.speeds)
     asked_for = {offer.pool for offer in chosen}
-    outcome = Outcome(reasons.considered, need, asked_for, seconds)
+    told = None if need.alike else reasons.speeds.of(told_for(aggregate))
+    outcome = Outcome(reasons.considered, need, asked_for, seconds, told)
     unblock: Unblock | None = None
     if reason.verdict is DecisionVerdict.WAIT:
         unblock = unblocked_by(outcome, now)
-    last_safe_at = safe_until(aggregate, limits, seconds)
+    last_safe_at = told_safe_until(aggregate, limits, seconds)
     gang = job.node_count
     decision = PlacementDecision(
         decided_at=now,
@@ -130,6 +137,14 @@ def safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> d
         round(limits.boot_p95_seconds),
         round(limits.on_demand_acquire_seconds),
     )
+
+
+def told_safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> datetime | None:
+    """The same to be told: where machines differ, as of the last look, which knows the kind."""
+    looked = aggregate.job.last_safe_at
+    if looked is not None and not work_alike(aggregate.spec):
+        return looked
+    return safe_until(aggregate, limits, work)
 
 
 def _need(aggregate: JobAggregate, count: int, limits: Limits) -> Need:

@@ -22,7 +22,7 @@ from app.domain.placement import together
 from app.domain.placement_moment import Verdict
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.fill_gang import offers_for
-from app.orchestration.note_decisions import safe_until, work_seconds
+from app.orchestration.note_decisions import safe_until, told_safe_until, work_seconds
 from app.orchestration.price_restores import restore_of
 from app.orchestration.reserve_budget import reserve_for_bids
 from app.orchestration.runtime import Limits
@@ -49,7 +49,8 @@ def settle_market(
     the work is not known, the deadline leaves no choice, or the budget would not bear on-demand to
     the end, or not begin it beside what is reserved.
     """
-    job, seconds = aggregate.job, work_seconds(aggregate)
+    job = aggregate.job
+    seconds = weighed.work.on_demand_seconds(aggregate, work_seconds(aggregate))
     if seconds is None or job.deadline_missed_at is not None:
         return None
     choice = weighed.choose(aggregate, Stand(seconds), limits)
@@ -107,10 +108,16 @@ def bears(budgets: Sequence[Budget], usd: float) -> bool:
     )
 
 
-def spot_is_safe(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
-    """Whether spot may be tried and, if it fails, still be left before the last safe moment."""
+def spot_is_safe(
+    aggregate: JobAggregate, limits: Limits, seconds: float, *, asked_for: bool = False
+) -> bool:
+    """Whether spot may be tried and, if it fails, still be left before the last safe moment.
+
+    asked_for: its machines are on their way. Half of the room is theirs to come in: were all of it
+    wanted still, they would be given back and asked for again, look after look.
+    """
     last = safe_until(aggregate, limits, seconds)
-    room = timedelta(seconds=2 * limits.restart_seconds)
+    room = timedelta(seconds=(1 if asked_for else 2) * limits.restart_seconds)
     return last is not None and aggregate.now + room < last
 
 
@@ -133,26 +140,34 @@ def returning_words(choice: LiveChoice, gang: int) -> str:
     )
 
 
-def staying_words(choice: LiveChoice, gang: int) -> str:
-    """Why a job stays where it is."""
-    on_spot = choice.verdict is not Verdict.ON_DEMAND
+def staying_words(choice: LiveChoice, gang: int, market: Market) -> str:
+    """Why a job stays where it runs, be it that something else than cost keeps it there."""
+    on_spot = market is Market.SPOT
     here, other = (choice.spot, choice.on_demand) if on_spot else (choice.on_demand, choice.spot)
     where, there = ("spot", "on-demand") if on_spot else ("on-demand", "spot")
     if not math.isfinite(other) or not math.isfinite(here):
         return f"The job stays on {where}."
+    kept = ", which cannot be had safely just now" if other < here else ""
     return (
         f"The job stays on {where}, expected to cost {_dollars(here, gang)} to the end; "
-        f"{there} {_dollars(other, gang)}."
+        f"{there} {_dollars(other, gang)}{kept}."
     )
 
 
 def waits_for(aggregate: JobAggregate, choice: LiveChoice, limits: Limits) -> str:
     """Why a job waits although a pool fits; without a full stop."""
-    gang, last = aggregate.job.node_count, safe_until(aggregate, limits, work_seconds(aggregate))
+    gang, seconds = aggregate.job.node_count, work_seconds(aggregate)
+    last = told_safe_until(aggregate, limits, seconds)
     slack = ""
     if last is not None and last > aggregate.now:
         slack = f"; it is safe for {format_duration(int((last - aggregate.now).total_seconds()))}"
     other = min(choice.spot, choice.on_demand)
+    if choice.wait >= other:
+        # The policy counts a wait for a cheaper pool as dear as what is at hand, not as less.
+        return (
+            f"cheaper pools are expected back well in time; what can be had now would cost "
+            f"{_dollars(other, gang)} to the end{slack}"
+        )
     return (
         f"what can be had costs more than waiting: {_dollars(choice.wait, gang)} to the end "
         f"against {_dollars(other, gang)}{slack}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
 from app.domain.offer import Offer, Pool
 from app.domain.placement import Considered, Need, carries, consider, inside
 
@@ -23,15 +24,18 @@ class Shortlist:
     """able: what could serve now or later. others: the rest, with what they lack, best first.
 
     order: pools as a deadline makes them worth, best first; empty where cost alone decides.
+    speeds: how fast kinds of machine do the job's work, where several are accepted.
     """
 
     able: Quoted
     others: tuple[Considered, ...]
     order: tuple[Pool, ...] = ()
+    speeds: KindSpeeds = NOTHING_MEASURED
 
     def judge(self, need: Need, now: datetime) -> tuple[Considered, ...]:
         """Every offer with its verdict: those that fit first."""
-        return (*consider(self.able, replace(need, order=self.order), now), *self.others)
+        own = replace(need, order=self.order, speeds=self.speeds)
+        return (*consider(self.able, own, now), *self.others)
 
 
 def shortlist(quoted: Quoted, need: Need, now: datetime) -> Shortlist:

@@ -7,8 +7,8 @@ waits (the queue writes that), or which offer it would get (`placement`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.domain.entities import Job
@@ -25,9 +25,11 @@ from app.domain.placement import (
     of_types,
 )
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
+from app.orchestration.limits import Limits
 from app.ports.job_reports import JobReports
 
 OFFERS_SHOWN: Final = 5
+USUAL_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True)
@@ -80,17 +82,18 @@ def unmet_needs(
     now: datetime,
     job: Job | None = None,
     decision: PlacementDecision | None = None,
+    limits: Limits = USUAL_LIMITS,
 ) -> Unmet:
     """What stands between a job and its machines; `rows` are pools with their prices.
 
     job: whose market may be another by now than its spec says. decision: the newest one about it;
-    where it is to wait although a pool fits, that pool is no way out.
+    where it is to wait although a pool fits, that pool is no way out. limits: the deployment's.
     """
     market = Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
     count = spec.nodes.least
     if job is not None:
         market = job.market_mode
-    need = need_of(spec, market, count)
+    need = _need(spec, market, count, limits)
     quoted = [(_offer(row), row["cool_until_at"]) for row in rows]
     able = [
         item
@@ -106,9 +109,19 @@ def unmet_needs(
         ways, fits = ([] if fits else ways), False
         ways = [*_awaited(decision, count), *ways]
     if market is Market.SPOT and not fits:
-        other = need_of(spec, Market.ON_DEMAND, count)
+        other = _need(spec, Market.ON_DEMAND, count, limits)
         ways += _on_demand(consider(quoted, other, now), other, _forced_at(spec, job, now))
     return Unmet(_needs(spec, market, count), tuple(map(_row, able[:OFFERS_SHOWN])), tuple(ways))
+
+
+def _need(spec: JobSpec, market: Market, count: int, limits: Limits) -> Need:
+    """As the queue asks: with the deployment's times, so that hazards decide as they do there."""
+    return replace(
+        need_of(spec, market, count),
+        quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
+        restart_seconds=limits.restart_seconds,
+        gang=count,
+    )
 
 
 def _waits_by_choice(decision: PlacementDecision) -> bool:

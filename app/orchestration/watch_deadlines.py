@@ -34,6 +34,7 @@ from app.orchestration.weigh_running import (
     leave_spot,
     weigh_running,
 )
+from app.orchestration.work_on_kinds import WorkOnKinds
 from app.ports.unit_of_work import UnitOfWork
 
 DEADLINE_CONTROLLER = "watch_deadlines"
@@ -100,7 +101,8 @@ class WatchDeadlines:
             if job.deadline_at is None or not _promised(job.state):
                 return
             job.slack_look_at = aggregate.now + timedelta(seconds=self._every_seconds)
-            view = self._view(aggregate)
+            kinds = self._kinds(aggregate, result)
+            view = self._view(aggregate, kinds)
             early = _before_the_last_safe_moment(view, aggregate.now)
             if early and give_up_departure(aggregate, view, self._runtime.limits):
                 view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
@@ -112,7 +114,13 @@ class WatchDeadlines:
             if result is not None:
                 weigh_running(aggregate, view, decision, result, self._runtime.limits)
 
-    def _view(self, aggregate: JobAggregate) -> DeadlineView:
+    def _kinds(self, aggregate: JobAggregate, result: Weighed | None) -> WorkOnKinds:
+        """How its work is counted in on-demand machines: as at the last choice that was weighed."""
+        if result is not None:
+            self._weighing.keep(aggregate.job.id, result.work)
+        return self._weighing.kept(aggregate.job.id)
+
+    def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds) -> DeadlineView:
         limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
         contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
         left = work_left(job, spec, aggregate.attempt, [c for c in contacts if c is not None])
@@ -123,7 +131,7 @@ class WatchDeadlines:
         ]
         return DeadlineView(
             deadline_at=job.deadline_at,
-            remaining_seconds=left.seconds,
+            remaining_seconds=kinds.on_demand_seconds(aggregate, left.seconds),
             restore_seconds=round(limits.restore_seconds),
             boot_p95_seconds=round(limits.boot_p95_seconds),
             on_demand_acquire_reserve_seconds=round(limits.on_demand_acquire_seconds),
@@ -165,7 +173,14 @@ def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
     machines = uow.instances.of_job(job_id)
     pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
     spec = parsed_spec(job.spec)
-    return Promise(spec, job.submitted_at, job.deadline_at, job.node_count, tuple(sorted(pools)))
+    return Promise(
+        spec,
+        job.project_id,
+        job.submitted_at,
+        job.deadline_at,
+        job.node_count,
+        tuple(sorted(pools)),
+    )
 
 
 def _note_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:

@@ -18,14 +18,17 @@ from uuid import UUID
 
 from app.domain.egress import Restore, added_microusd_per_hour
 from app.domain.job_spec import JobSpec
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_speeds
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider, need_of, of_one_kind
+from app.domain.placement import Considered, Need, consider, need_of, passes_by_itself, work_alike
 from app.domain.placement_moment import Running
+from app.domain.pool_life import EXPERIENCE_KEPT
 from app.domain.pool_sightings import NO_SIGHTINGS
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.shortlist import Quoted
+from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, work_on
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice, LivePlacement, LivePool
@@ -39,7 +42,6 @@ POOLS_MAX: Final = 20
 PLACEMENTS_KEPT: Final = 32
 LOOKS_KEPT: Final = 10_000
 _USD: Final = 1_000_000
-_BACK_LATER: Final = ("cooling down", "has capacity")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Promise:
     """A job with a deadline as it stands unlocked. running_in: spot pools of its machines."""
 
     spec: JobSpec
+    project_id: UUID
     submitted_at: datetime
     deadline_at: datetime
     node_count: int
@@ -54,20 +57,16 @@ class Promise:
 
     @property
     def may_weigh(self) -> bool:
-        """Whether there is a choice at all, and time for one.
-
-        Work is known in hours of one kind of machine: where several kinds are accepted, neither
-        what is left nor the deadline says what it takes on another, and the rest decides.
-        """
+        """Whether there is a choice at all, and time for one."""
         horizon = self.deadline_at - self.submitted_at
-        alike = of_one_kind(self.spec.gpu_choices)
-        return alike and self.spec.effective_market() == "auto" and horizon >= HORIZON_MIN
+        return self.spec.effective_market() == "auto" and horizon >= HORIZON_MIN
 
 
 @dataclass(frozen=True)
 class Stand:
     """Where a job stands at its choice.
 
+    work_seconds: that are left, on the on-demand machines that the job would move to.
     running_on: the market of what trains or prepares. start_left_seconds: until it trains.
     """
 
@@ -83,6 +82,7 @@ class Weighed:
 
     placement: LivePlacement
     considered: tuple[Considered, ...]
+    work: WorkOnKinds = ONE_KIND
 
     def choose(self, aggregate: JobAggregate, stand: Stand, limits: Limits) -> LiveChoice | None:
         """What costs least from here on; None where the deadline leaves no choice.
@@ -109,7 +109,10 @@ class Weighed:
                 running_on=running.get(stand.running_on, Running.ON_DEMAND),
                 running_in=stand.running_in,
                 start_left_seconds=stand.start_left_seconds,
-                prices=[_usd(item.offer, restore) for item in self.considered],
+                prices=[
+                    _usd(item.offer, restore) / self.work.pace(item.offer)
+                    for item in self.considered
+                ],
             )
         )
 
@@ -122,6 +125,7 @@ class WeighMarkets:
         # Lost with the process, at no harm: all of it is made from rows again.
         self._kept: OrderedDict[Hashable, LivePlacement] = OrderedDict()
         self._looks: OrderedDict[UUID, datetime] = OrderedDict()
+        self._works: OrderedDict[UUID, WorkOnKinds] = OrderedDict()
         self._lock = Lock()
 
     def is_due(self, job_id: UUID) -> bool:
@@ -141,6 +145,20 @@ class WeighMarkets:
             while len(self._looks) > LOOKS_KEPT:
                 self._looks.popitem(last=False)
 
+    def keep(self, job_id: UUID, work: WorkOnKinds) -> None:
+        """How the job's work is counted, until its next choice; machines alike need no note."""
+        if work == ONE_KIND:
+            return
+        with self._lock:
+            self._works[job_id] = work
+            self._works.move_to_end(job_id)
+            while len(self._works) > LOOKS_KEPT:
+                self._works.popitem(last=False)
+
+    def kept(self, job_id: UUID) -> WorkOnKinds:
+        """As it was kept; every process weighs a job at its first look at it."""
+        return self._works.get(job_id, ONE_KIND)
+
     def weigh(self, promise: Promise, quoted: Quoted) -> Weighed | None:
         """What the job's choice rests on just now; None where there is nothing to choose.
 
@@ -149,24 +167,38 @@ class WeighMarkets:
         if not promise.may_weigh:
             return None
         now = self._runtime.clock.now()
-        need = self._need(promise, Market.SPOT)
+        need = self._need(promise)
+        speeds = self.speeds(promise.project_id, promise.spec)
+        need = replace(need, speeds=speeds)
         spot = _spot_offers(consider(quoted, need, now), promise.running_in)
-        dear = consider(quoted, self._need(promise, Market.ON_DEMAND), now)
+        dear = consider(quoted, replace(need, market=Market.ON_DEMAND), now)
         on_demand = next((item for item in dear if item.fits), None)
         if not spot or on_demand is None:
             return None
+        work = work_on(promise.spec, speeds, on_demand.offer)
         full_price = _usd(on_demand.offer)
         if full_price <= 0:
             return None
         horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
         rooms = tuple(_has_room(item, promise.running_in) for item in spot)
-        placement = self._placement(spot, rooms, full_price, horizon, now)
-        return Weighed(placement, tuple(spot))
+        placement = self._placement(spot, rooms, full_price, horizon, work, now)
+        return Weighed(placement, tuple(spot), work)
 
-    def _need(self, promise: Promise, market: Market) -> Need:
+    def speeds(self, project_id: UUID, spec: JobSpec) -> KindSpeeds:
+        """What was measured of this work in its project, where its machines may differ."""
+        if work_alike(spec):
+            return NOTHING_MEASURED
+        now = self._runtime.clock.now()
+        with self._runtime.begin() as uow:
+            runs = uow.pool_experience.measured_runs(
+                project_id, spec.to_json(), now - EXPERIENCE_KEPT
+            )
+        return kind_speeds(runs)
+
+    def _need(self, promise: Promise) -> Need:
         limits = self._runtime.limits
         return replace(
-            need_of(promise.spec, market, promise.node_count),
+            need_of(promise.spec, Market.SPOT, promise.node_count),
             quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
             restart_seconds=limits.restart_seconds,
         )
@@ -177,19 +209,21 @@ class WeighMarkets:
         rooms: tuple[bool | None, ...],
         full_price: float,
         horizon_seconds: float,
+        work: WorkOnKinds,
         now: datetime,
     ) -> LivePlacement:
         from app.domain.live_placement import LivePlacement, LiveTerms, tick_seconds_of
 
         tick = int(now.timestamp() // tick_seconds_of(horizon_seconds))
         pools = tuple(item.offer.pool for item in spot)
-        key = (tick, pools, rooms, full_price, horizon_seconds)
+        paces = tuple(round(work.pace(item.offer), 3) for item in spot)
+        key = (tick, pools, rooms, paces, full_price, horizon_seconds)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         terms = LiveTerms(full_price, horizon_seconds, self._runtime.limits.restart_seconds)
-        made = LivePlacement(terms, self._live_pools(spot, rooms, now), now)
+        made = LivePlacement(terms, self._live_pools(spot, rooms, work, now), now)
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > PLACEMENTS_KEPT:
@@ -197,7 +231,11 @@ class WeighMarkets:
         return made
 
     def _live_pools(
-        self, spot: Sequence[Considered], rooms: Sequence[bool | None], now: datetime
+        self,
+        spot: Sequence[Considered],
+        rooms: Sequence[bool | None],
+        work: WorkOnKinds,
+        now: datetime,
     ) -> list[LivePool]:
         from app.domain.live_placement import PAST, LivePool
 
@@ -208,7 +246,7 @@ class WeighMarkets:
         return [
             LivePool(
                 pool=item.offer.pool,
-                usual_usd=_usual(item.offer, usual.get(item.offer.pool)),
+                usual_usd=_usual(item.offer, usual.get(item.offer.pool)) / work.pace(item.offer),
                 sightings=seen.get(item.offer.pool, NO_SIGHTINGS),
                 has_room=has_room,
             )
@@ -220,7 +258,7 @@ def _spot_offers(
     considered: Sequence[Considered], running_in: Collection[Pool]
 ) -> list[Considered]:
     """The best pools that serve now or later, and those that the job runs in."""
-    able = [item for item in considered if item.fits or item.why.startswith(_BACK_LATER)]
+    able = [item for item in considered if item.fits or passes_by_itself(item)]
     chosen = able[:POOLS_MAX]
     here = [item for item in considered if item.offer.pool in running_in and item not in chosen]
     return [*chosen, *here]

@@ -80,10 +80,14 @@ def weigh_running(
         _turn_to(aggregate, Market.SPOT)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
     elif aggregate.attempt is not None:
-        reason = Reason(DecisionVerdict.STAY, "staying_costs_least", staying_words(choice, gang))
+        market = Market.SPOT if on_spot else Market.ON_DEMAND
+        words = staying_words(choice, gang, market)
+        reason = Reason(DecisionVerdict.STAY, "staying_costs_least", words)
     else:
         return  # it waits: its claim says why
-    note_decision(aggregate, reason, limits, Reasons(weighed.considered, gang, choice))
+    note_decision(
+        aggregate, reason, limits, Reasons(weighed.considered, gang, choice, weighed.work.speeds)
+    )
 
 
 def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
@@ -109,7 +113,11 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
     if not returning or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
         return
     coming = _coming(aggregate, Market.SPOT)
-    if not coming or seconds is None or not spot_is_safe(aggregate, limits, seconds):
+    if (
+        not coming
+        or seconds is None
+        or not spot_is_safe(aggregate, limits, seconds, asked_for=True)
+    ):
         order_release(aggregate, coming, "the job stays on-demand")
         job.market_mode = Market.ON_DEMAND
         text = "The job stays on-demand: " + (

@@ -41,7 +41,7 @@ class Instances(Protocol):
         ...
 
     def interrupted_pools(self, job_id: UUID, since: datetime) -> frozenset[Pool]:
-        """Pools in which the job has since lost a machine: taken by the cloud, or broken."""
+        """Pools in which the job has since lost a machine, or is about to: taken, or broken."""
         ...
 
     def of_launch(self, launch_id: UUID) -> list[Instance]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
+from uuid import UUID
 
+from app.domain.kind_speed import MeasuredRun
 from app.domain.offer import Pool
 from app.domain.pool_life import Experience
 from app.domain.pool_sightings import Sightings
@@ -37,4 +39,10 @@ class PoolExperience(Protocol):
         self, pools: Sequence[Pool], since: datetime, now: datetime
     ) -> Mapping[Pool, int]:
         """Mean price over that time, micro-USD per hour; without pools whose price stood still."""
+        ...
+
+    def measured_runs(
+        self, project_id: UUID, spec: Mapping[str, Any], since: datetime
+    ) -> Sequence[MeasuredRun]:
+        """Ended attempts of a project's jobs that did the same work as the spec; bounded."""
         ...

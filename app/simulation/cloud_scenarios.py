@@ -53,6 +53,14 @@ def _notice_on_the_replacement_too(run: Run) -> None:
     when(run, "replacement_requested", notice_newest, after=60.0)
 
 
+def _elsewhere_after_a_notice(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=2)
+    first, second = seen.instances()
+    seen.expect(first.noticed_at is not None, "no notice came")
+    seen.expect(first.pool != second.pool, f"asked for anew where it is taken: {second.pool}")
+
+
 def _notice_without_kill(run: Run) -> None:
     def notice() -> None:
         taken = machine(run)
@@ -192,6 +200,9 @@ CLOUD_SCENARIOS = {
     "kill_without_notice": Scenario(_kill_without_notice, _lost_since_the_checkpoint),
     "notice_while_booting": Scenario(_notice_while_booting, check_succeeded()),
     "machine_fails": Scenario(_machine_fails, check_succeeded(2)),
+    "notice_of_a_single_machine": Scenario(
+        _notice_while_training, _elsewhere_after_a_notice, jobs=(one_job(nodes=1),)
+    ),
     "launch_reply_lost": Scenario(_launch_reply_lost, _no_machine_too_many),
     "launch_never_answered": Scenario(
         _reply_never_comes,

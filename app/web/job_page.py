@@ -183,7 +183,8 @@ def _unmet(
     if job.state not in CLAIMABLE_JOB_STATES:
         return None
     newest = decisions[0].decision if decisions else None
-    return unmet_needs(quoted_pools(parts.jobs, spec), spec, now, job, newest)
+    limits = parts.runtime.limits
+    return unmet_needs(quoted_pools(parts.jobs, spec), spec, now, job, newest, limits)
 
 
 def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:

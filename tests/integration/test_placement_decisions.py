@@ -247,16 +247,6 @@ def test_a_pool_without_more_room_is_still_the_one_that_the_job_trains_in(story:
     assert last.spot_microusd < last.on_demand_microusd
 
 
-def test_work_on_several_kinds_of_machine_is_not_weighed(story: Story) -> None:
-    """An hour on one is not an hour on another: cost would be compared in no unit at all."""
-    _spot_room(story, 0)
-    two = {"gpu": ["V100:1", "A100:1"]}
-    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE, resources=two)
-    story.pass_time(120, every=30)
-    assert {one.decision.reason for one in decisions(story, job_id)} == {"no_offer"}
-    assert story.job(job_id).market_mode == "spot"
-
-
 def _leave_of_the_budget(story: Story, job_id: UUID, microusd: int) -> None:
     budget = story.job(job_id).budget_id
     cap = story.rows(tables.budgets, tables.budgets.c.id == budget)[0].cap_microusd

@@ -121,6 +121,7 @@ common = {
     "budget_usd": money,
     "max_duration": durations,
     "max_wait": durations,
+    "patience": st.just("0s"),
     "retries": st.integers(0, 100),
     "retry_on_exit_codes": st.lists(st.integers(1, 255), max_size=5),
     "stall_timeout": durations,

@@ -17,6 +17,7 @@ from app.domain.egress import (
     cost_microusd,
     price_to,
 )
+from app.domain.gpu_choice import GpuChoice
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement import Considered, Need, consider
 
@@ -73,7 +74,7 @@ def test_costs_are_rounded_up_and_nothing_costs_nothing() -> None:
 
 
 def ranked(restore: Restore | None, *offers: Offer) -> tuple[Considered, ...]:
-    need = Need((), 0, 1, Market.SPOT, (), 1.0, restore=restore)
+    need = Need((GpuChoice("V100", None, 1),), 0, 1, Market.SPOT, (), 1.0, restore=restore)
     return consider([(one, None) for one in offers], need, NOW)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Float, Select, cast, func, literal, or_, select
 from sqlalchemy.sql.elements import ColumnElement
@@ -17,7 +18,9 @@ from sqlalchemy.sql.elements import ColumnElement
 from app.adapters.postgres.instance_tables import instances, launches
 from app.adapters.postgres.money_tables import prices
 from app.adapters.postgres.record_session import RecordSession
+from app.adapters.postgres.same_work import same_work
 from app.domain.instance import EndedBy
+from app.domain.kind_speed import Kind, MeasuredRun
 from app.domain.launch import LaunchOutcome
 from app.domain.offer import Market, Pool
 from app.domain.pool_life import AGE_EDGES_SECONDS, Experience
@@ -111,6 +114,21 @@ class ExperienceStatements:
             select(steps.c.pool, mean).group_by(steps.c.pool).order_by(steps.c.pool)
         )
         return {pool: round(price) for pool, price in rows}
+
+    def measured_runs(
+        self, project_id: UUID, spec: Mapping[str, Any], since: datetime
+    ) -> Sequence[MeasuredRun]:
+        """Ended attempts of a project's jobs that did the same work as the spec; the newest."""
+        rows = self._session.execute(same_work(project_id, spec, since))
+        return [
+            MeasuredRun(
+                Kind(hardware["gpu_name"], hardware["gpu_memory_gb"], hardware["gpu_count"]),
+                nodes,
+                steps,
+                seconds,
+            )
+            for hardware, nodes, steps, seconds in rows
+        ]
 
     def _lived(
         self, since: datetime, now: datetime, which: ColumnElement[bool]

@@ -33,7 +33,7 @@ class InstanceRepository:
         return self._session.all(Instance, statements.ON_HOST, given)
 
     def interrupted_pools(self, job_id: UUID, since: datetime) -> frozenset[Pool]:
-        """Pools in which the job has since lost a machine: taken by the cloud, or broken."""
+        """Pools in which the job has since lost a machine, or is about to: taken, or broken."""
         given = {"of_job": job_id, "since": since}
         found = self._session.rows(statements.INTERRUPTED_POOLS, given)
         return frozenset(Pool.parse(key) for (key,) in found)

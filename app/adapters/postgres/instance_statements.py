@@ -48,6 +48,7 @@ INTERRUPTED_POOLS = Ready(
                 text(f"instances.ended_by = '{EndedBy.CLOUD_INTERRUPTION.value}'"),
                 _one.ended_at >= bindparam("since"),
             ),
+            _one.noticed_at >= bindparam("since"),
             and_(
                 _one.suspect,
                 func.coalesce(_one.ended_at, _one.release_ordered_at) >= bindparam("since"),

@@ -21,7 +21,8 @@ from app.simulation.backtest.job_view import (
 class Lowtide:
     """One job's placement, told each tick what is seen."""
 
-    def __init__(self, briefing: Briefing) -> None:
+    def __init__(self, briefing: Briefing, *, probes: bool = True) -> None:
+        """probes: whether it may pay for looks, as the product never does."""
         self.terms = briefing.terms
         self.tick_seconds = briefing.tick_seconds
         self.placement = Placement(
@@ -40,6 +41,7 @@ class Lowtide:
         self._tick = -1
         self._told: list[int] = []
         self._probing = False
+        self._probes = probes
 
     def decide(self, view: JobView) -> Choice:
         """What the domain's choice is for this tick."""
@@ -52,7 +54,7 @@ class Lowtide:
                     self.placement.reveal(pool, now == Seen.UP, view.seen, self._probing)
         self._told = list(view.seen)
         moment = self._moment(view)
-        probed = self.placement.probe(moment)
+        probed = self.placement.probe(moment) if self._probes else -1
         self._probing = probed >= 0
         if self._probing:
             return Choice(Act.PROBE, probed)

@@ -1,0 +1,120 @@
+"""Jobs that accept several kinds of GPU: cost for each unit of progress, measured where it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres import tables
+from app.domain.attempt import AttemptState
+from app.domain.offer import Hardware, Market, Offer, Pool
+from app.domain.placement_decision import DecisionVerdict, PlacementDecision
+from app.orchestration.watch_deadlines import WatchDeadlines
+from tests.support.orchestration_story import (
+    FAR,
+    ON_DEMAND_A,
+    ON_DEMAND_PRICE,
+    ZONE_A,
+    ZONE_B,
+    Story,
+)
+
+A100 = Hardware("A100", 1, 40, 12, 85)
+FAST = Pool("local", "us-west-2", "us-west-2a", "a2-highgpu-1g", Market.SPOT)
+FAST_ON_DEMAND = replace(FAST, market=Market.ON_DEMAND)
+SPOT = (ZONE_A, ZONE_B, FAR)
+TWO = {"gpu": ["V100:1", "A100:1"]}
+ESTIMATE = {"hours": 5.0, "gpu": "V100:1"}
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    made = Story(engine, tmp_path / "store")
+    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
+    return made
+
+
+def quote_fast(story: Story, prices: dict[Pool, int], available: int | None = None) -> None:
+    """Prices of the A100's pools."""
+    offers = [
+        Offer(pool, A100, price, ON_DEMAND_PRICE, "ec2", story.time, "trace", available=available)
+        for pool, price in prices.items()
+    ]
+    with story.runtime.begin() as uow:
+        uow.offers.record(offers, [], story.time)
+
+
+def newest(story: Story, job_id: UUID) -> PlacementDecision:
+    with story.runtime.begin() as uow:
+        return uow.decisions.of_job(job_id, 1)[0].decision
+
+
+def trained(story: Story, pool: Pool, steps_per_second: float) -> None:
+    """A job of the same command that trained for two hours in the pool."""
+    job_id = story.submit(name=f"past-{pool.instance_type[:2]}", market="spot")
+    story.run()
+    story.stop(job_id)
+    story.pass_time(60)
+    (attempt,) = story.rows(tables.attempts, tables.attempts.c.job_id == job_id)
+    (machine,) = story.instances(job_id)
+    story.set(tables.instances, machine.id, pool=pool)
+    began = story.time - timedelta(hours=2)
+    story.set(
+        tables.attempts, attempt.id,
+        trained_at=began, updated_at=story.time, best_step=round(7_200 * steps_per_second),
+        state=AttemptState.STOPPED,
+    )  # fmt: skip
+    member = {"attempt_id": attempt.id, "instance_id": machine.id, "node_rank": 0}
+    known = story.rows(tables.attempt_members, tables.attempt_members.c.attempt_id == attempt.id)
+    if not known:
+        with story.engine.begin() as connection:
+            connection.execute(tables.attempt_members.insert().values(member))
+
+
+def test_a_deadline_is_weighed_where_several_kinds_are_accepted(story: Story) -> None:
+    story.quote(dict.fromkeys(SPOT, 2_200_000), available=0)
+    story.quote({ON_DEMAND_A: 2_500_000})
+    quote_fast(story, {FAST: 5_000_000, FAST_ON_DEMAND: 9_000_000}, available=0)
+    job_id = story.submit(deadline="6h", market="auto", estimate=ESTIMATE, resources=TWO)
+    story.pass_time(60, every=30)
+    told = newest(story, job_id)
+    assert (told.verdict, told.reason) == (DecisionVerdict.ON_DEMAND, "on_demand")
+    assert told.wait_microusd is not None
+    assert told.on_demand_microusd is not None
+    assert told.on_demand_microusd < told.wait_microusd
+    why = {row.pool: row.why for row in told.pools}
+    assert "1.00 x as fast as a V100, expected from its data sheet" in why[ON_DEMAND_A.key]
+
+
+def test_work_is_counted_in_hours_of_the_on_demand_kind(story: Story) -> None:
+    """Ten hours on a V100 are less on an A100: what a V100 could not make in time is safe."""
+    quote_fast(story, {FAST: 1_000_000, FAST_ON_DEMAND: 3_000_000})
+    told = {"hours": 10.0, "gpu": "V100:1"}
+    job_id = story.submit(deadline="9h", market="auto", estimate=told, resources=TWO)
+    story.pass_time(60, every=30)
+    job = story.job(job_id)
+    assert job.market_mode == "spot"
+    assert job.last_safe_at > story.time + timedelta(minutes=30)
+    alike = story.submit(name="alike", deadline="9h", market="auto", estimate=told)
+    story.pass_time(60, every=30)
+    assert story.job(alike).market_mode == "on_demand", "ten hours do not fit any more"
+
+
+def test_measured_speeds_decide_what_progress_costs(story: Story) -> None:
+    """By its data sheet an A100 is worth twice the price; on this work it is hardly faster."""
+    quote_fast(story, {FAST: 1_500_000})
+    expected = story.submit(name="expected", market="spot", resources=TWO)
+    story.pass_time(30)
+    assert newest(story, expected).chosen[0] == FAST.key
+    trained(story, ZONE_A, 10.0)
+    trained(story, FAST, 11.0)
+    measured = story.submit(name="measured", market="spot", resources=TWO)
+    story.pass_time(30)
+    told = newest(story, measured)
+    assert told.chosen[0] == ZONE_A.key
+    assert all("measured on this work" in row.why for row in told.pools if row.fits)
