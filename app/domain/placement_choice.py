@@ -49,6 +49,7 @@ LIFE_HOURS_MAX: Final = 48.0
 _MOVES_PER_HOUR: Final = (0.0, 0.1, 0.25, 0.5, 0.9, 1.5, 2.5)
 _RATIO_STEP: Final = 0.05
 _TINY: Final = 1e-6
+LAST_STRETCH_SECONDS: Final = 3_600.0
 _LIKELY: Final = 0.5
 _SEEN_LATELY_SECONDS: Final = 21_600.0
 """How long a sighting stands for imagined rides."""
@@ -157,9 +158,27 @@ class Placement:
 
     def choose(self, moment: Moment) -> Choice:
         """The choice of least expected cost among those that keep the deadline safe."""
-        choice = self._choice(moment)
+        choice = self._finishing(moment) or self._choice(moment)
         self._chosen, self.quoted = choice.pool, moment.prices
         return choice
+
+    def _finishing(self, moment: Moment) -> Choice | None:
+        """Work that what runs will have done within the tick is left to it.
+
+        The tables count a small rest as a small share of a step. But a machine that is given up has
+        to be started anew for it, and one that goes on costs one tick, however small the rest.
+        """
+        running = moment.running_on
+        if running is Running.SPOT and moment.seen[moment.pool] != 0:
+            verdict, pool = Verdict.SPOT, moment.pool
+            start = moment.start_seconds(self.terms, pool)
+        elif running is Running.ON_DEMAND:
+            start, verdict, pool = moment.start_left_seconds, Verdict.ON_DEMAND, -1
+        else:
+            return None
+        if moment.work_left_seconds > self.terms.tick_seconds - start + _TINY:
+            return None
+        return replace(self._choice(moment), verdict=verdict, pool=pool)
 
     def _choice(self, moment: Moment) -> Choice:
         possible = [pool for pool, seen in enumerate(moment.seen) if seen != 0]
@@ -300,8 +319,16 @@ class Placement:
         if spot <= wait and spot <= on_demand and spot < math.inf:
             return Choice(Verdict.SPOT, pool, costs, worths)
         if wait <= on_demand:
+            if spot <= on_demand and self._is_last_stretch(moment, pool):
+                return Choice(Verdict.SPOT, pool, costs, worths)
             return Choice(Verdict.WAIT, -1, costs, worths)
         return Choice(Verdict.ON_DEMAND, -1, costs, worths)
+
+    def _is_last_stretch(self, moment: Moment, pool: int) -> bool:
+        """So little is left that the tables are too coarse to tell what waiting beside a pool that
+        is up would save; measured, it saves nothing."""
+        little = moment.work_left_seconds <= LAST_STRETCH_SECONDS
+        return pool >= 0 and moment.seen[pool] == 1 and little
 
     def _spot(self, outlook: Outlook, pool: int) -> float:
         """Its cost; a pool alone is lost with all capacity, which the tables know already."""

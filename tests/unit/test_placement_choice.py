@@ -219,3 +219,25 @@ def test_an_attempt_that_fails_is_followed_by_another_answer():
     tried = [(tick, choice.pool) for tick, choice in answers if choice.act == Act.SPOT]
     assert len(set(tried)) == len(tried)
     assert len(tried) > len({tick for tick, _ in tried})
+
+
+@pytest.mark.parametrize("running_on", [Running.SPOT, Running.ON_DEMAND])
+def test_what_runs_finishes_a_rest_that_fits_into_the_tick(running_on: Running):
+    """However much time is left: to give it up would mean to start once more for a minute."""
+    placement = _placement(1)
+    moment = replace(
+        _moment([1.0], pool=0 if running_on is Running.SPOT else -1, left=1 / 60, time=9.0),
+        running_on=running_on,
+    )
+    expected = Verdict.SPOT if running_on is Running.SPOT else Verdict.ON_DEMAND
+    assert placement.choose(moment).verdict is expected
+
+
+def test_the_last_stretch_is_run_on_a_pool_that_is_up():
+    waited = 0
+    for seed in range(12):
+        for left in (0.1, 0.3, 0.6, 0.9):
+            choice = _placement(1, seed).choose(_moment([1.0], left=left, time=6.0))
+            waited += choice.costs.wait < choice.costs.spot
+            assert choice.verdict is Verdict.SPOT, (seed, left)
+    assert waited > 0, "by the tables alone it would never have waited, and this shows nothing"
