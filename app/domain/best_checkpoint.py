@@ -1,19 +1,17 @@
 """Which checkpoint of a job is the best one: by the score that its training told.
 
-Lives here: the rule. Not here: keeping it (`app.orchestration.prune_checkpoints`), or the trainer's
-own folder, where the same rule holds (`trainer.training.target`).
+Lives here: the choice among checkpoints. Not here: which score is better
+(`trainer.protocol.best_score`, as for the trainer's own folder), or keeping the best
+(`app.orchestration.prune_checkpoints`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from app.domain.job_spec import JobSpec
-
-USUAL_METRIC: Final = "validation_accuracy"
-"""What is best where the spec sets no target, as for the bundled trainer."""
+from trainer.protocol.best_score import USUAL_METRIC, less_is_better
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ def best_of(checkpoints: Iterable[Scored], metric: str) -> Scored | None:
     The first: a later one of the same score was trained on since it was scored.
     """
     scored = [one for one in checkpoints if metric in one.metrics]
-    sign = 1.0 if metric.endswith("_loss") else -1.0
+    sign = 1.0 if less_is_better(metric) else -1.0
     return min(
         scored,
         key=lambda one: (sign * one.metrics[metric], one.fence, one.step),

@@ -4,7 +4,7 @@ Each checks itself; rules between sections live in job_spec, and the trainer's f
 trainer_fields.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -91,10 +91,14 @@ class Checkpoint(SpecModel):
     keep: int = Field(default=3, ge=1, le=1_000, description="Newest ones kept, beside the best")
 
 
+ESTIMATE_HOURS_MAX: Final = 8_760
+"""A year: no estimate says more, so that the runs that are imagined for one have an end."""
+
+
 class Estimate(SpecModel):
     """What the user believes the work needs, until progress tells: hours on nodes x gpu."""
 
-    hours: float = Field(gt=0, le=8_760)
+    hours: float = Field(gt=0, le=ESTIMATE_HOURS_MAX)
     gpu: OneGpuChoice | None = None
     nodes: NodeCount = 1
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from app.domain.gpu_choice import GpuChoice
 from app.domain.job_spec import JobSpec
-from app.domain.job_spec_fields import Estimate
+from app.domain.job_spec_fields import ESTIMATE_HOURS_MAX, Estimate
 from trainer.protocol.gpu_models import GpuModel, models_of
 from trainer.protocol.model_figures import ModelFigures, known_figures
 from trainer.protocol.train_estimate import (
@@ -26,17 +26,23 @@ from trainer.protocol.train_estimate import (
     training_memory,
 )
 from trainer.protocol.train_options import TrainConfig, parse_options
+from trainer.protocol.train_options.data import (
+    DIGITS_CLASSES,
+    DIGITS_SAMPLES,
+    DIGITS_SHAPE,
+    GPT2_VOCABULARY,
+    PHOTO_SIZE,
+)
 
 REFERENCE_GPU: Final = "A100"
 """Of 80 GB: what hours are told of where the spec names no GPU. The formula's constants were
 measured on it."""
 
-_DIGITS: Final = ((1, 8, 8), 10, 1_797)
-"""Shape, classes and samples of scikit-learn's handwritten digits."""
-
-_PHOTO_SIZE: Final = 224
 _PHOTO_CLASSES: Final = 1_000
-_VOCABULARY: Final = 50_257
+"""As ImageNet's: how many a folder holds is known where it lies, and they weigh next to nothing."""
+
+_HOURS_MIN: Final = 1 / 3_600
+"""An estimate is of some work; its seconds are whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
     """The whole run by the trainer's formula; None where the spec does not say enough.
 
     For one machine with the first GPU that the spec accepts, without interruptions and start-up.
+    Work beyond the most that an estimate can say is counted as that, and the sentence tells so.
     """
     config = _config_of(spec)
     figures = None if config is None else _figures(config)
@@ -79,15 +86,14 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
     gpu, count = _gpu_of(spec.gpu_choices)
     found = estimate_on(_workload(config, figures, samples), gpu, count)
     machine = f"{count} x {gpu.label}" if count > 1 else gpu.label
+    counted = min(max(found.hours, _HOURS_MIN), ESTIMATE_HOURS_MAX)
+    capped = f", of which {counted:,} hours are counted" if counted < found.hours else ""
     return DescribedWork(
         Estimate.model_validate(
-            {
-                "hours": min(max(found.hours, 1 / 3_600), 8_760.0),
-                "gpu": str(GpuChoice(gpu.name, gpu.memory_gb, count)),
-            }
+            {"hours": counted, "gpu": str(GpuChoice(gpu.name, gpu.memory_gb, count))}
         ),
         f"the trainer's formula: {samples:,} samples of {config.model} in {config.precision} at"
-        f" {found.samples_per_second:,.0f} a second on {machine}",
+        f" {found.samples_per_second:,.0f} a second on {machine}{capped}",
     )
 
 
@@ -125,12 +131,12 @@ def _known(model: str, shape: tuple[int, ...], classes: int) -> ModelFigures | N
 def _shape_of(config: TrainConfig) -> tuple[tuple[int, ...], int]:
     """Shape of a sample and number of classes, as the data's layout will have it."""
     if config.data == "digits":
-        return _DIGITS[0], _DIGITS[1]
+        return DIGITS_SHAPE, DIGITS_CLASSES
     if config.data == "synthetic":
         return config.synthetic_shape, config.synthetic_classes
     if config.model.startswith("gpt"):
-        return (config.context_length,), config.vocabulary or _VOCABULARY
-    size = config.image_size or _PHOTO_SIZE
+        return (config.context_length,), config.vocabulary or GPT2_VOCABULARY
+    size = config.image_size or PHOTO_SIZE
     return (config.channels, size, size), _PHOTO_CLASSES
 
 
@@ -138,7 +144,7 @@ def _samples_of(config: TrainConfig) -> int | None:
     """Samples of the whole run; None where an epoch's size is known by the data alone."""
     if config.steps is not None:
         return config.steps * config.batch_size
-    there = {"digits": _DIGITS[2], "synthetic": config.synthetic_samples}.get(config.data)
+    there = {"digits": DIGITS_SAMPLES, "synthetic": config.synthetic_samples}.get(config.data)
     if config.epochs is None or there is None:
         return None
     return config.epochs * (there * config.split[0] // sum(config.split))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trainer.protocol.train_options.data import DIGITS_CLASSES, DIGITS_SAMPLES, DIGITS_SHAPE
 from trainer.training.data import SampleOrder, load_data
 
 
@@ -47,6 +48,13 @@ def test_the_split_is_seven_two_one_and_follows_the_seed(name: str) -> None:
     assert np.array_equal(images, again)
     assert not np.array_equal(images, others)
     assert {data.test.read(index)[1] for index in ids} == set(range(10))
+
+
+def test_the_digits_are_what_the_control_plane_reckons_with() -> None:
+    data = load_data("digits", 0)
+    assert len(data.train) + len(data.validation) + len(data.test) == DIGITS_SAMPLES
+    assert data.test.read(0)[0].shape == DIGITS_SHAPE
+    assert data.classes == DIGITS_CLASSES
 
 
 EPOCH_0_OF_SEED_1 = [2, 9, 8, 3, 6, 7, 1, 4, 0, 5]

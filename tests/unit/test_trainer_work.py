@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.job_spec import JobSpec, parse_spec
+from app.domain.job_spec_fields import ESTIMATE_HOURS_MAX
 from app.domain.offer import Market
 from app.domain.placement import RUN_GPU_MEMORY_GB_MIN, capacity_key, need_of
 from app.domain.trainer_work import described_work, trainer_memory_gb
@@ -76,3 +77,14 @@ def test_hours_follow_from_steps_or_from_epochs_of_data_that_is_built_in():
     assert "8 x H100:80GB" in by_epochs.sentence
     assert described_work(spec_of({**PHOTOS, "epochs": 3})) is None
     assert described_work(parse_spec({"run": "true"})) is None
+
+
+def test_work_of_more_than_a_year_is_counted_as_one_and_says_so():
+    year = described_work(spec_of({**PHOTOS, "steps": 10**9}))
+    assert year is not None
+    assert year.estimate.hours == ESTIMATE_HOURS_MAX
+    assert year.sentence.endswith("a second on A100:80GB, of which 8,760 hours are counted")
+    short = described_work(spec_of({**PHOTOS, "steps": 1}))
+    assert short is not None
+    assert short.estimate.seconds == 1
+    assert "counted" not in short.sentence

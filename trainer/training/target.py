@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainer.protocol.best_score import USUAL_METRIC, less_is_better
 from trainer.training.config import TrainConfig
 from trainer.training.errors import ConfigError
 from trainer.training.place import Place
 
 METRICS = ("accuracy", "loss")
-# What is best where no target is set.
-USUAL_METRIC = "validation_accuracy"
 
 
 def require_scored(config: TrainConfig, parts: Sequence[str]) -> None:
@@ -27,8 +26,8 @@ def target_reached(config: TrainConfig, scores: Mapping[str, float]) -> str:
     name, target = config.target_metric, config.target_value
     if name is None or target is None or name not in scores:
         return ""
-    reached = scores[name] <= target if _less_is_better(name) else scores[name] >= target
-    sign = "<=" if _less_is_better(name) else ">="
+    reached = scores[name] <= target if less_is_better(name) else scores[name] >= target
+    sign = "<=" if less_is_better(name) else ">="
     return f"target reached: {name} {scores[name]:.6g} {sign} {target:g}" if reached else ""
 
 
@@ -38,11 +37,7 @@ def is_best(config: TrainConfig, place: Place, scores: Mapping[str, float]) -> b
     score, best = scores.get(name), place.best_score
     if score is None:
         return False
-    if best is not None and (score >= best if _less_is_better(name) else score <= best):
+    if best is not None and (score >= best if less_is_better(name) else score <= best):
         return False
     place.best_score = score
     return True
-
-
-def _less_is_better(metric: str) -> bool:
-    return metric.endswith("_loss")

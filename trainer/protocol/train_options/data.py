@@ -1,12 +1,26 @@
-"""Options of reading the data: where the samples come from and what is done to each."""
+"""Options of reading the data, and what holds of data where the options leave it open.
+
+Standard library only: the control plane reckons with the same sizes as the trainer.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from trainer.protocol.train_options.option import OptionError, option
 from trainer.protocol.train_options.section import Section
+
+PHOTO_SIZE: Final = 224
+"""Height and width of image files' samples where `image_size` is open."""
+
+GPT2_VOCABULARY: Final = 50_257
+"""Tokens there are where neither `vocabulary` nor the files say it."""
+
+DIGITS_SHAPE: Final = (1, 8, 8)
+DIGITS_CLASSES: Final = 10
+DIGITS_SAMPLES: Final = 1_797
+"""Scikit-learn's handwritten digits: channels, height and width, classes, and how many."""
 
 _MILLION = 1_000_000
 
@@ -28,7 +42,8 @@ class DataOptions(Section):
         low=1,
         high=4_096,
         identity=True,
-        about="Height and width that the model gets; open: 224 for image files, else as stored",
+        about=f"Height and width that the model gets; open: {PHOTO_SIZE} for image files, else as"
+        " stored",
     )
     channels: int = option(3, low=1, high=4, identity=True, about="Of image files; 1 is grey")
     random_crop: bool | Literal["auto"] = option(
@@ -100,7 +115,7 @@ class DataOptions(Section):
         low=2,
         high=100 * _MILLION,
         identity=True,
-        about="Tokens there are; open: meta.json beside the files, else 50,257",
+        about=f"Tokens there are; open: meta.json beside the files, else {GPT2_VOCABULARY:,}",
     )
     synthetic_samples: int = option(
         1280, low=1, high=100 * _MILLION, identity=True, about="Samples of synthetic data"

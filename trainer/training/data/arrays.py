@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.protocol.train_options.data import DataOptions
+from trainer.protocol.train_options.data import GPT2_VOCABULARY, DataOptions
 from trainer.training.data.builtin import HeldImages
 from trainer.training.data.layout import PART_WORDS, part_in_name
 from trainer.training.data.order import Indices
@@ -28,7 +28,6 @@ from trainer.training.data.parts import (
 from trainer.training.errors import DataError
 
 TOKEN_ENDINGS = (".bin", ".npy")
-GPT2_VOCABULARY = 50_257
 MOST_META_BYTES = 1 << 20
 
 

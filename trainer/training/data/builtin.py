@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.protocol.train_options.data import DataOptions
+from trainer.protocol.train_options.data import DIGITS_CLASSES, DIGITS_SHAPE, DataOptions
 from trainer.training.data.order import Indices
 from trainer.training.data.parts import Array, DataSet, short_digest, split_parts
 from trainer.training.errors import ConfigError
 
-DIGIT_CLASSES = 10
 # Of 256: how much of a synthetic image is its class's pattern; the rest is noise of its own.
 PATTERN_SHARE = 96
 _SALT = 20_260
@@ -62,17 +61,17 @@ def digits(options: DataOptions, seed: int) -> DataSet:
             table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     except (OSError, ValueError) as error:
         raise ConfigError(f"data: digits cannot be read from {path}: {error}") from error
-    images = ((table[:, :64].reshape(-1, 1, 8, 8) / 16.0 - 0.3) / 0.38).astype(np.float32)
-    whole = HeldImages(images, table[:, 64].astype(np.int64), "digits")
+    images = ((table[:, :-1].reshape(-1, *DIGITS_SHAPE) / 16.0 - 0.3) / 0.38).astype(np.float32)
+    whole = HeldImages(images, table[:, -1].astype(np.int64), "digits")
     train, validation, test = split_parts(whole, options.split, seed)
     return DataSet(
         kind="images",
         train=train,
         validation=validation,
         test=test,
-        shape=(1, 8, 8),
-        classes=DIGIT_CLASSES,
-        class_names=tuple(str(digit) for digit in range(DIGIT_CLASSES)),
+        shape=DIGITS_SHAPE,
+        classes=DIGITS_CLASSES,
+        class_names=tuple(str(digit) for digit in range(DIGITS_CLASSES)),
         digest=short_digest("digits"),
         in_memory=True,
     )

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.protocol.train_options.data import DataOptions
+from trainer.protocol.train_options.data import PHOTO_SIZE, DataOptions
 from trainer.training.data.images import IMAGE_ENDINGS, check_channels, decode, require_decoder
 from trainer.training.data.layout import in_three, part_of_folder
 from trainer.training.data.order import Indices
 from trainer.training.data.parts import Array, BadSampleError, DataSet, short_digest
 from trainer.training.data.source import BucketSource, File, Source
 from trainer.training.errors import DataError
-
-USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def image_folders(source: Source, options: DataOptions, seed: int) -> DataSet:
     names = sorted({each.class_name for each in found})
     number = {name: place for place, name in enumerate(names)}
     labels = np.array([number[each.class_name] for each in found], dtype=np.int64)
-    size = options.image_size or USUAL_SIZE
+    size = options.image_size or PHOTO_SIZE
     paths = Paths([each.file.path for each in found])
     whole = ImageFiles(source, paths, labels, options.channels, size)
     parts = [each.part for each in found]

@@ -23,10 +23,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.protocol.train_options.data import DataOptions
+from trainer.protocol.train_options.data import PHOTO_SIZE, DataOptions
 from trainer.training.data.cache import DataCache
 from trainer.training.data.cores import usable_cores
-from trainer.training.data.folders import USUAL_SIZE
 from trainer.training.data.images import IMAGE_ENDINGS, check_channels, decode, require_decoder
 from trainer.training.data.layout import in_three, part_in_name
 from trainer.training.data.order import Indices
@@ -108,7 +107,7 @@ def shards(source: Source, options: DataOptions, seed: int, cache: DataCache | N
     digest = short_digest(*(f"{file.path} {file.size}" for file in files))
     index = _index(source, files, cache)
     labels, names = numbered(index.labels)
-    size = options.image_size or USUAL_SIZE
+    size = options.image_size or PHOTO_SIZE
     paths = tuple(file.path for file in files)
     whole = ShardImages(source, paths, index, labels, options.channels, size)
     parts = np.array([part_in_name(path) for path in paths] or [""])[index.shards]
