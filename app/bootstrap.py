@@ -65,7 +65,7 @@ def build_runtime(
     Only the worker gets providers and price sources. `engine` and `wakeups` replace the role's own
     (`open_engine`, `open_wakeups`).
     """
-    from app.adapters.object_stores.obstore_store import open_object_store
+    from app.adapters.object_stores.obstore_store import kept_stores
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
     from app.adapters.thread_effects import ThreadEffects
@@ -82,7 +82,7 @@ def build_runtime(
         wakeups=bell,
         effects=ThreadEffects(settings.worker_cloud_threads if role == "worker" else 1),
         object_store=open_store(settings),
-        store_at=open_object_store,
+        store_at=kept_stores(),
         providers=providers,
         price_sources=prices,
         control_url=control_url(settings),

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,11 +15,10 @@ import typer
 
 from app.cli.failures import CommandFailed
 from app.cli.local_command import Quiet, ending_well
+from app.cli.progress_bar import progress_bar
 from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from app.simulation.backtest.cells import Overrides
     from app.simulation.backtest.run_cells import Conditions, Findings
 
@@ -176,22 +174,8 @@ def _run(
         plan = read_plan(groups, chosen, overrides)
     except TraceProblem as problem:
         raise CommandFailed(str(problem)) from problem
-    with _progress(terminal) as told:
-        return run_plan(plan, chosen, conditions, processes, told)
-
-
-@contextmanager
-def _progress(terminal: Terminal) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a screen, nothing on a pipe."""
-    if not (terminal.interactive and terminal.errors.isatty()):
-        yield lambda _done, _of: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Replaying", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+    with progress_bar(terminal, "Replaying") as bar:
+        return run_plan(plan, chosen, conditions, processes, bar.reach)
 
 
 def _show(terminal: Terminal, findings: Findings, json_file: Path | None) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 from urllib.parse import quote
 
@@ -23,13 +21,15 @@ from app.cli.api_client import ApiClient
 from app.cli.failures import CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
+from app.cli.progress_bar import Bar, progress_bar
 from app.cli.terminal import Terminal
+from trainer.protocol.best_score import USUAL_METRIC
+from trainer.protocol.checkpoint_manifest import stays_inside
 
 # A chunk that comes damaged is asked for once more: the store's copy may be whole.
 _TRIES: Final = 2
 _UNFINISHED: Final = ".part"
 _STEPS_NAMED_MAX: Final = 10
-Told = Callable[[int], None]
 
 
 @api_command(
@@ -72,9 +72,9 @@ def download(
     total = sum(entry["size_bytes"] for entry in files)
     try:
         _make_room(target, files)
-        with _progress(invocation.terminal, total) as told:
+        with progress_bar(invocation.terminal, "Fetching", total, in_bytes=True) as bar:
             for entry in files:
-                _fetch(invocation.api, base, entry, target, told)
+                _fetch(invocation.api, base, entry, target, bar)
     except OSError as error:
         raise CommandFailed(f"{error.filename or target}: {error.strerror}") from error
     _tell(invocation.terminal, row, target, files, total)
@@ -92,8 +92,8 @@ def _chosen(rows: list[dict[str, Any]], step: int | None, best: bool) -> dict[st
         marked = [row for row in standing if row["best"]]
         if not marked:
             raise CommandFailed(
-                "no checkpoint of this job came with a score (validation_accuracy, or the"
-                " trainer's target_metric); leave --best out for the newest"
+                f"no checkpoint of this job came with a score ({USUAL_METRIC}, or the trainer's"
+                " target_metric); leave --best out for the newest"
             )
         return marked[0]
     if step is None:
@@ -123,17 +123,16 @@ def _make_room(target: Path, files: list[dict[str, Any]]) -> None:
 
 
 def _place(target: Path, entry: dict[str, Any]) -> Path:
-    pure = PurePosixPath(entry["name"])
-    if pure.is_absolute() or ".." in pure.parts or not pure.parts:
+    if not stays_inside(entry["name"]):
         raise CommandFailed(f"the checkpoint names a file outside of its folder: {entry['name']!r}")
-    return target / pure
+    return target.joinpath(entry["name"])
 
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(f"{path.name}{_UNFINISHED}")
 
 
-def _fetch(api: ApiClient, base: str, entry: dict[str, Any], target: Path, told: Told) -> None:
+def _fetch(api: ApiClient, base: str, entry: dict[str, Any], target: Path, bar: Bar) -> None:
     """One file; what has the right content already stays as it is."""
     path = _place(target, entry)
     unfinished = _unfinished(path)
@@ -149,7 +148,7 @@ def _fetch(api: ApiClient, base: str, entry: dict[str, Any], target: Path, told:
                 chunk = _chunk(api, base, entry["name"], start, length, digest)
                 file.seek(start)
                 file.write(chunk)
-            told(length)
+            bar.advance(length)
         file.truncate(entry["size_bytes"])
         file.flush()
         os.fsync(file.fileno())
@@ -176,21 +175,6 @@ def _chunk(api: ApiClient, base: str, name: str, start: int, length: int, digest
         f"{name} is damaged in the store from byte {start:,} on; fetch another step: "
         "`lowtide checkpoints` lists them"
     )
-
-
-@contextmanager
-def _progress(terminal: Terminal, total: int) -> Iterator[Told]:
-    """A bar on a screen, nothing on a pipe."""
-    if not (terminal.interactive and terminal.errors.isatty()):
-        yield lambda _bytes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Fetching", total=total)
-        yield lambda more: bar.advance(task, more)
 
 
 def _tell(

@@ -78,13 +78,13 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     Raises SQLAlchemyError when the database does not answer or refuses, and CommandFailed when
     another version's migrations made it.
     """
-    from app.adapters.postgres.revision import newest_revision, prepared_revision, schema_mark
+    from app.adapters.postgres.revision import found_schema, newest_revision
 
-    mark = schema_mark(url)
-    if mark is not None and not mark.is_ours:
-        raise CommandFailed(_of_another_version(mark.revision, state_dir))
+    found = found_schema(url)
+    if found.mark is not None and not found.mark.is_ours:
+        raise CommandFailed(_of_another_version(found.mark.revision, state_dir))
     head = newest_revision()
-    if prepared_revision(url) == head:
+    if found.has_first_rows and found.mark is not None and found.mark.revision == head:
         return PreparedDatabase(head, head, None)
 
     from app.adapters.embedded.state_folder import open_state_folder, write_atomically

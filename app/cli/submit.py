@@ -21,6 +21,7 @@ from app.cli import wording
 from app.cli.estimate import asked_for, chances_text, risky
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.invocation import Invocation, api_command
+from app.cli.progress_bar import progress_bar
 from app.cli.spec_edits import SpecDraft, SpecEdits, read_draft
 from app.cli.submission_plan import Plan, make_plan, print_plan
 from app.cli.terminal import Terminal
@@ -155,25 +156,10 @@ def upload(invocation: Invocation, archive: Archive) -> None:
 
 
 def _with_bar(terminal: Terminal, archive: Archive) -> Iterator[bytes]:
-    if not terminal.interactive:
-        yield from archive.pieces()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    bar = Progress(
-        TextColumn("uploading workdir"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=Console(no_color=not terminal.colour),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("upload", total=archive.size_bytes)
+    with progress_bar(terminal, "uploading workdir", archive.size_bytes, in_bytes=True) as bar:
         for piece in archive.pieces():
             yield piece
-            bar.advance(task, len(piece))
+            bar.advance(len(piece))
 
 
 def _show(terminal: Terminal, plan: Plan, archive: Archive | None, dry_run: bool) -> None:

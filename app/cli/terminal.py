@@ -1,7 +1,7 @@
 """What a command writes: tables, lines, JSON and colour, right for a screen and for a pipe.
 
-A pipe gets neither colour nor bars. Not here: how a value is worded (`wording`), or views that
-redraw themselves (`progress_view`).
+A pipe gets neither colour nor bars. Not here: how a value is worded (`wording`), bars
+(`progress_bar`), or views that redraw themselves (`follow`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Not here: which checkpoints there are (the read models), and how machines restor
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from uuid import UUID
 
 from app.domain.errors import NotFound
@@ -19,6 +18,7 @@ from trainer.protocol.checkpoint_manifest import (
     data_key,
     load_manifest,
     manifest_key,
+    stays_inside,
 )
 from trainer.protocol.wire import WireError
 
@@ -51,8 +51,7 @@ def read_piece(
 
     Raises NotFound when the checkpoint has no such file, ObjectStoreError as above.
     """
-    parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or ".." in parts:
+    if not stays_inside(name):
         raise NotFound(f"No file of a checkpoint is called {name[:200]!r}.", "name")
     try:
         return _store_of(runtime, job_id).get_range(

@@ -7,6 +7,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,
     FenceRecord,
+    dump_manifest,
     fence_key,
 )
 from trainer.protocol.wire import encode
@@ -187,11 +189,11 @@ def test_damage_and_loss_of_every_kind_is_seen(place: Place) -> None:
 def test_a_name_that_leads_out_of_the_folder_is_refused(place: Place) -> None:
     manifest = place.publish(1, 10)
     path = place.remote / "manifests/0000000001/000000000010.json"
-    text = path.read_text().replace("weights.pt", "../../evil")
-    path.write_text(text)
+    evil = [replace(entry, name="../evil") for entry in manifest.files]
+    path.write_bytes(dump_manifest(replace(manifest, files=tuple(evil))))
     assert place.restore(2).parent is None
-    assert not (place.root / "evil").exists()
-    assert manifest.step == 10
+    assert "not a name inside the checkpoint" in place.said[0]
+    assert not list(place.root.rglob("evil"))
 
 
 def test_the_parent_is_recorded_and_a_second_look_takes_the_recorded_one(place: Place) -> None:

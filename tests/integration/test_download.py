@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +16,12 @@ from tests.support.cli_world import World, small_world
 from tests.support.people_api import make_key, settings_for
 from trainer.agent.checkpoint_sync import PublishOrder, publish
 from trainer.agent.object_store import ObjectStore
-from trainer.protocol.checkpoint_manifest import CheckpointManifest, data_key
+from trainer.protocol.checkpoint_manifest import (
+    CheckpointManifest,
+    data_key,
+    dump_manifest,
+    manifest_key,
+)
 
 # Two whole chunks and a bit: what is cut or damaged lies in one of them.
 WEIGHTS = bytes(range(256)) * 70_000
@@ -123,6 +129,17 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     with world.story.engine.begin() as connection:
         connection.execute(update(tables.checkpoints).values(pruned_at=datetime.now(UTC)))
     assert "no checkpoint to fetch" in world.cli.fails(2, "download", "digits", target).errors
+
+
+def test_a_name_that_leads_out_of_the_folder_is_not_written(
+    world: World, uri: str, saved: CheckpointManifest, tmp_path: Path
+):
+    path = Path(uri.removeprefix("file://")) / manifest_key(1, STEP)
+    elsewhere = replace(saved.files[0], name="../out")
+    path.write_bytes(dump_manifest(replace(saved, files=(elsewhere,))))
+    told = world.cli.fails(2, "download", "digits", str(tmp_path / "here")).errors
+    assert "the checkpoint names a file outside of its folder: '../out'" in told
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("saved")

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.object_stores.obstore_store import ObstoreStore, open_object_store
+from app.adapters.object_stores.obstore_store import (
+    ObstoreStore,
+    kept_stores,
+    open_object_store,
+)
 from app.adapters.object_stores.store_address import parse_address
 from app.ports.object_store import (
     ObjectExists,
@@ -18,9 +22,20 @@ from app.ports.object_store import (
     ObjectStoreError,
     StoreMissing,
 )
+from tests.support.fake_metadata import FakeMetadata
 from tests.support.object_store_fakes import GcsFake, S3Fake
 
 Fake = S3Fake | GcsFake
+
+CREDENTIALS = {
+    "Code": "Success",
+    "AccessKeyId": "test",
+    "SecretAccessKey": "test",
+    "Token": "test",
+    "LastUpdated": "2031-01-01T00:00:00Z",
+    "Expiration": "2099-01-01T00:00:00Z",
+}
+"""What a machine's metadata tell of its role."""
 
 
 @pytest.fixture(params=["s3", "gs"])
@@ -238,3 +253,33 @@ def test_the_environment_is_enough(fake: Fake, monkeypatch: pytest.MonkeyPatch):
     store = open_object_store(fake.uri)
     store.put_new("key", b"x")
     assert list(store.list_keys("")) == ["key"]
+
+
+def test_a_store_asked_for_again_does_not_ask_for_credentials_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    fake, metadata = S3Fake(), FakeMetadata()
+    try:
+        for name, value in fake.environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", metadata.url)
+        metadata.arm("iam/security-credentials/", "of-the-machine")
+        metadata.arm("iam/security-credentials/of-the-machine", CREDENTIALS)
+        open_object_store(fake.uri, fake.options).put_new("key", b"0123456789")
+        stores = kept_stores(most=2)
+        read = [stores(fake.uri).get_range("key", 0, 1)]
+        asked = len(metadata.calls)
+        assert asked > 0
+        read += [stores(fake.uri).get_range("key", start, 1) for start in range(1, 10)]
+        assert b"".join(read) == b"0123456789"
+        assert len(metadata.calls) == asked
+        # Only so many are kept.
+        for other in ("a", "b"):
+            stores(f"{fake.uri}/{other}")
+        assert stores(fake.uri).get("key") == b"0123456789"
+        assert len(metadata.calls) > asked
+    finally:
+        fake.close()
+        metadata.stop()

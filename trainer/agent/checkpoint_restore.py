@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trainer.agent.checkpoint_sync import CutOff, newer_fence
 from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore
@@ -29,6 +29,7 @@ from trainer.protocol.checkpoint_manifest import (
     load_manifest,
     manifest_key,
     parse_manifest_key,
+    stays_inside,
 )
 from trainer.protocol.wire import WireError, decode, encode
 
@@ -204,10 +205,9 @@ class Restorer:
 
     def _download_file(self, manifest: CheckpointManifest, entry: FileEntry, folder: Path) -> None:
         key = data_key(manifest.fence, manifest.step, entry.name)
-        pure = PurePosixPath(entry.name)
-        if pure.is_absolute() or ".." in pure.parts or not pure.parts or entry.chunk_bytes < 1:
+        if not stays_inside(entry.name) or entry.chunk_bytes < 1:
             raise CheckpointCorrupt(f"{key}: not a name inside the checkpoint")
-        path = folder / pure
+        path = folder / entry.name
         path.parent.mkdir(parents=True, exist_ok=True)
         size, number = 0, 0
         try:

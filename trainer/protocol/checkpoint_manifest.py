@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from trainer.protocol.wire import WireError, decode, encode
 
@@ -90,6 +91,16 @@ def data_key(fence: int, step: int, name: str) -> str:
 def data_prefix(fence: int, step: int) -> str:
     """What the keys of all files of a checkpoint begin with."""
     return f"data/{fence:010d}/{step:012d}/"
+
+
+def stays_inside(name: str) -> bool:
+    """Whether a file's name leads to a place below the folder of its checkpoint.
+
+    Not so: a path from the root, one that goes up anywhere, or one that names the folder itself. A
+    backslash is a letter like any other: names are of POSIX.
+    """
+    pure = PurePosixPath(name)
+    return bool(pure.parts) and not pure.is_absolute() and ".." not in pure.parts
 
 
 def parse_manifest_key(key: str) -> tuple[int, int] | None:

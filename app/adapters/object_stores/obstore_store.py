@@ -7,9 +7,10 @@ Here: the operations, and obstore's errors in the port's words. Not here: addres
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from app.ports.object_store import (
     StoreMissing,
 )
 
+STORES_KEPT: Final = 32
 _CREATE_TRIES: Final = 3
 _CREATE_PAUSE_SECONDS: Final = 0.5
 _RIGHTS: Final = {
@@ -52,6 +54,15 @@ def open_object_store(uri: str, options: Mapping[str, Any] | None = None) -> Obs
     taken from the environment. Nothing is opened or asked before the first use.
     """
     return ObstoreStore(parse_address(uri), options or {})
+
+
+def kept_stores(most: int = STORES_KEPT) -> Callable[[str], ObstoreStore]:
+    """`open_object_store` that keeps those asked for last: a file is read in many pieces.
+
+    A store asks the cloud for its credentials once and renews them by itself, and its connections
+    stay open; a new one for each piece would begin with neither.
+    """
+    return functools.lru_cache(maxsize=most)(open_object_store)
 
 
 @dataclass(frozen=True, slots=True)

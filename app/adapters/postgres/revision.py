@@ -42,6 +42,14 @@ class SchemaMark:
         return ours is None or self.fingerprint == ours
 
 
+@dataclass(frozen=True)
+class FoundSchema:
+    """A database before it is prepared; mark: None for an empty one."""
+
+    mark: SchemaMark | None
+    has_first_rows: bool
+
+
 def mark_of(connection: psycopg.Connection[tuple[object, ...]]) -> SchemaMark | None:
     """What a database says of its schema; None before the first migration."""
     if not _one(connection, "SELECT to_regclass('alembic_version') IS NOT NULL"):
@@ -72,33 +80,23 @@ def fingerprint_of(revision: str) -> str | None:
     return digest.hexdigest()
 
 
-def schema_mark(url: str) -> SchemaMark | None:
-    """The mark of a database (`postgresql+psycopg://…`); None for an empty one, and when it does
-    not answer, which the migration will say better."""
-    try:
-        with _connect(url) as connection:
-            return mark_of(connection)
-    except psycopg.Error:
-        return None
-
-
-def prepared_revision(url: str) -> str | None:
-    """The revision of a database that has its first rows; None for any other, and when it does
-    not answer."""
-    try:
-        with _connect(url) as connection:
-            found = _one(
-                connection,
-                "SELECT version_num FROM alembic_version WHERE EXISTS (SELECT 1 FROM deployment)",
-            )
-    except psycopg.Error:
-        return None
-    return None if found is None else str(found)
-
-
-def _connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
+def found_schema(url: str) -> FoundSchema:
+    """What is in a database (`postgresql+psycopg://…`); nothing when it does not answer, which the
+    migration will say better."""
     driver_url = url.replace("postgresql+psycopg://", "postgresql://", 1)
-    return psycopg.connect(driver_url, connect_timeout=_CONNECT_TIMEOUT_SECONDS)
+    try:
+        with psycopg.connect(driver_url, connect_timeout=_CONNECT_TIMEOUT_SECONDS) as connection:
+            mark = mark_of(connection)
+            return FoundSchema(mark, mark is not None and _has_first_rows(connection))
+    except psycopg.Error:
+        return FoundSchema(None, has_first_rows=False)
+
+
+def _has_first_rows(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+    # A database that stopped at an early revision has no such table.
+    if not _one(connection, "SELECT to_regclass('deployment') IS NOT NULL"):
+        return False
+    return bool(_one(connection, "SELECT EXISTS (SELECT 1 FROM deployment)"))
 
 
 def _one(connection: psycopg.Connection[tuple[object, ...]], query: LiteralString) -> object:
