@@ -15,14 +15,22 @@ from typing import Any
 
 from alembic.autogenerate.api import AutogenContext
 from alembic.autogenerate.render import render_op
-from alembic.operations.ops import CreateIndexOp, CreateTableOp, DropTableOp
+from alembic.operations.ops import (
+    AddConstraintOp,
+    CreateIndexOp,
+    CreateTableOp,
+    DropTableOp,
+    MigrateOperation,
+)
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Table
+from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
 from sqlalchemy.dialects import postgresql
 
 from app.adapters.postgres import column_types, money_tables, tables
 
 VERSIONS = Path(__file__).parent / "versions"
+WIDE = 50
+"""Columns of a table whose creation would be too long for one function."""
 # Its GiST operators for uuid let one exclusion constraint keep assignments disjoint.
 EXTENSION = "btree_gist"
 
@@ -70,11 +78,16 @@ def _write(revision: str, before: str | None, verb_noun: str, chosen: list[Table
     parts = [_head(revision, before, verb_noun)]
     calls, functions = [], []
     for table in chosen:
-        body = [_code(context, CreateTableOp.from_table(table))]
+        creation = CreateTableOp.from_table(table)
+        keys = _keys_apart(creation) if len(table.columns) > WIDE else []
+        functions.append(_function(f"_create_{table.name}", [_code(context, creation)]))
+        calls.append(f"_create_{table.name}()")
+        if keys:
+            lines = [_code(context, key) for key in keys]
+            functions.append(_function(f"_constrain_{table.name}", lines))
+            calls.append(f"_constrain_{table.name}()")
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         index_lines = [_code(context, CreateIndexOp.from_index(index)) for index in indexes]
-        functions.append(_function(f"_create_{table.name}", body))
-        calls.append(f"_create_{table.name}()")
         if index_lines:
             functions.append(_function(f"_index_{table.name}", index_lines))
             calls.append(f"_index_{table.name}()")
@@ -87,6 +100,15 @@ def _write(revision: str, before: str | None, verb_noun: str, chosen: list[Table
     path = VERSIONS / f"{revision}_{verb_noun}.py"
     path.write_text("\n\n".join([*parts, *functions]) + "\n", encoding="utf-8")
     return path
+
+
+def _keys_apart(creation: CreateTableOp) -> list[MigrateOperation]:
+    """Take the unique and the foreign keys out of a table's creation; they are added after it."""
+    kinds = (UniqueConstraint, ForeignKeyConstraint)
+    keys = [item for item in creation.columns if isinstance(item, kinds)]
+    creation.columns = [item for item in creation.columns if not isinstance(item, kinds)]
+    by_name = sorted(keys, key=lambda key: str(key.name))
+    return [AddConstraintOp.from_constraint(key) for key in by_name]
 
 
 def _head(revision: str, before: str | None, verb_noun: str) -> str:

@@ -40,7 +40,8 @@ async def estimate(
     """Cost and finish (P50, P90) and the chances of a spec, for each way to rent. Rents nothing.
 
     The body is a job spec, as JSON or YAML. Its work is its `estimate`; without one that of the
-    bundled trainer's formula, where model, data and length tell it. `work_source` says which.
+    bundled trainer's formula, where model, data and length tell it. `work_source` says which; how
+    fast it goes in each pool is measured where the project ran the same work (`speed_source`).
     """
     spec = await read_spec(request)
     runtime = parts_of(request).runtime
@@ -49,7 +50,7 @@ async def estimate(
     if described is not None:
         spec = spec.model_copy(update={"estimate": described.estimate})
         source = described.sentence
-    found = await to_thread.run_sync(estimate_job, runtime, spec, seed)
+    found = await to_thread.run_sync(estimate_job, runtime, caller.project_id, spec, seed)
     return as_json(_document(found, source))
 
 
@@ -69,6 +70,7 @@ def _document(found: JobEstimate, source: str) -> dict[str, Any]:
     return {
         "work_seconds": found.work_seconds,
         "work_source": source,
+        "scaling": found.scaling,
         "earliest_seconds": found.earliest_seconds,
         "seed": found.seed,
         "estimates": [_figures(one) for one in found.estimates],
@@ -97,6 +99,7 @@ def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[st
         "pool": quote.key,
         "microusd_per_hour": quote.microusd_per_hour,
         "speed": quote.speed,
+        "speed_source": quote.speed_source,
         "expected_microusd": alone.microusd,
         "expected_seconds": alone.seconds,
         "interruptions_per_hour": alone.interruptions_per_hour,

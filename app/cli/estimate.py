@@ -30,6 +30,7 @@ _POOL_COLUMNS: Final = (
     Column("EXPECTED", lambda row: wording.money(row["expected_microusd"]), True),
     Column("FINISH", lambda row: wording.span(row["expected_seconds"]), True),
     Column("KNOWN", lambda row: f"{row['lived_hours']:.1f} h", True),
+    Column("SPEED", lambda row: f"{row['speed']:.2f} x, {row['speed_source'].split()[0]}"),
 )
 _BORNE_COLUMNS: Final = (
     Column("NAME", lambda row: row["job_name"]),
@@ -110,6 +111,8 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
         return
     work = wording.span(found["work_seconds"])
     terminal.line(f"work: {work}, by {found['work_source']}")
+    if found["scaling"] is not None:
+        terminal.line(f"gang: {found['scaling']}")
     terminal.table(_columns(), found["estimates"])
     if found["earliest_seconds"] is not None:
         earliest = wording.span(found["earliest_seconds"])

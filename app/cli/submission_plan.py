@@ -7,7 +7,7 @@ submission (`submit`); what the queue decides later may differ, since prices mov
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,15 +73,11 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     from app.domain.offer import Market
     from app.domain.placement import consider, need_of
     from app.orchestration.limits import Limits
+    from app.orchestration.shortlist import queue_need
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
     count = _count(spec, quoted, now)
-    need = replace(
-        need_of(spec, _market(spec), count),
-        restart_seconds=Limits().restart_seconds,
-        gang=count,
-    )
-    considered = consider(quoted, need, now)
+    considered = consider(quoted, queue_need(spec, _market(spec), count, Limits()), now)
     compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
     chosen, estimate = _first_fit(considered), _estimated_cost(spec, _first_fit(considered))
     return Plan(spec, count, considered, chosen, _first_fit(compared), estimate)

@@ -34,6 +34,8 @@ class Job:
     node_count: machines of the gang it has, or will have next; the spec says within which range.
     trained_steps, trained_seconds: what the ended attempts trained, rework included, and how long
     it took them, or would have taken a gang of full size; None before the first reported step.
+    serial_share: how its gangs scale, as measured when its size was last looked at; None: as
+    expected (`gang_scaling`).
     market_mode: where its next machines come from: `on_demand` once the last safe moment has
     passed, or earlier where a deadline makes that cheaper.
     moving_launch_id: the launch of the machines that the job moves to, while it does;
@@ -87,6 +89,7 @@ class Job:
     total_steps: int | None = None
     trained_steps: int | None = None
     trained_seconds: float | None = None
+    serial_share: float | None = None
     retries_used: int = 0
     consecutive_failures: int = 0
     attempts_without_progress: int = 0

@@ -7,34 +7,43 @@ the choice among sizes (`gang_size`), or the verdicts on offers (`placement`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from app.domain.gang_size import SizeOption, SizeQuestion, choose_size, speed_up
+from app.domain.gang_size import SizeOption, SizeQuestion, choose_size
 from app.domain.job_spec import JobSpec
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
+from app.domain.measured_work import NOT_MEASURED, MeasuredWork
 from app.domain.node_range import NodeRange
 from app.domain.offer import Market, Offer
-from app.domain.placement import Considered, consider, machine_speed, need_of
+from app.domain.placement import Considered, consider, need_of
 
 
-def size_options(considered: Iterable[Considered], sizes: Iterable[int]) -> list[SizeOption]:
+def size_options(
+    considered: Iterable[Considered],
+    sizes: Iterable[int],
+    speeds: KindSpeeds = NOTHING_MEASURED,
+) -> list[SizeOption]:
     """For each size, the first of the fitting offers that has room for it; none where none has."""
     fitting = [item.offer for item in considered if item.fits]
     options = []
     for count in sizes:
         offer = next((one for one in fitting if has_room(one, count)), None)
         if offer is not None:
-            options.append(size_option(offer, count, fitting[0]))
+            options.append(size_option(offer, count, fitting[0], speeds))
     return options
 
 
-def size_option(offer: Offer, count: int, counted_in: Offer) -> SizeOption:
+def size_option(
+    offer: Offer, count: int, counted_in: Offer, speeds: KindSpeeds = NOTHING_MEASURED
+) -> SizeOption:
     """So many machines of one offer; their speed in terms of another offer's."""
     return SizeOption(
         count=count,
         microusd_per_hour=offer.cost_microusd_per_hour,
         on_demand_microusd_per_hour=offer.on_demand_microusd_per_hour,
         hazard_factor=offer.hazard_factor if offer.pool.market is Market.SPOT else None,
-        speed=machine_speed(offer) / machine_speed(counted_in),
+        speed=speeds.of(kind_of(offer.hardware)) / speeds.of(kind_of(counted_in.hardware)),
     )
 
 
@@ -49,6 +58,7 @@ def with_size(
     now: datetime,
     restart_seconds: float,
     acquire_seconds: float,
+    measured: MeasuredWork = NOT_MEASURED,
 ) -> JobSpec:
     """The spec with the number of machines that its gang would have if it were placed now.
 
@@ -57,8 +67,9 @@ def with_size(
     if not spec.nodes.is_elastic:
         return spec
     market = Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
-    considered = consider(quoted, need_of(spec, market, spec.nodes.least), now)
-    count = _planned_size(spec, considered, now, restart_seconds, acquire_seconds)
+    need = replace(need_of(spec, market, spec.nodes.least), speeds=measured.speeds)
+    considered = consider(quoted, need, now)
+    count = _planned_size(spec, considered, now, restart_seconds, acquire_seconds, measured)
     return spec.model_copy(update={"nodes": NodeRange(count, count)})
 
 
@@ -68,10 +79,12 @@ def _planned_size(
     now: datetime,
     restart_seconds: float,
     acquire_seconds: float,
+    measured: MeasuredWork,
 ) -> int:
     """The size that would be chosen; the least where no offer fits."""
     nodes, estimate, deadline_at = spec.nodes, spec.estimate, spec.deadline_at(now)
-    work = None if estimate is None else estimate.seconds * speed_up(estimate.nodes)
+    scaling = measured.scaling
+    work = None if estimate is None else estimate.seconds * scaling.speed_up(estimate.nodes)
     question = SizeQuestion(
         nodes=nodes,
         work_seconds=work,
@@ -81,6 +94,8 @@ def _planned_size(
             acquire_seconds + restart_seconds if spec.effective_market() == "auto" else 0.0
         ),
         money_left_microusd=spec.budget_microusd,
+        scaling=scaling,
     )
-    choice = choose_size(size_options(considered, range(nodes.least, nodes.most + 1)), question)
+    sizes = range(nodes.least, nodes.most + 1)
+    choice = choose_size(size_options(considered, sizes, measured.speeds), question)
     return nodes.least if choice is None else choice.count

@@ -1,7 +1,8 @@
 """How many machines an elastic gang should have: from price, time left and expected scaling.
 
-Lives here: the expected pace of a gang by its size, the choice among sizes, and when a running
-gang should get another. Not here: which pools there are (`placement`), or the rows (orchestration).
+Lives here: what a size is expected to take, the choice among sizes, and when a running gang should
+get another. Not here: how gangs scale (`gang_scaling`), which pools there are (`placement`), or the
+rows (orchestration).
 
 With a deadline: the cheapest size that is expected to make it. Without one, money is weighed
 against time: an hour sooner counts as much as HOUR_WORTH hours of one on-demand machine. A larger
@@ -17,13 +18,9 @@ from typing import Final
 
 from app.domain.durations import format_duration
 from app.domain.expected_cost import useful_share
+from app.domain.gang_scaling import EXPECTED_SCALING, GangScaling
 from app.domain.money import format_usd
 from app.domain.node_range import NodeRange
-
-SERIAL_SHARE: Final = 0.03
-"""Of the work of one machine, what others cannot share: Amdahl's law, as an assumption. Four
-machines then do the work of 3.7, eight that of 6.6; published data-parallel runs on good networks
-lose about as much."""
 
 HOUR_WORTH: Final = 1.0
 """What an hour sooner is worth without a deadline, in hours of one on-demand machine."""
@@ -44,16 +41,6 @@ SHRINK_MARGIN: Final = 1.2
 """On top of those, before a running gang gets smaller: it should not have to grow again."""
 
 
-def speed_up(count: int) -> float:
-    """How many times as fast as one machine so many of them work; 1 for one, rising."""
-    return count / (1 + SERIAL_SHARE * (count - 1))
-
-
-def relative_pace(count: int, of_count: int) -> float:
-    """The pace of so many machines in terms of that of `of_count`; 1 for the same number."""
-    return 1.0 if count == of_count else speed_up(count) / speed_up(of_count)
-
-
 @dataclass(frozen=True, slots=True)
 class SizeOption:
     """A size that can be had now: so many machines, each at a price.
@@ -68,9 +55,9 @@ class SizeOption:
     hazard_factor: float | None = 1.0
     speed: float = 1.0
 
-    def pace(self, restart_seconds: float) -> float:
+    def pace(self, restart_seconds: float, scaling: GangScaling) -> float:
         """Expected progress per hour, in hours of one machine that never restarts."""
-        pace = self.speed * speed_up(self.count)
+        pace = self.speed * scaling.speed_up(self.count)
         if self.hazard_factor is None:
             return pace
         return pace * useful_share(self.hazard_factor * self.count, restart_seconds)
@@ -83,6 +70,7 @@ class SizeQuestion:
     work_seconds: what is left, on one machine; None while nobody knows. restart_seconds: from
     asking for machines to the first step. deadline_seconds: from now, None without one; of them
     reserve_seconds are kept back for moving to on-demand. money_left_microusd: None for no cap.
+    scaling: how its gangs gain by their size.
     """
 
     nodes: NodeRange
@@ -91,6 +79,7 @@ class SizeQuestion:
     deadline_seconds: float | None = None
     reserve_seconds: float = 0.0
     money_left_microusd: int | None = None
+    scaling: GangScaling = EXPECTED_SCALING
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +118,14 @@ def choose_size(options: Sequence[SizeOption], question: SizeQuestion) -> SizeCh
         best, reason = _in_time(paid_for, question, question.deadline_seconds)
     if short:
         reason = f"{reason}, within the budget"
+    if question.scaling.measured:
+        reason = f"{reason}; {question.scaling.sentence(question.nodes.most)}"
     count, price = best.option.count, best.option.microusd_per_hour
     return SizeChoice(count, f"for {format_usd(count * price)} an hour {reason}")
 
 
 def _outlook(option: SizeOption, question: SizeQuestion) -> _Outlook:
-    pace = option.pace(question.restart_seconds)
+    pace = option.pace(question.restart_seconds, question.scaling)
     hourly = option.count * option.microusd_per_hour
     seconds = question.restart_seconds + (question.work_seconds or 0.0) / pace
     worth = _worth_of(option, question, HOUR_WORTH * option.on_demand_microusd_per_hour)
@@ -229,7 +220,7 @@ def resize_repays(view: ResizeView, question: SizeQuestion) -> str | None:
 def _worth_of(option: SizeOption, question: SizeQuestion, hour_microusd: float) -> float:
     """Micro-dollars per hour of one machine's progress, an hour of time counted at so much."""
     hourly = option.count * option.microusd_per_hour + hour_microusd
-    return hourly / option.pace(question.restart_seconds)
+    return hourly / option.pace(question.restart_seconds, question.scaling)
 
 
 def _margin(option: SizeOption) -> float:

@@ -31,13 +31,15 @@ TURNS_MAX = 2_000
 class PoolQuote:
     """A pool that fits: its price per hour for the whole gang, and what is known of its life.
 
-    speed: work done in a second, relative to the machine that `Question.work_seconds` is told for.
+    speed: work done in a second, relative to the machine that `Question.work_seconds` is told for;
+    speed_source: how it is known, in words.
     """
 
     key: str
     microusd_per_hour: int
     speed: float = 1.0
     experience: Experience = NO_EXPERIENCE
+    speed_source: str = ""
 
 
 @dataclass(frozen=True)

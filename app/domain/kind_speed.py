@@ -12,40 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from app.domain.gang_size import speed_up
+from app.domain.gang_scaling import EXPECTED_SCALING, GangScaling
 from app.domain.gpu_catalog import relative_speed
 from app.domain.gpu_choice import GpuChoice
+from app.domain.measured_run import Kind, MeasuredRun
 from app.domain.offer import Hardware
 
 PRIOR_SECONDS = 1_800.0
 """Training on a kind that weighs as much as its data sheet."""
 
+MEASURED = "measured on this work"
+"""What is said of a speed that rests on runs."""
+
 DOUBT = 1.25
 """Work on a kind that was never measured is planned with so many times the expected seconds."""
 
 
-class Kind(NamedTuple):
-    """What decides how fast one machine works: its GPUs."""
-
-    name: str
-    memory_gb: int
-    gpus: int
-
-
 V100 = Kind("V100", 16, 1)
 """The kind that speeds are told against."""
-
-
-@dataclass(frozen=True)
-class MeasuredRun:
-    """An attempt that trained: so many steps in so many seconds, on `nodes` machines of a kind."""
-
-    kind: Kind
-    nodes: int
-    steps: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -55,12 +40,17 @@ class KindSpeeds:
     measured: Mapping[Kind, float]
 
     def of(self, kind: Kind) -> float:
-        """How fast one machine of a kind works, against a V100."""
-        return self.measured.get(kind) or expected_speed(kind)
+        """How fast one machine of a kind works, against a V100; its memory may be open (0)."""
+        of_alike = (self.measured[one] for one in sorted(self.measured) if _alike(one, kind))
+        return next(of_alike, None) or expected_speed(kind)
 
     def is_measured(self, kind: Kind) -> bool:
         """Whether the speed rests on runs, and not on the data sheet alone."""
         return kind in self.measured
+
+    def source(self, kind: Kind) -> str:
+        """How the speed is known, in words."""
+        return MEASURED if self.is_measured(kind) else "expected from its data sheet"
 
     def seconds_on(self, kind: Kind, seconds: float, told_for: Kind) -> float:
         """What work takes on `kind` that takes `seconds` on `told_for`; on the safe side."""
@@ -96,13 +86,13 @@ def expected_speed(kind: Kind) -> float:
     return relative_speed(kind.name, kind.memory_gb, kind.gpus)
 
 
-def kind_speeds(runs: Sequence[MeasuredRun]) -> KindSpeeds:
+def kind_speeds(runs: Sequence[MeasuredRun], scaling: GangScaling = EXPECTED_SCALING) -> KindSpeeds:
     """What runs of the same work say of the kinds they were on; nothing of a single kind.
 
     The scale between steps and data sheets is the mean of all kinds' logarithms, each weighed by
     its seconds up to PRIOR_SECONDS; each kind then lies between its own pace and its data sheet.
     """
-    steps, seconds = _sums(runs)
+    steps, seconds = _sums(runs, scaling)
     if len(steps) < 2:
         return NOTHING_MEASURED
     logs = {kind: math.log(steps[kind] / seconds[kind] / expected_speed(kind)) for kind in steps}
@@ -115,12 +105,14 @@ def kind_speeds(runs: Sequence[MeasuredRun]) -> KindSpeeds:
     return KindSpeeds(measured)
 
 
-def _sums(runs: Iterable[MeasuredRun]) -> tuple[dict[Kind, float], dict[Kind, float]]:
+def _sums(
+    runs: Iterable[MeasuredRun], scaling: GangScaling
+) -> tuple[dict[Kind, float], dict[Kind, float]]:
     """Steps and seconds of each kind, as if of one machine."""
     steps: dict[Kind, float] = {}
     seconds: dict[Kind, float] = {}
     for run in runs:
         if run.steps > 0 and run.seconds > 0:
-            steps[run.kind] = steps.get(run.kind, 0.0) + run.steps / speed_up(run.nodes)
+            steps[run.kind] = steps.get(run.kind, 0.0) + run.steps / scaling.speed_up(run.nodes)
             seconds[run.kind] = seconds.get(run.kind, 0.0) + run.seconds
     return steps, seconds

@@ -54,7 +54,11 @@ class Here:
 
 @dataclass(frozen=True)
 class There:
-    """A gang that could be had. speed: against the present one; egress_microusd: once, in all."""
+    """A gang that could be had.
+
+    speed: against the present one; speed_source: how it is known, in words, empty where all
+    machines are alike. egress_microusd: once, in all.
+    """
 
     name: str
     microusd_per_hour: float
@@ -62,6 +66,7 @@ class There:
     machines: tuple[MachineLife, ...]
     egress_microusd: int = 0
     speed: float = 1.0
+    speed_source: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,10 @@ def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDe
     best = min(range(len(theres)), key=lambda index: (costs[index], index))
     there, saving = theres[best], stay - costs[best]
     left = _hours(here.work_seconds)
+    pace = f", {there.speed:.2f} x as fast ({there.speed_source})," if there.speed_source else ""
     told = (
-        f"{there.name} at {_usd(there.microusd_per_hour)} an hour is expected to do the remaining"
-        f" {left} for {_usd(costs[best])}, the move included; staying in {here.name} at"
+        f"{there.name}{pace} at {_usd(there.microusd_per_hour)} an hour is expected to do the"
+        f" remaining {left} for {_usd(costs[best])}, the move included; staying in {here.name} at"
         f" {_usd(here.microusd_per_hour)} for {_usd(stay)}"
     )
     enough = max(stay * terms.saving_share, float(terms.saving_microusd))

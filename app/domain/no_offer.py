@@ -9,12 +9,23 @@ from collections.abc import Sequence
 
 from app.domain.offer import Offer
 from app.domain.patience import WAITING_SAVES
-from app.domain.placement import Considered, Domain, Need, carries, inside, of_types
+from app.domain.placement import (
+    DEAR,
+    FULL,
+    OLD,
+    RESTING,
+    Considered,
+    Domain,
+    Need,
+    carries,
+    inside,
+    of_types,
+)
 from app.domain.spec_value import nearest as nearest_word
 
 _NAMES_MAX = 8
 # What passes by itself comes first.
-_NEAREST = ("cooling down", "has capacity", "costs", "its price")
+_NEAREST = (RESTING, FULL, DEAR, OLD)
 
 
 def why_none_fits(considered: Sequence[Considered], need: Need) -> str:

@@ -16,7 +16,6 @@ import orjson
 
 from app.domain.egress import Restore, added_microusd_per_hour, told
 from app.domain.expected_cost import useful_hour_microusd
-from app.domain.gpu_catalog import relative_speed
 from app.domain.gpu_choice import GpuChoice
 from app.domain.infra_choice import InfraChoice
 from app.domain.job_spec import JobSpec
@@ -28,6 +27,9 @@ from app.domain.trainer_work import trainer_memory_gb
 
 QUOTE_AGE_MAX = timedelta(hours=6)
 """An older price is not acted on, unless the deployment says otherwise."""
+
+FULL, RESTING, DEAR, OLD = "has capacity for", "cooling down", "costs", "its price is from"
+"""How the verdicts begin on a pool that has what is needed and cannot serve now."""
 
 _FACTOR_TOLD = 0.05
 """A hazard this near to the usual one is not worth a word."""
@@ -157,12 +159,9 @@ def consider(
     return tuple(sorted(judged, key=order))
 
 
-_PASSING = ("cooling down", "has capacity")
-
-
 def passes_by_itself(item: Considered) -> bool:
     """Whether a pool that does not fit now may do so after a while: it is full, or it rests."""
-    return not item.fits and item.why.startswith(_PASSING)
+    return not item.fits and item.why.startswith((RESTING, FULL))
 
 
 def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
@@ -205,8 +204,7 @@ def _speed_told(offer: Offer, need: Need) -> str:
     """How fast it does the work, and how that is known; empty where all machines are alike."""
     if need.alike:
         return ""
-    sure = need.speeds.is_measured(kind_of(offer.hardware))
-    known = "measured on this work" if sure else "expected from its data sheet"
+    known = need.speeds.source(kind_of(offer.hardware))
     return f"; works {work_speed(offer, need):.2f} x as fast as a V100, {known}"
 
 
@@ -236,15 +234,15 @@ def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: dateti
     age = now - offer.quoted_at
     if age > need.quote_age_max:
         return (
-            f"its price is from {offer.quoted_at:%Y-%m-%d %H:%M} UTC, {_hours(age)} old: "
+            f"{OLD} {offer.quoted_at:%Y-%m-%d %H:%M} UTC, {_hours(age)} old: "
             f"too old to act on ({_hours(need.quote_age_max)} at most)"
         )
     if need.market is Market.SPOT and offer.on_demand_ratio > need.max_price_ratio:
-        return f"costs {offer.on_demand_ratio:.0%} of on-demand, over the limit"
+        return f"{DEAR} {offer.on_demand_ratio:.0%} of on-demand, over the limit"
     if offer.available is not None and offer.available < need.count:
-        return f"has capacity for {offer.available} of {need.count}"
+        return f"{FULL} {offer.available} of {need.count}"
     if cool_until is not None and cool_until > now:
-        return f"cooling down until {cool_until:%H:%M:%S} UTC"
+        return f"{RESTING} until {cool_until:%H:%M:%S} UTC"
     return None
 
 
@@ -315,9 +313,3 @@ def work_alike(spec: JobSpec) -> bool:
 def work_speed(offer: Offer, need: Need) -> float:
     """How fast a machine there works, against a V100; 1 where all that are accepted are alike."""
     return 1.0 if need.alike else need.speeds.of(kind_of(offer.hardware))
-
-
-def machine_speed(offer: Offer) -> float:
-    """How fast one machine of an offer is expected to work, against a V100."""
-    hardware = offer.hardware
-    return relative_speed(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

@@ -15,6 +15,10 @@ from app.domain.expected_cost import expect
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import (
+    DEAR,
+    FULL,
+    OLD,
+    RESTING,
     Considered,
     Need,
     carries,
@@ -29,8 +33,6 @@ from app.domain.placement_decision import POOLS_SHOWN_MAX, PoolVerdict, Unblock
 _SAME_PRICE = 0.005
 _LONGEST_SECONDS = 100 * 365 * 86_400.0
 """A finish is told as an instant: what lies beyond a century would be beyond the calendar too."""
-
-_FULL, _RESTING, _DEAR, _OLD = "has capacity", "cooling down", "costs", "its price is from"
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _old(offer: Offer, need: Need) -> Unblock:
     return Unblock(f"a fresh price for {_where(offer)}", None)
 
 
-_WAYS_OUT = ((_RESTING, _resting), (_FULL, _full), (_DEAR, _dear), (_OLD, _old))
+_WAYS_OUT = ((RESTING, _resting), (FULL, _full), (DEAR, _dear), (OLD, _old))
 """What passes by itself comes first."""
 
 

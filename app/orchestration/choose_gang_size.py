@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from app.domain.entities import Budget
 from app.domain.events import JobEventKind
 from app.domain.gang_options import size_options
-from app.domain.gang_size import SizeQuestion, choose_size, speed_up
+from app.domain.gang_scaling import scaling_of_share
+from app.domain.gang_size import SizeQuestion, choose_size
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
 from app.domain.offer import Market
 from app.domain.placement import Considered
 from app.orchestration.aggregate import JobAggregate
@@ -29,6 +31,7 @@ def size_question(
     job, spec, now = aggregate.job, aggregate.spec, aggregate.now
     contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
     left = work_left(job, spec, aggregate.attempt, [c for c in contacts if c is not None])
+    scaling = scaling_of_share(job.serial_share)
     running = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
     caps = [
         max(0, budget.cap_microusd - budget.spent_microusd)
@@ -42,11 +45,12 @@ def size_question(
     reserve = limits.on_demand_acquire_seconds + limits.restart_seconds
     return SizeQuestion(
         nodes=spec.nodes,
-        work_seconds=None if left.seconds is None else left.seconds * speed_up(running),
+        work_seconds=None if left.seconds is None else left.seconds * scaling.speed_up(running),
         restart_seconds=limits.restart_seconds,
         deadline_seconds=to_deadline,
         reserve_seconds=reserve if may_move else 0.0,
         money_left_microusd=min(caps, default=None),
+        scaling=scaling,
     )
 
 
@@ -55,13 +59,14 @@ def choose_gang_size(
     considered: Iterable[Considered],
     limits: Limits,
     budgets: Sequence[Budget] = (),
+    speeds: KindSpeeds = NOTHING_MEASURED,
 ) -> bool:
     """Give a job without machines the size of its next gang; False where no offer has room.
 
     considered: offers judged for the least size.
     """
     nodes = aggregate.spec.nodes
-    options = size_options(considered, range(nodes.least, nodes.most + 1))
+    options = size_options(considered, range(nodes.least, nodes.most + 1), speeds)
     choice = choose_size(options, size_question(aggregate, limits, budgets))
     if choice is None:
         return False

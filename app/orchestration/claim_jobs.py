@@ -19,7 +19,7 @@ from app.domain.entities import Attempt, Budget
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.offer import Market, Offer
-from app.domain.placement import Considered, need_of, together
+from app.domain.placement import need_of, together
 from app.domain.placement_decision import DecisionVerdict
 from app.domain.placement_moment import Verdict as Way
 from app.orchestration.aggregate import JobAggregate, open_job
@@ -36,9 +36,10 @@ from app.orchestration.release_order import order_release
 from app.orchestration.reserve_budget import check_and_reserve, reserve_for_bids
 from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
-from app.orchestration.settle_market import settle_market, waits_for
+from app.orchestration.settle_market import UNAFFORDABLE, settle_market, waits_for
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.shrink_gang import form_until
+from app.orchestration.spot_safety import could_go_back
 from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
 from app.ports.job_repositories import QueuedJob
 from app.ports.unit_of_work import UnitOfWork
@@ -67,10 +68,14 @@ class ReadyJob:
 
 @dataclass(frozen=True)
 class SortedOut:
-    """The offers of each market that the job may get machines from, and what a choice rests on."""
+    """The offers of each market that the job may get machines from, and what a choice rests on.
+
+    serial_share: how its gangs scale, as measured; None: as expected.
+    """
 
     by_market: Mapping[Market, Shortlist]
     weighed: Weighed | None = None
+    serial_share: float | None = None
 
 
 class ClaimJobs:
@@ -101,10 +106,10 @@ class ClaimJobs:
         promise = _promise_of(work.queued)
         weighed = None if promise is None else self._weighing.weigh(promise, offers)
         markets = [work.queued.market_mode] if weighed is None else list(Market)
-        speeds = self._weighing.speeds(work.project_id, parsed_spec(work.queued.spec))
+        measured = self._weighing.measured(work.project_id, parsed_spec(work.queued.spec))
         lists = {one: _shortlist(offers, work.queued, one, now) for one in markets}
-        known = {one: replace(found, speeds=speeds) for one, found in lists.items()}
-        return SortedOut(known, weighed)
+        known = {one: replace(found, speeds=measured.speeds) for one, found in lists.items()}
+        return SortedOut(known, weighed, measured.scaling.kept_share)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first waiting job is to be looked at."""
@@ -119,7 +124,7 @@ class ClaimJobs:
                 one: replace(_shortlist(offers, work.queued, one, now), speeds=old.speeds)
                 for one, old in result.by_market.items()
             }
-            result = SortedOut(fresh, result.weighed)
+            result = replace(result, by_market=fresh)
         budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
         with open_job(
             uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
@@ -140,6 +145,7 @@ class ClaimJobs:
             aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
             put_at_rest(aggregate, EndReason.FINISHED, message)
             return
+        job.serial_share = offered.serial_share
         choice: LiveChoice | None = None
         if offered.weighed is not None and not aggregate.usable():
             choice = settle_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
@@ -164,6 +170,9 @@ class ClaimJobs:
             )
             return
         verdict, reasons, bids = self._reserve_most(aggregate, budgets, reasons, among)
+        if not verdict.yes and could_go_back(aggregate, limits):
+            self._go_back(aggregate, reasons)
+            return
         if not verdict.yes:
             reason = Reason(DecisionVerdict.WAIT, "budget", verdict.sentence)
             note_decision(aggregate, reason, limits, reasons)
@@ -171,6 +180,13 @@ class ClaimJobs:
             put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
             return
         self._start_attempt(aggregate, reasons, bids)
+
+    def _go_back(self, aggregate: JobAggregate, reasons: Reasons) -> None:
+        """It left spot before it had to, and no budget bears what on-demand it lacks."""
+        order_release(aggregate, aggregate.usable(), "the job goes back to spot")
+        aggregate.job.market_mode = Market.SPOT
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
+        self._wait(aggregate, "spot machines are looked for again", "budget", reasons)
 
     def _reserve_most(
         self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
@@ -228,11 +244,15 @@ class ClaimJobs:
         )
         job.next_fence += 1
         job.claimable_at = job.wait_reason = None
+        at_hand = len(candidates(aggregate))
+        # The pools and their verdicts are in this fence's first decision, of the same instant.
         aggregate.move_job(
             JobEvent.CLAIMED,
-            f"Attempt {attempt.fence} begins with {len(candidates(aggregate))} machines at hand.",
+            f"Attempt {attempt.fence} begins with {at_hand} machines at hand.",
             fence=attempt.fence,
-            considered=[_shown(item) for item in reasons.considered[:40]],
+            market=job.market_mode,
+            at_hand=at_hand,
+            asked_for=reasons.count if bids else 0,
         )
         aggregate.uow.attempts.add(attempt)
         aggregate.attempt = attempt
@@ -266,15 +286,3 @@ def _promise_of(queued: QueuedJob) -> Promise | None:
     spec = parsed_spec(queued.spec)
     least = spec.nodes.least
     return Promise(spec, queued.project_id, queued.submitted_at, queued.deadline_at, least)
-
-
-def _shown(item: Considered) -> dict[str, object]:
-    """What the history keeps of a considered offer."""
-    offer = item.offer
-    return {
-        "pool": offer.pool.key,
-        "price_microusd_per_hour": offer.price_microusd_per_hour,
-        "on_demand_microusd_per_hour": offer.on_demand_microusd_per_hour,
-        "fits": item.fits,
-        "why": item.why,
-    }

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import UUID
 
 from app.domain.errors import InvalidValue
 from app.domain.gang_options import with_size
-from app.domain.gpu_catalog import relative_speed
 from app.domain.imagined_run import PoolQuote, Question
 from app.domain.job_spec import JobSpec
+from app.domain.kind_speed import kind_of, kind_of_choice
+from app.domain.measured_work import MeasuredWork
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, consider, machine_speed, need_of
+from app.domain.placement import Considered, consider, need_of
 from app.domain.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
 from app.domain.what_if import (
     PATHS,
@@ -26,6 +28,7 @@ from app.domain.what_if import (
     earliest_finish_seconds,
     estimates,
 )
+from app.orchestration.read_measured import read_measured
 from app.orchestration.runtime import Limits, Runtime
 
 POOLS_MAX = 12
@@ -37,7 +40,8 @@ class JobEstimate:
     """The answer: figures by way of renting, what the deadline costs, and what they rest on.
 
     earliest_seconds: with on-demand machines at once; None where there are none. seed: the same
-    one over the same prices gives the same figures.
+    one over the same prices gives the same figures. scaling: what the number of machines makes of
+    the work, in words, where it is told for another number; else None.
     """
 
     estimates: tuple[Estimate, ...]
@@ -48,16 +52,24 @@ class JobEstimate:
     restart_seconds: float
     earliest_seconds: float | None
     seed: int
+    scaling: str | None
 
 
 def estimate_job(
-    runtime: Runtime, spec: JobSpec, seed: int, *, draw_curve: bool = True, paths: int = PATHS
+    runtime: Runtime,
+    project_id: UUID,
+    spec: JobSpec,
+    seed: int,
+    *,
+    draw_curve: bool = True,
+    paths: int = PATHS,
 ) -> JobEstimate:
     """The estimate of a spec as it would be submitted now, an elastic gang with its size of now.
 
-    draw_curve: also what other deadlines would cost. paths: imagined runs of each way to rent.
-    Without any estimate where no pool fits: the job would wait. Raises InvalidValue when the spec
-    does not say how much work it is, or when its deadline cannot be met.
+    project_id: whose runs of the same work tell how fast it goes. draw_curve: also what other
+    deadlines would cost. paths: imagined runs of each way to rent. Without any estimate where no
+    pool fits: the job would wait. Raises InvalidValue when the spec does not say how much work it
+    is, or when its deadline cannot be met.
     """
     if spec.estimate is None:
         raise InvalidValue(
@@ -69,13 +81,13 @@ def estimate_job(
     now = runtime.clock.now()
     with runtime.begin() as uow:
         quoted, limits = uow.offers.all(), runtime.limits
-        spec = with_size(
-            spec, quoted, now, limits.restart_seconds, limits.on_demand_acquire_seconds
-        )
-        spot, on_demand = _fitting(spec, quoted, now, limits.restart_seconds)
+        measured = read_measured(uow, project_id, spec, now)
+        acquire = limits.on_demand_acquire_seconds
+        spec = with_size(spec, quoted, now, limits.restart_seconds, acquire, measured)
+        spot, on_demand = _fitting(spec, quoted, now, limits.restart_seconds, measured)
         pools = [item.offer.pool for item in spot]
         known = uow.pool_experience.of(pools, now - EXPERIENCE_KEPT, now)
-    question = _question(spec, spot, on_demand, known, runtime.limits, now)
+    question = _question(spec, spot, on_demand, known, measured, runtime.limits, now)
     _refuse_impossible(question)
     curve: tuple[CurvePoint, ...] = ()
     if draw_curve:
@@ -89,6 +101,7 @@ def estimate_job(
         restart_seconds=question.boot_seconds,
         earliest_seconds=_earliest(question),
         seed=seed,
+        scaling=_scaling_told(spec, measured),
     )
 
 
@@ -97,12 +110,14 @@ def _fitting(
     quoted: Sequence[tuple[Offer, datetime | None]],
     now: datetime,
     restart_seconds: float,
+    measured: MeasuredWork,
 ) -> tuple[list[Considered], list[Considered]]:
     """Offers of both markets that fit; a cool-down passes, so it is left out of account."""
     warm = [(offer, None) for offer, _ in quoted]
     found = []
     for market in (Market.SPOT, Market.ON_DEMAND):
-        need = replace(need_of(spec, market, spec.node_count), restart_seconds=restart_seconds)
+        need = need_of(spec, market, spec.node_count)
+        need = replace(need, restart_seconds=restart_seconds, speeds=measured.speeds)
         judged = consider(warm, need, now)
         found.append([item for item in judged if item.fits][:POOLS_MAX])
     spot, on_demand = found
@@ -115,24 +130,26 @@ def _question(
     spot: Sequence[Considered],
     on_demand: Sequence[Considered],
     known: Mapping[Pool, Experience],
+    measured: MeasuredWork,
     limits: Limits,
     now: datetime,
 ) -> Question:
     assert spec.estimate is not None
     cheapest = next(iter([*spot, *on_demand]), None)
-    told = spec.estimate.gpu
-    reference = 1.0 if cheapest is None else machine_speed(cheapest.offer)
+    told, speeds = spec.estimate.gpu, measured.speeds
+    reference = 1.0 if cheapest is None else speeds.of(kind_of(cheapest.offer.hardware))
     if told is not None and told.name is not None:
-        reference = relative_speed(told.name, told.memory_gb or 0, told.count)
-    nodes = spec.node_count / spec.estimate.nodes
+        reference = speeds.of(kind_of_choice(told))
+    gang = measured.scaling.relative_pace(spec.node_count, spec.estimate.nodes)
 
     def quote(item: Considered) -> PoolQuote:
-        offer = item.offer
+        offer, kind = item.offer, kind_of(item.offer.hardware)
         return PoolQuote(
             key=offer.pool.key,
             microusd_per_hour=offer.cost_microusd_per_hour * spec.node_count,
-            speed=machine_speed(offer) / reference * nodes,
+            speed=speeds.of(kind) / reference * gang,
             experience=known.get(offer.pool, NO_EXPERIENCE),
+            speed_source=speeds.source(kind),
         )
 
     deadline_at = spec.deadline_at(now)
@@ -146,6 +163,12 @@ def _question(
         budget_microusd=spec.budget_microusd,
         patience_seconds=float(spec.patience_seconds),
     )
+
+
+def _scaling_told(spec: JobSpec, measured: MeasuredWork) -> str | None:
+    assert spec.estimate is not None
+    told = {spec.node_count, spec.estimate.nodes}
+    return measured.scaling.sentence(max(told)) if len(told) > 1 else None
 
 
 def _refuse_impossible(question: Question) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.domain.entities import Attempt, Contact, Job
-from app.domain.gang_size import relative_pace
+from app.domain.gang_scaling import GangScaling, scaling_of_share
 from app.domain.job_spec import JobSpec
 
 # A trainer may report any number of steps; what is left must stay within the calendar.
@@ -47,8 +47,9 @@ def work_left(
         step = max(step, newest.step)
     total = job.total_steps
     count = job.node_count if attempt is None else attempt.node_count
+    scaling = scaling_of_share(job.serial_share)
     rate = _rate(job, spec, attempt, newest, count)
-    estimate = _estimated_seconds(spec, count)
+    estimate = _estimated_seconds(spec, count, scaling)
     if total is None:
         return WorkLeft(step, None, rate, None if estimate is None else max(1, round(estimate)))
     left = max(0, total - step)
@@ -60,13 +61,13 @@ def work_left(
     return WorkLeft(step, total, None, None)
 
 
-def _estimated_seconds(spec: JobSpec, count: int) -> float | None:
+def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float | None:
     """The spec's estimate, on so many machines where the gang is elastic."""
     if spec.estimate is None:
         return None
     if not spec.nodes.is_elastic:
         return float(spec.estimate.seconds)
-    return spec.estimate.seconds / relative_pace(count, spec.estimate.nodes)
+    return spec.estimate.seconds / scaling.relative_pace(count, spec.estimate.nodes)
 
 
 def _current(contact: Contact, attempt: Attempt | None) -> bool:
@@ -81,7 +82,8 @@ def note_training(job: Job, spec: JobSpec, attempt: Attempt, contacts: list[Cont
     trained = _trained(attempt, _newest(contacts, attempt))
     if trained is not None:
         job.trained_steps = (job.trained_steps or 0) + trained[0]
-        pace = relative_pace(attempt.node_count, spec.nodes.most)
+        scaling = scaling_of_share(job.serial_share)
+        pace = scaling.relative_pace(attempt.node_count, spec.nodes.most)
         job.trained_seconds = (job.trained_seconds or 0.0) + trained[1] * pace
 
 
@@ -112,7 +114,7 @@ def _rate(
     An attempt begins with imports, compiling and restoring, so that its first steps say nothing of
     its pace: alone they are no rate, after earlier attempts they weigh little.
     """
-    pace = relative_pace(count, spec.nodes.most)
+    pace = scaling_of_share(job.serial_share).relative_pace(count, spec.nodes.most)
     steps, seconds = _trained(attempt, newest) or (0, 0.0)
     steps += job.trained_steps or 0
     seconds = seconds * pace + (job.trained_seconds or 0.0)

@@ -34,8 +34,9 @@ from app.orchestration.order_instances import LaunchPurpose, order_instances
 from app.orchestration.patience_left import patience_of
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
-from app.orchestration.shortlist import Shortlist
+from app.orchestration.shortlist import Shortlist, queue_need
 from app.orchestration.shrink_gang import reserve_places, shrink_to_members
+from app.orchestration.spot_safety import could_go_back
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
@@ -92,6 +93,7 @@ def _choose_offers(
         why = f"only {count} of the {missing} missing can be had"
         reserve_places(aggregate, len(aggregate.members) + count, why)
     enough = len(aggregate.members) >= aggregate.spec.nodes.least
+    enough = enough or could_go_back(aggregate, limits)
     offers = afford(aggregate, found, count, limits, can_do_without=enough)
     if not offers and enough:
         _do_with_less(aggregate, "the budget bears no other machine", limits)
@@ -175,6 +177,7 @@ def request_replacements(
     if not found:
         return False
     enough = can_do_without or survivors >= aggregate.spec.nodes.least
+    enough = enough or could_go_back(aggregate, limits)
     offers = afford(aggregate, found, missing, limits, can_do_without=enough)
     if not offers:
         return False
@@ -230,15 +233,13 @@ def offers_for(
     among: offers that were read before the job was locked; else they are read here, where the job
     has machines only those beside them.
     """
-    need = need_of(aggregate.spec, aggregate.job.market_mode, count)
+    need = queue_need(aggregate.spec, aggregate.job.market_mode, count, limits)
     domain = None if anywhere else gang_domain(aggregate)
     need = replace(
         need,
         domain=domain,
         last_choice=_lately_interrupted(aggregate),
         restore=restore_of(aggregate),
-        quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
-        restart_seconds=limits.restart_seconds,
         gang=count if anywhere else aggregate.job.node_count,
     )
     if among is not None:

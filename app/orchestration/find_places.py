@@ -71,7 +71,9 @@ def _whole(
     """Offers for a whole gang, wherever its machines are now; an elastic one gets its size."""
     nodes = aggregate.spec.nodes
     judged = offers_for(aggregate, nodes.least, limits, anywhere=True, among=among)
-    if not nodes.is_elastic or not choose_gang_size(aggregate, judged, limits, budgets):
+    if not nodes.is_elastic or not choose_gang_size(
+        aggregate, judged, limits, budgets, among.speeds
+    ):
         return judged
     if aggregate.job.node_count == nodes.least:
         return judged

@@ -32,6 +32,7 @@ class Unestimated:
     """A job in the queue without an estimate."""
 
     job_id: UUID
+    project_id: UUID
     spec: dict[str, Any]
 
 
@@ -47,14 +48,16 @@ class KeepEstimates:
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[Unestimated]:
         """Jobs without one. It changes nothing but its own row, so it takes no lease."""
-        return [Unestimated(job_id, spec) for job_id, spec in uow.kept_estimates.missing(limit)]
+        return [Unestimated(*found) for found in uow.kept_estimates.missing(limit)]
 
     def effect(self, work: Unestimated) -> JobEstimate | None:
         """Imagine its runs; None where nothing can be said, as for a spec without `estimate`."""
         try:
             seed = work.job_id.int % _SEEDS
             spec = parsed_spec(work.spec)
-            return estimate_job(self._runtime, spec, seed, draw_curve=False, paths=_PATHS)
+            return estimate_job(
+                self._runtime, work.project_id, spec, seed, draw_curve=False, paths=_PATHS
+            )
         except DomainError:
             return None
 

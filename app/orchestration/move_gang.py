@@ -8,6 +8,7 @@ an attempt formed over machines of two places. Not here: whether a move repays (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from app.domain.attempt import TRAINING_ATTEMPT_STATES
@@ -18,6 +19,7 @@ from app.orchestration.afford_machines import afford
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.order_instances import LaunchPurpose, order_instances
 from app.orchestration.release_order import order_release
+from app.orchestration.reserve_budget import bears_another_window
 from app.orchestration.runtime import Limits
 
 
@@ -26,6 +28,8 @@ def begin_move(
 ) -> bool:
     """Ask for a gang of `count` in one pool, if the budgets bear both gangs for a while."""
     job, now = aggregate.job, aggregate.now
+    if not bears_both(aggregate, limits, [offer] * count):
+        return False
     if not afford(aggregate, [offer], count, limits, can_do_without=True):
         return False
     launch, _ = order_instances(
@@ -46,6 +50,19 @@ def begin_move(
         pool=offer.pool.key,
     )
     return True
+
+
+def bears_both(aggregate: JobAggregate, limits: Limits, coming: Sequence[Offer] = ()) -> bool:
+    """Whether the budgets go on bearing both gangs, or the new one is to be given back in time.
+
+    Asked at every look: what was reserved at the start holds until the next booking alone.
+    coming: an offer for each machine of the new gang, while it is not asked for yet.
+    """
+    job, uow = aggregate.job, aggregate.uow
+    budgets, _ = uow.money.budgets_in_passing(job.project_id, job.budget_id)
+    return bears_another_window(
+        uow, budgets, job.id, aggregate.living(), limits, aggregate.now, coming
+    )
 
 
 def counted_on(aggregate: JobAggregate, machines: list[Instance]) -> list[Instance]:

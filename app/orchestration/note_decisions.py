@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from app.domain.deadline_policy import last_safe_moment
 from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, need_of, work_alike
+from app.domain.placement import Considered, Need, work_alike
 from app.domain.placement_decision import (
     DecisionVerdict,
     PlacementDecision,
@@ -33,6 +33,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.estimate_remaining import work_left
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
+from app.orchestration.shortlist import queue_need
 from app.orchestration.work_on_kinds import told_for
 
 if TYPE_CHECKING:
@@ -148,12 +149,8 @@ def told_safe_until(aggregate: JobAggregate, limits: Limits, work: float | None)
 
 
 def _need(aggregate: JobAggregate, count: int, limits: Limits) -> Need:
-    return replace(
-        need_of(aggregate.spec, aggregate.job.market_mode, count),
-        restore=restore_of(aggregate),
-        restart_seconds=limits.restart_seconds,
-        gang=aggregate.job.node_count,
-    )
+    need = queue_need(aggregate.spec, aggregate.job.market_mode, count, limits)
+    return replace(need, restore=restore_of(aggregate), gang=aggregate.job.node_count)
 
 
 def _microusd(usd: float, gang: int) -> int | None:

@@ -123,6 +123,28 @@ def reserve_for_bids(
     return verdict, ()
 
 
+def bears_another_window(
+    uow: UnitOfWork,
+    budgets: Sequence[Budget],
+    job_id: UUID,
+    live: Sequence[Instance],
+    limits: Limits,
+    now: datetime,
+    coming: Iterable[Offer] = (),
+) -> bool:
+    """Whether every budget bears twice what is held for these machines, and for those to come.
+
+    While it does, some of them can be given back without the job coming to its cap: what all of
+    them cost until those are gone is the one window, the other holds for those that stay.
+    coming: an offer for each machine that would be asked for.
+    """
+    held = live_reserve(uow, live, limits, now)
+    for offer in coming:
+        machine = LiveInstance(job_id, offer.cost_microusd_per_hour, billed_seconds=0)
+        held += reserve_microusd([machine], reserve_window(limits, Fraction(offer.billing_speed)))
+    return _Committed(uow, budgets, job_id, 2 * held).bears([]).yes
+
+
 def write_reservation(
     uow: UnitOfWork, budgets: Sequence[Budget], job_id: UUID, reserved_microusd: int
 ) -> None:

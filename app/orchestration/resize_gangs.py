@@ -16,6 +16,7 @@ from app.domain.attempt import AttemptState, DrainCause
 from app.domain.entities import Attempt, Instance
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.gang_options import has_room, size_option
+from app.domain.gang_scaling import GangScaling
 from app.domain.gang_size import ResizeView, SizeOption, choose_size, resize_repays
 from app.domain.instance import InstanceState
 from app.domain.job import JobState
@@ -30,6 +31,8 @@ from app.orchestration.controller_frame import RowController
 from app.orchestration.fill_gang import candidates, offers_for
 from app.orchestration.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.order_instances import LaunchPurpose, order_instances
+from app.orchestration.parsed_specs import parsed_spec
+from app.orchestration.read_measured import read_measured
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
@@ -42,9 +45,10 @@ _ACTOR = Actor(ActorKind.CONTROLLER, RESIZE_CONTROLLER)
 
 @dataclass(frozen=True)
 class ElasticJob:
-    """A job whose gang's size is to be looked at."""
+    """A job whose gang's size is to be looked at; scaling: as measured by now."""
 
     job_id: UUID
+    scaling: GangScaling
 
 
 class ResizeGangs(RowController[ElasticJob]):
@@ -59,7 +63,13 @@ class ResizeGangs(RowController[ElasticJob]):
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[ElasticJob]:
         """Jobs whose gang trains and is to be looked at."""
-        return [ElasticJob(job_id) for job_id in uow.attempts.size_look_due(uow.now, limit)]
+        found = []
+        for job_id in uow.attempts.size_look_due(uow.now, limit):
+            job = uow.jobs.get(job_id)
+            if job is not None:
+                known = read_measured(uow, job.project_id, parsed_spec(job.spec), uow.now)
+                found.append(ElasticJob(job_id, known.scaling))
+        return found
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first gang is to be looked at."""
@@ -74,6 +84,7 @@ class ResizeGangs(RowController[ElasticJob]):
             attempt = None if aggregate is None else aggregate.attempt
             if aggregate is None or attempt is None or attempt.state is not AttemptState.RUNNING:
                 return
+            aggregate.job.serial_share = work.scaling.kept_share
             seconds = limits.resize_seconds
             if aggregate.job.node_count > attempt.node_count:
                 seconds = min(seconds, PENDING_LOOK_SECONDS)

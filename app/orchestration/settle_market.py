@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from app.domain.durations import format_duration
@@ -22,18 +21,19 @@ from app.domain.placement import together
 from app.domain.placement_moment import Verdict
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.fill_gang import offers_for
-from app.orchestration.note_decisions import safe_until, told_safe_until, work_seconds
+from app.orchestration.note_decisions import told_safe_until, work_seconds
 from app.orchestration.price_restores import restore_of
 from app.orchestration.reserve_budget import reserve_for_bids
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist
+from app.orchestration.spot_safety import spot_is_safe
 from app.orchestration.weigh_markets import Stand, Weighed
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice
 
 _USD = 1_000_000
-_UNAFFORDABLE = "The budget does not bear on-demand machines: the job goes back to spot."
+UNAFFORDABLE = "The budget does not bear on-demand machines: the job goes back to spot."
 
 
 def settle_market(
@@ -71,7 +71,7 @@ def settle_market(
         if not spot_is_safe(aggregate, limits, seconds) or not can_begin(Market.SPOT):
             return None
         job.market_mode = Market.SPOT
-        words = _UNAFFORDABLE if left else returning_words(choice, job.node_count)
+        words = UNAFFORDABLE if left else returning_words(choice, job.node_count)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, words)
         return None if left else choice
     return choice
@@ -106,19 +106,6 @@ def bears(budgets: Sequence[Budget], usd: float) -> bool:
         budget.cap_microusd is None or budget.cap_microusd - budget.spent_microusd >= usd * _USD
         for budget in budgets
     )
-
-
-def spot_is_safe(
-    aggregate: JobAggregate, limits: Limits, seconds: float, *, asked_for: bool = False
-) -> bool:
-    """Whether spot may be tried and, if it fails, still be left before the last safe moment.
-
-    asked_for: its machines are on their way. Half of the room is theirs to come in: were all of it
-    wanted still, they would be given back and asked for again, look after look.
-    """
-    last = safe_until(aggregate, limits, seconds)
-    room = timedelta(seconds=(1 if asked_for else 2) * limits.restart_seconds)
-    return last is not None and aggregate.now + room < last
 
 
 def leaving_words(choice: LiveChoice, gang: int) -> str:

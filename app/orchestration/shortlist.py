@@ -1,19 +1,22 @@
-"""Offers sorted out before a job is locked: those that could serve it, and those that never could.
+"""What the queue asks the market for, and offers sorted out by it before a job is locked.
 
-Lives here: the sorting, which may take its time with thousands of pools. What is left is judged
-under the lock (`fill_gang.offers_for`), in its present zone, market and cool-downs. Not here: the
-verdicts themselves (`app.domain.placement`).
+Lives here: the need with the deployment's times, and the sorting into what could serve a job and
+what never could, which may take its time with thousands of pools. What is left is judged under the
+lock (`fill_gang.offers_for`), in its present zone, market and cool-downs. Not here: the verdicts
+themselves (`app.domain.placement`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from app.domain.job_spec import JobSpec
 from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
-from app.domain.offer import Offer, Pool
-from app.domain.placement import Considered, Need, carries, consider, inside
+from app.domain.offer import Market, Offer, Pool
+from app.domain.placement import Considered, Need, carries, consider, inside, need_of
+from app.orchestration.limits import Limits
 
 Quoted = Sequence[tuple[Offer, datetime | None]]
 """Offers with the ends of their cool-downs."""
@@ -36,6 +39,15 @@ class Shortlist:
         """Every offer with its verdict: those that fit first."""
         own = replace(need, order=self.order, speeds=self.speeds)
         return (*consider(self.able, own, now), *self.others)
+
+
+def queue_need(spec: JobSpec, market: Market, count: int, limits: Limits) -> Need:
+    """As the queue asks for a whole gang: with the deployment's times, so that hazards count."""
+    return replace(
+        need_of(spec, market, count),
+        quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
+        restart_seconds=limits.restart_seconds,
+    )
 
 
 def shortlist(quoted: Quoted, need: Need, now: datetime) -> Shortlist:

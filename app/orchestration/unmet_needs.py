@@ -7,8 +7,8 @@ waits (the queue writes that), or which offer it would get (`placement`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from app.domain.entities import Job
@@ -21,11 +21,11 @@ from app.domain.placement import (
     carries,
     consider,
     inside,
-    need_of,
     of_types,
 )
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
 from app.orchestration.limits import Limits
+from app.orchestration.shortlist import queue_need
 from app.ports.job_reports import JobReports
 
 OFFERS_SHOWN: Final = 5
@@ -93,7 +93,7 @@ def unmet_needs(
     count = spec.nodes.least
     if job is not None:
         market = job.market_mode
-    need = _need(spec, market, count, limits)
+    need = queue_need(spec, market, count, limits)
     quoted = [(_offer(row), row["cool_until_at"]) for row in rows]
     able = [
         item
@@ -109,19 +109,9 @@ def unmet_needs(
         ways, fits = ([] if fits else ways), False
         ways = [*_awaited(decision, count), *ways]
     if market is Market.SPOT and not fits:
-        other = _need(spec, Market.ON_DEMAND, count, limits)
+        other = queue_need(spec, Market.ON_DEMAND, count, limits)
         ways += _on_demand(consider(quoted, other, now), other, _forced_at(spec, job, now))
     return Unmet(_needs(spec, market, count), tuple(map(_row, able[:OFFERS_SHOWN])), tuple(ways))
-
-
-def _need(spec: JobSpec, market: Market, count: int, limits: Limits) -> Need:
-    """As the queue asks: with the deployment's times, so that hazards decide as they do there."""
-    return replace(
-        need_of(spec, market, count),
-        quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
-        restart_seconds=limits.restart_seconds,
-        gang=count,
-    )
 
 
 def _waits_by_choice(decision: PlacementDecision) -> bool:

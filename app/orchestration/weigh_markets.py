@@ -18,16 +18,16 @@ from uuid import UUID
 
 from app.domain.egress import Restore, added_microusd_per_hour
 from app.domain.job_spec import JobSpec
-from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_speeds
+from app.domain.measured_work import NOT_MEASURED, MeasuredWork
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider, need_of, passes_by_itself, work_alike
+from app.domain.placement import Considered, consider, passes_by_itself, work_alike
 from app.domain.placement_moment import Running
-from app.domain.pool_life import EXPERIENCE_KEPT
 from app.domain.pool_sightings import NO_SIGHTINGS
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.price_restores import restore_of
+from app.orchestration.read_measured import read_measured
 from app.orchestration.runtime import Limits, Runtime
-from app.orchestration.shortlist import Quoted
+from app.orchestration.shortlist import Quoted, queue_need
 from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, work_on
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ class WeighMarkets:
         if not promise.may_weigh:
             return None
         now = self._runtime.clock.now()
-        need = self._need(promise)
-        speeds = self.speeds(promise.project_id, promise.spec)
+        need = queue_need(promise.spec, Market.SPOT, promise.node_count, self._runtime.limits)
+        speeds = self.measured(promise.project_id, promise.spec).speeds
         need = replace(need, speeds=speeds)
         spot = _spot_offers(consider(quoted, need, now), promise.running_in)
         dear = consider(quoted, replace(need, market=Market.ON_DEMAND), now)
@@ -184,24 +184,12 @@ class WeighMarkets:
         placement = self._placement(spot, rooms, full_price, horizon, work, now)
         return Weighed(placement, tuple(spot), work)
 
-    def speeds(self, project_id: UUID, spec: JobSpec) -> KindSpeeds:
-        """What was measured of this work in its project, where its machines may differ."""
-        if work_alike(spec):
-            return NOTHING_MEASURED
-        now = self._runtime.clock.now()
+    def measured(self, project_id: UUID, spec: JobSpec) -> MeasuredWork:
+        """What was measured of this work, where its machines may differ in kind or in number."""
+        if work_alike(spec) and not spec.nodes.is_elastic:
+            return NOT_MEASURED
         with self._runtime.begin() as uow:
-            runs = uow.pool_experience.measured_runs(
-                project_id, spec.to_json(), now - EXPERIENCE_KEPT
-            )
-        return kind_speeds(runs)
-
-    def _need(self, promise: Promise) -> Need:
-        limits = self._runtime.limits
-        return replace(
-            need_of(promise.spec, Market.SPOT, promise.node_count),
-            quote_age_max=timedelta(seconds=limits.quote_age_max_seconds),
-            restart_seconds=limits.restart_seconds,
-        )
+            return read_measured(uow, project_id, spec, self._runtime.clock.now())
 
     def _placement(
         self,

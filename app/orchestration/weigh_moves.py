@@ -10,21 +10,22 @@ repays (`app.domain.migration`), or how a gang moves (`move_gang`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from app.domain.attempt import AttemptState, DrainCause
 from app.domain.egress import restore_microusd
-from app.domain.entities import Attempt, Instance
+from app.domain.entities import Attempt, Instance, Job
 from app.domain.events import Actor, ActorKind
 from app.domain.gang_hazard import MachineLife
 from app.domain.instance import InstanceState
 from app.domain.job import JobState
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
 from app.domain.migration import Here, MoveTerms, There, decide_move
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Domain, need_of, work_speed
+from app.domain.placement import Domain, need_of, work_alike, work_speed
 from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate, open_job
@@ -32,6 +33,7 @@ from app.orchestration.estimate_remaining import work_left
 from app.orchestration.fill_gang import RECENT_INTERRUPTION, candidates, offers_for
 from app.orchestration.foresee_losses import WEIGH_CONTROLLER, ByPool, experience_of, life_of
 from app.orchestration.move_gang import (
+    bears_both,
     begin_move,
     forget_move,
     machines_of_move,
@@ -40,6 +42,7 @@ from app.orchestration.move_gang import (
 from app.orchestration.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.price_restores import restore_of
+from app.orchestration.read_measured import read_measured
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
@@ -56,6 +59,7 @@ class MovableJob:
     job_id: UUID
     spec: dict[str, Any] = field(repr=False)
     node_count: int = field(repr=False)
+    speeds: KindSpeeds = field(repr=False)
     offers: Quoted = field(repr=False)
     experience: ByPool = field(repr=False)
 
@@ -79,13 +83,15 @@ class WeighMoves:
             job = uow.jobs.get(job_id)
             if job is not None:
                 lived = experience_of(uow, uow.instances.of_job(job_id))
-                found.append(MovableJob(job_id, job.spec, job.node_count, offers, lived))
+                speeds = _speeds(uow, job)
+                found.append(MovableJob(job_id, job.spec, job.node_count, speeds, offers, lived))
         return found
 
     def effect(self, work: MovableJob) -> Shortlist:
         """Sort out the offers, which may be thousands, while nothing is locked."""
         need = need_of(parsed_spec(work.spec), Market.SPOT, work.node_count)
-        return shortlist(work.offers, need, self._runtime.clock.now())
+        found = shortlist(work.offers, need, self._runtime.clock.now())
+        return replace(found, speeds=work.speeds)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first such job is to be looked at."""
@@ -118,6 +124,8 @@ def _follow(aggregate: JobAggregate, limits: Limits) -> None:
         forget_move(aggregate, "its attempt has ended meanwhile", limits)
     elif len(new) < job.node_count:
         forget_move(aggregate, "the machines there did not all come", limits)
+    elif not bears_both(aggregate, limits):
+        forget_move(aggregate, "the budget does not bear two gangs any longer", limits)
     elif all(one.state is InstanceState.REGISTERED for one in new):
         turn_to_new_machines(aggregate)
         text = "The machines to move to have registered: the attempt saves and makes way."
@@ -156,10 +164,10 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
         if item.fits and item.offer.pool not in lately and Domain.of(item.offer.pool) not in home
     ]
     # By what an hour of progress costs: one far down the list does not win by its speed.
-    theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count)
+    theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count, among.speeds)
     decision = decide_move(here, theres, move_terms(limits))
     chosen = next((offer for offer in others if _name(offer.pool) == decision.to), None)
-    reasons = Reasons(considered, count)
+    reasons = Reasons(considered, count, speeds=among.speeds)
     if chosen is not None and begin_move(aggregate, chosen, count, decision.sentence, limits):
         job.move_look_at = aggregate.now + timedelta(seconds=2 * limits.report_interval_seconds)
         reason = Reason(DecisionVerdict.MOVE, "move_repays", decision.sentence)
@@ -167,6 +175,14 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
     elif chosen is None:
         reason = Reason(DecisionVerdict.STAY, "no_move_repays", decision.sentence)
         note_decision(aggregate, reason, limits, reasons)
+
+
+def _speeds(uow: UnitOfWork, job: Job) -> KindSpeeds:
+    """As measured on the job's work, where its machines may be of several kinds."""
+    spec = parsed_spec(job.spec)
+    if work_alike(spec):
+        return NOTHING_MEASURED
+    return read_measured(uow, job.project_id, spec, uow.now).speeds
 
 
 def move_terms(limits: Limits) -> MoveTerms:
@@ -220,13 +236,18 @@ def _here(
 
 
 def _theres(
-    aggregate: JobAggregate, offers: Sequence[Offer], machine: Instance, count: int
+    aggregate: JobAggregate,
+    offers: Sequence[Offer],
+    machine: Instance,
+    count: int,
+    speeds: KindSpeeds,
 ) -> list[There]:
     """Such a gang in each of the pools; none where the speed against ours cannot be told."""
     home = None if machine.pool is None else aggregate.uow.offers.get(machine.pool)
     if home is None or not offers:
         return []
     need, restore = need_of(aggregate.spec, Market.SPOT, count), restore_of(aggregate)
+    need = replace(need, speeds=speeds)
     return [
         There(
             name=_name(offer.pool),
@@ -235,6 +256,7 @@ def _theres(
             machines=(MachineLife(0.0, offer.hazard_factor),) * count,
             egress_microusd=restore_microusd(restore, offer.pool) * count,
             speed=work_speed(offer, need) / work_speed(home, need),
+            speed_source="" if need.alike else speeds.source(kind_of(offer.hardware)),
         )
         for offer in offers
     ]

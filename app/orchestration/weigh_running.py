@@ -24,6 +24,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.choose_gang_size import set_size
 from app.orchestration.end_attempt import CLAIM_CONTROLLER
 from app.orchestration.fill_gang import request_replacements
+from app.orchestration.move_gang import bears_both
 from app.orchestration.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
@@ -31,9 +32,9 @@ from app.orchestration.settle_market import (
     bears,
     leaving_words,
     returning_words,
-    spot_is_safe,
     staying_words,
 )
+from app.orchestration.spot_safety import spot_is_safe
 from app.orchestration.weigh_markets import Stand, Weighed
 
 
@@ -106,23 +107,25 @@ def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
 def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> None:
     """A return to spot under way: yield to its machines once registered, or give it up.
 
-    It is given up when spot gave none after all, or when waiting for them has used up the slack.
+    It is given up when spot gave none after all, or when waiting for them has used up the slack, or
+    so much of the budget that it would not bear both gangs to the end of the wait.
     """
     job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
     returning = view.running_on is Market.ON_DEMAND and job.market_mode is Market.SPOT
     if not returning or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
         return
     coming = _coming(aggregate, Market.SPOT)
-    if (
-        not coming
-        or seconds is None
-        or not spot_is_safe(aggregate, limits, seconds, asked_for=True)
-    ):
+    why = None
+    if not coming:
+        why = "spot had no machines"
+    elif seconds is None or not spot_is_safe(aggregate, limits, seconds, asked_for=True):
+        why = "spot machines took too long to come"
+    elif not bears_both(aggregate, limits):
+        why = "the budget does not bear two gangs any longer"
+    if why is not None:
         order_release(aggregate, coming, "the job stays on-demand")
         job.market_mode = Market.ON_DEMAND
-        text = "The job stays on-demand: " + (
-            "spot machines took too long to come." if coming else "spot had no machines."
-        )
+        text = f"The job stays on-demand: {why}."
         note_decision(aggregate, Reason(DecisionVerdict.STAY, "spot_not_had", text), limits)
     elif sum(one.state is InstanceState.REGISTERED for one in coming) >= job.node_count:
         until = aggregate.now + timedelta(seconds=limits.drain_seconds)
@@ -133,22 +136,27 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
 def give_up_departure(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> bool:
     """Before the last safe moment a gang that on-demand did not give whole is not waited for.
 
-    Returns whether the job is on spot again; the choice may ask anew.
+    Nor is one beside which the budget would not bear the spot gang until it is here. Returns
+    whether the job is on spot again; the choice may ask anew.
     """
     job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
     leaving = view.running_on is Market.SPOT and job.market_mode is Market.ON_DEMAND
     if not leaving or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
         return False
     coming = _coming(aggregate, Market.ON_DEMAND)
-    if len(coming) >= job.node_count or seconds is None:
+    whole = len(coming) >= job.node_count
+    if seconds is None or (whole and bears_both(aggregate, limits)):
         return False
     if not spot_is_safe(aggregate, limits, seconds):
         return False
     order_release(aggregate, coming, "the job stays on spot")
     job.market_mode = Market.SPOT
-    text = "The job stays on spot: on-demand did not have the machines."
+    word, why = "on_demand_not_had", "on-demand did not have the machines"
+    if whole:
+        word, why = "on_demand_not_borne", "the budget does not bear two gangs any longer"
+    text = f"The job stays on spot: {why}."
     aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
-    note_decision(aggregate, Reason(DecisionVerdict.STAY, "on_demand_not_had", text), limits)
+    note_decision(aggregate, Reason(DecisionVerdict.STAY, word, text), limits)
     return True
 
 

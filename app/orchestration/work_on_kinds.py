@@ -18,11 +18,11 @@ from app.domain.job_spec import JobSpec
 from app.domain.kind_speed import (
     NOTHING_MEASURED,
     V100,
-    Kind,
     KindSpeeds,
     kind_of,
     kind_of_choice,
 )
+from app.domain.measured_run import Kind
 from app.domain.offer import Offer, Pool
 from app.domain.placement import work_alike
 from app.orchestration.aggregate import JobAggregate

@@ -33,8 +33,8 @@ class KeptEstimate:
 class KeptEstimates(Protocol):
     """One row for each job."""
 
-    def missing(self, limit: int) -> list[tuple[UUID, dict[str, Any]]]:
-        """Jobs in the queue that have none yet, with their stored specs, oldest first."""
+    def missing(self, limit: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
+        """(job, its project, its stored spec) in the queue that have none yet, oldest first."""
         ...
 
     def keep(self, estimate: KeptEstimate) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from app.domain.kind_speed import MeasuredRun
+from app.domain.measured_run import MeasuredRun
 from app.domain.offer import Pool
 from app.domain.pool_life import Experience
 from app.domain.pool_sightings import Sightings

@@ -18,6 +18,7 @@ depends_on = None
 def upgrade() -> None:
     """Create the tables."""
     _create_jobs()
+    _constrain_jobs()
     _index_jobs()
     _create_attempts()
     _index_attempts()
@@ -91,6 +92,7 @@ def _create_jobs() -> None:
         sa.Column("committed_step", sa.BigInteger(), nullable=False),
         sa.Column("trained_steps", sa.BigInteger(), nullable=True),
         sa.Column("trained_seconds", sa.Float(precision=53), nullable=True),
+        sa.Column("serial_share", sa.Float(precision=53), nullable=True),
         sa.Column("total_steps", sa.BigInteger(), nullable=True),
         sa.Column("retries_used", sa.Integer(), nullable=False),
         sa.Column("consecutive_failures", sa.Integer(), nullable=False),
@@ -105,14 +107,17 @@ def _create_jobs() -> None:
             "state IN ('cancelled', 'failed', 'paused', 'queued', 'recovering', 'running', 'starting', 'stopping', 'succeeded')",
             name=op.f("ck_jobs_state_known"),
         ),
-        sa.ForeignKeyConstraint(["budget_id"], ["budgets.id"], name=op.f("fk_jobs_budget_id")),
-        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_jobs_project_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
-        sa.UniqueConstraint(
-            "project_id", "idempotency_key", name=op.f("uq_jobs_project_id_idempotency_key")
-        ),
-        sa.UniqueConstraint("project_id", "name", name=op.f("uq_jobs_project_id_name")),
     )
+
+
+def _constrain_jobs() -> None:
+    op.create_foreign_key(op.f("fk_jobs_budget_id"), "jobs", "budgets", ["budget_id"], ["id"])
+    op.create_foreign_key(op.f("fk_jobs_project_id"), "jobs", "projects", ["project_id"], ["id"])
+    op.create_unique_constraint(
+        op.f("uq_jobs_project_id_idempotency_key"), "jobs", ["project_id", "idempotency_key"]
+    )
+    op.create_unique_constraint(op.f("uq_jobs_project_id_name"), "jobs", ["project_id", "name"])
 
 
 def _index_jobs() -> None:

@@ -240,16 +240,20 @@ def test_the_list_and_the_page_of_a_job_expect_the_same_end(
 
 @pytest.mark.parametrize("step", [None, 400])
 @pytest.mark.parametrize("trained", [(None, None), (440, 22.5)])
+@pytest.mark.parametrize("share", [None, 0.4])
 def test_the_end_of_an_elastic_job_is_that_of_the_gang_it_has(
-    api: PeopleApi, step: int | None, trained: tuple[int | None, float | None]
+    api: PeopleApi,
+    step: int | None,
+    trained: tuple[int | None, float | None],
+    share: float | None,
 ):
-    name = f"elastic-{step}-{trained[0]}".lower()
+    name = f"elastic-{step}-{trained[0]}-{share}".lower().replace(".", "")
     gang = make_own_gang(api, name=name)
     began = datetime.now(UTC) - timedelta(seconds=77)
     spec = {"run": "x", "nodes": "1..4", "estimate": {"hours": 0.5, "nodes": 3}}
     set_job(
         api, gang.job_id, state="running", started_at=began, total_steps=999, committed_step=350,
-        spec=spec, trained_steps=trained[0], trained_seconds=trained[1],
+        spec=spec, trained_steps=trained[0], trained_seconds=trained[1], serial_share=share,
     )  # fmt: skip
     with api.engine.begin() as connection:
         connection.execute(

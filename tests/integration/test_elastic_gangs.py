@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -54,6 +55,41 @@ def test_a_cheap_market_gives_more_machines_than_a_dear_one(story: Story) -> Non
         count = story.job(job_id).node_count
         assert story.attempt(job_id).node_count == len(story.members(job_id)) == count
         assert "of 1..4" in sizes(story, job_id)[0]
+
+
+def past_run(story: Story, nodes: int, hours: float, steps: int) -> None:
+    """A job of the same command that trained so long on so many machines, and has ended."""
+    job_id = story.submit(nodes=nodes)
+    story.train(job_id)
+    first, *_ = story.members(job_id)
+    story.checkpoint(first, 1, steps)
+    story.stop(job_id)
+    for machine in story.members(job_id):
+        story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="drained", exit_code=75)
+    story.pass_time(60)
+    attempt = story.attempt(job_id)
+    began = attempt.updated_at - timedelta(hours=hours)
+    story.set(tables.attempts, attempt.id, trained_at=began)
+
+
+def test_work_that_was_seen_to_scale_badly_gets_fewer_machines(story: Story) -> None:
+    """Four machines did hardly more than one: a market that gave three gives two."""
+    before = story.submit(nodes="1..4")
+    story.train(before)
+    assert story.job(before).node_count == 3
+    assert story.job(before).serial_share is None
+    past_run(story, 1, hours=4, steps=40_000)
+    past_run(story, 4, hours=4, steps=52_000)
+    after = story.submit(nodes="1..4")
+    story.train(after)
+    assert story.job(after).node_count == len(story.members(after)) == 2
+    assert story.job(after).serial_share == pytest.approx(0.47, abs=0.1)
+    assert "4 machines do the work of 1." in sizes(story, after)[0]
+    story.checkpoint(story.members(before)[0], 1, 10)
+    story.tell(story.members(before)[0], at_step=10)
+    story.time += timedelta(hours=1)
+    story.resize()
+    assert story.job(before).serial_share == story.job(after).serial_share
 
 
 def test_a_near_deadline_takes_the_whole_range(story: Story) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from app.adapters.postgres import tables
 from app.domain.instance import EndedBy
 from app.domain.job import StopCause
+from app.orchestration.enforce_budgets import EnforceBudgets
 from app.orchestration.limits import Limits
 from app.orchestration.weigh_moves import WeighMoves
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
@@ -190,6 +191,23 @@ def test_machines_that_never_register_are_forgotten(story: Story) -> None:
     story.pass_time(Limits().provisioning_seconds + 60, every=30)
     assert story.attempt(job_id).state == "running"
     assert sorted(one.id for one in story.living(job_id)) == sorted(story.members(job_id))
+
+
+@pytest.mark.parametrize("left", [400_000, 200_000])
+def test_a_move_is_given_up_before_both_gangs_use_up_the_budget(story: Story, left: int) -> None:
+    """What is held for both machines of both gangs is $0.13; twice that must be left."""
+    story.controllers = (*story.controllers, EnforceBudgets(story.runtime))
+    job_id = _moving(story, budget_usd="5", **ESTIMATE)
+    (row,) = story.rows(tables.budgets, tables.budgets.c.job_id == job_id)
+    story.set(tables.budgets, row.id, spent_microusd=5_000_000 - left)
+    story.pass_time(40)
+    given_up = "migration_given_up" in _kinds(story, job_id)
+    assert given_up == (left == 200_000)
+    if given_up:
+        story.set(tables.budgets, row.id, spent_microusd=5_000_000 - 120_000)
+        story.pass_time(120)
+        assert sorted(one.id for one in story.living(job_id)) == sorted(story.members(job_id))
+    assert (story.job(job_id).state, story.job(job_id).stop_cause) == ("running", None)
 
 
 def test_an_interruption_of_the_old_gang_hastens_the_move(story: Story) -> None:

@@ -110,6 +110,10 @@ def test_a_wait_is_one_decision_however_often_it_is_confirmed(story: Story) -> N
     assert claimed.decision_no == 2
     assert claimed.decision.chosen[0] == ZONE_A.key
     assert claimed.decision.fence == 1
+    own = tables.events.c.job_id == job_id
+    (event,) = story.rows(tables.events, own, tables.events.c.kind == "claimed")
+    assert (event.data["fence"], event.at) == (1, claimed.decision.decided_at)
+    assert event.data == {"fence": 1, "market": "spot", "at_hand": 0, "asked_for": 1}
 
 
 def test_a_replacement_and_a_second_asking_are_decisions_too(story: Story) -> None:

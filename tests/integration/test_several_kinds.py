@@ -12,9 +12,13 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres import tables
 from app.domain.attempt import AttemptState
+from app.domain.job_spec import parse_spec
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
+from app.orchestration.estimate_job import JobEstimate, estimate_job
+from app.orchestration.limits import Limits
 from app.orchestration.watch_deadlines import WatchDeadlines
+from app.orchestration.weigh_moves import WeighMoves
 from tests.support.orchestration_story import (
     FAR,
     ON_DEMAND_A,
@@ -118,3 +122,58 @@ def test_measured_speeds_decide_what_progress_costs(story: Story) -> None:
     told = newest(story, measured)
     assert told.chosen[0] == ZONE_A.key
     assert all("measured on this work" in row.why for row in told.pools if row.fits)
+
+
+def estimated(story: Story, nodes: int = 1) -> JobEstimate:
+    """Of five hours on one V100, where both kinds are accepted."""
+    spec = {"run": "python train.py", "resources": TWO, "estimate": ESTIMATE, "nodes": nodes}
+    return estimate_job(story.runtime, story.project_id, parse_spec(spec), seed=0, paths=20)
+
+
+def test_an_estimate_counts_with_the_speeds_that_were_measured(story: Story) -> None:
+    quote_fast(story, {FAST: 1_500_000})
+    by_sheet = {quote.key: quote for quote in estimated(story).pools}
+    assert by_sheet[FAST.key].speed > 1.5
+    assert by_sheet[FAST.key].speed_source == "expected from its data sheet"
+    trained(story, ZONE_A, 10.0)
+    trained(story, FAST, 11.0)
+    found = {quote.key: quote for quote in estimated(story).pools}
+    assert found[FAST.key].speed == pytest.approx(1.25, abs=0.15)
+    assert found[ZONE_A.key].speed == pytest.approx(1.0)
+    assert found[FAST.key].speed_source == "measured on this work"
+    assert next(iter(found)) == ZONE_A.key, "its progress costs least"
+
+
+def test_an_estimate_for_more_machines_says_what_they_are_worth(story: Story) -> None:
+    assert estimated(story).scaling is None
+    told = estimated(story, nodes=4)
+    assert told.scaling == "4 machines do the work of 3.7, expected, as nothing was measured"
+    assert told.pools[0].speed == pytest.approx(4 / 1.09)
+
+
+@pytest.mark.parametrize("pace", [None, 11.0, 30.0])
+def test_a_move_is_weighed_with_the_speeds_that_were_measured(
+    story: Story, pace: float | None
+) -> None:
+    """To an A100 that is worth its price by its data sheet, and on this work may not be."""
+    story.controllers = (*story.controllers, WeighMoves(story.runtime))
+    if pace is not None:
+        quote_fast(story, {FAST: 9_000_000})
+        trained(story, ZONE_A, 10.0)
+        trained(story, FAST, pace)
+    quote_fast(story, {FAST: 9_000_000})
+    job_id = story.submit(name="moved", market="spot", resources=TWO, estimate={"hours": 30})
+    story.train(job_id)
+    (machine,) = story.members(job_id)
+    assert story.instance(machine).pool == ZONE_A
+    story.sleep(60)
+    story.checkpoint(machine, 1, 2)
+    story.tell(machine, at_step=20)
+    story.sleep(Limits().migration_rest_seconds)
+    quote_fast(story, {FAST: 1_100_000})
+    story.run()
+    told = newest(story, job_id)
+    known = "expected from its data sheet" if pace is None else "measured on this work"
+    assert f"x as fast ({known}), at" in told.sentence
+    verdict = DecisionVerdict.STAY if pace == 11.0 else DecisionVerdict.MOVE
+    assert told.verdict is verdict, told.sentence

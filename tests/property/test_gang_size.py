@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.gang_size import SizeOption, SizeQuestion, choose_size, speed_up
+from app.domain.gang_size import SizeOption, SizeQuestion, choose_size
 from app.domain.node_range import NodeRange
 
 HOUR = 3_600.0
@@ -79,9 +79,3 @@ def test_a_dearer_market_never_gives_more_without_a_deadline(
     ]
     before, after = choose_size(market, question), choose_size(dearer, question)
     assert before is None or (after is not None and after.count <= before.count)
-
-
-def test_more_machines_are_faster_but_not_by_as_much() -> None:
-    assert speed_up(1) == 1
-    for count in range(2, 65):
-        assert speed_up(count - 1) < speed_up(count) < count

@@ -20,8 +20,8 @@ from app.adapters.postgres.money_tables import prices
 from app.adapters.postgres.record_session import RecordSession
 from app.adapters.postgres.same_work import same_work
 from app.domain.instance import EndedBy
-from app.domain.kind_speed import Kind, MeasuredRun
 from app.domain.launch import LaunchOutcome
+from app.domain.measured_run import Kind, MeasuredRun
 from app.domain.offer import Market, Pool
 from app.domain.pool_life import AGE_EDGES_SECONDS, Experience
 from app.domain.pool_sightings import Sightings

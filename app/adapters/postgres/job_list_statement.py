@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.postgres.tables import one_of
-from app.domain.gang_size import SERIAL_SHARE
+from app.domain.gang_scaling import SERIAL_SHARE
 from app.domain.instance import LIVE_INSTANCE_STATES
 from app.ports.job_reports import JobFilter
 
@@ -30,8 +30,9 @@ _COMPARED: Final = "(CASE WHEN cost_final_at IS NOT NULL THEN on_demand_comparis
 
 
 def _pace(count: str) -> str:
-    """As `app.domain.gang_size.speed_up` has it."""
-    return f"({count} / (1 + {SERIAL_SHARE}::float8 * ({count} - 1)))"
+    """As `app.domain.gang_scaling.GangScaling.speed_up` has it."""
+    share = f"coalesce(serial_share, {SERIAL_SHARE})::float8"
+    return f"({count} / (1 + {share} * ({count} - 1)))"
 
 
 # An elastic gang's seconds count as those of one of full size.
@@ -50,7 +51,8 @@ WITH page AS (
     SELECT id, name, budget_id, state, priority, node_count, next_fence, market_mode,
         submitted_at, started_at, ended_at, deadline_at, last_safe_at, claimable_at,
         wait_reason, stop_cause, end_reason, end_message, committed_step, total_steps,
-        trained_steps, trained_seconds, cost_final_at, on_demand_comparison_microusd,
+        trained_steps, trained_seconds, serial_share,
+        cost_final_at, on_demand_comparison_microusd,
         spec->'labels' AS labels,
         CASE WHEN jsonb_typeof(spec->'estimate') = 'object' THEN
             greatest(1, round((spec->'estimate'->>'hours')::float8 * 3600)) END

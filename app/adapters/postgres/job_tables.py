@@ -142,6 +142,7 @@ jobs = Table(
     Column("committed_step", BigInteger, nullable=False),
     Column("trained_steps", BigInteger),
     Column("trained_seconds", Float(53)),
+    Column("serial_share", Float(53)),
     Column("total_steps", BigInteger),
     Column("retries_used", Integer, nullable=False),
     Column("consecutive_failures", Integer, nullable=False),

@@ -24,19 +24,19 @@ class KeptEstimateRows:
     def __init__(self, session: RecordSession) -> None:
         self._session = session
 
-    def missing(self, limit: int) -> list[tuple[UUID, dict[str, Any]]]:
-        """Jobs that wait for their first machines and have none yet, with their stored specs.
+    def missing(self, limit: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
+        """(job, its project, its stored spec) that wait for their first machines and have none yet.
 
         Oldest first. One that has trained is left out: what is left of it is not what it takes.
         """
         has_one = exists().where(_kept.job_id == _job.id)
         rows = self._session.execute(
-            select(_job.id, _job.spec)
+            select(_job.id, _job.project_id, _job.spec)
             .where(_job.state == JobState.QUEUED, _job.started_at.is_(None), ~has_one)
             .order_by(_job.submitted_at, _job.id)
             .limit(limit)
         )
-        return [(row.id, row.spec) for row in rows]
+        return [(row.id, row.project_id, row.spec) for row in rows]
 
     def keep(self, estimate: KeptEstimate) -> None:
         """Remember it, unless there is one."""
