@@ -44,6 +44,11 @@ ENDED_RANKS_SECONDS = 1.0
 """Ranks that have written their end leave within moments; what starts them may take seconds."""
 LAST_WORDS_SECONDS = 2.0
 """The end is told after the last output is sent: a machine may be given back at once for it."""
+DRAINED_WORDS = (
+    b"[lowtide] the ranks of this machine have stopped as they were asked to; "
+    b"where torchrun reports a failure with exit code 75, it means this stop.\n"
+)
+"""The last words of a drain: torchrun knows no such end, and prints a stack as for an error."""
 LEFT_BEHIND_SECONDS = 5.0
 """What a command left running when it ended by itself gets this long to follow."""
 
@@ -166,14 +171,16 @@ class TrainerRun:
         self.kill()
         self._look()
         output.join(LAST_WORDS_SECONDS)
-        self._send_logs(LAST_WORDS_SECONDS)
-        process_group.forget_trainer(self._trainer_file)
         end = self._failed_end or read_end(
             self._end_folder,
             process.returncode,
             self._folders.error_file,
             self._asked_before_start,
         )
+        if self._ranks and end.outcome is TrainerOutcome.DRAINED:
+            self._write_log(DRAINED_WORDS)
+        self._send_logs(LAST_WORDS_SECONDS)
+        process_group.forget_trainer(self._trainer_file)
         self._observe(TrainerExited(self._fence, end))
 
     def _wait_for_children(self) -> None:
