@@ -26,6 +26,9 @@ LEFT_OUT: Final = 1
 WARM_HOURS: Final = 120.0
 """How much of the recording before a start `--history warm` shows."""
 
+_MOST: Final = {"checkpoint_hours": 10_000.0, "egress_usd": 1e6, "transfer_hours": 24.0}
+"""The largest figures of options whose least is 0; more is a slip of the pen."""
+
 Folder = Annotated[Path, typer.Option("--traces", metavar="DIR", help="Folder with .npz files.")]
 Groups = Annotated[
     Path | None,
@@ -116,6 +119,8 @@ def backtest(
             transfer_hours=transfer_hours,
             calibration=calibration,
         )
+        if json_file is not None:
+            _check_files(json_file)
         findings = _run(
             terminal, groups or traces / "groups.json", setting, overrides, found, processes
         )
@@ -123,9 +128,13 @@ def backtest(
             terminal.note(f"Left out: {problem}")
         if not findings.rows:
             raise CommandFailed("No cell could be replayed; see the sentences above.")
+        written = ""
         if json_file is not None:
-            _write(json_file, findings, f"{setting}, {information}")
-        _show(terminal, findings, json_file)
+            written = _write(json_file, findings, f"{setting}, {information}")
+        _show(terminal, findings)
+        if written:
+            terminal.line()
+            terminal.line(written)
     if findings.problems:
         raise typer.Exit(LEFT_OUT)
 
@@ -137,15 +146,20 @@ def _conditions(
     from app.simulation.backtest.replay import Information
     from app.simulation.backtest.run_cells import OWN, POLICIES, Conditions
 
-    names = tuple(POLICIES) if policies == "all" else tuple(dict.fromkeys(policies.split(",")))
+    names = tuple(dict.fromkeys(name.strip() for name in policies.split(",")))
     for name in names:
         _one_of("--policies", name, [*POLICIES, "all"])
+    if "all" in names:
+        names = tuple(POLICIES)
     _one_of("--information", information, list(Information))
     _one_of("--history", history, ["warm", "cold"])
     if rest["calibration"] and OWN not in names:
         raise CommandFailed(f"--calibration is about the policy {OWN}; name it in --policies.")
     if billing is not None:
         _one_of("--billing", billing, ["ec2", "gce"])
+    for name, most in _MOST.items():
+        if not 0 <= rest[name] <= most:  # what is not a number fails, too
+            raise CommandFailed(f"--{name.replace('_', '-')} must be from 0 to {most:g}.")
     return Conditions(
         traces=traces,
         policies=names,
@@ -178,7 +192,7 @@ def _run(
         return run_plan(plan, chosen, conditions, processes, bar.reach)
 
 
-def _show(terminal: Terminal, findings: Findings, json_file: Path | None) -> None:
+def _show(terminal: Terminal, findings: Findings) -> None:
     from app.simulation.backtest.report import cells, summarise, text_chart
 
     summaries = summarise(findings.rows)
@@ -199,9 +213,6 @@ def _show(terminal: Terminal, findings: Findings, json_file: Path | None) -> Non
         for line in text_chart(summaries):
             terminal.line(line)
     _show_calibration(terminal, findings)
-    if json_file is not None:
-        terminal.line()
-        terminal.line(f"Rows: {json_file}; picture: {_picture_of(json_file)}")
 
 
 def _show_calibration(terminal: Terminal, findings: Findings) -> None:
@@ -214,15 +225,37 @@ def _show_calibration(terminal: Terminal, findings: Findings) -> None:
         terminal.table(_CALIBRATION_COLUMNS, lines)
 
 
-def _write(json_file: Path, findings: Findings, title: str) -> None:
-    from app.simulation.backtest.report import svg
+def _check_files(json_file: Path) -> None:
+    """Before the replay, which may take long: whether its files could be written."""
+    if json_file.is_dir():
+        raise CommandFailed(f"{json_file} cannot be written: it is a folder.")
+    picture = _picture_of(json_file)
+    if picture == json_file:
+        raise CommandFailed(f"--json {json_file}: .svg is the picture's; name another ending.")
+    for path in (json_file, picture):
+        existed = path.exists()
+        try:
+            path.open("a").close()
+            if not existed:
+                path.unlink()
+        except OSError as error:
+            raise CommandFailed(f"{path} cannot be written: {error.strerror}") from error
 
+
+def _write(json_file: Path, findings: Findings, title: str) -> str:
+    """Write rows and picture; the sentence that names them."""
+    from app.simulation.backtest.report import cells, svg
+
+    picture = _picture_of(json_file)
     try:
         text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in findings.rows)
         json_file.write_text(f"[\n{text}\n]\n", encoding="utf-8")
-        _picture_of(json_file).write_text(svg(findings.rows, title), encoding="utf-8")
+        if not cells(findings.rows):
+            return f"Rows: {json_file}; no picture, as it would show cost over the optimum"
+        picture.write_text(svg(findings.rows, title), encoding="utf-8")
     except OSError as error:
         raise CommandFailed(f"{json_file} cannot be written: {error.strerror}") from error
+    return f"Rows: {json_file}; picture: {picture}"
 
 
 def _picture_of(json_file: Path) -> Path:

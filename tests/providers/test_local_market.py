@@ -65,6 +65,20 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         read_trace(broken)
 
 
+def test_bytes_that_broke_on_the_way_are_named(tmp_path: Path) -> None:
+    """Whatever zipfile, zlib and the parser of headers raise at them; some changes do no harm."""
+    broken, problems = tmp_path / "broken.npz", []
+    whole = (TRACES_FOLDER / f"{RECORDINGS[0].name}.npz").read_bytes()
+    for place in range(0, len(whole), len(whole) // 150):
+        broken.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            read_trace(broken)
+        except TraceFileError as error:
+            problems.append(str(error))
+    assert len(problems) > 100
+    assert all(problem.startswith("broken.npz: ") for problem in problems)
+
+
 def test_every_pool_has_a_price_below_on_demand_and_a_twin() -> None:
     played = markets()
     pools = {market.pool: market for market in played.pools()}

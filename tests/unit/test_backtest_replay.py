@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from app.simulation.backtest.baselines import (
     Greedy,
     OnDemandOnly,
     UniformProgress,
+    region_of,
 )
 from app.simulation.backtest.job_view import (
     ON_DEMAND,
@@ -151,6 +153,34 @@ def test_nothing_costs_less_than_the_optimum_and_nothing_is_late(
         assert outcome.cost_usd >= optimum - 1e-9
         assert not outcome.missed
     assert on_demand_cost(window, terms) >= optimum
+
+
+@pytest.mark.parametrize(
+    ("maker", "second"), [(UniformProgress, "us-east-1a_v100_1"), (CheapestUniformProgress, "b")]
+)
+def test_up_s_goes_to_another_region_after_an_interruption(maker: PolicyMaker, second: str):
+    """Not only in the tick in which it is lost, when nobody would be found there anyway."""
+    window = replace(
+        _window("##..####", "##..####", "##..####", prices=(1.0, 1.1, 2.0)),
+        pools=("us-east-1a_v100_1", "us-east-1b_v100_1", "b"),
+    )
+    terms = Terms(4 * TICK, 8 * TICK, 0.0)
+    replay = Replay(window, terms, Information.VISIBLE)
+    replay.run(maker(_briefing(window, terms)))
+    assert window.pools[replay.view.pool] == second
+
+
+@pytest.mark.parametrize(
+    ("pool", "region"),
+    [
+        ("us-east-1c_v100_1", "us-east-1"),
+        ("us-west1-b", "us-west1"),
+        ("europe-west4-a_h100", "europe-west4"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_a_pool_names_its_region(pool: str, region: str):
+    assert region_of(pool) == region
 
 
 def test_a_restart_costs_time_and_the_last_tick_is_billed_whole():

@@ -115,6 +115,17 @@ def test_figures_given_replace_those_of_the_file(folder: Path, tmp_path: Path):
     assert {(row["slack"], row["overhead_hours"]) for row in rows} == {(1.5, 0.05), (1.5, 0.3)}
     assert {row["optimum_usd"] for row in rows} == {None}
     assert len(rows) == 4
+    assert not out.with_suffix(".svg").exists(), "it would show cost over the optimum"
+
+
+def test_all_among_the_policies_is_all_of_them(folder: Path, tmp_path: Path):
+    out = tmp_path / "rows.json"
+    code, _, _ = _run(
+        "--traces", str(folder), "--policies", "greedy, all", "--starts", "1", "--slack", "1.8",
+        "--json", str(out),
+    )  # fmt: skip
+    assert code == 0
+    assert {row["policy"] for row in json.loads(out.read_text())} == set(POLICIES)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +138,12 @@ def test_figures_given_replace_those_of_the_file(folder: Path, tmp_path: Path):
         (["--billing", "moon"], "--billing is 'moon'"),
         (["--slack", "a"], "--slack takes numbers"),
         (["--slack", "1"], "do not fit in"),
-        (["--groups", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--groups", "nowhere.json"], "nowhere.json: there is no such file"),
+        (["--job-hours", "0"], "--job-hours must be above 0"),
+        (["--egress-usd", "inf"], "--egress-usd must be from 0 to 1e+06"),
+        (["--transfer-hours", "99"], "--transfer-hours must be from 0 to 24"),
+        (["--json", "rows.svg"], "--json rows.svg: .svg is the picture's"),
+        (["--json", "."], ". cannot be written: it is a folder"),
         (["--json", "/nowhere/x.json", "--policies", "greedy"], "/nowhere/x.json cannot be"),
     ],
 )

@@ -8,6 +8,7 @@ each does in a tick. Not here: SkyNomad's rule (`skynomad`), Lowtide's policy, o
 from __future__ import annotations
 
 import math
+import re
 
 from app.simulation.backtest.job_view import (
     ON_DEMAND,
@@ -114,10 +115,24 @@ class UniformProgress(SpotSeeker):
 class CheapestUniformProgress(UniformProgress):
     """UP(S): Uniform Progress over pools, cheapest first, after an interruption elsewhere first."""
 
+    def __init__(self, briefing: Briefing) -> None:
+        super().__init__(briefing)
+        self.regions = [region_of(pool) for pool in briefing.pools]
+
     def order(self, view: JobView) -> list[int]:
-        """Cheapest first; the pool that has just interrupted comes last."""
-        lost = view.pool if view.was_on == Machine.SPOT else -1
-        return sorted(range(len(view.prices)), key=lambda pool: (pool == lost, view.prices[pool]))
+        """Cheapest first; the region of the last spot machine, which is gone, comes last."""
+        lost = self.regions[view.pool] if view.pool >= 0 else ""
+        return sorted(
+            range(len(view.prices)),
+            key=lambda pool: (self.regions[pool] == lost, view.prices[pool]),
+        )
+
+
+def region_of(pool: str) -> str:
+    """The region of a recording's pool: us-east-1 of us-east-1c_v100_1, us-west1 of us-west1-b."""
+    zone = pool.partition("_")[0]
+    found = re.fullmatch(r"(.+\d)-?[a-z]", zone)
+    return found[1] if found else zone
 
 
 class Evolved(SpotSeeker):

@@ -16,10 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from app.simulation.backtest.traces import Trace, TraceProblem
+from app.simulation.backtest.job_view import WHOLE_SECOND
+from app.simulation.backtest.traces import COUNT_MAX, Trace, TraceProblem
 
 ALL_ZONES = "*"
 """What a row names as its zone when it used several."""
+
+_LARGEST = 1e9
 
 
 class Setting(StrEnum):
@@ -67,7 +70,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Overrides:
-    """What a person asks for instead of the groups file's own figures; None: as in the file."""
+    """What a person asks for instead of the groups file's own figures; None: as in the file.
+
+    Sentences name them as options of the command do: `--slack`.
+    """
 
     slacks: tuple[float, ...] | None = None
     overhead_hours: tuple[float, ...] | None = None
@@ -79,7 +85,13 @@ def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
     """The plan in a groups file. Raises TraceProblem."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except FileNotFoundError:
+        raise TraceProblem(f"{path.name}: there is no such file in {path.parent}") from None
+    except OSError as error:
+        raise TraceProblem(f"{path.name}: cannot be read: {error.strerror}") from error
+    except RecursionError:
+        raise TraceProblem(f"{path.name}: is nested too deeply to be read as JSON") from None
+    except ValueError as error:
         raise TraceProblem(f"{path.name}: cannot be read as JSON: {error}") from error
     if not isinstance(document, dict):
         raise TraceProblem(f"{path.name}: must hold one JSON object")
@@ -90,9 +102,13 @@ def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
     overheads = overrides.overhead_hours or _numbers(
         _of_setting(document, "overhead_hours", key, path), f"overhead_hours of {key}", path
     )
-    starts = overrides.starts or _of_setting(document, "starts", key, path)
-    job_hours = overrides.job_hours or _part(document, "job_hours", (int, float), path)
-    _check_terms(path, chosen, overheads, starts, job_hours)
+    starts = overrides.starts
+    if starts is None:
+        starts = _of_setting(document, "starts", key, path)
+    job_hours = overrides.job_hours
+    if job_hours is None:
+        job_hours = _part(document, "job_hours", (int, float), path)
+    _check_terms(_sources(path, overrides), chosen, overheads, starts, job_hours)
     groups = tuple(_group(entry, number, path) for number, entry in enumerate(entries, 1))
     if not groups:
         raise TraceProblem(f"{path.name}: {key} names no group")
@@ -113,6 +129,7 @@ def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterat
             f"{trace.file} holds {trace.ticks} ticks, {ticks} are needed for a window "
             f"of {plan.longest_slack:g} x {plan.job_hours:g} h ({group.name})"
         )
+    _check_ticks(group, trace, plan)
     starts = np.linspace(0, trace.ticks - ticks, plan.starts).astype(int).tolist()
     alone = setting is Setting.ONE_ZONE
     sets = [(pool, (pool,)) for pool in pools] if alone else [(ALL_ZONES, pools)]
@@ -125,14 +142,31 @@ def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterat
                     )
 
 
+def _check_ticks(group: Group, trace: Trace, plan: Plan) -> None:
+    """Whether on-demand alone is in time in whole ticks of the recording."""
+    for slack in plan.slacks:
+        had = math.floor(slack * plan.job_hours * 3600 / trace.gap_seconds + WHOLE_SECOND)
+        for overhead in plan.overhead_hours:
+            seconds = (plan.job_hours + overhead) * 3600
+            needed = math.ceil(seconds / trace.gap_seconds - WHOLE_SECOND)
+            if needed > had:
+                raise TraceProblem(
+                    f"{trace.file}: {plan.job_hours:g} h of work and {overhead:g} h to start need "
+                    f"{needed} ticks of {trace.gap_seconds} s, and the deadline leaves {had} "
+                    f"(slack {slack:g}, {group.name})"
+                )
+
+
 def _group(entry: Any, number: int, path: Path) -> Group:
     if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
         raise TraceProblem(f"{path.name}: group {number} names no file")
     file, gang, pools = entry["file"], entry.get("gang", 1), entry.get("zones")
     if Path(file).name != file:
         raise TraceProblem(f"{path.name}: group {number}: file is a name, not the path {file!r}")
-    if isinstance(gang, bool) or not isinstance(gang, int) or gang < 1:
-        raise TraceProblem(f"{path.name}: group {number}: gang must be a count from 1 on")
+    if isinstance(gang, bool) or not isinstance(gang, int) or not 1 <= gang <= COUNT_MAX:
+        raise TraceProblem(
+            f"{path.name}: group {number}: gang must be a count from 1 to {COUNT_MAX}"
+        )
     if pools is not None and not (
         isinstance(pools, list) and pools and all(isinstance(pool, str) for pool in pools)
     ):
@@ -161,27 +195,61 @@ def _of_setting(document: Mapping[str, Any], key: str, setting: str, path: Path)
 def _numbers(values: Any, what: str, path: Path) -> tuple[float, ...]:
     listed = values if isinstance(values, list) else [values]
     if not listed or not all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in listed
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+        for value in listed
     ):
-        raise TraceProblem(f"{path.name}: {what} must be numbers")
+        raise TraceProblem(f"{path.name}: {what} must be numbers up to {_LARGEST:g}")
     return tuple(float(value) for value in listed)
 
 
+@dataclass(frozen=True)
+class _Sources:
+    """Where each figure comes from, as a sentence names it: an option, or a part of the file."""
+
+    slack: str
+    overhead_hours: str
+    starts: str
+    job_hours: str
+    together: str
+
+
+def _sources(path: Path, overrides: Overrides) -> _Sources:
+    def source(part: str, option: str, given: object) -> str:
+        return f"{path.name}: {part}" if given is None else option
+
+    options = {
+        "--slack": overrides.slacks,
+        "--overhead-hours": overrides.overhead_hours,
+        "--job-hours": overrides.job_hours,
+    }
+    return _Sources(
+        slack=source("a slack", "--slack", overrides.slacks),
+        overhead_hours=source("overhead_hours", "--overhead-hours", overrides.overhead_hours),
+        starts=source("starts", "--starts", overrides.starts),
+        job_hours=source("job_hours", "--job-hours", overrides.job_hours),
+        together=" and ".join(option for option, given in options.items() if given) or path.name,
+    )
+
+
 def _check_terms(
-    path: Path, slacks: tuple[float, ...], overheads: tuple[float, ...], starts: Any, hours: Any
+    told: _Sources,
+    slacks: tuple[float, ...],
+    overheads: tuple[float, ...],
+    starts: Any,
+    hours: Any,
 ) -> None:
     if not all(1 <= slack <= 100 for slack in slacks):
-        raise TraceProblem(f"{path.name}: a slack is deadline over job length, from 1 to 100")
+        raise TraceProblem(f"{told.slack} is deadline over job length, from 1 to 100")
     if not all(0 <= overhead <= 24 for overhead in overheads):
-        raise TraceProblem(f"{path.name}: overhead_hours must be from 0 to 24")
+        raise TraceProblem(f"{told.overhead_hours} must be from 0 to 24")
     if isinstance(starts, bool) or not isinstance(starts, int) or not 1 <= starts <= 10_000:
-        raise TraceProblem(f"{path.name}: starts must be a count from 1 to 10000")
+        raise TraceProblem(f"{told.starts} must be a count from 1 to 10000")
     if not 0 < hours <= 10_000:
-        raise TraceProblem(f"{path.name}: job_hours must be above 0 and at most 10000")
+        raise TraceProblem(f"{told.job_hours} must be above 0 and at most 10000")
     for slack in slacks:
         for overhead in overheads:
             if slack * hours < hours + overhead:
                 raise TraceProblem(
-                    f"{path.name}: {hours:g} h of work and {overhead:g} h to start do not fit in "
-                    f"{slack * hours:g} h (slack {slack:g})"
+                    f"{told.together}: {hours:g} h of work and {overhead:g} h to start do not fit "
+                    f"in {slack * hours:g} h (slack {slack:g})"
                 )

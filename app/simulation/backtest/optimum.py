@@ -33,7 +33,7 @@ def optimum_by_tick(
     grid = _grid_seconds(tick_seconds, overhead_seconds)
     step = round(tick_seconds / grid)
     debt = math.floor(overhead_seconds / grid + 1e-9)
-    goal = debt + math.floor(job_seconds / grid + 1e-9)
+    goal = debt + math.ceil(job_seconds / grid - 1e-9)
     rates = np.vstack([prices, np.full((1, ticks), on_demand)]) * (tick_seconds / 3600)
     running = np.full((pools + 1, goal + 1), np.inf)  # by machine and progress + debt
     following = np.empty_like(running)

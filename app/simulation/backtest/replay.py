@@ -3,8 +3,9 @@
 Semantics, those of the "Can't Be Late" harness (NSDI '24): a tick's availability holds for all of
 it; a pool that is down at the start of a tick has interrupted whoever ran there; any launch,
 restart or move begins with the overhead, without progress; a running machine is billed whole ticks,
-the last one too. Here: those rules, and what costs more when asked for (lost work, egress,
-billing rules). Not here: who decides (`job_view`), or what would have been best (`optimum`).
+the last one too; a job is late that is not done when the last whole tick before its deadline ends.
+Here: those rules, and what costs more when asked for (lost work, egress, billing rules). Not here:
+who decides (`job_view`), or what would have been best (`optimum`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from app.simulation.backtest.job_view import (
     Policy,
     Seen,
     Terms,
+    ticks_left,
 )
 from app.simulation.backtest.traces import Window
 
@@ -199,11 +201,12 @@ class Replay:
         self._machine_seconds = self._machine_cost = 0.0
 
     def _outcome(self) -> Outcome:
-        finish = self.finish_seconds
+        finish, tick_seconds = self.finish_seconds, self.window.tick_seconds
+        in_time = ticks_left(self.terms, 0, tick_seconds) * tick_seconds
         return Outcome(
             cost_usd=self.cost,
             finish_seconds=finish,
-            missed=finish is None or finish > self.terms.deadline_seconds + 1e-3,
+            missed=finish is None or finish > in_time + 1e-3,
             launches=self.launches,
             probes=self.probes,
             spot_hours=self.spot_ticks * self.tick_hours,

@@ -11,6 +11,7 @@ import struct
 import sys
 import zipfile
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +47,21 @@ def read_trace(path: Path) -> Trace:
                 name: archive.read(f"{name}.npy")
                 for name in ("zones", "gap_seconds", "gang", "price", "od", "avail")
             }
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise TraceFileError(f"{path.name}: cannot be read: {error}") from error
-    where = path.name
+        return _trace(members, path.name)
+    except TraceFileError:
+        raise
+    except Exception as error:
+        # Broken bytes make zipfile, zlib and the parser of headers raise almost anything.
+        reason = str(error) or type(error).__name__
+        raise TraceFileError(f"{path.name}: cannot be read: {reason}") from error
+
+
+def _trace(members: Mapping[str, bytes], where: str) -> Trace:
     zones = _texts(members["zones"], where)
     prices = _numbers(members["price"], where)
     available = _numbers(members["avail"], where)
+    if not zones:
+        raise TraceFileError(f"{where}: zones names no zone")
     ticks = len(prices) // len(zones)
     if ticks < 1 or len(available) != len(prices) or len(prices) != ticks * len(zones):
         raise TraceFileError(f"{where}: price and avail differ in shape, or are empty")
