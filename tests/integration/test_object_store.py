@@ -99,18 +99,29 @@ def test_large_objects_are_read_back_whole_and_in_part(store: ObstoreStore):
 
 @pytest.mark.parametrize(
     ("start", "length", "expected"),
-    [(0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (40, 4, b""), (3, 0, b"")],
+    [(0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (2**63 - 1, 4, b""), (3, 0, b"")],
 )
 def test_a_range_ends_with_the_object(
     store: ObstoreStore, start: int, length: int, expected: bytes
 ):
     store.put_new("log", b"0123456789")
     assert store.get_range("log", start, length) == expected
+    store.put_new("empty", b"")
+    assert store.get_range("empty", start, length) == b""
+
+
+def test_a_piece_is_one_request(fake: Fake):
+    store = open_object_store(fake.uri, fake.options)
+    store.put_new("key", b"0123456789")
+    fake.steering.requests.clear()
+    assert [store.get_range("key", start, 4) for start in (0, 4, 8)] == [b"0123", b"4567", b"89"]
+    assert fake.steering.requests == ["GET"] * 3
 
 
 def test_a_range_of_nothing_is_missing_and_of_nonsense_an_error(store: ObstoreStore):
-    with pytest.raises(ObjectMissing):
-        store.get_range("absent", 0, 1)
+    for length in (0, 1):
+        with pytest.raises(ObjectMissing, match="no such object"):
+            store.get_range("absent", 0, length)
     with pytest.raises(ValueError, match="from -1"):
         store.get_range("absent", -1, 1)
 

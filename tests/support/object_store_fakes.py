@@ -28,11 +28,12 @@ class Steering:
 
     denied: answer 403. tear_after: drop the connection after this many parts or whole writes.
     tears: drop it at so many of the next ones. lost_answers: so many writes are done and never
-    answered.
+    answered. requests: the methods of what was asked, in order.
     """
 
     def __init__(self) -> None:
         self.denied = False
+        self.requests: list[str] = []
         self.tear_after: int | None = None
         self.tears = 0
         self.lost_answers = 0
@@ -106,6 +107,7 @@ class S3Fake:
         self, region: str, service: str, method: str, path: str, headers: Any, body: bytes
     ) -> Answer:
         self.headers_seen.append({str(k).lower(): str(v) for k, v in dict(headers).items()})
+        self.steering.requests.append(method)
         if self.steering.denied:
             return 403, {"Content-Type": "application/xml"}, _DENIED_S3
         if method == "PUT":
@@ -170,6 +172,7 @@ class GcsFake:
         self._thread.join(timeout=60)
 
     def serve(self, method: str, path: str, headers: Any, body: bytes) -> Answer:
+        self.steering.requests.append(method)
         if self.steering.denied:
             return 403, {}, b"<Error><Code>AccessDenied</Code></Error>"
         parts = urlsplit(path)
@@ -231,6 +234,9 @@ class GcsFake:
         if found is None:
             return 200, told, content
         first, last = int(found[1]), min(int(found[2]), len(content) - 1)
+        if first >= len(content):
+            told["Content-Range"] = f"bytes */{len(content)}"
+            return 416, told, b"<Error><Code>InvalidRange</Code></Error>"
         told["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
         return 206, told, content[first : last + 1]
 

@@ -41,6 +41,8 @@ _RIGHTS: Final = {
 # What stores say in the middle of an error that has no type of its own.
 _DENIED_SIGNS: Final = ("403 Forbidden", "401 Unauthorized", "AccessDenied", "SignatureDoesNot",
                         "InvalidAccessKeyId", "ExpiredToken")  # fmt: skip
+# A store's word, or obstore's own, for a range that begins at the end or beyond it.
+_BEYOND_SIGNS: Final = ("416 Range Not Satisfiable", "InvalidRange")
 _REGION_SIGNS: Final = ("incorrectly configured region", "AuthorizationHeaderMalformed",
                         "PermanentRedirect")  # fmt: skip
 _NO_CREDENTIALS_SIGNS: Final = ("169.254.169.254", "metadata.google.internal", "credential",
@@ -117,16 +119,26 @@ class ObstoreStore:
             return bytes(opened.obstore.get(opened.store, key).bytes())
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Read `length` bytes from `start`, fewer at the end, none beyond it."""
+        """Read `length` bytes from `start`, fewer at the end, none beyond it.
+
+        One request; a second one asks for the object's size where the store refuses the range.
+        """
         if start < 0 or length < 0:
             raise ValueError(f"{key}: cannot read {length} bytes from {start}")
         with self._open(key) as opened:
-            # Ranges that are empty or begin at the end are errors to a store, not to our callers.
-            size = opened.obstore.head(opened.store, key)["size"]
-            there = max(0, min(length, size - start))
-            if there == 0:
+            if length == 0:
+                opened.obstore.head(opened.store, key)  # an object that is missing is told of
                 return b""
-            return bytes(opened.obstore.get_range(opened.store, key, start=start, length=there))
+            try:
+                read = opened.obstore.get_range(opened.store, key, start=start, length=length)
+            except opened.exceptions.BaseError as error:
+                # To begin at the end is an error to a store, not to our callers.
+                if not any(sign in str(error) for sign in _BEYOND_SIGNS):
+                    raise
+                if opened.obstore.head(opened.store, key)["size"] > start:
+                    raise
+                return b""
+            return bytes(read)
 
     def list_keys(self, prefix: str) -> Iterator[str]:
         """Keys below the folder `prefix`, sorted; all of them for the empty one."""
