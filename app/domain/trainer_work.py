@@ -131,13 +131,20 @@ def _known(model: str, shape: tuple[int, ...], classes: int) -> ModelFigures | N
 def _shape_of(config: TrainConfig) -> tuple[tuple[int, ...], int]:
     """Shape of a sample and number of classes, as the data's layout will have it."""
     if config.data == "digits":
-        return DIGITS_SHAPE, DIGITS_CLASSES
+        return _resized(DIGITS_SHAPE, config.image_size), DIGITS_CLASSES
     if config.data == "synthetic":
-        return config.synthetic_shape, config.synthetic_classes
+        return _resized(config.synthetic_shape, config.image_size), config.synthetic_classes
     if config.model.startswith("gpt"):
         return (config.context_length,), config.vocabulary or GPT2_VOCABULARY
     size = config.image_size or PHOTO_SIZE
     return (config.channels, size, size), _PHOTO_CLASSES
+
+
+def _resized(shape: tuple[int, ...], image_size: int | None) -> tuple[int, ...]:
+    """As the trainer brings images to one size; windows of tokens stay as they are."""
+    if len(shape) != 3 or image_size is None:
+        return shape
+    return (shape[0], image_size, image_size)
 
 
 def _samples_of(config: TrainConfig) -> int | None:

@@ -11,7 +11,13 @@ from app.adapters.agent_wheel import agent_wheel
 from tests.support.cloud_deployment import CloudDeployment, running_on_fake_clouds
 from tests.support.cloud_sources import ROLE_KEY
 from tests.support.control_plane import Document
-from tests.support.followed_job import FollowedJob, submit, submit_endless, submit_small
+from tests.support.followed_job import (
+    SAVES_AT_NOTICES,
+    FollowedJob,
+    submit,
+    submit_endless,
+    submit_small,
+)
 from tests.support.postgres import fast_folder
 
 NOTICE_SECONDS = 10
@@ -85,16 +91,9 @@ def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
 
 def test_the_bundled_trainer_survives_a_preemption_on_google_cloud(clouds: CloudDeployment) -> None:
     """Its checkpoints lie in Google's store, which its machines open by their service account."""
-    trainer = {
-        "model": "mlp",
-        "data": "digits",
-        "steps": 600,
-        "step_delay_seconds": 0.01,
-        "checkpoint_interval_steps": 100_000,
-    }
     job = submit(
         clouds.plane,
-        trainer=trainer,
+        trainer=SAVES_AT_NOTICES,
         resources={"gpu": "L4"},
         infra=["gcp"],
         checkpoint={"uri": f"{clouds.google_store_uri}/mine"},

@@ -6,7 +6,13 @@ from datetime import datetime
 from itertools import pairwise
 
 from tests.support.control_plane import ControlPlane, Document
-from tests.support.followed_job import FollowedJob, submit, submit_endless, submit_small
+from tests.support.followed_job import (
+    SAVES_AT_NOTICES,
+    FollowedJob,
+    submit,
+    submit_endless,
+    submit_small,
+)
 
 NOTICE_SECONDS = 8.0
 
@@ -41,15 +47,8 @@ def assert_replaced_at_once(job: FollowedJob, machine: Document) -> None:
 
 
 def test_the_trainer_goes_on_at_the_very_step_after_a_notice_of_google(plane: ControlPlane):
-    trainer = {
-        "model": "mlp",
-        "data": "digits",
-        "steps": 600,
-        "step_delay_seconds": 0.01,
-        "checkpoint_interval_steps": 100_000,
-    }
     place = {"infra": ["local/us-central1"], "resources": {"gpu": "H100"}}
-    job = submit(plane, trainer=trainer, **place)
+    job = submit(plane, trainer=SAVES_AT_NOTICES, **place)
     job.until_step(20)
     [machine] = job.machines()
     assert machine["cloud"] == "gce"
@@ -80,14 +79,9 @@ def test_a_command_goes_on_at_the_very_step_after_a_notice_of_amazon(plane: Cont
 
 def test_a_gang_saves_together_within_the_notice_of_one_machine(plane: ControlPlane):
     """The taken machine's share is in the store before it goes: not a step is done again."""
-    trainer = {
-        "model": "mlp",
-        "data": "digits",
-        "steps": 600,
-        "step_delay_seconds": 0.01,
-        "checkpoint_interval_steps": 100_000,
-    }
-    job = submit(plane, trainer=trainer, nodes=2, infra=["local"], resources={"gpu": "V100"})
+    job = submit(
+        plane, trainer=SAVES_AT_NOTICES, nodes=2, infra=["local"], resources={"gpu": "V100"}
+    )
     job.until_step(20)
     job.interrupt(job.machines()[1], NOTICE_SECONDS)
     job.finish()

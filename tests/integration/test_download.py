@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +97,74 @@ def test_a_checkpoint_is_fetched_whole_and_a_cut_download_goes_on(world: World, 
     found = world.cli.ok("download", "digits", str(target), "--only", "man*", "--json").json
     assert (found["files"], found["size_bytes"]) == (["manifest.json"], 12)
     assert _held(target)["manifest.json"] == SMALL["manifest.json"]
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_folder_of_its_own_is_made_where_none_is_named(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path / "home")
+    assert world.cli.ok("download", "digits", "-q").out == "digits-step-40\n"
+    assert _held(tmp_path / "home" / "digits-step-40") == {"weights.safetensors": WEIGHTS, **SMALL}
+
+
+def test_a_disk_that_is_too_small_is_told_of_before_anything_comes(
+    world: World, uri: str, saved: CheckpointManifest, tmp_path: Path
+):
+    """No disk has room for an exbibyte; what is there already needs none."""
+    path = Path(uri.removeprefix("file://")) / manifest_key(1, STEP)
+    huge = replace(saved.files[0], name="huge", size_bytes=1 << 60)
+    path.write_bytes(dump_manifest(replace(saved, files=(*saved.files, huge))))
+    target = tmp_path / "here"
+    told = world.cli.fails(2, "download", "digits", str(target)).errors
+    assert f"{target}: 1073741824.0 GiB are to come and " in told
+    assert told.rstrip().endswith(" are free")
+    assert _held(target) == {}
+    (target / "huge").touch()
+    with (target / "huge").open("r+b") as file:
+        file.truncate(1 << 30)
+    told = world.cli.fails(2, "download", "digits", str(target)).errors
+    assert f"{target}: 1073741823.0 GiB are to come and " in told
+
+
+@contextmanager
+def _files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """Files cannot grow beyond so much: the kernel's EFBIG stands for a disk that fills up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_disk_that_fills_up_ends_it_in_a_sentence_and_it_goes_on(world: World, tmp_path: Path):
+    target = tmp_path / "here"
+    with _files_of_at_most(9 << 20):
+        told = world.cli.fails(2, "download", "digits", str(target)).errors
+    assert f"{target}: File too large" in told
+    held = _held(target)
+    assert "weights.safetensors" not in held
+    assert held["weights.safetensors.part"][: 8 << 20] == WEIGHTS[: 8 << 20]
+    world.cli.ok("download", "digits", str(target))
+    assert _held(target) == {"weights.safetensors": WEIGHTS, **SMALL}
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_manifest_that_is_damaged_is_told_of(world: World, uri: str, tmp_path: Path):
+    path = Path(uri.removeprefix("file://")) / manifest_key(1, STEP)
+    whole = path.read_bytes()
+    for damaged, why in (
+        (whole[:-9], "manifest is not JSON"),
+        (whole.replace(b'"world_size": 1', b'"world_size": 2'), "its digest does not match"),
+        (b"[]", "expected an object"),
+    ):
+        path.write_bytes(damaged)
+        told = world.cli.fails(2, "download", "digits", str(tmp_path / "here")).errors
+        assert "The manifest of step 40 of attempt 1 cannot be read: " in told
+        assert why in told
+        assert not (tmp_path / "here").exists()
 
 
 @pytest.mark.usefixtures("saved")

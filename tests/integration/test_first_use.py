@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
+from pathlib import Path
 
+import psycopg
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, make_url, select
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.first_use import prepare_first_use
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
+from app.cli.migrate import prepare_database
 from app.domain.credentials import digest
+from tests.support.postgres import PostgresForTests
 
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 
@@ -57,3 +62,38 @@ def test_a_key_that_could_not_be_kept_is_made_again(engine: Engine):
         assert connection.execute(select(tables.deployment)).all() == []
         assert connection.execute(select(tables.api_keys)).all() == []
     assert prepare_first_use(engine, CLOCK, ENTROPY, lambda key: None)
+
+
+def _sessions(postgres: PostgresForTests, url: str) -> int:
+    """How many a database has ever had, counted once all of them have ended.
+
+    A session that ends hands in its counts (`pgstat_shutdown_hook`) before it leaves
+    `pg_stat_activity` (`pgstat_beshutdown_hook`): src/backend/utils/activity of PostgreSQL.
+    """
+    name = make_url(url).database
+    server = postgres.url_of("postgres").replace("postgresql+psycopg://", "postgresql://", 1)
+    with psycopg.connect(server, autocommit=True) as connection:
+        for _ in range(600):
+            open_ones = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+            found = connection.execute(open_ones, (name,)).fetchone()
+            if found == (0,):
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError(f"sessions of {name} stay open")
+        count = "SELECT sessions FROM pg_stat_database WHERE datname = %s"
+        row = connection.execute(count, (name,)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_database_in_order_is_looked_at_over_one_connection(
+    postgres: PostgresForTests, empty_database_url: str, tmp_path: Path
+):
+    """It is what every start of `lowtide up` finds."""
+    made = prepare_database(empty_database_url, tmp_path)
+    assert made.before is None
+    before = _sessions(postgres, empty_database_url)
+    again = prepare_database(empty_database_url, tmp_path)
+    assert (again.before, again.after, again.key_path) == (made.after, made.after, None)
+    assert _sessions(postgres, empty_database_url) == before + 1

@@ -20,6 +20,15 @@ from tests.support.control_plane import SMALL_TRAINER, ControlPlane, Document
 from tests.support.small_trainer import expected
 
 JOB_SECONDS = 150.0
+SAVES_AT_NOTICES = {
+    "model": "mlp",
+    "data": "digits",
+    "steps": 600,
+    "step_delay_seconds": 0.01,
+    "checkpoint_interval_steps": 100_000,
+}
+"""The bundled trainer for some seconds of work."""
+
 _POLL_SECONDS = 0.1
 _ENDED = ("succeeded", "failed", "cancelled")
 _LOG_TAIL_BYTES = 3_000

@@ -10,11 +10,15 @@ from torch import Tensor, nn
 
 
 class Stack(nn.Module):
-    """Blocks with a norm and dropout, as memory-saving techniques meet them; ``plain`` ones have
-    neither, so that any number of ranks computes the same."""
+    """``depth`` blocks with a norm and dropout, as memory-saving techniques meet them; ``plain``
+    ones have neither, so that any number of ranks computes the same."""
 
     def __init__(
-        self, input_shape: tuple[int, int, int], num_classes: int, plain: bool = False
+        self,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        plain: bool = False,
+        depth: int = 3,
     ) -> None:
         super().__init__()
         channels, height, width = input_shape
@@ -26,7 +30,7 @@ class Stack(nn.Module):
                 nn.ReLU(),
                 nn.Dropout(0.0 if plain else 0.2),
             )
-            for _ in range(3)
+            for _ in range(depth)
         )
         self.last = nn.Linear(32, num_classes)
 

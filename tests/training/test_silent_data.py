@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -60,17 +61,9 @@ def test_a_notice_ends_the_wait_for_a_silent_bucket(
     answers: int,
     further: dict[str, int],
 ) -> None:
-    config = {
-        "model": "mlp",
-        "data": f"{store.uri}/small",
-        "cache": "off",
-        "image_size": 16,
-        "steps": 100_000,
-        "batch_size": 6,
-        "eval_every_epochs": 0,
-        "checkpoint_interval_seconds": 600,
-        **further,
-    }
+    config = config_of(
+        store, steps=100_000, eval_every_epochs=0, checkpoint_interval_seconds=600, **further
+    )
     run = InterruptedRun(tmp_path, config, ranks)
     with run.attempt(variables=through(gate, store)) as attempt:
         assert attempt.wait_for_step(3), attempt.log()[-3000:]
@@ -96,16 +89,7 @@ def test_a_notice_ends_the_wait_for_a_silent_bucket(
 def test_a_notice_ends_a_scoring_whose_samples_do_not_come(
     tmp_path: Path, store: S3Fake, gate: SilentGate
 ) -> None:
-    config = {
-        "model": "mlp",
-        "data": f"{store.uri}/small",
-        "cache": "off",
-        "image_size": 16,
-        "steps": 4,
-        "batch_size": 6,
-        "workers": 1,
-        "step_delay_seconds": 1.0,
-    }
+    config = config_of(store, steps=4, workers=1, step_delay_seconds=1.0)
     run = InterruptedRun(tmp_path, config)
     with run.attempt(variables=through(gate, store)) as attempt:
         assert attempt.wait_for_step(3), attempt.log()[-3000:]
@@ -119,6 +103,18 @@ def test_a_notice_ends_a_scoring_whose_samples_do_not_come(
     newest = CheckpointFolder(tmp_path / "checkpoints").complete()[0]
     assert newest.name == "step-000000000004"
     assert took < NOTICE_SECONDS
+
+
+def config_of(store: S3Fake, **further: float) -> dict[str, Any]:
+    """A small model that reads each sample from the bucket when it is needed."""
+    return {
+        "model": "mlp",
+        "data": f"{store.uri}/small",
+        "cache": "off",
+        "image_size": 16,
+        "batch_size": 6,
+        **further,
+    }
 
 
 def through(gate: SilentGate, store: S3Fake) -> dict[str, str]:

@@ -79,6 +79,31 @@ def test_hours_follow_from_steps_or_from_epochs_of_data_that_is_built_in():
     assert described_work(parse_spec({"run": "true"})) is None
 
 
+@pytest.mark.parametrize(
+    ("resized", "same"),
+    [
+        (
+            {"data": "synthetic", "synthetic_shape": [3, 64, 64], "image_size": 160},
+            {"data": "synthetic", "synthetic_shape": [3, 160, 160]},
+        ),
+        (
+            {"data": "digits", "image_size": 160},
+            {"data": "synthetic", "synthetic_shape": [1, 160, 160]},
+        ),
+        (
+            {"model": "gpt_tiny", "data": "synthetic", "synthetic_shape": [512], "image_size": 160},
+            {"model": "gpt_tiny", "data": "synthetic", "synthetic_shape": [512]},
+        ),
+    ],
+)
+def test_images_of_built_in_data_count_at_the_size_that_the_model_gets(
+    resized: dict[str, Any], same: dict[str, Any]
+):
+    whole, compared = ({"model": "resnet18", "batch_size": 256, **one} for one in (resized, same))
+    assert described_work(spec_of(whole)) == described_work(spec_of(compared)) is not None
+    assert trainer_memory_gb(spec_of(whole)) == trainer_memory_gb(spec_of(compared))
+
+
 def test_work_of_more_than_a_year_is_counted_as_one_and_says_so():
     year = described_work(spec_of({**PHOTOS, "steps": 10**9}))
     assert year is not None
