@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from trainer.protocol.gpu_models import (
@@ -59,12 +60,15 @@ def expected_throughput(model: GpuModel) -> Throughput:
     return Throughput(round(bandwidth, 2), round(math.sqrt(bandwidth * compute), 2))
 
 
+@lru_cache(maxsize=256)  # asked for each of thousands of offers, of a few kinds
 def relative_speed(name: str, memory_gb: int, count: int = 1) -> float:
     """Expected speed of `count` GPUs against one V100, CNNs and ViTs weighed alike.
 
-    A GPU that is not in the list counts as a V100, so that its price alone decides.
+    memory_gb: 0 where it is left open; the smallest variant then. A GPU that is not in the list
+    counts as a V100, so that its price alone decides.
     """
-    model = model_of(name.upper(), memory_gb)
+    known = models_of(name.upper())
+    model = known[0] if known and not memory_gb else model_of(name.upper(), memory_gb)
     if model is None:
         return float(count)
     expected = expected_throughput(model)
