@@ -25,6 +25,7 @@ from app.domain.pool_life import empty_chance, hazard_factor
 from app.domain.trainer_work import described_work
 from app.domain.what_if import Estimate
 from app.orchestration.estimate_job import JobEstimate, estimate_job
+from app.orchestration.weigh_promise import risk_of
 
 router = APIRouter(prefix="/api/v1", tags=["estimates"])
 
@@ -51,7 +52,8 @@ async def estimate(
         spec = spec.model_copy(update={"estimate": described.estimate})
         source = described.sentence
     found = await to_thread.run_sync(estimate_job, runtime, caller.project_id, spec, seed)
-    return as_json(_document(found, source))
+    risk = risk_of(spec, found)
+    return as_json({**_document(found, source), "risk": None if risk is None else risk[1]})
 
 
 @router.get("/estimates/calibration", response_model=None)
@@ -78,7 +80,10 @@ def _document(found: JobEstimate, source: str) -> dict[str, Any]:
             {"deadline_seconds": point.deadline_seconds, **_figures(point.estimate)}
             for point in found.curve
         ],
-        "pools": [_pool(one, found, hazard_factor(one.experience)) for one in found.pools],
+        "pools": [
+            _pool(one, found, hazard_factor(one.experience) * found.node_count)
+            for one in found.pools
+        ],
         "on_demand": None if found.on_demand is None else _pool(found.on_demand, found, None),
     }
 
@@ -92,7 +97,7 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[str, Any]:
-    """One pool alone, if it always had machines; factor None: on-demand."""
+    """One pool alone, if it always had machines; factor: of the gang, None on-demand."""
     work_seconds = found.work_seconds / quote.speed
     alone = expect(quote.microusd_per_hour, work_seconds, found.restart_seconds, factor)
     return {

@@ -231,7 +231,13 @@ SUBMIT_DOCS: dict[str, Any] = {
                 "name": "Idempotency-Key",
                 "in": "header",
                 "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-            }
+            },
+            {
+                "name": "accept_risk",
+                "in": "query",
+                "description": "Also when deadline or budget will probably not hold",
+                "schema": {"type": "boolean", "default": False},
+            },
         ],
         "requestBody": {
             "required": True,

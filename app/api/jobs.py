@@ -7,9 +7,11 @@ here: commands to a job (`job_commands`) and its history (`job_history`).
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import AwareDatetime
 from starlette.responses import Response
@@ -20,11 +22,12 @@ from app.api.job_document import job_document
 from app.api.job_shapes import SUBMIT_DOCS, JobDetail, JobPage
 from app.api.json_answers import JSON, as_json
 from app.api.parts import ApiParts, parts_of
-from app.api.spec_body import check_places, read_idempotency_key, read_spec
+from app.api.spec_body import check_places, read_accept_risk, read_idempotency_key, read_spec
 from app.domain.errors import InvalidValue, SpecError
 from app.domain.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, spec_digest
 from app.orchestration.submit_job import accept, replay
+from app.orchestration.weigh_promise import promises, weigh_promise
 from app.ports.job_reports import JobFilter
 from app.ports.job_submission import Submitted
 
@@ -35,19 +38,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
 _LABELS_MAX = 8
 _PLAIN_VALUE_MAX = 80
-_RING = ("claim_jobs",)
+_RING = ("claim_jobs", "keep_estimates")
 
 
 async def submit(request: Request) -> Response:
     """Submit a job. The body is the job spec, as JSON or YAML.
 
     With an `Idempotency-Key`, the same spec again gets the same job (200); another spec is 409.
+    Of a spec with an `estimate`, a deadline that cannot be met is refused (`kind` impossible); one,
+    or a budget, that will probably not hold, too (`kind` risky), unless `accept_risk` is true.
     """
     parts = parts_of(request)
     caller = await parts.keys.caller(request.headers.get("authorization"))
     key = read_idempotency_key(request)
+    insisted = read_accept_risk(request)
     spec = await read_spec(request)
-    submitted = await _submit(parts, caller, spec, key)
+    submitted = await _submit(parts, caller, spec, key, insisted)
     if submitted.created:
         parts.runtime.wakeups.ring(_RING)
     document = {
@@ -71,7 +77,9 @@ router.add_api_route(
 )
 
 
-async def _submit(parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None) -> Submitted:
+async def _submit(
+    parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
+) -> Submitted:
     runtime = parts.runtime
     try:
         await check_places(
@@ -83,6 +91,9 @@ async def _submit(parts: ApiParts, caller: Caller, spec: JobSpec, key: str | Non
             parts.settings.data_places,
             parts.settings.state_dir,
         )
+        if promises(spec):
+            weigh = partial(weigh_promise, accept_risk=accept_risk)
+            await to_thread.run_sync(weigh, runtime, caller.project_id, spec)
         return await accept(
             parts.hot,
             runtime.entropy,

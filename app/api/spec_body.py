@@ -62,6 +62,14 @@ def read_idempotency_key(request: Request) -> str | None:
     return key
 
 
+def read_accept_risk(request: Request) -> bool:
+    """Whether the caller insists on a promise that will probably not be kept."""
+    written = request.query_params.get("accept_risk", "false")
+    if written not in {"true", "false"}:
+        raise InvalidValue("accept_risk: write true or false", "accept_risk")
+    return written == "true"
+
+
 async def check_places(
     spec: JobSpec,
     project_name: str,

@@ -19,7 +19,6 @@ from app.cli.terminal import Column, Terminal
 if TYPE_CHECKING:
     from app.domain.job_spec import JobSpec
 
-RISKY_CHANCE: Final = 0.9
 _MARKETS: Final = {"auto": "spot, on-demand in time", "spot": "spot only", "on_demand": "on-demand"}
 _BAR_CELLS: Final = 30
 _POOL_COLUMNS: Final = (
@@ -35,11 +34,11 @@ _POOL_COLUMNS: Final = (
 _BORNE_COLUMNS: Final = (
     Column("NAME", lambda row: row["job_name"]),
     Column("COST", lambda row: wording.money(row["cost_microusd"]), True),
-    Column("P50", lambda row: wording.money(row["cost_p50_microusd"]), True),
-    Column("P90", lambda row: wording.money(row["cost_p90_microusd"]), True),
+    Column("COST P50", lambda row: wording.money(row["cost_p50_microusd"]), True),
+    Column("COST P90", lambda row: wording.money(row["cost_p90_microusd"]), True),
     Column("TOOK", lambda row: wording.span(row["seconds"]), True),
-    Column("P50", lambda row: _finish(row["finish_p50_seconds"]), True),
-    Column("P90", lambda row: _finish(row["finish_p90_seconds"]), True),
+    Column("FINISH P50", lambda row: _finish(row["finish_p50_seconds"]), True),
+    Column("FINISH P90", lambda row: _finish(row["finish_p90_seconds"]), True),
 )
 
 
@@ -129,15 +128,6 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
             terminal.line(_curve_line(point, most))
 
 
-def risky(found: dict[str, Any]) -> dict[str, Any] | None:
-    """The figures of the product's own way, if deadline or budget hold too seldom; else None."""
-    if not found["estimates"]:
-        return None
-    own: dict[str, Any] = found["estimates"][0]
-    chances = [own[name] for name in ("deadline_chance", "budget_chance") if own[name] is not None]
-    return own if chances and min(chances) < RISKY_CHANCE else None
-
-
 def chances_text(figures: dict[str, Any]) -> str:
     """`deadline 71 %, budget 99 %`."""
     named = (("deadline", "deadline_chance"), ("budget", "budget_chance"))
@@ -154,11 +144,13 @@ def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
     if not found["jobs"]:
         terminal.line("No job with an estimate has succeeded and been billed to the end yet.")
         return
+    from app.domain.calibration import share_text
+
     terminal.table(_BORNE_COLUMNS, found["items"])
-    for word in ("cost", "finish"):
+    for word, judged in (("cost", "jobs"), ("finish", "finish_jobs")):
         under, error = found[f"{word}_under_p90"], found[f"{word}_error"]
         if under is not None and error is not None:
-            share, jobs = wording.percent(under), wording.plural(found["jobs"], "job")
+            share, jobs = share_text(under), wording.plural(found[judged], "job")
             terminal.line(
                 f"{word}: {share} of {jobs} stayed under P90 (90 % is right); "
                 f"in the middle {error:+.0%} against P50"

@@ -171,7 +171,7 @@ def plan_sentences(plan: Plan) -> list[str]:
                 f"That is more than the budget of {wording.money(budget)}: "
                 "the job would be paused when the budget is spent."
             )
-    return [" ".join(told), *_out_of_reach(plan.spec), *_too_little(plan)]
+    return [" ".join(told), *_too_little(plan)]
 
 
 def _why_none_fits(plan: Plan) -> str:
@@ -183,18 +183,36 @@ def _why_none_fits(plan: Plan) -> str:
 
 
 def _out_of_reach(spec: JobSpec) -> list[str]:
-    """A deadline that is nearer than the estimate of the work."""
+    """A deadline that is nearer than the work could end on the most and quickest machines.
+
+    Only where no pool fits: elsewhere the api's estimate tells what will hold.
+    """
     from app.domain.durations import format_duration
 
     if spec.estimate is None or not isinstance(spec.deadline, timedelta):
         return []
-    ahead = int(spec.deadline.total_seconds())
-    if spec.estimate.seconds <= ahead:
+    ahead, work = int(spec.deadline.total_seconds()), _least_seconds(spec)
+    if work <= ahead:
         return []
     return [
-        f"The deadline is in {format_duration(ahead)}, the estimate says "
-        f"{format_duration(spec.estimate.seconds)}: it will be missed, unless the work is shorter."
+        f"The deadline is in {format_duration(ahead)}, the estimate comes to "
+        f"{format_duration(work)}: it will be missed, unless the work is shorter."
     ]
+
+
+def _least_seconds(spec: JobSpec) -> int:
+    """The estimate's work on the largest gang of the quickest kind that is accepted."""
+    from app.domain.gang_scaling import EXPECTED_SCALING
+    from app.domain.kind_speed import expected_speed, kind_of_choice
+
+    assert spec.estimate is not None
+    seconds = spec.estimate.seconds
+    pace = EXPECTED_SCALING.relative_pace(spec.nodes.most, spec.estimate.nodes)
+    kinds = [kind_of_choice(one) for one in spec.gpu_choices if one.name is not None]
+    told = spec.estimate.gpu
+    if kinds and told is not None and told.name is not None:
+        pace *= max(map(expected_speed, kinds)) / expected_speed(kind_of_choice(told))
+    return round(seconds / pace)
 
 
 def _too_little(plan: Plan) -> list[str]:

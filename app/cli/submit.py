@@ -18,7 +18,7 @@ import typer
 
 from app.cli import follow as following
 from app.cli import wording
-from app.cli.estimate import asked_for, chances_text, risky
+from app.cli.estimate import asked_for, chances_text
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.progress_bar import progress_bar
@@ -118,8 +118,10 @@ def _check_deadline(draft: SpecDraft, now: datetime) -> None:
 
 def _estimated(invocation: Invocation, spec: JobSpec) -> dict[str, Any] | None:
     """What the job would cost and when it would end, where something is promised about it."""
-    promised = spec.deadline is not None or spec.budget_microusd is not None
-    return asked_for(invocation, spec) if promised and spec.estimate is not None else None
+    promised = (spec.deadline, spec.budget_microusd, spec.max_duration_seconds)
+    if spec.estimate is None or all(one is None for one in promised):
+        return None
+    return asked_for(invocation, spec)
 
 
 def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -> None:
@@ -129,12 +131,8 @@ def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -
     if not (terminal.as_json or terminal.quiet):
         own = figures["estimates"][0]
         terminal.line(f"        will hold: {chances_text(own)}; more by `lowtide estimate`")
-    risk = risky(figures)
-    if risk is not None and not accepted:
-        raise CommandFailed(
-            f"the job would probably break what was promised: {chances_text(risk)} of a thousand "
-            "imagined runs held; change it, or submit with --accept-risk"
-        )
+    if figures["risk"] is not None and not accepted:
+        raise CommandFailed(f"{figures['risk']}; change it, or submit with --accept-risk")
 
 
 def _pack(draft: SpecDraft, closing: ExitStack) -> Archive | None:
@@ -187,7 +185,9 @@ def _agreed(terminal: Terminal, *, reads_stdin: bool) -> bool:
 def _post(invocation: Invocation, spec: JobSpec) -> dict[str, Any]:
     # One key for all tries: a lost answer cannot make a second job.
     key = f"lowtide-submit-{secrets.token_hex(16)}"
-    accepted: dict[str, Any] = invocation.api.post("/jobs", spec.to_json(), idempotency_key=key)
+    # Any risk was weighed here already, over more imagined runs than the api takes.
+    path = "/jobs?accept_risk=true"
+    accepted: dict[str, Any] = invocation.api.post(path, spec.to_json(), idempotency_key=key)
     return accepted
 
 

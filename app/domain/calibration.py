@@ -34,9 +34,11 @@ class Calibration:
     """Shares of jobs that stayed under their P90; 0.9 is right, more is too careful.
 
     `cost_error`, `finish_error`: median of actual over P50, minus 1. All None without jobs.
+    `finish_jobs`: those of which an end was promised, and is judged.
     """
 
     jobs: int
+    finish_jobs: int
     cost_under_p90: float | None
     finish_under_p90: float | None
     cost_error: float | None
@@ -48,6 +50,7 @@ def calibration(borne: Sequence[Borne]) -> Calibration:
     finished = [one for one in borne if one.finish_p90_seconds and one.finish_p50_seconds]
     return Calibration(
         jobs=len(borne),
+        finish_jobs=len(finished),
         cost_under_p90=_share([one.cost_microusd <= one.cost_p90_microusd for one in borne]),
         finish_under_p90=_share(
             [one.seconds <= (one.finish_p90_seconds or 0.0) for one in finished]
@@ -57,6 +60,11 @@ def calibration(borne: Sequence[Borne]) -> Calibration:
         ),
         finish_error=_error([one.seconds / (one.finish_p50_seconds or 1.0) for one in finished]),
     )
+
+
+def share_text(share: float) -> str:
+    """0.667 → "67 %": the same on the page as in the terminal."""
+    return f"{round(100 * share)} %"
 
 
 def _share(met: Sequence[bool]) -> float | None:

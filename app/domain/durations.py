@@ -3,6 +3,7 @@
 Points in time are not durations and live with whoever compares them.
 """
 
+import math
 import re
 from functools import lru_cache
 
@@ -63,6 +64,11 @@ def format_duration(seconds: int) -> str:
         if count:
             parts.append(f"{count}{name}")
     return " ".join(parts) or "0s"
+
+
+def whole_minutes(seconds: float) -> str:
+    """For people, to the next minute that is not less: 38121.3 → "10h 36m"."""
+    return format_duration(math.ceil(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
 
 
 def duration_text(seconds: int) -> str:

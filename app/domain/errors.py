@@ -40,6 +40,8 @@ class ProblemKind(StrEnum):
     MISSING = "missing"
     UNKNOWN_FIELD = "unknown_field"
     NOT_AVAILABLE = "not_available"
+    IMPOSSIBLE = "impossible"
+    RISKY = "risky"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ EVIDENCE_SHARE: Final = 0.25
 SHARED_LUCK: Final = 0.6
 """How often a pool turns out as good or as bad, for what is known of it, as the others do."""
 
+FORGOTTEN_CYCLES: Final = 20
+"""After so many times up and down that nobody looked at, a pool is met as at any time: what it was
+before tells nothing, and a run of months would be long in going through all of them."""
+
 _AWAY: Final = {factor: mean_seconds(BACK_PER_HOUR, factor) for factor in FACTORS}
 _THERE: Final = {factor: mean_seconds(TAKEN_PER_HOUR, factor) for factor in FACTORS}
 
@@ -99,19 +103,27 @@ class ImaginedPool:
         self._draw = draw
         self.taken, self.back = factors
         away, there = _AWAY[self.back], _THERE[self.taken]
-        self.up = draw() * (away + there) >= away
-        # Seen at any time, a state is as old as the share of time at each age has it.
-        hazards, factor = self._now()
-        age = age_at_any_time(hazards, factor, draw())
-        self.until = self._life(hazards, factor, age)
+        self._up_share = there / (away + there)
+        self._forgotten_seconds = FORGOTTEN_CYCLES * (away + there)
+        self.up, self.until = False, 0.0
+        self._meet(0.0)
 
     def at(self, now: float) -> bool:
         """Whether it has machines at this time, not before any that was asked about."""
+        if now - self.until > self._forgotten_seconds:
+            self._meet(now)
         while self.until <= now:
             self.up = not self.up
             hazards, factor = self._now()
             self.until += self._life(hazards, factor, 0.0)
         return self.up
+
+    def _meet(self, now: float) -> None:
+        """The pool at any time: a state is then as old as the share of time at each age has it."""
+        self.up = self._draw() >= 1 - self._up_share
+        hazards, factor = self._now()
+        age = age_at_any_time(hazards, factor, self._draw())
+        self.until = now + self._life(hazards, factor, age)
 
     def _now(self) -> tuple[Sequence[float], float]:
         return (TAKEN_PER_HOUR, self.taken) if self.up else (BACK_PER_HOUR, self.back)

@@ -9,11 +9,11 @@ product's own choice, which weighs costs (`placement_choice`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.domain.expected_cost import useful_hour_microusd
-from app.domain.imagined_pools import PoolPosterior, imagined_pools
+from app.domain.imagined_pools import ImaginedPool, PoolPosterior, imagined_pools
 from app.domain.patience import WORTH_SHARE, Patience, back_chance, saved_share
 from app.domain.pool_life import (
     NO_EXPERIENCE,
@@ -21,10 +21,16 @@ from app.domain.pool_life import (
     Experience,
     hazard_factor,
     mean_seconds,
+    seconds_until,
 )
 
-TURNS_MAX = 2_000
-"""Machines that one imagined run may lose; a run that loses more counts as never ending."""
+TURNS_MAX = 250
+"""Machines that one imagined run loses one by one; what is left of a longer run goes on at the pace
+and the price of what was imagined: so many losses tell the time lost with them to a twentieth."""
+
+PACE_LEAST = 0.01
+"""A long run that is slower, against the machine that the work is told for, is no run at all: it
+counts as never ending."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class Question:
     spot: pools that fit, cheapest work first. on_demand: None where it is not allowed or not had.
     boot_seconds: from the request to training, each time a machine is rented, restore included.
     rework_seconds: work lost with a machine that is taken without a notice in time.
-    patience_seconds: how long a clearly cheaper pool is waited for, each time.
+    patience_seconds: how long a clearly cheaper pool is waited for, each time. gang: machines, of
+    which each may be taken and stops all of them.
     """
 
     work_seconds: float
@@ -61,6 +68,7 @@ class Question:
     deadline_seconds: float | None = None
     budget_microusd: int | None = None
     patience_seconds: float = 0.0
+    gang: int = 1
 
 
 @dataclass(frozen=True)
@@ -69,20 +77,23 @@ class Outcome:
 
     microusd: float
     finish_seconds: float
-    interruptions: int
+    interruptions: float
 
 
 def imagined_run(
-    question: Question, known: Sequence[PoolPosterior], draw: Callable[[], float]
+    question: Question,
+    known: Sequence[PoolPosterior],
+    draw: Callable[[], float],
+    turns_max: int = TURNS_MAX,
 ) -> Outcome:
     """One run; known: what is believed of each of the question's spot pools.
 
-    draw: uniform in [0, 1).
+    draw: uniform in [0, 1). turns_max: machines that are lost one by one.
     """
     now, left, spent, taken = 0.0, question.work_seconds, 0.0, 0
     pools = imagined_pools(known, draw)
-    since = now
-    for _ in range(TURNS_MAX):
+    since, others = now, _Others(question.gang - 1, draw)
+    for _ in range(turns_max):
         wait_most = _wait_most(question, now, left)
         if not pools or wait_most <= 0:
             return _on_demand(question, now, left, spent, taken)
@@ -99,15 +110,63 @@ def imagined_run(
             continue
         quote = question.spot[place]
         needed = question.boot_seconds + left / quote.speed
-        used = min(pools[place].until - now, needed)
+        lives = min(pools[place].until, others.until(place, pools[place], now)) - now
+        used = min(
+            lives, needed, question.boot_seconds + _slack_at(question, wait_most, quote.speed)
+        )
         spent += quote.microusd_per_hour * used / 3_600
         now += used
+        worked = max(0.0, used - question.boot_seconds) * quote.speed
         if used >= needed:
             return Outcome(spent, now, taken)
+        if used < lives:
+            return _on_demand(question, now, left - worked, spent, taken)
         taken, since = taken + 1, now
-        worked = max(0.0, used - question.boot_seconds) * quote.speed
         left -= max(0.0, worked - question.rework_seconds * draw())
-    return Outcome(spent, math.inf, taken)
+    return _the_rest(question, now, left, spent, taken)
+
+
+class _Others:
+    """The other machines of a gang, which may be taken from a pool that has more of them.
+
+    Those that are left are kept, as the product does; the pool's own end takes all of them.
+    """
+
+    def __init__(self, count: int, draw: Callable[[], float]) -> None:
+        self._count, self._draw = count, draw
+        self._place, self._pool_until = -1, 0.0
+        self._ends: list[float] = []
+
+    def until(self, place: int, pool: ImaginedPool, now: float) -> float:
+        """When the first of them is taken; infinite where there are none."""
+        if (place, pool.until) != (self._place, self._pool_until):
+            self._place, self._pool_until = place, pool.until
+            self._ends = [0.0] * self._count
+        for number, end in enumerate(self._ends):
+            if end <= now:
+                life = seconds_until(TAKEN_PER_HOUR, pool.taken, self._draw())
+                self._ends[number] = now + max(1.0, life)
+        return min(self._ends, default=math.inf)
+
+
+def _slack_at(question: Question, wait_most: float, pace: float) -> float:
+    """How long work may go on at a pace before the last safe moment, which comes if it is slow."""
+    if question.on_demand is None or pace >= question.on_demand.speed:
+        return math.inf
+    return max(0.0, wait_most) / (1 - pace / question.on_demand.speed)
+
+
+def _the_rest(question: Question, now: float, left: float, spent: float, taken: int) -> Outcome:
+    """A long run from here on as it went so far, until its slack ends."""
+    pace = 0.0 if now <= 0 else (question.work_seconds - left) / now
+    ends = left / pace if pace >= PACE_LEAST else math.inf
+    until = min(ends, _slack_at(question, _wait_most(question, now, left), pace))
+    if now <= 0 or math.isinf(until):
+        return Outcome(spent, math.inf, taken)
+    spent, losses = spent * (1 + until / now), taken * (1 + until / now)
+    if until < ends:
+        return _on_demand(question, now + until, left - until * pace, spent, losses)
+    return Outcome(spent, now + ends, losses)
 
 
 def _waits(question: Question, place: int, patience: Patience) -> bool:
@@ -118,17 +177,18 @@ def _waits(question: Question, place: int, patience: Patience) -> bool:
     back = back_chance(patience.waited_seconds, patience.left_seconds)
     return any(
         back * saved_share(hours[place], hour, life, patience) >= WORTH_SHARE
-        for hour, life in zip(hours[:place], map(_life_seconds, question.spot), strict=False)
+        for hour, life in zip(hours[:place], _lives(question), strict=False)
     )
 
 
 def _hour_of_work(question: Question, pool: PoolQuote) -> float:
-    factor = hazard_factor(pool.experience)
+    factor = hazard_factor(pool.experience) * question.gang
     return useful_hour_microusd(pool.microusd_per_hour / pool.speed, factor, question.boot_seconds)
 
 
-def _life_seconds(pool: PoolQuote) -> float:
-    return mean_seconds(TAKEN_PER_HOUR, hazard_factor(pool.experience))
+def _lives(question: Question) -> Iterator[float]:
+    for pool in question.spot:
+        yield mean_seconds(TAKEN_PER_HOUR, hazard_factor(pool.experience) * question.gang)
 
 
 def _wait_most(question: Question, now: float, left: float) -> float:
@@ -140,9 +200,11 @@ def _wait_most(question: Question, now: float, left: float) -> float:
     return question.deadline_seconds - needed - question.boot_seconds - now
 
 
-def _on_demand(question: Question, now: float, left: float, spent: float, taken: int) -> Outcome:
+def _on_demand(question: Question, now: float, left: float, spent: float, taken: float) -> Outcome:
+    """From here on with on-demand machines; getting them takes time and no money."""
     pool = question.on_demand
     if pool is None:
         return Outcome(spent, math.inf, taken)
     used = question.boot_seconds + left / pool.speed
-    return Outcome(spent + pool.microusd_per_hour * used / 3_600, now + used, taken)
+    ended = now + question.acquire_seconds + used
+    return Outcome(spent + pool.microusd_per_hour * used / 3_600, ended, taken)

@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.errors import InvalidValue
+from app.domain.durations import HOUR_SECONDS, whole_minutes
+from app.domain.errors import InvalidValue, ProblemKind, SpecError
 from app.domain.gang_options import with_size
 from app.domain.imagined_run import PoolQuote, Question
+from app.domain.in_time import TimeLeft, in_time
 from app.domain.job_spec import JobSpec
 from app.domain.kind_speed import kind_of, kind_of_choice
+from app.domain.measured_run import Kind
 from app.domain.measured_work import MeasuredWork
+from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, consider, need_of
 from app.domain.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
@@ -41,7 +45,8 @@ class JobEstimate:
 
     earliest_seconds: with on-demand machines at once; None where there are none. seed: the same
     one over the same prices gives the same figures. scaling: what the number of machines makes of
-    the work, in words, where it is told for another number; else None.
+    the work, in words, where it is told for another number; else None. node_count: the machines of
+    the gang.
     """
 
     estimates: tuple[Estimate, ...]
@@ -53,6 +58,7 @@ class JobEstimate:
     earliest_seconds: float | None
     seed: int
     scaling: str | None
+    node_count: int
 
 
 def estimate_job(
@@ -61,16 +67,51 @@ def estimate_job(
     spec: JobSpec,
     seed: int,
     *,
-    draw_curve: bool = True,
+    compare: bool = True,
     paths: int = PATHS,
+    submitted_at: datetime | None = None,
 ) -> JobEstimate:
     """The estimate of a spec as it would be submitted now, an elastic gang with its size of now.
 
-    project_id: whose runs of the same work tell how fast it goes. draw_curve: also what other
-    deadlines would cost. paths: imagined runs of each way to rent. Without any estimate where no
-    pool fits: the job would wait. Raises InvalidValue when the spec does not say how much work it
-    is, or when its deadline cannot be met.
+    project_id: whose runs of the same work tell how fast it goes. compare: also the other ways to
+    rent, and what other deadlines would cost. paths: imagined runs of each way to rent.
+    submitted_at: of a job that is in the queue already; time counts from there. Without any
+    estimate where no pool fits: the job would wait. Raises InvalidValue when the spec does not say
+    how much work it is, and SpecError when its deadline has passed or cannot be met.
     """
+    asked = ask(runtime, project_id, spec, submitted_at)
+    question = asked.question
+    curve: tuple[CurvePoint, ...] = ()
+    if compare:
+        curve = deadline_curve(question, runtime.entropy.replayable(seed))
+    return JobEstimate(
+        estimates=estimates(question, runtime.entropy.replayable(seed), paths, compare=compare),
+        curve=curve,
+        pools=question.spot,
+        on_demand=question.on_demand,
+        work_seconds=question.work_seconds,
+        restart_seconds=question.boot_seconds,
+        earliest_seconds=asked.earliest_seconds,
+        seed=seed,
+        scaling=asked.scaling,
+        node_count=question.gang,
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A spec as a question, its earliest possible finish and its gang's scaling, as `JobEstimate`
+    has them."""
+
+    question: Question
+    earliest_seconds: float | None
+    scaling: str | None
+
+
+def ask(
+    runtime: Runtime, project_id: UUID, spec: JobSpec, submitted_at: datetime | None = None
+) -> Asked:
+    """What is to be imagined of a spec; parameters and errors as of `estimate_job`."""
     if spec.estimate is None:
         raise InvalidValue(
             "estimate: how much work this is is not known; give `estimate: {hours: …, gpu: …}`, "
@@ -79,6 +120,8 @@ def estimate_job(
             "estimate",
         )
     now = runtime.clock.now()
+    begin = submitted_at or now
+    spec.require_deadline_ahead(begin)
     with runtime.begin() as uow:
         quoted, limits = uow.offers.all(), runtime.limits
         measured = read_measured(uow, project_id, spec, now)
@@ -87,22 +130,11 @@ def estimate_job(
         spot, on_demand = _fitting(spec, quoted, now, limits.restart_seconds, measured)
         pools = [item.offer.pool for item in spot]
         known = uow.pool_experience.of(pools, now - EXPERIENCE_KEPT, now)
-    question = _question(spec, spot, on_demand, known, measured, runtime.limits, now)
-    _refuse_impossible(question)
-    curve: tuple[CurvePoint, ...] = ()
-    if draw_curve:
-        curve = deadline_curve(question, runtime.entropy.replayable(seed))
-    return JobEstimate(
-        estimates=estimates(question, runtime.entropy.replayable(seed), paths),
-        curve=curve,
-        pools=question.spot,
-        on_demand=question.on_demand,
-        work_seconds=question.work_seconds,
-        restart_seconds=question.boot_seconds,
-        earliest_seconds=_earliest(question),
-        seed=seed,
-        scaling=_scaling_told(spec, measured),
-    )
+    question, quickest = _question(spec, spot, on_demand, known, measured, runtime.limits, begin)
+    if quickest is not None:
+        _refuse_impossible(quickest)
+    earliest = None if quickest is None else earliest_finish_seconds(quickest)
+    return Asked(question, earliest, _scaling_told(spec, measured))
 
 
 def _fitting(
@@ -112,15 +144,18 @@ def _fitting(
     restart_seconds: float,
     measured: MeasuredWork,
 ) -> tuple[list[Considered], list[Considered]]:
-    """Offers of both markets that fit; a cool-down passes, so it is left out of account."""
+    """Offers of both markets that fit; a cool-down passes, so it is left out of account.
+
+    Of on-demand machines all kinds: a dearer one may be the only one in time.
+    """
     warm = [(offer, None) for offer, _ in quoted]
     found = []
     for market in (Market.SPOT, Market.ON_DEMAND):
         need = need_of(spec, market, spec.node_count)
         need = replace(need, restart_seconds=restart_seconds, speeds=measured.speeds)
         judged = consider(warm, need, now)
-        found.append([item for item in judged if item.fits][:POOLS_MAX])
-    spot, on_demand = found
+        found.append([item for item in judged if item.fits])
+    spot, on_demand = found[0][:POOLS_MAX], found[1]
     asked = spec.effective_market()
     return ([] if asked == "on_demand" else spot), ([] if asked == "spot" else on_demand)
 
@@ -132,14 +167,14 @@ def _question(
     known: Mapping[Pool, Experience],
     measured: MeasuredWork,
     limits: Limits,
-    now: datetime,
-) -> Question:
+    begin: datetime,
+) -> tuple[Question, Question | None]:
+    """What is asked, and the same with the quickest on-demand machines; None: there are none."""
     assert spec.estimate is not None
     cheapest = next(iter([*spot, *on_demand]), None)
-    told, speeds = spec.estimate.gpu, measured.speeds
-    reference = 1.0 if cheapest is None else speeds.of(kind_of(cheapest.offer.hardware))
-    if told is not None and told.name is not None:
-        reference = speeds.of(kind_of_choice(told))
+    speeds = measured.speeds
+    told = _told_for(spec, cheapest)
+    reference = 1.0 if told is None else speeds.of(told)
     gang = measured.scaling.relative_pace(spec.node_count, spec.estimate.nodes)
 
     def quote(item: Considered) -> PoolQuote:
@@ -152,17 +187,35 @@ def _question(
             speed_source=speeds.source(kind),
         )
 
-    deadline_at = spec.deadline_at(now)
-    return Question(
-        work_seconds=float(spec.estimate.seconds),
+    deadline_at, work = spec.deadline_at(begin), float(spec.estimate.seconds)
+    seconds = None if deadline_at is None else (deadline_at - begin).total_seconds()
+    question = Question(
+        work_seconds=work,
         spot=tuple(quote(item) for item in spot),
-        on_demand=None if not on_demand else quote(on_demand[0]),
+        on_demand=None,
         boot_seconds=limits.restart_seconds,
         acquire_seconds=limits.on_demand_acquire_seconds,
-        deadline_seconds=None if deadline_at is None else (deadline_at - now).total_seconds(),
+        deadline_seconds=seconds,
         budget_microusd=spec.budget_microusd,
         patience_seconds=float(spec.patience_seconds),
+        gang=spec.node_count,
     )
+    if not on_demand or told is None:
+        return question, None
+    quickest = max(map(quote, on_demand), key=lambda pool: pool.speed)
+    if seconds is not None:
+        left = seconds - question.acquire_seconds - question.boot_seconds
+        on_demand = in_time(on_demand, speeds, TimeLeft(left, work / gang, told))
+    own = replace(question, on_demand=quote(on_demand[0]))
+    return own, replace(question, on_demand=quickest)
+
+
+def _told_for(spec: JobSpec, cheapest: Considered | None) -> Kind | None:
+    """The kind that the work is told for: the estimate's, else the cheapest that fits."""
+    assert spec.estimate is not None
+    if spec.estimate.gpu is not None and spec.estimate.gpu.name is not None:
+        return kind_of_choice(spec.estimate.gpu)
+    return None if cheapest is None else kind_of(cheapest.offer.hardware)
 
 
 def _scaling_told(spec: JobSpec, measured: MeasuredWork) -> str | None:
@@ -171,22 +224,19 @@ def _scaling_told(spec: JobSpec, measured: MeasuredWork) -> str | None:
     return measured.scaling.sentence(max(told)) if len(told) > 1 else None
 
 
-def _refuse_impossible(question: Question) -> None:
+def _refuse_impossible(quickest: Question) -> None:
     """A deadline that even on-demand machines from now on cannot meet."""
-    pool, deadline = question.on_demand, question.deadline_seconds
+    pool, deadline = quickest.on_demand, quickest.deadline_seconds
     if pool is None or deadline is None:
         return
-    earliest = earliest_finish_seconds(question)
+    earliest = earliest_finish_seconds(quickest)
     if earliest <= deadline:
         return
-    hours = question.work_seconds / pool.speed / 3_600
-    cost = pool.microusd_per_hour * hours / 1_000_000
-    raise InvalidValue(
+    billed = quickest.boot_seconds + quickest.work_seconds / pool.speed
+    cost = format_usd(round(pool.microusd_per_hour * billed / HOUR_SECONDS))
+    raise SpecError.of(
         f"deadline: it cannot be met; with on-demand machines from now on the job would end in "
-        f"{earliest / 3_600:.1f} h at the earliest, for about ${cost:,.2f}",
+        f"{whole_minutes(earliest)} at the earliest, for about {cost}",
         "deadline",
+        ProblemKind.IMPOSSIBLE,
     )
-
-
-def _earliest(question: Question) -> float | None:
-    return None if question.on_demand is None else earliest_finish_seconds(question)

@@ -1,4 +1,4 @@
-"""Keep an estimate of every job before its first machine, to be held against what it takes.
+"""Keep an estimate of every job as of its submission, to be held against what it takes.
 
 Lives here: the controller. Not here: the estimate (`estimate_job`), or the comparison
 (`app.domain.calibration`).
@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-from uuid import UUID
 
 from app.domain.errors import DomainError
 from app.domain.what_if import Estimate
-from app.orchestration.estimate_job import JobEstimate, estimate_job
+from app.orchestration.estimate_job import estimate_job
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
-from app.ports.kept_estimates import KeptEstimate
+from app.ports.kept_estimates import KeptEstimate, Unestimated
 from app.ports.unit_of_work import UnitOfWork
 
 ESTIMATE_CONTROLLER = "keep_estimates"
@@ -28,12 +26,11 @@ _PATHS = 200
 
 
 @dataclass(frozen=True)
-class Unestimated:
-    """A job in the queue without an estimate."""
+class Made:
+    """What was imagined of a job; figures None where nothing could be said."""
 
-    job_id: UUID
-    project_id: UUID
-    spec: dict[str, Any]
+    made_at: datetime
+    figures: Estimate | None = None
 
 
 class KeepEstimates:
@@ -48,29 +45,45 @@ class KeepEstimates:
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[Unestimated]:
         """Jobs without one. It changes nothing but its own row, so it takes no lease."""
-        return [Unestimated(*found) for found in uow.kept_estimates.missing(limit)]
+        return uow.kept_estimates.missing(limit, uow.now)
 
-    def effect(self, work: Unestimated) -> JobEstimate | None:
-        """Imagine its runs; None where nothing can be said, as for a spec without `estimate`."""
+    def effect(self, work: Unestimated) -> Made:
+        """Imagine its runs, as of its submission: it may have been claimed since.
+
+        When nothing could be said at first, then as of now. Without figures where nothing can be
+        said, as for a spec without `estimate`.
+        """
+        now = self._runtime.clock.now()
+        made_at = work.submitted_at if work.asked_at is None else now
+        # A deadline that is told in hours counts from the submission, whenever it is asked about.
+        spec = parsed_spec(work.spec)
+        spec = spec.model_copy(update={"deadline": work.deadline_at})
         try:
             seed = work.job_id.int % _SEEDS
-            spec = parsed_spec(work.spec)
-            return estimate_job(
-                self._runtime, work.project_id, spec, seed, draw_curve=False, paths=_PATHS
+            found = estimate_job(
+                self._runtime,
+                work.project_id,
+                spec,
+                seed,
+                compare=False,
+                paths=_PATHS,
+                submitted_at=made_at,
             )
         except DomainError:
-            return None
+            return Made(now)
+        own = next(iter(found.estimates), None)
+        return Made(now) if own is None else Made(made_at, own)
 
-    def apply(self, uow: UnitOfWork, work: Unestimated, result: JobEstimate | None) -> None:
+    def apply(self, uow: UnitOfWork, work: Unestimated, result: Made) -> None:
         """Remember the figures of the way in which the product will rent."""
-        kept = KeptEstimate(work.job_id, uow.now)
-        if result is not None and result.estimates:
-            kept = _kept(kept, result.estimates[0])
-        uow.kept_estimates.keep(kept)
+        kept = KeptEstimate(work.job_id, result.made_at)
+        uow.kept_estimates.keep(kept if result.figures is None else _kept(kept, result.figures))
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
-        """At once, while a job has none."""
-        return uow.now if uow.kept_estimates.missing(1) else None
+        """At once while a job has none, later for those of which nothing could be said."""
+        if uow.kept_estimates.missing(1, uow.now):
+            return uow.now
+        return uow.kept_estimates.next_try_at()
 
 
 def _kept(empty: KeptEstimate, figures: Estimate) -> KeptEstimate:

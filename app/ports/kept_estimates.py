@@ -17,7 +17,8 @@ from app.domain.calibration import Borne
 class KeptEstimate:
     """Figures of the product's own way to rent; all None where nothing could be said.
 
-    `finish_*_seconds` are None where the job might never end.
+    made_at: the moment that it was made for, and that its finish counts from. `finish_*_seconds`
+    are None where the job might never end.
     """
 
     job_id: UUID
@@ -30,15 +31,34 @@ class KeptEstimate:
     budget_chance: float | None = None
 
 
+@dataclass(frozen=True)
+class Unestimated:
+    """A job without an estimate. asked_at: when it was last asked for in vain."""
+
+    job_id: UUID
+    project_id: UUID
+    spec: dict[str, Any]
+    submitted_at: datetime
+    deadline_at: datetime | None
+    asked_at: datetime | None = None
+
+
 class KeptEstimates(Protocol):
     """One row for each job."""
 
-    def missing(self, limit: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
-        """(job, its project, its stored spec) in the queue that have none yet, oldest first."""
+    def missing(self, limit: int, now: datetime) -> list[Unestimated]:
+        """Jobs that have none yet, and are not older than tells of their beginning; oldest first.
+
+        A job that could not be estimated is told again after a while, if its spec says its work.
+        """
+        ...
+
+    def next_try_at(self) -> datetime | None:
+        """When a job that could not be estimated is due again."""
         ...
 
     def keep(self, estimate: KeptEstimate) -> None:
-        """Remember it, unless there is one."""
+        """Remember it, unless there are figures already."""
         ...
 
     def of(self, job_id: UUID) -> KeptEstimate | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from app.domain.calibration import Borne, Calibration, calibration
+from app.domain.calibration import Borne, Calibration, calibration, share_text
 from app.web import formats
 from app.web.page_frame import PageParts
 
@@ -36,10 +36,14 @@ class Dot:
 
 @dataclass(frozen=True)
 class Strip:
-    """What the jobs took over their P90, one dot each; `error`: median over P50, minus 1."""
+    """What the jobs took over their P90, one dot each; `error`: median over P50, minus 1.
+
+    jobs: how many of them were judged.
+    """
 
     name: str
-    under_p90: float | None
+    under_p90: str
+    jobs: int
     error: str
     dots: tuple[Dot, ...]
 
@@ -67,13 +71,24 @@ def _strips(found: Calibration, jobs: Sequence[Borne]) -> Iterable[Strip]:
         for one in jobs
         if one.cost_p90_microusd
     ]
-    yield Strip("Cost", found.cost_under_p90, _error(found.cost_error), _dots(costs))
+    yield _strip("Cost", found.cost_under_p90, found.jobs, found.cost_error, costs)
     finishes = [
         (one.seconds / one.finish_p90_seconds, f"{one.job_name}: {_finish(one)}")
         for one in jobs
         if one.finish_p90_seconds
     ]
-    yield Strip("Finish", found.finish_under_p90, _error(found.finish_error), _dots(finishes))
+    yield _strip("Finish", found.finish_under_p90, found.finish_jobs, found.finish_error, finishes)
+
+
+def _strip(
+    name: str,
+    under: float | None,
+    jobs: int,
+    error: float | None,
+    ratios: Sequence[tuple[float, str]],
+) -> Strip:
+    share = formats.DASH if under is None else share_text(under)
+    return Strip(name, share, jobs, _error(error), _dots(ratios))
 
 
 def _dots(ratios: Sequence[tuple[float, str]]) -> tuple[Dot, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
-from app.adapters.postgres import tables
+from app.adapters.postgres import money_tables, tables
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for
 
@@ -61,6 +61,19 @@ def test_a_plan_tells_what_the_command_finds_around_it(world: World):
         assert f"        {line}\n" in out
     errors = world.cli.fails(2, "submit", world.spec(text), "-d").errors
     assert "inputs./data: s3://acme/corpus lies outside of the places" in errors
+
+
+def test_a_plan_tells_how_often_a_pool_takes_its_machines(world: World):
+    """Of the usual hazards over a machine's life, and of a pool known to be twice as bad."""
+    for factor, shown, exact in ((1.0, "0.38", 0.381), (2.0, "1.84", 1.841)):
+        with world.story.engine.begin() as connection:
+            connection.execute(update(money_tables.pools).values(hazard_factor=factor))
+        out = world.cli.ok("submit", world.spec(), "--dry-run").out
+        [heading] = [line for line in out.splitlines() if "HAZARD/H" in line]
+        [pool] = [line for line in out.splitlines() if "✓ cheapest" in line]
+        assert pool[: heading.index("HAZARD/H") + len("HAZARD/H")].endswith(f" {shown}")
+        found = world.cli.ok("submit", world.spec(), "--dry-run", "--json").json
+        assert found["plan"]["considered"][0]["hazard_per_hour"] == exact
 
 
 def test_the_estimate_is_held_against_the_budget(world: World):

@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, select, update
 
-from app.adapters.postgres import tables
+from app.adapters.postgres import money_tables, tables
 from app.domain.instance import EndedBy, InstanceState
 from app.domain.job import JobState
 from app.domain.launch import LaunchOutcome
@@ -87,7 +87,12 @@ def test_estimates_rent_nothing_and_submit_nothing(world: World, engine: Engine)
     ("change", "words"),
     [
         ({"estimate": None, "deadline": None, "budget_usd": None}, "how much work this is"),
-        ({"deadline": "9h"}, "in 10.6 h at the earliest, for about $"),
+        ({"deadline": "9h"}, "in 10h 36m at the earliest, for about $109.08"),
+        (
+            {"deadline": "36m", "estimate": {"hours": 0.02}},
+            "in 38m at the earliest, for about $1.30",
+        ),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "has passed already"),
         ({"bogus": 1}, "bogus"),
     ],
 )
@@ -238,16 +243,54 @@ def test_every_queued_job_gets_one_estimate_and_is_held_against_it(world: World,
     assert "0 % of 1 job stayed under P90" in said.out
 
 
-def test_a_job_that_has_trained_gets_no_estimate_of_the_rest(world: World, tmp_path: Path):
+def test_a_job_that_was_claimed_at_once_is_estimated_as_of_its_submission(
+    world: World, tmp_path: Path
+):
     file = tmp_path / "job.yaml"
     file.write_text(YAML)
-    for name in ("taken", "resumed"):
+    for name in ("claimed", "old", "over"):
         world.cli.ok("submit", str(file), "-y", "-d", "-n", name)
-    row = tables.jobs
+    row, now = tables.jobs, datetime.now(UTC)
+    claimed = {"state": JobState.RUNNING, "started_at": now}
+    over = {"state": JobState.FAILED, "started_at": now, "ended_at": now}
+    # What a machine cost hours ago is not known from the prices of now.
+    old = {**claimed, "submitted_at": now - timedelta(hours=2)}
     with world.story.engine.begin() as connection:
-        taken = {"state": JobState.RECOVERING, "started_at": row.c.submitted_at}
-        connection.execute(update(row).where(row.c.name == "taken").values(taken))
-        resumed = {"started_at": row.c.submitted_at}
-        connection.execute(update(row).where(row.c.name == "resumed").values(resumed))
+        for name, values in (("claimed", claimed), ("old", old), ("over", over)):
+            connection.execute(update(row).where(row.c.name == name).values(values))
+    runtime = world.api.parts.runtime
+    assert run_controller(runtime, KeepEstimates(runtime)) == 2
+    for name, known in (("claimed", True), ("over", True), ("old", False)):
+        with world.story.engine.connect() as connection:
+            where = row.c.name == name
+            job_id, at = connection.execute(select(row.c.id, row.c.submitted_at).where(where)).one()
+        with world.story.begin() as uow:
+            kept = uow.kept_estimates.of(job_id)
+        assert (kept is not None) == known, name
+        if kept is not None:
+            assert (kept.made_at, kept.deadline_chance) == (at, 1.0)
+
+
+def test_a_job_that_nothing_fitted_is_estimated_when_something_does(world: World, engine: Engine):
+    asked = {**SPEC, "budget_usd": 200}
+    with engine.begin() as connection:
+        connection.execute(update(money_tables.pools).values(quoted_at=START - timedelta(days=300)))
+    job_id = UUID(world.api.client.post("/api/v1/jobs", json=asked).json()["id"])
+    runtime, kept = world.api.parts.runtime, tables.job_estimates
+    assert run_controller(runtime, KeepEstimates(runtime)) == 1
     with world.story.begin() as uow:
-        assert uow.kept_estimates.missing(10) == []
+        assert uow.kept_estimates.of(job_id).cost_p50_microusd is None
+        assert uow.kept_estimates.missing(10, uow.now) == []
+        soon = uow.kept_estimates.next_try_at()
+        assert soon is not None
+        assert soon > uow.now
+    now = datetime.now(UTC)
+    with engine.begin() as connection:
+        connection.execute(update(money_tables.pools).values(quoted_at=now))
+        connection.execute(update(kept).values(made_at=now - timedelta(minutes=6)))
+    assert run_controller(runtime, KeepEstimates(runtime)) == 1
+    with world.story.begin() as uow:
+        found = uow.kept_estimates.of(job_id)
+        assert found.cost_p50_microusd is not None
+        assert found.made_at >= now, "its finish counts from the moment that it was made"
+        assert uow.kept_estimates.next_try_at() is None

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.calibration import Borne, Calibration, calibration
+from app.domain.calibration import Borne, Calibration, calibration, share_text
 
 
 def job(cost: int, seconds: float, finish: float | None = 100.0) -> Borne:
@@ -16,7 +16,7 @@ def job(cost: int, seconds: float, finish: float | None = 100.0) -> Borne:
 
 
 def test_nothing_is_said_without_jobs():
-    assert calibration([]) == Calibration(0, None, None, None, None)
+    assert calibration([]) == Calibration(0, 0, None, None, None, None)
 
 
 def test_shares_and_errors():
@@ -28,4 +28,9 @@ def test_shares_and_errors():
 
 def test_a_finish_that_was_not_promised_is_not_judged():
     found = calibration([job(10, 50, finish=None), job(10, 200)])
+    assert (found.jobs, found.finish_jobs) == (2, 1)
     assert (found.cost_under_p90, found.finish_under_p90) == (1.0, 0.0)
+
+
+def test_a_share_is_told_the_same_everywhere():
+    assert [share_text(share) for share in (2 / 3, 0.29, 1.0)] == ["67 %", "29 %", "100 %"]

@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Float, cast, exists, func, select
+from sqlalchemy import Float, cast, exists, func, null, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres.job_tables import budgets, job_estimates, jobs
 from app.adapters.postgres.record_session import RecordSession
+from app.adapters.postgres.schema import one_of
 from app.domain.calibration import Borne
-from app.domain.job import JobState
-from app.ports.kept_estimates import KeptEstimate
+from app.domain.job import (
+    ATTEMPT_JOB_STATES,
+    CLAIMABLE_JOB_STATES,
+    TERMINAL_JOB_STATES,
+    JobState,
+)
+from app.ports.kept_estimates import KeptEstimate, Unestimated
+
+LATE_MAX: Final = timedelta(hours=1)
+"""After so long the prices of now no longer tell those at a job's beginning."""
+
+TRIED_AGAIN: Final = timedelta(minutes=5)
+"""A job that nothing fits may be estimated when something does."""
 
 _kept, _job, _budget = job_estimates.c, jobs.c, budgets.c
+_ASKED: Final = (
+    _job.id.label("job_id"),
+    _job.project_id,
+    _job.spec,
+    _job.submitted_at,
+    _job.deadline_at,
+)
+_IN_VAIN: Final = (
+    _kept.cost_p50_microusd.is_(None),
+    _job.state.in_(sorted({*CLAIMABLE_JOB_STATES, *ATTEMPT_JOB_STATES})),
+    _job.started_at.is_(None),
+    _job.spec.has_key("estimate"),
+)
+_OPEN: Final = text(
+    f"(NOT ({one_of('jobs.state', TERMINAL_JOB_STATES)}) "
+    "OR (jobs.ended_at IS NOT NULL AND jobs.cost_final_at IS NULL))"
+)
+"""Also a job that was over at once: its costs are not final before a while. In the words of two
+indexes, which hold few jobs."""
 
 
 class KeptEstimateRows:
@@ -24,24 +56,46 @@ class KeptEstimateRows:
     def __init__(self, session: RecordSession) -> None:
         self._session = session
 
-    def missing(self, limit: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
-        """(job, its project, its stored spec) that wait for their first machines and have none yet.
-
-        Oldest first. One that has trained is left out: what is left of it is not what it takes.
-        """
+    def missing(self, limit: int, now: datetime) -> list[Unestimated]:
+        """Jobs without an estimate, or with one that is to be tried again; oldest first."""
+        untrained = (_job.state == JobState.QUEUED) & _job.started_at.is_(None)
         has_one = exists().where(_kept.job_id == _job.id)
+        fresh = ~has_one & _OPEN & (untrained | (_job.submitted_at > now - LATE_MAX))
         rows = self._session.execute(
-            select(_job.id, _job.project_id, _job.spec)
-            .where(_job.state == JobState.QUEUED, _job.started_at.is_(None), ~has_one)
+            select(*_ASKED, null().label("asked_at"))
+            .where(fresh)
             .order_by(_job.submitted_at, _job.id)
             .limit(limit)
-        )
-        return [(row.id, row.project_id, row.spec) for row in rows]
+        ).all()
+        if len(rows) < limit:
+            again = self._session.execute(
+                select(*_ASKED, _kept.made_at.label("asked_at"))
+                .join(job_estimates, _kept.job_id == _job.id)
+                .where(*_IN_VAIN, _kept.made_at <= now - TRIED_AGAIN)
+                .order_by(_kept.made_at, _job.id)
+                .limit(limit - len(rows))
+            ).all()
+            rows = [*rows, *again]
+        return [Unestimated(**row._mapping) for row in rows]
+
+    def next_try_at(self) -> datetime | None:
+        """When the first of those in vain is due again."""
+        made_at = self._session.execute(
+            select(func.min(_kept.made_at)).join(jobs, _job.id == _kept.job_id).where(*_IN_VAIN)
+        ).scalar_one()
+        return None if made_at is None else made_at + TRIED_AGAIN
 
     def keep(self, estimate: KeptEstimate) -> None:
-        """Remember it, unless there is one."""
+        """Remember it, unless there are figures already."""
         values = asdict(estimate)
-        self._session.execute(upsert(job_estimates).values(values).on_conflict_do_nothing())
+        told = upsert(job_estimates).values(values)
+        self._session.execute(
+            told.on_conflict_do_update(
+                index_elements=[_kept.job_id],
+                set_={name: told.excluded[name] for name in values if name != "job_id"},
+                where=_kept.cost_p50_microusd.is_(None),
+            )
+        )
 
     def of(self, job_id: UUID) -> KeptEstimate | None:
         """A job's."""
@@ -50,7 +104,8 @@ class KeptEstimateRows:
 
     def borne(self, project_id: UUID, limit: int) -> list[Borne]:
         """Succeeded jobs of a project with an estimate and a final cost, newest first."""
-        seconds = cast(func.extract("epoch", _job.ended_at - _job.submitted_at), Float)
+        # From the moment that the estimate was made for: the queue before it is no part of it.
+        seconds = cast(func.extract("epoch", _job.ended_at - _kept.made_at), Float)
         rows = self._session.execute(
             select(
                 _job.id.label("job_id"),

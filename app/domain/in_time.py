@@ -1,0 +1,56 @@
+"""Which machines are quick enough for a deadline, where several kinds are accepted.
+
+Lives here: passing over offers on which the work that is left would end too late. Not here: whether
+they fit otherwise, and their order (`placement`), or when on-demand machines must be asked for
+(`deadline_policy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.domain.durations import MINUTE_SECONDS, format_duration
+from app.domain.kind_speed import KindSpeeds, kind_of
+from app.domain.measured_run import Kind
+from app.domain.placement import Considered
+
+TOO_SLOW = "too slow for the deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """seconds: until the deadline, less what a start takes. work_seconds: what is left to do, on a
+    machine of the kind told_for."""
+
+    seconds: float
+    work_seconds: float
+    told_for: Kind
+
+
+def in_time(
+    considered: Sequence[Considered], speeds: KindSpeeds, left: TimeLeft
+) -> tuple[Considered, ...]:
+    """The same, those that fit first: of them only machines that end in time, else the quickest.
+
+    Prices play no part, so that raising one can still only move its offer back.
+    """
+    takes = [
+        speeds.seconds_on(kind_of(item.offer.hardware), left.work_seconds, left.told_for)
+        for item in considered
+    ]
+    fitting = [seconds for item, seconds in zip(considered, takes, strict=True) if item.fits]
+    if not fitting:
+        return tuple(considered)
+    most = max(left.seconds, min(fitting))
+    judged = [
+        _too_slow(item, seconds) if item.fits and seconds > most else item
+        for item, seconds in zip(considered, takes, strict=True)
+    ]
+    return tuple(sorted(judged, key=lambda item: not item.fits))
+
+
+def _too_slow(item: Considered, seconds: float) -> Considered:
+    whole = max(MINUTE_SECONDS, round(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
+    told = f"{TOO_SLOW}: what is left would take {format_duration(whole)} there"
+    return replace(item, fits=False, why=told)

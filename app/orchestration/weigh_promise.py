@@ -1,0 +1,86 @@
+"""Whether a job that is submitted can keep its deadline and its budget, said beforehand.
+
+Lives here: the refusal of a promise that nothing can keep, and the risk in one that probably will
+not be kept. Not here: the figures (`estimate_job`), or storing the job (`submit_job`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from app.domain.durations import format_duration, whole_minutes
+from app.domain.errors import ProblemKind, SpecError
+from app.domain.job_spec import JobSpec
+from app.domain.what_if import Estimate
+from app.orchestration.estimate_job import JobEstimate, ask, estimate_job
+from app.orchestration.runtime import Runtime
+
+RISKY_CHANCE: Final = 0.9
+"""A promise that holds in a smaller share of imagined runs is made only when someone insists."""
+
+_PATHS: Final = 200
+"""Fewer than for a person who asks: many jobs may be submitted at once."""
+
+_SEED: Final = 0
+
+
+def promises(spec: JobSpec) -> bool:
+    """Whether a spec promises anything of work that it tells."""
+    promised = (spec.deadline, spec.budget_microusd, spec.max_duration_seconds)
+    return spec.estimate is not None and any(one is not None for one in promised)
+
+
+def weigh_promise(
+    runtime: Runtime, project_id: UUID, spec: JobSpec, *, accept_risk: bool = False
+) -> None:
+    """Nothing where deadline and budget will hold, or the risk is accepted, or none was given.
+
+    Raises SpecError for a deadline that even on-demand machines cannot meet, accepted or not, and
+    for a risk.
+    """
+    if not promises(spec):
+        return
+    if accept_risk:
+        ask(runtime, project_id, spec)
+        return
+    found = estimate_job(runtime, project_id, spec, _SEED, compare=False, paths=_PATHS)
+    risk = risk_of(spec, found)
+    if risk is not None:
+        field, sentence = risk
+        message = f"{field}: {sentence}; change it, or submit with accept_risk=true"
+        raise SpecError.of(message, field, ProblemKind.RISKY)
+
+
+def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:
+    """The field that will probably not hold, and why; None where all will, or nothing is known."""
+    own = next(iter(found.estimates), None)
+    if own is None:
+        return None
+    pools = [*found.pools, *([found.on_demand] if found.on_demand else [])]
+    work_seconds = found.work_seconds / max(pool.speed for pool in pools)
+    limit = spec.max_duration_seconds
+    if limit is not None and limit < work_seconds:
+        return "max_duration", (
+            f"the job would be stopped when it has run for {format_duration(limit)}, and even "
+            f"without an interruption its work takes {whole_minutes(work_seconds)}"
+        )
+    if own.risk_chance >= RISKY_CHANCE:
+        return None
+    field = "deadline" if own.risk_chance == own.deadline_chance else "budget_usd"
+    told = (
+        f"the job would probably break what was promised: {_chances(own)} of the imagined runs held"
+    )
+    if own.deadline_chance is not None and found.on_demand is None:
+        soonest = whole_minutes(found.restart_seconds + work_seconds)
+        told += (
+            "; on spot alone nothing is certain, and even without an interruption it would end in "
+            f"{soonest} at the earliest"
+        )
+    return field, told
+
+
+def _chances(own: Estimate) -> str:
+    """`deadline 71 %, budget 99 %`."""
+    named = (("deadline", own.deadline_chance), ("budget", own.budget_chance))
+    return ", ".join(f"{word} {round(100 * one)} %" for word, one in named if one is not None)
