@@ -127,7 +127,7 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
         f"{name} {wording.money(decision[key])}" for name, key in _WAYS if decision[key] is not None
     ]
     if ways:
-        prose(terminal, f"expected from there to the end: {', '.join(ways)}", indent="  ")
+        prose(terminal, f"expected to the end, beginning with: {', '.join(ways)}", indent="  ")
     shown = decision["pools"] if everything else decision["pools"][:_POOLS_SHOWN]
     if not shown:
         return

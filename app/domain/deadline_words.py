@@ -51,12 +51,23 @@ def slack_sentence(
         then = "on-demand machines are asked for then"
         if job.state is JobState.PAUSED:
             then = "the job is paused, and asks for nothing before it is resumed"
+        elif nothing_carries(decision):
+            then = "but no pool has machines that it could run on, on-demand no more than spot"
         elif not on_demand_allowed:
             then = "after it the deadline is a matter of luck, since the spec allows no on-demand"
         span = _span(now, last_safe_at)
         return f"Slack {span}: the last safe moment is {_at(last_safe_at)}; {then}."
     span = _span(last_safe_at, now)
     return f"No slack: the last safe moment was {span} ago, at {_at(last_safe_at)}."
+
+
+def nothing_carries(decision: PlacementDecision | None) -> bool:
+    """Whether none of the pools that were weighed has what the job asks for, in any market.
+
+    Those that have it come first of the pools, and they alone have an expected cost.
+    """
+    pools = () if decision is None else decision.pools
+    return bool(pools) and all(row.expected_microusd is None for row in pools)
 
 
 def _ended(job: Job, deadline_at: datetime, ended_at: datetime) -> str:

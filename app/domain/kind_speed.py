@@ -63,7 +63,9 @@ class KindSpeeds:
 def _alike(kind: Kind, told_for: Kind) -> bool:
     """Whether both are one kind; who names a kind may leave its memory open (0)."""
     named = told_for.name == kind.name and told_for.gpus == kind.gpus
-    return named and told_for.memory_gb in (0, kind.memory_gb)
+    return named and (
+        told_for.memory_gb == kind.memory_gb or 0 in (told_for.memory_gb, kind.memory_gb)
+    )
 
 
 NOTHING_MEASURED = KindSpeeds({})

@@ -8,6 +8,7 @@ the words of offers. Not here: the choice itself (`placement_choice`), reading w
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ TABLES_KEPT: Final = 2
 
 _USUAL_SHARE_MIN: Final = 0.01
 
-_tables = lru_cache(maxsize=TABLES_KEPT)(prepare.__wrapped__)
+tables = lru_cache(maxsize=TABLES_KEPT)(prepare.__wrapped__)
+"""Makes value tables, or hands out those that were asked for last."""
 
 
 def tick_seconds_of(horizon_seconds: float) -> float:
@@ -106,7 +108,7 @@ class LiveChoice:
 
 
 class LivePlacement:
-    """Beliefs of one instant, with their table made: choices from here on take microseconds."""
+    """Beliefs of one instant; `at_hand`, choices take microseconds."""
 
     def __init__(self, terms: LiveTerms, pools: Sequence[LivePool], now: datetime) -> None:
         """pools: not empty, each once."""
@@ -120,14 +122,13 @@ class LivePlacement:
                 restart_seconds=terms.restart_seconds,
                 horizon_seconds=terms.horizon_seconds,
             ),
-            _tables,
+            tables,
         )
         usual = min(one.usual_usd for one in pools)
         # Free of charge would be no measure of later prices.
         self._placement.usual_price = max(usual, _USUAL_SHARE_MIN * terms.on_demand_usd)
         self._placement.quoted = tuple(one.usual_usd for one in pools)
         self._replay(pools, now, tick_seconds)
-        self._placement.table()
 
     def _replay(self, pools: Sequence[LivePool], now: datetime, tick_seconds: float) -> None:
         """Take in what was seen, tick by tick, from the first sighting on."""
@@ -150,6 +151,16 @@ class LivePlacement:
                     lost = state == DOWN and any(other != DOWN for other in column)
                     self._placement.moves += weight * lost
             before = column
+
+    def at_hand(self) -> LivePlacement:
+        """The same with its value table, for a choice under a lock.
+
+        To be asked for while nothing is locked: the table may have to be made, be it because more
+        kinds of jobs take turns than tables are kept. Not to be kept, as it holds its table.
+        """
+        held = copy.copy(self)
+        held._placement = self._placement.with_table()
+        return held
 
     def choose(self, live: LiveMoment) -> LiveChoice:
         """The choice of least expected cost. Equal inputs give equal answers."""

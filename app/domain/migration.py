@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from app.domain.expected_cost import useful_hour_microusd
 from app.domain.gang_hazard import MachineLife, gang_hazard_per_hour, seconds_to_next_age
 from app.domain.money import format_usd
+from app.domain.percent import percent
 from app.domain.pool_life import AGE_EDGES_SECONDS, LONGEST_SECONDS
 
 _HOUR = 3_600.0
@@ -102,8 +103,7 @@ def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDe
     if saving <= 0 or saving < enough:
         why = f"a move must save {_usd(enough)} at least"
         return MoveDecision(None, f"{told}: {why}.", round(stay), round(costs[best]))
-    share = f"{saving / stay:.0%}"
-    sentence = f"{told}: it saves {share}."
+    sentence = f"{told}: it saves {percent(saving / stay)}."
     return MoveDecision(there.name, sentence, round(stay), round(costs[best]))
 
 

@@ -65,7 +65,8 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
 
 def _distance(item: Considered) -> tuple[int, int, float]:
     kind = next((i for i, word in enumerate(_NEAREST) if item.why.startswith(word)), len(_NEAREST))
-    return kind, -(item.offer.available or 0), item.offer.on_demand_ratio
+    lacking = -(item.offer.available or 0) if item.why.startswith(FULL) else 0
+    return kind, lacking, item.offer.on_demand_ratio
 
 
 def _machine(need: Need) -> str:

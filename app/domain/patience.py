@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from app.domain.durations import format_duration
 from app.domain.money import format_usd
 from app.domain.offer import Market
+from app.domain.percent import percent
 from app.domain.placement import (
     Considered,
     Need,
@@ -111,8 +112,8 @@ def _why_wait(
     return (
         f"{WAITING_SAVES}, at most until {until:%Y-%m-%d %H:%M} UTC "
         f"({format_duration(int(patience.left_seconds))} of patience left), because {pool.zone} "
-        f"({pool.instance_type}) has machines by then with a chance of {chance:.0%} and does an "
-        f"hour of work for {hour}: that saves {most:.0%} of the cost of going on now"
+        f"({pool.instance_type}) has machines by then with a chance of {percent(chance)} and does "
+        f"an hour of work for {hour}: that saves {percent(most)} of the cost of going on now"
     )
 
 

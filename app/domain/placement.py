@@ -23,6 +23,7 @@ from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
 from app.domain.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
+from app.domain.percent import percent
 from app.domain.trainer_work import trainer_memory_gb
 
 QUOTE_AGE_MAX = timedelta(hours=6)
@@ -30,6 +31,9 @@ QUOTE_AGE_MAX = timedelta(hours=6)
 
 FULL, RESTING, DEAR, OLD = "has capacity for", "cooling down", "costs", "its price is from"
 """How the verdicts begin on a pool that has what is needed and cannot serve now."""
+
+INTERRUPTED = "fits, but has just interrupted this job"
+"""How the verdict begins on a pool that serves only where no other does."""
 
 _FACTOR_TOLD = 0.05
 """A hazard this near to the usual one is not worth a word."""
@@ -168,8 +172,12 @@ def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
     """The offers one launch may bid on: those that fit, of the first one's provider and region.
 
     One call goes to one cloud endpoint; other regions get their own call when this one fails.
+    Nor does it bid on a pool that has just interrupted the job beside another: of the pools that it
+    bids on a cloud takes the one that suits itself.
     """
-    fitting = [item.offer for item in considered if item.fits]
+    able = [item for item in considered if item.fits]
+    others = [item for item in able if not item.why.startswith(INTERRUPTED)]
+    fitting = [item.offer for item in others or able]
     if not fitting:
         return ()
     first = fitting[0].pool
@@ -186,7 +194,7 @@ def _judge(offer: Offer, cool_until: datetime | None, need: Need, now: datetime)
         return Considered(offer, False, reason)
     more = f"{told(need.restore, offer)}{_hazard_told(offer, need)}{_speed_told(offer, need)}"
     if offer.pool in need.last_choice:
-        return Considered(offer, True, f"fits, but has just interrupted this job{more}")
+        return Considered(offer, True, f"{INTERRUPTED}{more}")
     return Considered(offer, True, f"fits, has capacity for {need.count}{more}")
 
 
@@ -238,7 +246,7 @@ def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: dateti
             f"too old to act on ({_hours(need.quote_age_max)} at most)"
         )
     if need.market is Market.SPOT and offer.on_demand_ratio > need.max_price_ratio:
-        return f"{DEAR} {offer.on_demand_ratio:.0%} of on-demand, over the limit"
+        return f"{DEAR} {percent(offer.on_demand_ratio)} of on-demand, over the limit"
     if offer.available is not None and offer.available < need.count:
         return f"{FULL} {offer.available} of {need.count}"
     if cool_until is not None and cool_until > now:

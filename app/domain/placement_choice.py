@@ -16,6 +16,7 @@ pools, those that are dearer than the time left makes needful are passed over (`
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -163,22 +164,18 @@ class Placement:
         return choice
 
     def _finishing(self, moment: Moment) -> Choice | None:
-        """Work that what runs will have done within the tick is left to it.
+        """Work that on-demand, where it runs, will have done within the tick is left to it.
 
         The tables count a small rest as a small share of a step. But a machine that is given up has
-        to be started anew for it, and one that goes on costs one tick, however small the rest.
+        to be started anew for it, and one that goes on costs one tick, however small the rest. Of
+        spot the same is true of a longer rest (`_is_last_stretch`).
         """
-        running = moment.running_on
-        if running is Running.SPOT and moment.seen[moment.pool] != 0:
-            verdict, pool = Verdict.SPOT, moment.pool
-            start = moment.start_seconds(self.terms, pool)
-        elif running is Running.ON_DEMAND:
-            start, verdict, pool = moment.start_left_seconds, Verdict.ON_DEMAND, -1
-        else:
+        if moment.running_on is not Running.ON_DEMAND:
             return None
-        if moment.work_left_seconds > self.terms.tick_seconds - start + _TINY:
+        within = self.terms.tick_seconds - moment.start_left_seconds
+        if moment.work_left_seconds > within + _TINY:
             return None
-        return replace(self._choice(moment), verdict=verdict, pool=pool)
+        return replace(self._choice(moment), verdict=Verdict.ON_DEMAND, pool=-1)
 
     def _choice(self, moment: Moment) -> Choice:
         possible = [pool for pool, seen in enumerate(moment.seen) if seen != 0]
@@ -277,6 +274,13 @@ class Placement:
             step_seconds,
             steps,
         )
+
+    def with_table(self) -> Placement:
+        """As it is believed now, with its table made: its choices look for none any more."""
+        table = self.table()
+        held = copy.copy(self)
+        held._tables = lambda *_asked: table
+        return held
 
     def _worths(self, moment: Moment, value_of_progress: float) -> NDArray[np.float64]:
         """$ per hour that each pool would be worth, were it up."""

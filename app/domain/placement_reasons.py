@@ -14,6 +14,7 @@ from app.domain.egress import added_microusd_per_hour
 from app.domain.expected_cost import expect
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
+from app.domain.percent import percent
 from app.domain.placement import (
     DEAR,
     FULL,
@@ -30,6 +31,7 @@ from app.domain.placement import (
 )
 from app.domain.placement_decision import POOLS_SHOWN_MAX, PoolVerdict, Unblock
 
+ASKED_AS_WELL = "asked for as well: the cloud gives what it has"
 _SAME_PRICE = 0.005
 _LONGEST_SECONDS = 100 * 365 * 86_400.0
 """A finish is told as an instant: what lies beyond a century would be beyond the calendar too."""
@@ -80,18 +82,14 @@ def compared(rows: tuple[PoolVerdict, ...]) -> tuple[PoolVerdict, ...]:
 def _beside(row: PoolVerdict, taken_microusd: int) -> PoolVerdict:
     more = (row.expected_microusd or taken_microusd) / taken_microusd - 1
     if row.chosen:
-        told = "asked for as well: the cloud gives what it has"
+        told = ASKED_AS_WELL
     elif more >= _SAME_PRICE:
-        told = f"its progress costs {_percent(more)} more"
+        told = f"its progress costs {percent(more)} more"
     elif more <= -_SAME_PRICE:
-        told = f"its progress costs {_percent(-more)} less"
+        told = f"its progress costs {percent(-more)} less"
     else:
         told = "its progress costs the same"
     return replace(row, why=f"{row.why}; {told}")
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}".replace("%", " %")
 
 
 def unblocked_by(outcome: Outcome, now: datetime) -> Unblock | None:
@@ -106,9 +104,11 @@ def unblocked_by(outcome: Outcome, now: datetime) -> Unblock | None:
         and carries(item.offer, need)
     ]
     for begins, say in _WAYS_OUT:
-        found = next((item for item in able if item.why.startswith(begins)), None)
-        if found is not None:
-            return say(found.offer, need)
+        found = [item for item in able if item.why.startswith(begins)]
+        if found:
+            # Of full pools the one that lacks the fewest machines; else the cheapest.
+            nearest = max(found, key=lambda item: item.offer.available or 0)
+            return say((nearest if begins == FULL else found[0]).offer, need)
     return None
 
 

@@ -96,7 +96,9 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
         aggregate.move_attempt(
             attempt,
             AttemptEvent.MEMBERS_REGISTERED,
-            f"All {attempt.node_count} machines have registered.",
+            "The machine has registered."
+            if attempt.node_count == 1
+            else f"All {attempt.node_count} machines have registered.",
         )
         aggregate.uow.ring_after_commit(FORESEE_CONTROLLER)
 

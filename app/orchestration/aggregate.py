@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -88,6 +88,10 @@ class JobAggregate:
     def note_change(self) -> None:
         """Who only looked has changed what machines are told, without a line of history."""
         self._raise_version()
+
+    def look_in(self, seconds: float) -> datetime:
+        """When to look again: by the clock itself, be it behind the job's last change."""
+        return self.uow.now + timedelta(seconds=seconds)
 
     def adopt(self, instance: Instance | None) -> None:
         """Take an instance of this job into the aggregate."""

@@ -17,8 +17,8 @@ from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
 from app.domain.offer import Market
 from app.domain.placement import Considered
 from app.orchestration.aggregate import JobAggregate
-from app.orchestration.estimate_remaining import work_left
 from app.orchestration.runtime import Limits
+from app.orchestration.work_on_kinds import left_of
 
 
 def size_question(
@@ -29,8 +29,7 @@ def size_question(
     budgets: those whose money bounds the choice.
     """
     job, spec, now = aggregate.job, aggregate.spec, aggregate.now
-    contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
-    left = work_left(job, spec, aggregate.attempt, [c for c in contacts if c is not None])
+    left = left_of(aggregate)
     scaling = scaling_of_share(job.serial_share)
     running = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
     caps = [

@@ -41,6 +41,7 @@ from app.orchestration.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.shrink_gang import form_until
 from app.orchestration.spot_safety import could_go_back
 from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
+from app.orchestration.work_on_kinds import ONE_KIND
 from app.ports.job_repositories import QueuedJob
 from app.ports.unit_of_work import UnitOfWork
 
@@ -158,7 +159,8 @@ class ClaimJobs:
         end_move(aggregate)
         considered = find_places(aggregate, among, budgets, limits)
         missing = max(0, job.node_count - len(candidates(aggregate)))
-        reasons = Reasons(considered, missing, choice, among.speeds)
+        work = ONE_KIND if offered.weighed is None else offered.weighed.work
+        reasons = Reasons(considered, missing, choice, among.speeds, work)
         if missing and not together(considered):
             missing = max(1, aggregate.spec.nodes.least - len(at_hand))
             why = no_offer_reason(aggregate, considered, missing)
@@ -248,7 +250,8 @@ class ClaimJobs:
         # The pools and their verdicts are in this fence's first decision, of the same instant.
         aggregate.move_job(
             JobEvent.CLAIMED,
-            f"Attempt {attempt.fence} begins with {at_hand} machines at hand.",
+            f"Attempt {attempt.fence} begins with {at_hand} "
+            f"{'machine' if at_hand == 1 else 'machines'} at hand.",
             fence=attempt.fence,
             market=job.market_mode,
             at_hand=at_hand,
@@ -256,7 +259,9 @@ class ClaimJobs:
         )
         aggregate.uow.attempts.add(attempt)
         aggregate.attempt = attempt
-        note_decision(aggregate, claim_reason(aggregate, bids), limits, reasons, chosen=bids)
+        note_decision(
+            aggregate, claim_reason(aggregate, bids, reasons.choice), limits, reasons, chosen=bids
+        )
         fill_gang(aggregate, limits, bids)
 
     def _wait(self, aggregate: JobAggregate, reason: str, word: str, reasons: Reasons) -> None:
@@ -285,4 +290,6 @@ def _promise_of(queued: QueuedJob) -> Promise | None:
         return None
     spec = parsed_spec(queued.spec)
     least = spec.nodes.least
-    return Promise(spec, queued.project_id, queued.submitted_at, queued.deadline_at, least)
+    return Promise(
+        queued.job_id, spec, queued.project_id, queued.submitted_at, queued.deadline_at, least
+    )

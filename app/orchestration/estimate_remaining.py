@@ -1,8 +1,9 @@
 """How much work is left, in seconds on the machines the job runs on now.
 
-Lives here: the measured rate, kept over attempts, else the spec's own estimate. What an elastic
-gang trained with fewer machines counts in seconds of a gang of full size. Not here: what follows
-from it (`watch_deadlines`, the job page).
+Lives here: the measured rate, kept over attempts, else the spec's own estimate, told for the
+machines that the spec asks for. What an elastic gang trained with fewer machines counts in seconds
+of a gang of full size. Not here: several accepted kinds of machine (`work_on_kinds`), or what
+follows from it (`watch_deadlines`, the job page).
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from math import ceil
 
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.gang_scaling import GangScaling, scaling_of_share
+from app.domain.gpu_catalog import GPU_MODELS, relative_speed
 from app.domain.job_spec import JobSpec
+from app.domain.kind_speed import NOTHING_MEASURED, kind_of_choice
+from app.domain.offer import Market
+from app.domain.placement import need_of, work_alike
 
 # A trainer may report any number of steps; what is left must stay within the calendar.
 SECONDS_MAX = 100 * 365 * 86_400
 # Fewer steps are a rate only when they took so long that they cannot be a start alone.
 RATE_STEPS_MIN = 10
 RATE_SECONDS_ENOUGH = 300.0
+# Of an estimate is always left while no total tells the end: it may be off by so much.
+ESTIMATE_LEFT_MIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,15 @@ class WorkLeft:
     """Progress and what is left.
 
     `seconds` is None while neither rate nor estimate exists, and at most a hundred years.
+    `estimated`: whether they rest on the estimate. Where a spec accepts several kinds of machine
+    they are then told for the estimate's kind, and otherwise for that which trained.
     """
 
     step: int
     total_steps: int | None
     steps_per_second: float | None
     seconds: int | None
+    estimated: bool = False
 
 
 def work_left(
@@ -50,24 +60,62 @@ def work_left(
     scaling = scaling_of_share(job.serial_share)
     rate = _rate(job, spec, attempt, newest, count)
     estimate = _estimated_seconds(spec, count, scaling)
-    if total is None:
-        return WorkLeft(step, None, rate, None if estimate is None else max(1, round(estimate)))
-    left = max(0, total - step)
-    if rate is not None:
+    left = None if total is None else max(0, total - step)
+    if left is not None and rate is not None:
         return WorkLeft(step, total, rate, min(SECONDS_MAX, ceil(left / rate)))
-    if estimate is not None:
-        share = left / total if total else 0.0
-        return WorkLeft(step, total, None, ceil(estimate * share))
-    return WorkLeft(step, total, None, None)
+    if estimate is None:
+        return WorkLeft(step, total, rate, None)
+    if total is None or left is None:
+        # By its steps, so that work which was lost and done again counts once.
+        trained = _trained_seconds(attempt, contacts) if newest is None else 0.0
+        done = (trained if rate is None else step / rate) * _slowest_pace(spec)
+        seconds = max(estimate - done, estimate * ESTIMATE_LEFT_MIN, 1.0)
+        return WorkLeft(step, None, rate, min(SECONDS_MAX, ceil(seconds)), estimated=True)
+    share = left / total if total else 0.0
+    seconds = min(SECONDS_MAX, ceil(estimate * share))
+    return WorkLeft(step, total, None, seconds, estimated=True)
 
 
 def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float | None:
-    """The spec's estimate, on so many machines where the gang is elastic."""
+    """The spec's estimate on so many machines, of the accepted kind where that is one alone.
+
+    Of several accepted kinds it stays told for its own.
+    """
     if spec.estimate is None:
         return None
-    if not spec.nodes.is_elastic:
-        return float(spec.estimate.seconds)
-    return spec.estimate.seconds / scaling.relative_pace(count, spec.estimate.nodes)
+    seconds = spec.estimate.seconds / scaling.relative_pace(count, spec.estimate.nodes)
+    told, asked = spec.estimate.gpu, spec.gpu_choices
+    if told is None or told.name is None or not asked or not work_alike(spec):
+        return seconds
+    kind = kind_of_choice(told)
+    return max(NOTHING_MEASURED.seconds_on(kind_of_choice(one), seconds, kind) for one in asked)
+
+
+def _trained_seconds(attempt: Attempt | None, contacts: list[Contact]) -> float:
+    """How long the live attempt trains, of a command that tells no steps.
+
+    Nothing before it has saved something: a loss would begin it anew.
+    """
+    if attempt is None or attempt.trained_at is None:
+        return 0.0
+    if attempt.committed_step <= (attempt.parent_step or 0):
+        return 0.0
+    heard = max((c.answered_at for c in contacts if _current(c, attempt)), default=None)
+    return 0.0 if heard is None else max(0.0, (heard - attempt.trained_at).total_seconds())
+
+
+def _slowest_pace(spec: JobSpec) -> float:
+    """How fast the slowest accepted machine works against the kind that work is told for; <= 1."""
+    if spec.estimate is None or (spec.gpu_choices and work_alike(spec)):
+        return 1.0
+    told = NOTHING_MEASURED.of(kind_of_choice(spec.estimate.gpu))
+    named = [kind_of_choice(one) for one in spec.gpu_choices if one.name is not None]
+    speeds = [NOTHING_MEASURED.of(kind) for kind in named]
+    if len(named) < max(1, len(spec.gpu_choices)):
+        least = need_of(spec, Market.SPOT, 1).gpu_memory_gb_min
+        fit = (one for one in GPU_MODELS if one.memory_gb >= least)
+        speeds += [relative_speed(one.name, one.memory_gb) for one in fit]
+    return min([1.0, *(speed / told for speed in speeds)])
 
 
 def _current(contact: Contact, attempt: Attempt | None) -> bool:

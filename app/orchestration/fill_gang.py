@@ -37,6 +37,7 @@ from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist, queue_need
 from app.orchestration.shrink_gang import reserve_places, shrink_to_members
 from app.orchestration.spot_safety import could_go_back
+from app.orchestration.work_on_kinds import quick_enough
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
@@ -230,8 +231,9 @@ def offers_for(
     """Offers for `count` more machines: beside those the job has, or (`anywhere`) without them.
 
     Pools where this job lately lost a machine, taken or broken, serve when no other fits.
-    among: offers that were read before the job was locked; else they are read here, where the job
-    has machines only those beside them.
+    On-demand ones are quick enough for the deadline, where any is. among: offers that were read
+    before the job was locked; else they are read here, where the job has machines only those
+    beside them.
     """
     need = queue_need(aggregate.spec, aggregate.job.market_mode, count, limits)
     domain = None if anywhere else gang_domain(aggregate)
@@ -248,6 +250,9 @@ def offers_for(
         offers = aggregate.uow.offers
         quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
         judged = consider(quoted, need, aggregate.now)
+    if among is not None:
+        need = replace(need, speeds=among.speeds)
+    judged = quick_enough(aggregate, judged, need, limits)
     if domain is not None or not aggregate.spec.patience_seconds:
         return judged
     return patient(judged, need, patience_of(aggregate), aggregate.now)

@@ -60,13 +60,17 @@ class ForeseeLosses(RowController[TrainingJob]):
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[TrainingJob]:
         """Jobs due to be looked at; what was lived through is counted here, with nothing locked."""
-        due = uow.attempts.outlook_due(uow.now, limit)
+        due = uow.attempts.outlook_due(uow.now, self._latest(uow), limit)
         experience = experience_of(uow, [i for job_id in due for i in uow.instances.of_job(job_id)])
         return [TrainingJob(job_id, experience) for job_id in due]
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first attempt is to be looked at."""
-        return uow.attempts.next_outlook_at()
+        return uow.attempts.next_outlook_at(self._latest(uow))
+
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        return uow.now + timedelta(seconds=max(1.0, self._runtime.limits.outlook_seconds))
 
     def apply(self, uow: UnitOfWork, work: TrainingJob, result: None) -> None:
         """Look at one job's gang, and note what has moved."""
@@ -93,7 +97,7 @@ class ForeseeLosses(RowController[TrainingJob]):
         edge = seconds_to_next_age(lives)
         if edge is not None:
             seconds = min(seconds, max(1.0, edge))
-        attempt.outlook_at = aggregate.now + timedelta(seconds=seconds)
+        attempt.outlook_at = aggregate.look_in(seconds)
 
 
 def note_warning(aggregate: JobAggregate, instance: Instance) -> None:

@@ -119,7 +119,7 @@ def forget_move(aggregate: JobAggregate, why: str, limits: Limits) -> None:
     order_release(aggregate, new, "the job does not move there after all")
     aggregate.record(JobEventKind.MIGRATION_GIVEN_UP, f"The job stays where it is: {why}.", why=why)
     end_move(aggregate)
-    job.move_look_at = aggregate.now + timedelta(seconds=limits.migration_rest_seconds)
+    job.move_look_at = aggregate.look_in(limits.migration_rest_seconds)
 
 
 def end_move(aggregate: JobAggregate) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.deadline_policy import last_safe_moment
 from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
+from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, Need, work_alike
 from app.domain.placement_decision import (
@@ -23,6 +24,7 @@ from app.domain.placement_decision import (
     Unblock,
 )
 from app.domain.placement_reasons import (
+    ASKED_AS_WELL,
     Outcome,
     compared,
     pool_verdicts,
@@ -30,17 +32,20 @@ from app.domain.placement_reasons import (
     unblocked_by,
 )
 from app.orchestration.aggregate import JobAggregate
-from app.orchestration.estimate_remaining import work_left
 from app.orchestration.price_restores import restore_of
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import queue_need
-from app.orchestration.work_on_kinds import told_for
+from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, left_of, told_for
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice
+    from app.domain.placement_moment import PoolRow
 
 
 _ZONES_TOLD = 3
+_USD = 1_000_000
+_HAZARD_TOLD_RATIO = 1.5
+"""A hazard that the choice counts with is told where it is so many times another."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +62,39 @@ class Reasons:
     """Offers for `count` machines, judged, and what a deadline made of them, if it was asked.
 
     speeds: those that the offers were judged with, where several kinds of machine are accepted.
+    work: how the work was counted for the choice.
     """
 
     considered: Sequence[Considered] = ()
     count: int = 1
     choice: LiveChoice | None = None
     speeds: KindSpeeds = NOTHING_MEASURED
+    work: WorkOnKinds = ONE_KIND
 
 
 NO_REASONS = Reasons()
 
 
-def claim_reason(aggregate: JobAggregate, bids: Sequence[Offer]) -> Reason:
-    """Why a claim took what it took."""
+def claim_reason(
+    aggregate: JobAggregate, bids: Sequence[Offer], choice: LiveChoice | None = None
+) -> Reason:
+    """Why a claim took what it took; choice: what a deadline made of it, if it was asked."""
     gang = aggregate.job.node_count
     if not bids:
-        text = f"The {gang} machines at hand are kept: nothing else is asked for."
+        here = "machine at hand is" if gang == 1 else f"{gang} machines at hand are"
+        text = f"The {here} kept: nothing else is asked for."
         return Reason(DecisionVerdict.STAY, "machines_at_hand", text)
     where = pool_words([offer.pool for offer in bids])
     if aggregate.job.market_mode is Market.ON_DEMAND:
         text = f"On-demand machines are asked for in {where}: the cheapest that fit."
         return Reason(DecisionVerdict.ON_DEMAND, "on_demand", text)
     text = f"Spot machines are asked for in {where}: the cheapest progress that can be had."
+    if choice is not None and choice.wait < choice.spot:
+        spot, wait = (format_usd(round(one * gang * _USD)) for one in (choice.spot, choice.wait))
+        text += (
+            f" They are expected to cost {spot} to the end, waiting {wait}: with so little work "
+            "left, a pool that has machines is not left waiting for that."
+        )
     return Reason(DecisionVerdict.SPOT, "cheapest_progress", text)
 
 
@@ -91,15 +107,19 @@ def note_decision(
 ) -> None:
     """Keep one decision; chosen: the offers that are asked for."""
     job, now, choice = aggregate.job, aggregate.now, reasons.choice
-    seconds = work_seconds(aggregate)
+    left = left_of(aggregate)
+    seconds = left.seconds
     need = replace(_need(aggregate, max(1, reasons.count), limits), speeds=reasons.speeds)
     asked_for = {offer.pool for offer in chosen}
-    told = None if need.alike else reasons.speeds.of(told_for(aggregate))
+    told = None if need.alike else reasons.speeds.of(told_for(aggregate, left))
     outcome = Outcome(reasons.considered, need, asked_for, seconds, told)
     unblock: Unblock | None = None
     if reason.verdict is DecisionVerdict.WAIT:
         unblock = unblocked_by(outcome, now)
     last_safe_at = told_safe_until(aggregate, limits, seconds)
+    if reasons.work.on_demand is not None:
+        there = reasons.work.on_demand_seconds(aggregate, left)
+        last_safe_at = safe_until(aggregate, limits, there)
     gang = job.node_count
     decision = PlacementDecision(
         decided_at=now,
@@ -121,9 +141,7 @@ def note_decision(
 
 def work_seconds(aggregate: JobAggregate) -> float | None:
     """What is left of the job's work, from its newest reports; None where that is not known."""
-    contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
-    known = [contact for contact in contacts if contact is not None]
-    return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known).seconds
+    return left_of(aggregate).seconds
 
 
 def safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> datetime | None:
@@ -142,9 +160,8 @@ def safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> d
 
 def told_safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> datetime | None:
     """The same to be told: where machines differ, as of the last look, which knows the kind."""
-    looked = aggregate.job.last_safe_at
-    if looked is not None and not work_alike(aggregate.spec):
-        return looked
+    if not work_alike(aggregate.spec):
+        return aggregate.job.last_safe_at
     return safe_until(aggregate, limits, work)
 
 
@@ -154,7 +171,7 @@ def _need(aggregate: JobAggregate, count: int, limits: Limits) -> Need:
 
 
 def _microusd(usd: float, gang: int) -> int | None:
-    return round(usd * gang * 1_000_000) if math.isfinite(usd) else None
+    return round(usd * gang * _USD) if math.isfinite(usd) else None
 
 
 def _with_beliefs(
@@ -164,15 +181,30 @@ def _with_beliefs(
     if choice is None:
         return compared(pools)
     rows = {row.pool: row for row in choice.rows}
+    best = next((pool for pool in pools if pool.chosen), None)
     told = []
     for pool in pools:
         row = rows.get(pool.pool)
         if row is None:
             told.append(pool)
             continue
-        why = f"{pool.why}; {row.why}" if pool.fits else pool.why
-        told.append(replace(pool, hazard_per_hour=round(row.hazard_per_hour, 3), why=why))
+        why = f"{pool.why}; {_worth(pool, row, pool is best)}" if pool.fits else pool.why
+        told.append(replace(pool, why=why))
     return tuple(told)
+
+
+def _worth(pool: PoolVerdict, row: PoolRow, best: bool) -> str:
+    """Why the choice did or did not take a pool that fits.
+
+    It may count with another hazard than the pool's row tells and expected costs rest on.
+    """
+    why = row.why
+    if pool.chosen and not row.chosen:
+        why = "the best that can be had now" if best else ASKED_AS_WELL
+    known, seen = pool.hazard_per_hour or 0.0, row.hazard_per_hour
+    if max(known, seen) < _HAZARD_TOLD_RATIO * min(known, seen):
+        return why
+    return f"{why} (as lately seen, with {seen:.2f} interruptions per hour)"
 
 
 def pool_words(pools: Sequence[Pool]) -> str:

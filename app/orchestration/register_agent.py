@@ -140,6 +140,8 @@ def _unknown_machine(uow: UnitOfWork, launch: Launch) -> DomainError:
     ]
     if len(known) < launch.count:
         return NotKnownYet("This machine's launch has not been recorded yet; try again.")
+    if launch.count == 1:
+        return AgentRefused("The one machine of this launch is known; this is another.")
     return AgentRefused(f"All {launch.count} machines of this launch are known; this is none.")
 
 

@@ -64,7 +64,7 @@ class ResizeGangs(RowController[ElasticJob]):
     def lease(self, uow: UnitOfWork, limit: int) -> list[ElasticJob]:
         """Jobs whose gang trains and is to be looked at."""
         found = []
-        for job_id in uow.attempts.size_look_due(uow.now, limit):
+        for job_id in uow.attempts.size_look_due(uow.now, self._latest(uow), limit):
             job = uow.jobs.get(job_id)
             if job is not None:
                 known = read_measured(uow, job.project_id, parsed_spec(job.spec), uow.now)
@@ -73,7 +73,11 @@ class ResizeGangs(RowController[ElasticJob]):
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first gang is to be looked at."""
-        return uow.attempts.next_size_look_at()
+        return uow.attempts.next_size_look_at(self._latest(uow))
+
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        return uow.now + timedelta(seconds=self._runtime.limits.resize_seconds)
 
     def apply(self, uow: UnitOfWork, work: ElasticJob, result: None) -> None:
         """Look at one gang: ask for more, go on with what has come, or leave it as it is."""
@@ -93,7 +97,7 @@ class ResizeGangs(RowController[ElasticJob]):
                 _look_at_size(aggregate, attempt, limits)
                 if aggregate.job.node_count > attempt.node_count:
                     seconds = min(seconds, PENDING_LOOK_SECONDS)
-            attempt.size_look_at = aggregate.now + timedelta(seconds=seconds)
+            attempt.size_look_at = aggregate.look_in(seconds)
 
 
 def yield_to_larger(aggregate: JobAggregate, limits: Limits) -> None:

@@ -28,6 +28,7 @@ from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist
 from app.orchestration.spot_safety import spot_is_safe
 from app.orchestration.weigh_markets import Stand, Weighed
+from app.orchestration.work_on_kinds import left_of
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice
@@ -50,7 +51,7 @@ def settle_market(
     the end, or not begin it beside what is reserved.
     """
     job = aggregate.job
-    seconds = weighed.work.on_demand_seconds(aggregate, work_seconds(aggregate))
+    seconds = weighed.work.on_demand_seconds(aggregate, left_of(aggregate))
     if seconds is None or job.deadline_missed_at is not None:
         return None
     choice = weighed.choose(aggregate, Stand(seconds), limits)
@@ -131,12 +132,12 @@ def staying_words(choice: LiveChoice, gang: int, market: Market) -> str:
     """Why a job stays where it runs, be it that something else than cost keeps it there."""
     on_spot = market is Market.SPOT
     here, other = (choice.spot, choice.on_demand) if on_spot else (choice.on_demand, choice.spot)
-    where, there = ("spot", "on-demand") if on_spot else ("on-demand", "spot")
+    where, there = ("on spot", "on-demand") if on_spot else ("on-demand", "spot")
     if not math.isfinite(other) or not math.isfinite(here):
-        return f"The job stays on {where}."
+        return f"The job stays {where}."
     kept = ", which cannot be had safely just now" if other < here else ""
     return (
-        f"The job stays on {where}, expected to cost {_dollars(here, gang)} to the end; "
+        f"The job stays {where}, expected to cost {_dollars(here, gang)} to the end; "
         f"{there} {_dollars(other, gang)}{kept}."
     )
 

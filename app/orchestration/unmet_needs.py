@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from app.domain.durations import format_duration
 from app.domain.entities import Job
 from app.domain.job_spec import JobSpec
 from app.domain.money import format_usd
+from app.domain.no_offer import why_none_fits
 from app.domain.offer import Hardware, Market, Offer, Pool
+from app.domain.percent import percent
 from app.domain.placement import (
+    OLD,
     Considered,
     Need,
     carries,
@@ -111,7 +115,15 @@ def unmet_needs(
     if market is Market.SPOT and not fits:
         other = queue_need(spec, Market.ON_DEMAND, count, limits)
         ways += _on_demand(consider(quoted, other, now), other, _forced_at(spec, job, now))
+    if not ways and not able:
+        ways = [_other_terms(consider(quoted, need, now), need)]
     return Unmet(_needs(spec, market, count), tuple(map(_row, able[:OFFERS_SHOWN])), tuple(ways))
+
+
+def _other_terms(considered: Sequence[Considered], need: Need) -> WayOut:
+    """Of a job that no wait helps: nothing that is known has what it asks for."""
+    why = why_none_fits(considered, need) if considered else "none that is known carries that GPU"
+    return WayOut(f"No wait, but other terms in its spec: {why}.", None, None)
 
 
 def _waits_by_choice(decision: PlacementDecision) -> bool:
@@ -148,12 +160,20 @@ def _ways_out(
     if fitting:
         yield _way(f"{_where(fitting[0])} fits now", fitting[0], need.count)
         return
+    old = [item.offer for item in able if item.why.startswith(OLD)]
+    if old:
+        newest = max(old, key=lambda one: one.quoted_at)
+        age = format_duration(int((now - newest.quoted_at).total_seconds()) // 60 * 60)
+        told = f"A fresh price for {_where(newest)}: the newest known is {age} old."
+        yield WayOut(told, newest.pool, None)
+    able = [item for item in able if not item.why.startswith(OLD)]
     limit = need.max_price_ratio if need.market is Market.SPOT else None
     affordable = [i.offer for i in able if limit is None or i.offer.on_demand_ratio <= limit]
     full = [one for one in affordable if not _has_room(one, need.count)]
     if full:
-        room = f"Room for {_machines(need.count)} in {_where(full[0])}"
-        yield _way(f"{room}, which has {full[0].available}", full[0], need.count)
+        near = max(full, key=lambda one: one.available or 0)
+        room = f"Room for {_machines(need.count)} in {_where(near)}"
+        yield _way(f"{room}, which has {near.available}", near, need.count)
     resting = [one for one in affordable if _has_room(one, need.count)]
     until = None if not resting else cool_until.get(resting[0])
     if until is not None and until > now:
@@ -165,7 +185,7 @@ def _ways_out(
         most = int(nearest.on_demand_microusd_per_hour * limit)
         told = (
             f"A price of at most {_per_hour(most)} in {_where(nearest)}, "
-            f"{_percent(limit)} of on-demand; now it is "
+            f"{percent(limit)} of on-demand; now it is "
             f"{_per_hour(nearest.price_microusd_per_hour)}."
         )
         yield WayOut(told, nearest.pool, most * need.count)
@@ -198,7 +218,7 @@ def _needs(spec: JobSpec, market: Market, count: int) -> str:
     needed = f"{machines}{types} with {gpus}, {words}"
     if words == "on-demand":
         return needed
-    return f"{needed}, at no more than {_percent(spec.max_price_ratio)} of on-demand"
+    return f"{needed}, at no more than {percent(spec.max_price_ratio)} of on-demand"
 
 
 def _row(item: Considered) -> OfferRow:
@@ -254,7 +274,3 @@ def _machines(count: int) -> str:
 
 def _per_hour(microusd: int) -> str:
     return f"{format_usd(microusd, 3)}/h"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}".replace("%", " %")

@@ -7,12 +7,14 @@ policy (`app.domain.deadline_policy`), leaving spot before that because it costs
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
 from app.domain.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView, decide
+from app.domain.durations import format_duration
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import InstanceState
 from app.domain.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
@@ -20,7 +22,6 @@ from app.domain.offer import Market
 from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.estimate_remaining import work_left
 from app.orchestration.fill_gang import request_replacements
 from app.orchestration.note_decisions import Reason, note_decision
 from app.orchestration.parsed_specs import parsed_spec
@@ -34,12 +35,13 @@ from app.orchestration.weigh_running import (
     leave_spot,
     weigh_running,
 )
-from app.orchestration.work_on_kinds import WorkOnKinds
+from app.orchestration.work_on_kinds import WorkOnKinds, left_of
 from app.ports.unit_of_work import UnitOfWork
 
 DEADLINE_CONTROLLER = "watch_deadlines"
 # Of the work that is left: an estimate is seldom better.
 SAFE_AGAIN_ROOM = 0.1
+log = logging.getLogger(__name__)
 _ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
 
 
@@ -72,7 +74,7 @@ class WatchDeadlines:
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
         """Live jobs with a deadline whose slack has not been looked at for a period."""
-        found = uow.jobs.promised_ids(uow.now, limit)
+        found = uow.jobs.promised_ids(uow.now, self._latest(uow), limit)
         due = [job_id for job_id in found if self._weighing.is_due(job_id)]
         offers = uow.offers.all() if due else ()
         promises = {job_id: _promise(uow, job_id) for job_id in due}
@@ -83,11 +85,17 @@ class WatchDeadlines:
         if work.promise is None:
             return None
         self._weighing.note_look(work.job_id, work.promise)
-        return self._weighing.weigh(work.promise, work.offers)
+        weighed = self._weighing.weigh(work.promise, work.offers)
+        counted = None
+        if weighed is None:
+            counted = self._weighing.count(work.promise, work.offers)
+        if counted is not None:
+            self._weighing.keep(work.job_id, counted)
+        return weighed
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the slack of the first such job is to be looked at again."""
-        return uow.jobs.next_promise_at()
+        return uow.jobs.next_promise_at(self._latest(uow))
 
     def apply(self, uow: UnitOfWork, work: PromisedJob, result: Weighed | None) -> None:
         """Look at one job and act."""
@@ -97,10 +105,14 @@ class WatchDeadlines:
             if aggregate is None:
                 return
             job = aggregate.job
+            if job.slack_look_at is not None and job.slack_look_at > self._latest(uow):
+                ahead = format_duration(round((job.slack_look_at - uow.now).total_seconds()))
+                told = "the clock went back: job %s, due to be looked at in %s, is looked at now"
+                log.warning(told, job.id, ahead)
             job.slack_look_at = None
             if job.deadline_at is None or not _promised(job.state):
                 return
-            job.slack_look_at = aggregate.now + timedelta(seconds=self._every_seconds)
+            job.slack_look_at = aggregate.look_in(self._every_seconds)
             kinds = self._kinds(aggregate, result)
             view = self._view(aggregate, kinds)
             early = _before_the_last_safe_moment(view, aggregate.now)
@@ -114,6 +126,10 @@ class WatchDeadlines:
             if result is not None:
                 weigh_running(aggregate, view, decision, result, self._runtime.limits)
 
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        return uow.now + timedelta(seconds=2 * self._every_seconds)
+
     def _kinds(self, aggregate: JobAggregate, result: Weighed | None) -> WorkOnKinds:
         """How its work is counted in on-demand machines: as at the last choice that was weighed."""
         if result is not None:
@@ -122,8 +138,6 @@ class WatchDeadlines:
 
     def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds) -> DeadlineView:
         limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
-        contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
-        left = work_left(job, spec, aggregate.attempt, [c for c in contacts if c is not None])
         registered = [
             instance
             for instance in aggregate.living()
@@ -131,7 +145,7 @@ class WatchDeadlines:
         ]
         return DeadlineView(
             deadline_at=job.deadline_at,
-            remaining_seconds=kinds.on_demand_seconds(aggregate, left.seconds),
+            remaining_seconds=kinds.on_demand_seconds(aggregate, left_of(aggregate)),
             restore_seconds=round(limits.restore_seconds),
             boot_p95_seconds=round(limits.boot_p95_seconds),
             on_demand_acquire_reserve_seconds=round(limits.on_demand_acquire_seconds),
@@ -174,6 +188,7 @@ def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
     pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
     spec = parsed_spec(job.spec)
     return Promise(
+        job_id,
         spec,
         job.project_id,
         job.submitted_at,

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from app.domain.egress import Restore, added_microusd_per_hour
+from app.domain.events import Actor, ActorKind
 from app.domain.job_spec import JobSpec
 from app.domain.measured_work import NOT_MEASURED, MeasuredWork
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, consider, passes_by_itself, work_alike
+from app.domain.placement import Considered, Need, consider, passes_by_itself, work_alike
 from app.domain.placement_moment import Running
 from app.domain.pool_sightings import NO_SIGHTINGS
 from app.orchestration.aggregate import JobAggregate
@@ -28,7 +29,7 @@ from app.orchestration.price_restores import restore_of
 from app.orchestration.read_measured import read_measured
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.shortlist import Quoted, queue_need
-from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, work_on
+from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, quick_enough, work_on
 
 if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice, LivePlacement, LivePool
@@ -42,12 +43,14 @@ POOLS_MAX: Final = 20
 PLACEMENTS_KEPT: Final = 32
 LOOKS_KEPT: Final = 10_000
 _USD: Final = 1_000_000
+_READER: Final = Actor(ActorKind.CONTROLLER, "weigh_markets")
 
 
 @dataclass(frozen=True)
 class Promise:
     """A job with a deadline as it stands unlocked. running_in: spot pools of its machines."""
 
+    job_id: UUID
     spec: JobSpec
     project_id: UUID
     submitted_at: datetime
@@ -129,9 +132,15 @@ class WeighMarkets:
         self._lock = Lock()
 
     def is_due(self, job_id: UUID) -> bool:
-        """Whether it is time for a job's next choice: once in its tick."""
-        looked = self._looks.get(job_id)
-        return looked is None or self._runtime.clock.now() >= looked
+        """Whether it is time for a job's next choice: once in its tick.
+
+        One that is further off than any tick was noted by a clock that ran ahead.
+        """
+        from app.domain.live_placement import TICK_SECONDS
+
+        looked, now = self._looks.get(job_id), self._runtime.clock.now()
+        latest = now + timedelta(seconds=TICK_SECONDS[1])
+        return looked is None or not now < looked <= latest
 
     def note_look(self, job_id: UUID, promise: Promise) -> None:
         """The job's choice is looked at now."""
@@ -166,23 +175,52 @@ class WeighMarkets:
         """
         if not promise.may_weigh:
             return None
-        now = self._runtime.clock.now()
-        need = queue_need(promise.spec, Market.SPOT, promise.node_count, self._runtime.limits)
-        speeds = self.measured(promise.project_id, promise.spec).speeds
-        need = replace(need, speeds=speeds)
+        now, need = self._runtime.clock.now(), self._need(promise)
         spot = _spot_offers(consider(quoted, need, now), promise.running_in)
-        dear = consider(quoted, replace(need, market=Market.ON_DEMAND), now)
-        on_demand = next((item for item in dear if item.fits), None)
-        if not spot or on_demand is None:
+        on_demand = self._on_demand(promise, need, quoted, now) if spot else None
+        if on_demand is None:
             return None
-        work = work_on(promise.spec, speeds, on_demand.offer)
-        full_price = _usd(on_demand.offer)
+        work = work_on(promise.spec, need.speeds, on_demand)
+        full_price = _usd(on_demand)
         if full_price <= 0:
             return None
         horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
         rooms = tuple(_has_room(item, promise.running_in) for item in spot)
         placement = self._placement(spot, rooms, full_price, horizon, work, now)
-        return Weighed(placement, tuple(spot), work)
+        return Weighed(placement.at_hand(), tuple(spot), work)
+
+    def count(self, promise: Promise, quoted: Quoted) -> WorkOnKinds | None:
+        """How the job's work is counted where nothing can be weighed; None where none fits.
+
+        Reads rows in transactions of its own: not to be called with one open.
+        """
+        if work_alike(promise.spec):
+            return ONE_KIND
+        need = self._need(promise)
+        on_demand = self._on_demand(promise, need, quoted, self._runtime.clock.now())
+        return None if on_demand is None else work_on(promise.spec, need.speeds, on_demand)
+
+    def _need(self, promise: Promise) -> Need:
+        """Of spot machines, with what was measured of the work."""
+        need = queue_need(promise.spec, Market.SPOT, promise.node_count, self._runtime.limits)
+        return replace(need, speeds=self.measured(promise.project_id, promise.spec).speeds)
+
+    def _on_demand(
+        self, promise: Promise, need: Need, quoted: Quoted, now: datetime
+    ) -> Offer | None:
+        """The cheapest on-demand offer that is in time for the deadline, else the quickest.
+
+        By what is left of the job as it stands unlocked.
+        """
+        dear = replace(need, market=Market.ON_DEMAND)
+        judged = consider(quoted, dear, now)
+        if not dear.alike:
+            with self._runtime.begin() as uow:
+                job = uow.jobs.get(promise.job_id)
+                if job is not None:
+                    seen = JobAggregate(uow, self._runtime.entropy, job, _READER, looking=True)
+                    judged = quick_enough(seen, judged, dear, self._runtime.limits)
+        return next((item.offer for item in judged if item.fits), None)
 
     def measured(self, project_id: UUID, spec: JobSpec) -> MeasuredWork:
         """What was measured of this work, where its machines may differ in kind or in number."""

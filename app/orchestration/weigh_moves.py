@@ -29,7 +29,6 @@ from app.domain.placement import Domain, need_of, work_alike, work_speed
 from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.estimate_remaining import work_left
 from app.orchestration.fill_gang import RECENT_INTERRUPTION, candidates, offers_for
 from app.orchestration.foresee_losses import WEIGH_CONTROLLER, ByPool, experience_of, life_of
 from app.orchestration.move_gang import (
@@ -46,6 +45,7 @@ from app.orchestration.read_measured import read_measured
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
+from app.orchestration.work_on_kinds import left_of, told_for
 from app.ports.unit_of_work import UnitOfWork
 
 OTHERS_MAX = 20
@@ -76,7 +76,7 @@ class WeighMoves:
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[MovableJob]:
         """Jobs due to be looked at, with the offers of now."""
-        due = uow.jobs.movable_ids(uow.now, limit)
+        due = uow.jobs.movable_ids(uow.now, self._latest(uow), limit)
         offers = uow.offers.all() if due else []
         found = []
         for job_id in due:
@@ -95,7 +95,11 @@ class WeighMoves:
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first such job is to be looked at."""
-        return uow.jobs.next_move_at()
+        return uow.jobs.next_move_at(self._latest(uow))
+
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        return uow.now + timedelta(seconds=_longest(self._runtime.limits))
 
     def apply(self, uow: UnitOfWork, work: MovableJob, result: Shortlist) -> None:
         """Look at one job: follow its move, or see whether one repays."""
@@ -106,11 +110,17 @@ class WeighMoves:
             if aggregate is None:
                 return
             job = aggregate.job
-            job.move_look_at = aggregate.now + timedelta(seconds=limits.migration_look_seconds)
+            job.move_look_at = aggregate.look_in(limits.migration_look_seconds)
             if job.moving_launch_id is not None:
                 _follow(aggregate, limits)
             elif job.state is JobState.RUNNING and job.market_mode is Market.SPOT:
                 _weigh(aggregate, work, result, limits)
+
+
+def _longest(limits: Limits) -> float:
+    """Seconds from one look to the next, at most."""
+    followed = 2 * limits.report_interval_seconds
+    return max(followed, limits.migration_look_seconds, limits.migration_rest_seconds)
 
 
 def _follow(aggregate: JobAggregate, limits: Limits) -> None:
@@ -134,7 +144,7 @@ def _follow(aggregate: JobAggregate, limits: Limits) -> None:
     elif aggregate.now >= job.moving_until_at:
         forget_move(aggregate, "the machines there did not come in time", limits)
     else:
-        job.move_look_at = aggregate.now + timedelta(seconds=2 * limits.report_interval_seconds)
+        job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
 
 
 def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: Limits) -> None:
@@ -145,14 +155,14 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
     rests_until = attempt.trained_at + timedelta(seconds=limits.migration_rest_seconds)
     warned = any(machine.warned_at is not None for machine in machines)
     if aggregate.now < rests_until and not warned:
-        job.move_look_at = rests_until
+        job.move_look_at = min(rests_until, aggregate.look_in(_longest(limits)))
         return
     if attempt.committed_step <= (attempt.parent_step or 0) or not _undisturbed(
         aggregate, attempt, machines, limits
     ):
         return
     count = len(machines)
-    here = _here(aggregate, attempt, machines, work.experience)
+    here = _here(aggregate, machines, work.experience, among.speeds)
     if here is None:
         return
     lately = aggregate.uow.instances.interrupted_pools(job.id, aggregate.now - RECENT_INTERRUPTION)
@@ -169,7 +179,7 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
     chosen = next((offer for offer in others if _name(offer.pool) == decision.to), None)
     reasons = Reasons(considered, count, speeds=among.speeds)
     if chosen is not None and begin_move(aggregate, chosen, count, decision.sentence, limits):
-        job.move_look_at = aggregate.now + timedelta(seconds=2 * limits.report_interval_seconds)
+        job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
         reason = Reason(DecisionVerdict.MOVE, "move_repays", decision.sentence)
         note_decision(aggregate, reason, limits, reasons, [chosen])
     elif chosen is None:
@@ -218,21 +228,20 @@ def _are(machines: list[Instance], others: list[Instance]) -> bool:
 
 
 def _here(
-    aggregate: JobAggregate, attempt: Attempt, machines: list[Instance], experience: ByPool
+    aggregate: JobAggregate, machines: list[Instance], experience: ByPool, speeds: KindSpeeds
 ) -> Here | None:
     """The gang as it is; None while its price or what is left to do is not known."""
-    uow, pool = aggregate.uow, machines[0].pool
-    contacts = [uow.instances.contact(machine.id) for machine in machines]
-    left = work_left(
-        aggregate.job, aggregate.spec, attempt, [one for one in contacts if one is not None]
-    )
+    uow, pool, left = aggregate.uow, machines[0].pool, left_of(aggregate)
     offer = None if pool is None else uow.offers.get(pool)
     if pool is None or offer is None or left.seconds is None:
         return None
+    seconds = float(left.seconds)
+    if not work_alike(aggregate.spec):
+        seconds = speeds.seconds_on(kind_of(offer.hardware), seconds, told_for(aggregate, left))
     lives = tuple(life_of(machine, experience, aggregate.now) for machine in machines)
     factor = lives[0].factor
     price = offer.cost_microusd_per_hour * len(machines)
-    return Here(_name(pool), price, lives, 1.0 if factor is None else factor, float(left.seconds))
+    return Here(_name(pool), price, lives, 1.0 if factor is None else factor, seconds)
 
 
 def _theres(

@@ -87,7 +87,10 @@ def weigh_running(
     else:
         return  # it waits: its claim says why
     note_decision(
-        aggregate, reason, limits, Reasons(weighed.considered, gang, choice, weighed.work.speeds)
+        aggregate,
+        reason,
+        limits,
+        Reasons(weighed.considered, gang, choice, weighed.work.speeds, weighed.work),
     )
 
 

@@ -2,8 +2,9 @@
 
 What is left of a job is known in seconds of the kind of machine that its progress was made on, or
 that its estimate names; a deadline and a choice of market need it in seconds of another. Lives
-here: that conversion, for specs that accept several kinds. Not here: speeds (`app.domain.
-kind_speed`), or what is left (`estimate_remaining`).
+here: that conversion, for specs that accept several kinds; and which of them are quick enough for
+a deadline. Not here: speeds (`app.domain.kind_speed`), or what is left (`estimate_remaining`, which
+knows how work that is told for one kind does on another that alone is accepted).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import ceil
 from uuid import UUID
 
 from app.domain.entities import AttemptMember
+from app.domain.in_time import TimeLeft, in_time
 from app.domain.job_spec import JobSpec
 from app.domain.kind_speed import (
     NOTHING_MEASURED,
@@ -23,10 +25,11 @@ from app.domain.kind_speed import (
     kind_of_choice,
 )
 from app.domain.measured_run import Kind
-from app.domain.offer import Offer, Pool
-from app.domain.placement import work_alike
+from app.domain.offer import Market, Offer, Pool
+from app.domain.placement import Considered, Need, work_alike
 from app.orchestration.aggregate import JobAggregate
-from app.orchestration.estimate_remaining import SECONDS_MAX
+from app.orchestration.estimate_remaining import SECONDS_MAX, WorkLeft, work_left
+from app.orchestration.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,18 @@ class WorkOnKinds:
             return 1.0
         return self.speeds.of(kind_of(offer.hardware)) / self.speeds.of(self.on_demand)
 
-    def on_demand_seconds(self, aggregate: JobAggregate, seconds: float | None) -> int | None:
-        """What is left, from seconds of the machines that it is told for."""
-        if seconds is None or self.on_demand is None:
-            return None if seconds is None else ceil(seconds)
-        there = self.speeds.seconds_on(self.on_demand, seconds, told_for(aggregate))
+    def on_demand_seconds(self, aggregate: JobAggregate, left: WorkLeft) -> int | None:
+        """What is left, from seconds of the machines that it is told for.
+
+        On the on-demand machines that the job runs on already, where it does.
+        """
+        if left.seconds is None or self.on_demand is None:
+            return left.seconds
+        machines = [aggregate.instances[member.instance_id] for member in aggregate.members]
+        has_them = all(one.market is Market.ON_DEMAND for one in machines)
+        here = _kind_of_members(aggregate, aggregate.members) if has_them else None
+        told = told_for(aggregate, left)
+        there = self.speeds.seconds_on(here or self.on_demand, left.seconds, told)
         return min(SECONDS_MAX, ceil(there))
 
 
@@ -61,8 +71,33 @@ def work_on(spec: JobSpec, speeds: KindSpeeds, on_demand: Offer) -> WorkOnKinds:
     return WorkOnKinds(speeds, kind_of(on_demand.hardware))
 
 
-def told_for(aggregate: JobAggregate) -> Kind:
-    """The kind whose seconds are left: that which trained last, else that of the estimate."""
+def left_of(aggregate: JobAggregate) -> WorkLeft:
+    """What is left of a job, from its newest reports."""
+    contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
+    known = [contact for contact in contacts if contact is not None]
+    return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known)
+
+
+def quick_enough(
+    aggregate: JobAggregate, judged: tuple[Considered, ...], need: Need, limits: Limits
+) -> tuple[Considered, ...]:
+    """The same offers; of on-demand ones those that would miss the deadline only if all would."""
+    job = aggregate.job
+    ahead = job.deadline_at is not None and aggregate.now < job.deadline_at
+    if need.market is not Market.ON_DEMAND or need.alike or job.deadline_at is None or not ahead:
+        return judged
+    left = left_of(aggregate)
+    if left.seconds is None:
+        return judged
+    start = limits.restore_seconds + limits.boot_p95_seconds
+    seconds = (job.deadline_at - aggregate.now).total_seconds() - start
+    return in_time(judged, need.speeds, TimeLeft(seconds, left.seconds, told_for(aggregate, left)))
+
+
+def told_for(aggregate: JobAggregate, left: WorkLeft) -> Kind:
+    """The kind whose seconds are left: the estimate's, until a rate is known of what trained."""
+    if left.estimated:
+        return _estimates_kind(aggregate)
     job, uow = aggregate.job, aggregate.uow
     kind = _kind_of_members(aggregate, aggregate.members)
     if kind is not None and aggregate.attempt is not None and aggregate.attempt.trained_at:
@@ -74,6 +109,10 @@ def told_for(aggregate: JobAggregate) -> Kind:
             kind = _kind_of_members(aggregate, uow.attempts.members(last.id))
             if kind is not None:
                 return kind
+    return _estimates_kind(aggregate)
+
+
+def _estimates_kind(aggregate: JobAggregate) -> Kind:
     estimate = aggregate.spec.estimate
     return V100 if estimate is None else kind_of_choice(estimate.gpu)
 

@@ -113,19 +113,23 @@ class Jobs(Protocol):
         """
         ...
 
-    def promised_ids(self, now: datetime, limit: int) -> list[UUID]:
-        """Live jobs with a deadline whose slack is to be looked at, by id."""
+    def promised_ids(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
+        """Live jobs with a deadline whose slack is to be looked at, by id.
+
+        latest: no look is set for later than that; one that is was set by a clock that ran ahead,
+        and is due at once. So it is of every other look.
+        """
         ...
 
-    def next_promise_at(self) -> datetime | None:
+    def next_promise_at(self, latest: datetime) -> datetime | None:
         """When the slack of the first such job is to be looked at; the epoch for a new one."""
         ...
 
-    def movable_ids(self, now: datetime, limit: int) -> list[UUID]:
+    def movable_ids(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs on spot machines, or on their way to others, that are to be looked at, by id."""
         ...
 
-    def next_move_at(self) -> datetime | None:
+    def next_move_at(self, latest: datetime) -> datetime | None:
         """When the first such job is to be looked at; the epoch for a new one."""
         ...
 
@@ -197,19 +201,19 @@ class Attempts(Protocol):
         """Members, by node rank."""
         ...
 
-    def outlook_due(self, now: datetime, limit: int) -> list[UUID]:
+    def outlook_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt prepares or trains and has its `outlook_at` behind it, by id."""
         ...
 
-    def next_outlook_at(self) -> datetime | None:
+    def next_outlook_at(self, latest: datetime) -> datetime | None:
         """The earliest `outlook_at` of such attempts; the epoch for one not yet looked at."""
         ...
 
-    def size_look_due(self, now: datetime, limit: int) -> list[UUID]:
+    def size_look_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt trains and has its `size_look_at` behind it, earliest first."""
         ...
 
-    def next_size_look_at(self) -> datetime | None:
+    def next_size_look_at(self, latest: datetime) -> datetime | None:
         """The earliest `size_look_at` of such attempts."""
         ...
 

@@ -238,6 +238,22 @@ def test_the_list_and_the_page_of_a_job_expect_the_same_end(
         assert listed[field] == shown[field], field
 
 
+def test_the_time_of_a_command_that_tells_no_steps_counts_in_the_list_too(api: PeopleApi):
+    estimate = {"hours": 1.0, "gpu": "V100"}
+    gang = make_own_gang(api, name="no-steps", estimate=estimate)
+    began = datetime.now(UTC) - timedelta(seconds=600)
+    set_job(api, gang.job_id, state="running", started_at=began, committed_step=9)
+    trains = {"state": "running", "trained_at": began, "committed_step": 9}
+    with api.engine.begin() as connection:
+        of_gang = tables.attempts.c.id == gang.attempt_id
+        connection.execute(update(tables.attempts).where(of_gang).values(trains))
+    hear(api, gang.instance_ids[0], fence=1, step=None, step_at=None, metrics={})
+    shown = show(api, "no-steps")["progress"]["remaining_seconds"]
+    listed = api.client.get("/api/v1/jobs", params={"name": "no-steps"}).json()["items"][0]
+    assert listed["remaining_seconds"] == shown
+    assert 2_900 < shown <= 3_000
+
+
 @pytest.mark.parametrize("step", [None, 400])
 @pytest.mark.parametrize("trained", [(None, None), (440, 22.5)])
 @pytest.mark.parametrize("share", [None, 0.4])

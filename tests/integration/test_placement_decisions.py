@@ -16,8 +16,6 @@ from app.domain.instance import EndedBy
 from app.domain.offer import Market, Pool
 from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.learn_pools import learn_pools
-from app.orchestration.watch_deadlines import WatchDeadlines
-from app.ports.placement_decisions import KeptDecision
 from tests.support.orchestration_story import (
     FAR,
     ON_DEMAND_A,
@@ -26,21 +24,13 @@ from tests.support.orchestration_story import (
     ZONE_B,
     Story,
 )
+from tests.support.weighed_story import ESTIMATE, decisions, weighed_story
 from trainer.protocol.agent_report import FactKind
-
-ESTIMATE = {"hours": 5.0, "gpu": "V100:1"}
 
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = Story(engine, tmp_path / "store")
-    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
-    return made
-
-
-def decisions(story: Story, job_id: UUID) -> list[KeptDecision]:
-    with story.runtime.begin() as uow:
-        return uow.decisions.of_job(job_id, 100)[::-1]
+    return weighed_story(engine, tmp_path / "store")
 
 
 def lived(story: Story, pool: Pool, hours: float, times: int, ended_by: EndedBy) -> None:

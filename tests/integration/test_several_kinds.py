@@ -17,7 +17,6 @@ from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
 from app.orchestration.estimate_job import JobEstimate, estimate_job
 from app.orchestration.limits import Limits
-from app.orchestration.watch_deadlines import WatchDeadlines
 from app.orchestration.weigh_moves import WeighMoves
 from tests.support.orchestration_story import (
     FAR,
@@ -27,20 +26,18 @@ from tests.support.orchestration_story import (
     ZONE_B,
     Story,
 )
+from tests.support.weighed_story import ESTIMATE, decisions, weighed_story
 
 A100 = Hardware("A100", 1, 40, 12, 85)
 FAST = Pool("local", "us-west-2", "us-west-2a", "a2-highgpu-1g", Market.SPOT)
 FAST_ON_DEMAND = replace(FAST, market=Market.ON_DEMAND)
 SPOT = (ZONE_A, ZONE_B, FAR)
 TWO = {"gpu": ["V100:1", "A100:1"]}
-ESTIMATE = {"hours": 5.0, "gpu": "V100:1"}
 
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = Story(engine, tmp_path / "store")
-    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
-    return made
+    return weighed_story(engine, tmp_path / "store")
 
 
 def quote_fast(story: Story, prices: dict[Pool, int], available: int | None = None) -> None:
@@ -54,8 +51,7 @@ def quote_fast(story: Story, prices: dict[Pool, int], available: int | None = No
 
 
 def newest(story: Story, job_id: UUID) -> PlacementDecision:
-    with story.runtime.begin() as uow:
-        return uow.decisions.of_job(job_id, 1)[0].decision
+    return decisions(story, job_id)[-1].decision
 
 
 def trained(story: Story, pool: Pool, steps_per_second: float) -> None:

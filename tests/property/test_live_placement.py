@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from app.domain.gpu_choice import GpuChoice
 from app.domain.hazard_priors import POOL_LOG_PRIOR
-from app.domain.live_placement import LiveChoice, LiveMoment, LivePlacement, LivePool, LiveTerms
+from app.domain.live_placement import (
+    TABLES_KEPT,
+    LiveChoice,
+    LiveMoment,
+    LivePlacement,
+    LivePool,
+    LiveTerms,
+    tables,
+)
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement import Considered, Need, consider, hour_of_progress
 from app.domain.placement_moment import Running, Verdict
@@ -84,6 +92,22 @@ def test_more_interruptions_never_move_a_pool_forward(
     known = [factor if place == chosen else 1.0 for place in range(5)]
     after = [item.offer.pool for item in _judged(prices, known)]
     assert after.index(POOLS[chosen]) >= before.index(POOLS[chosen])
+
+
+def test_a_placement_at_hand_makes_no_table_any_more() -> None:
+    """Under the lock of a job's row, where making one would take half a second."""
+
+    def placement(hours: float) -> LivePlacement:
+        known = LivePool(POOLS[0], 1.0, Sightings((), ()), True)
+        return LivePlacement(LiveTerms(FULL_PRICE, hours * HOUR, 300.0), [known], NOW)
+
+    ready = placement(2.0).at_hand()
+    for hours in (6.0, 12.0, 30.0)[: TABLES_KEPT + 1]:
+        placement(hours).at_hand()
+    made = tables.cache_info().misses
+    moment = LiveMoment(1.5 * HOUR, HOUR, Running.NOTHING, None, 0.0, [1.0])
+    assert ready.choose(moment).verdict is Verdict.SPOT
+    assert tables.cache_info().misses == made
 
 
 def _placement(pasts: list[Sightings], rooms: list[bool | None]) -> LivePlacement:

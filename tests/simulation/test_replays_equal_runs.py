@@ -51,7 +51,7 @@ class Story(NamedTuple):
 
 STORIES = {
     "another pool, an outage that is waited out, and a third": Story(
-        2.0, 3.0, (((0, 0.7),), ((0, 1.2),), ((1.78, 9),)), (0, 1, 2)
+        2.0, 3.0, (((0, 0.7),), ((0, 1.2),), ((1.85, 9),)), (0, 1, 2)
     ),
     "on-demand in an outage, and back": Story(
         3.0, 4.2, (((0, 1.2), (3, 9)), ((0, 1.7),), ((1.96, 2.2),)), (0, 1, 2, -1, 0)

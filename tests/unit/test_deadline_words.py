@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -82,6 +83,17 @@ def test_the_newest_decision_knows_the_moment_first():
         job(deadline_at=NOW + 2 * HOUR), NOW, on_demand_allowed=True, decision=decision
     )
     assert told.startswith("Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC")
+
+
+def test_nothing_is_asked_for_where_no_pool_could_serve():
+    decision = decision_story.placed(NOW)
+    lacking = tuple(replace(row, expected_microusd=None, fits=False) for row in decision.pools)
+    told = slack_sentence(
+        job(**SAFE), NOW, on_demand_allowed=True, decision=replace(decision, pools=lacking)
+    )
+    assert told.endswith(
+        "; but no pool has machines that it could run on, on-demand no more than spot."
+    )
 
 
 def job(**fields: Any) -> Job:

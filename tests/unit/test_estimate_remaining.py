@@ -10,7 +10,7 @@ import pytest
 from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.job import JobState
-from app.domain.job_spec import JobSpec
+from app.domain.job_spec import JobSpec, parse_spec
 from app.orchestration.estimate_remaining import note_training, work_left
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -88,3 +88,48 @@ def test_an_attempt_that_reported_no_step_leaves_the_pace_as_it_is():
     one = job(trained_steps=100, trained_seconds=10.0)
     note_training(one, SPEC, attempt(2, 100), [])
     assert (one.trained_steps, one.trained_seconds) == (100, 10.0)
+
+
+def estimated(hours: float, gpus: object = "V100", **estimate: object) -> JobSpec:
+    whole = {"run": "true", "estimate": {"hours": hours, **estimate}}
+    return parse_spec({**whole, "resources": {"gpu": gpus}})
+
+
+def hours_left(spec: JobSpec, **fields: object) -> float:
+    left = work_left(job(**{"total_steps": None, **fields}), spec, None, [])
+    assert left.estimated
+    assert left.seconds is not None
+    return left.seconds / 3_600
+
+
+def test_an_estimate_is_told_for_the_machines_that_the_spec_asks_for():
+    assert hours_left(estimated(10)) == 10
+    # An H100 is expected to be 5.5 times as fast; a quarter more is for the doubt.
+    assert hours_left(estimated(10, "H100", gpu="V100")) == pytest.approx(2.6, abs=0.4)
+    assert hours_left(estimated(2, "V100", gpu="H100")) == pytest.approx(12, abs=2)
+    assert hours_left(estimated(10, "H100", gpu="H100:80GB")) == 10
+    assert hours_left(estimated(10, ["V100", "H100"], gpu="V100")) == 10
+    four = hours_left(parse_spec({**estimated(10).to_json(), "nodes": 4}), node_count=4)
+    assert four == pytest.approx(10 / (4 / 1.09))
+
+
+def test_progress_without_a_total_is_taken_off_the_estimate():
+    spec = estimated(10)
+    trained = {"trained_steps": 1_200, "trained_seconds": 4 * 3_600.0}
+    # 1,200 steps took four hours, of which 900 count: a third was lost again.
+    assert hours_left(spec, committed_step=900, **trained) == pytest.approx(7)
+    assert hours_left(spec, committed_step=9_000, **trained) == pytest.approx(1), "the floor"
+    # Where several kinds are accepted it may have been made on the slowest of them.
+    several = estimated(10, ["V100", "H100"], gpu="H100")
+    assert 9 < hours_left(several, committed_step=900, **trained) < 9.7
+
+
+@pytest.mark.parametrize(("saved", "hours"), [(0, 10.0), (5, 8.0)])
+def test_a_command_that_tells_no_steps_counts_its_time_once_it_has_saved(saved: int, hours: float):
+    trains = attempt(1, None)
+    trains.committed_step = saved
+    heard = contact(1, 0, 7_200.0)
+    heard.step = heard.step_at = None
+    one = job(total_steps=None, committed_step=saved)
+    left = work_left(one, estimated(10), trains, [heard])
+    assert left.seconds == hours * 3_600

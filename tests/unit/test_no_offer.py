@@ -66,7 +66,7 @@ OFFERS = [
         ({}, "3 pools carry what is needed, but not now; the nearest: has capacity for 3 of 4"),
         (
             {"max_price_ratio": 0.01, "infra": (InfraChoice("local", "us-east-1", "us-east-1d"),)},
-            "1 pool carries what is needed, but not now; the nearest: costs 97% of on-demand, "
+            "1 pool carries what is needed, but not now; the nearest: costs 97 % of on-demand, "
             "over the limit",
         ),
     ],
@@ -81,6 +81,15 @@ def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
     offers = [(offer(), None), (offer("us-east-1c", available=3), NOW + timedelta(minutes=2))]
     told = why_none_fits(consider(offers, need, NOW), need)
     assert told.endswith("the nearest: cooling down until 00:02:00 UTC")
+
+
+def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():
+    """However much room a dearer one has."""
+    need = replace(NEED, max_price_ratio=0.2, count=1)
+    offers = [(offer(), None), (offer("us-east-1d", price_microusd_per_hour=930_000), None)]
+    offers[1] = (replace(offers[1][0], available=9), None)
+    told = why_none_fits(consider(offers, need, NOW), need)
+    assert told.endswith("the nearest: costs 30 % of on-demand, over the limit")
 
 
 def test_without_a_price_nothing_is_known():

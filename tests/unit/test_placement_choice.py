@@ -14,10 +14,19 @@ from numpy.typing import NDArray
 from app.domain.placement_choice import Placement
 from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
 from app.domain.spot_ride import ride
-from app.simulation.backtest.job_view import Act, Briefing, Choice, JobView, Terms
+from app.simulation.backtest.job_view import (
+    Act,
+    Briefing,
+    Choice,
+    JobView,
+    Policy,
+    PolicyMaker,
+    Terms,
+)
 from app.simulation.backtest.lowtide import Lowtide
 from app.simulation.backtest.optimum import optimum_by_tick
 from app.simulation.backtest.replay import Information, Outcome, Replay
+from app.simulation.backtest.run_cells import POLICIES
 from app.simulation.backtest.traces import Window
 
 HOUR = 3600.0
@@ -46,25 +55,30 @@ def _window(seed: int, pools: int = 3, past: int = PAST) -> Window:
     )
 
 
-class Recorded(Lowtide):
-    """The policy, with all it answered."""
+class Recorded:
+    """A policy, with all that it was shown and answered."""
 
-    def __init__(self, briefing: Briefing) -> None:
-        super().__init__(briefing)
-        self.answers: list[tuple[int, Choice]] = []
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.answers: list[tuple[JobView, Choice]] = []
 
     def decide(self, view: JobView) -> Choice:
-        choice = super().decide(view)
-        self.answers.append((view.tick, choice))
+        shown = replace(view, seen=list(view.seen), prices=list(view.prices))
+        choice = self.policy.decide(view)
+        self.answers.append((shown, choice))
         return choice
 
 
 def _replay(
-    window: Window, terms: Terms, information: Information = Information.VISIBLE
-) -> tuple[Outcome, list[tuple[int, Choice]]]:
-    policy = Recorded(
-        Briefing(window.pools, TICK, window.on_demand, terms, window.past_up, window.past_prices)
+    window: Window,
+    terms: Terms,
+    information: Information = Information.VISIBLE,
+    maker: PolicyMaker = Lowtide,
+) -> tuple[Outcome, list[tuple[JobView, Choice]]]:
+    briefing = Briefing(
+        window.pools, TICK, window.on_demand, terms, window.past_up, window.past_prices
     )
+    policy = Recorded(maker(briefing))
     return Replay(window, terms, information).run(policy), policy.answers
 
 
@@ -85,26 +99,43 @@ def test_the_deadline_is_kept_and_the_optimum_not_beaten(pools: int, information
             assert outcome.cost_usd >= best[int(terms.deadline_seconds / TICK)] - 1e-9
 
 
-def test_the_deadline_is_kept_when_interruptions_lose_work_and_moves_take_time():
+@pytest.mark.parametrize("transfer_seconds", [300.0, 3000.0])
+def test_the_deadline_is_kept_when_interruptions_lose_work_and_moves_take_time(
+    transfer_seconds: float,
+):
     for seed in range(6):
-        terms = _terms(1.25, checkpoint_seconds=1800.0, transfer_seconds=300.0, egress_usd=0.1)
+        terms = _terms(
+            1.25, checkpoint_seconds=1800.0, transfer_seconds=transfer_seconds, egress_usd=0.1
+        )
         outcome, _ = _replay(_window(seed), terms)
         assert not outcome.missed
 
 
+def _other_future(window: Window, cut: int, dice: np.random.Generator) -> Window:
+    """Equal until tick `cut`; from then on every pool is where it was not, at other prices."""
+    up, prices = window.up.copy(), window.prices.copy()
+    up[:, cut] = ~up[:, cut]
+    up[:, cut + 1 :] = dice.permuted(up[:, cut + 1 :], axis=1)
+    prices[:, cut:] *= dice.uniform(1.5, 3.0, prices[:, cut:].shape)
+    return replace(window, up=up, prices=prices)
+
+
 @pytest.mark.parametrize("information", list(Information))
-def test_nothing_of_the_future_is_seen(information: Information):
-    window, terms, cut = _window(3), _terms(), 30
-    _, answers = _replay(window, terms, information)
-    for seed in (1, 2):
-        other = np.random.default_rng(seed).permuted(window.up[:, cut:], axis=1)
-        shuffled = replace(
-            window,
-            up=np.concatenate([window.up[:, :cut], other], axis=1),
-            prices=np.concatenate([window.prices[:, :cut], window.prices[:, cut:] * 1.3], axis=1),
-        )
-        _, again = _replay(shuffled, terms, information)
-        assert [a for a in again if a[0] < cut] == [a for a in answers if a[0] < cut]
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_nothing_of_the_future_is_seen(name: str, information: Information):
+    """Neither shown nor acted upon: capacity and prices of the very next tick are the future."""
+    for seed in (3, 4, 5):
+        dice = np.random.default_rng(seed)
+        steady = _window(seed)
+        window = replace(steady, prices=steady.prices * dice.uniform(0.5, 2.0, (3, TICKS)))
+        _, answers = _replay(window, _terms(), information, POLICIES[name])
+        last = answers[-1][0].tick
+        for cut in (1, 2, 7, 18, 30, last):
+            other = _other_future(window, cut, dice)
+            _, again = _replay(other, _terms(), information, POLICIES[name])
+            before = [one for one in answers if one[0].tick < cut]
+            assert [one for one in again if one[0].tick < cut] == before
+            assert len(before) >= cut
 
 
 def test_equal_inputs_give_equal_answers():
@@ -112,15 +143,15 @@ def test_equal_inputs_give_equal_answers():
     assert first == second
 
 
-def _placement(pools: int = 4, seed: int = 7) -> Placement:
+def _placement(pools: int = 4, seed: int = 7, **more: float) -> Placement:
     window = _window(seed, pools)
     placement = Placement(
         JobTerms(
             pools=window.pools,
             on_demand_price=4.0,
             tick_seconds=TICK,
-            restart_seconds=720.0,
             horizon_seconds=10 * HOUR,
+            **{"restart_seconds": 720.0, **more},
         )
     )
     placement.learn(window.past_up, window.past_prices)
@@ -171,6 +202,38 @@ def test_without_time_to_spare_it_is_on_demand_and_with_much_of_it_spot():
     assert placement.choose(_moment([1.0, 1.1, 1.2, 1.02], pool=3, left=4.0)).pool in (0, 3)
 
 
+def test_a_move_is_worth_less_for_the_time_and_the_money_it_takes():
+    """A pool of half the price is moved to, and not where that would cost what it saves."""
+    moment = _moment([1.0, 2.0, 3.0, 3.0], pool=1, left=6.0, time=9.5)
+    assert _placement().choose(moment).pool == 0
+    for more in ({"move_seconds": 5 * HOUR}, {"move_usd": 20.0}):
+        assert _placement(**more).choose(moment).pool == 1, more
+
+
+@pytest.mark.parametrize("more", [{"transfer_seconds": 5 * HOUR}, {"egress_usd": 20.0}])
+def test_a_replayed_job_moves_to_where_it_is_cheaper_unless_the_move_is_dear(
+    more: dict[str, float],
+):
+    prices = np.full((2, TICKS), 2.0)
+    prices[0, :15], prices[1, 15:] = 1.0, 1.0
+    up = np.ones((2, TICKS), bool)
+    window = Window(("a", "b"), TICK, up, prices, up[:, :60], prices[:, :60], 4.0)
+    moving, staying = (_replay(window, terms)[0] for terms in (_terms(1.8), _terms(1.8, **more)))
+    assert (moving.launches, staying.launches) == (2, 1)
+
+
+def test_what_a_move_takes_is_no_time_for_work():
+    """Eight minutes of work in this tick, or none: without them the next one is too late."""
+    moment = replace(
+        _moment([1.0] * 4, pool=0, left=11 / 6, time=2.0),
+        running_on=Running.NOTHING,
+        seen=[0, 1, 1, 1],
+    )
+    assert _placement(restart_seconds=120.0).choose(moment).verdict is Verdict.SPOT
+    moved = _placement(restart_seconds=120.0, move_seconds=480.0).choose(moment)
+    assert (moved.verdict, moved.costs.spot) == (Verdict.ON_DEMAND, math.inf)
+
+
 def test_an_explanation_has_a_row_for_every_pool():
     placement = _placement()
     moment = replace(_moment([1.0, 1.1, 1.2, 1.3], left=4.0), seen=[1, 1, 0, 1])
@@ -216,21 +279,15 @@ def test_a_ride_counts_moves_while_something_is_up():
 def test_an_attempt_that_fails_is_followed_by_another_answer():
     window = _window(5)
     _, answers = _replay(window, _terms(), Information.ATTEMPTS)
-    tried = [(tick, choice.pool) for tick, choice in answers if choice.act == Act.SPOT]
+    tried = [(view.tick, choice.pool) for view, choice in answers if choice.act == Act.SPOT]
     assert len(set(tried)) == len(tried)
     assert len(tried) > len({tick for tick, _ in tried})
 
 
-@pytest.mark.parametrize("running_on", [Running.SPOT, Running.ON_DEMAND])
-def test_what_runs_finishes_a_rest_that_fits_into_the_tick(running_on: Running):
+def test_on_demand_that_runs_finishes_a_rest_that_fits_into_the_tick():
     """However much time is left: to give it up would mean to start once more for a minute."""
-    placement = _placement(1)
-    moment = replace(
-        _moment([1.0], pool=0 if running_on is Running.SPOT else -1, left=1 / 60, time=9.0),
-        running_on=running_on,
-    )
-    expected = Verdict.SPOT if running_on is Running.SPOT else Verdict.ON_DEMAND
-    assert placement.choose(moment).verdict is expected
+    rest = replace(_moment([1.0], left=1 / 60, time=9.0), running_on=Running.ON_DEMAND)
+    assert _placement(1).choose(rest).verdict is Verdict.ON_DEMAND
 
 
 def test_the_last_stretch_is_run_on_a_pool_that_is_up():

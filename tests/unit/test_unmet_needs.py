@@ -49,10 +49,10 @@ def waiting_job(**fields: Any) -> Job:
     )  # fmt: skip
 
 
-def test_too_little_room_names_the_pool_and_the_price_of_the_gang():
+def test_too_little_room_names_the_pool_that_lacks_least_and_the_price_of_the_gang():
     found = unmet(quote("a1a", 1_000_000, available=1), quote("b1a", 900_000, available=0))
     assert found.unblocked_by == (
-        "Room for 2 machines in b1a (p3.2xlarge), which has 0: $0.900/h each, $1.800/h together.",
+        "Room for 2 machines in a1a (p3.2xlarge), which has 1: $1.000/h each, $2.000/h together.",
     )
     assert [row.verdict for row in found.offers] == [
         "has capacity for 0 of 2",
@@ -91,15 +91,36 @@ def test_what_fits_now_is_said_and_nothing_else():
     assert [row.fits for row in found.offers] == [True, False]
 
 
-def test_pools_that_never_serve_are_no_way_out():
-    nothing = ((), ())
-    for found in (
-        unmet(quote("a1a", 900_000, gpu="H100")),
-        unmet(quote("a1a", 900_000), infra=["local/us-west-2"]),
-        unmet(quote("a1a", 900_000, market=Market.ON_DEMAND), market="on_demand", infra=["aws"]),
-        unmet(),
+def test_pools_that_never_serve_are_no_way_out_but_another_spec_is():
+    dear = quote("a1a", 900_000, market=Market.ON_DEMAND)
+    for found, why in (
+        (unmet(quote("a1a", 900_000, gpu="H100")), "no pool carries V100:1; there are H100:1"),
+        (
+            unmet(quote("a1a", 900_000), resources={"gpu": "V100:8"}),
+            "no pool carries V100:8; there are V100:1",
+        ),
+        (
+            unmet(quote("a1a", 900_000), infra=["local/us-west-2"]),
+            "nothing can be rented at local/us-west-2 from here; there are pools at local only",
+        ),
+        (
+            unmet(dear, market="on_demand", infra=["aws"]),
+            "nothing can be rented at aws from here; there are pools at local only",
+        ),
+        (unmet(), "none that is known carries that GPU"),
     ):
-        assert (found.offers, found.unblocked_by) == nothing
+        assert found.offers == ()
+        assert found.unblocked_by == (f"No wait, but other terms in its spec: {why}.",)
+
+
+def test_prices_that_are_too_old_are_waited_for_and_nothing_else():
+    """Not the end of a rest, or room, of a pool whose price nobody would act on."""
+    at = NOW - timedelta(hours=7, minutes=5)
+    rest = quote("a1a", 900_000, quoted_at=at, cool_until_at=NOW + timedelta(seconds=90))
+    full = quote("b1a", 900_000, quoted_at=at - timedelta(hours=1), available=0)
+    assert unmet(rest, full).unblocked_by == (
+        "A fresh price for a1a (p3.2xlarge): the newest known is 7h 5m old.",
+    )
 
 
 def test_a_wait_by_choice_names_what_it_waits_for_and_not_the_pool_it_leaves():

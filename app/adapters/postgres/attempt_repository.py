@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, or_, select, text
+from sqlalchemy import bindparam, func, select, text
 
 from app.adapters.postgres import tables
-from app.adapters.postgres.job_statements import EPOCH
+from app.adapters.postgres.look_instants import look_at, look_is_due
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession
 from app.domain.attempt import LIVE_ATTEMPT_STATES, TRAINING_ATTEMPT_STATES
@@ -28,23 +28,23 @@ _MEMBERS = Ready(
 _trains = text(tables.one_of("state", TRAINING_ATTEMPT_STATES))
 _OUTLOOK_DUE = Ready(
     select(_attempts.c.job_id)
-    .where(
-        _trains, or_(_attempts.c.outlook_at.is_(None), _attempts.c.outlook_at <= bindparam("by"))
-    )
+    .where(_trains, look_is_due(_attempts.c.outlook_at))
     .order_by(_attempts.c.job_id)
     .limit(bindparam("at_most"))
 )
-_FIRST_OUTLOOK = Ready(
-    select(func.min(func.coalesce(_attempts.c.outlook_at, EPOCH))).where(_trains)
-)
+_FIRST_OUTLOOK = Ready(select(func.min(look_at(_attempts.c.outlook_at))).where(_trains))
 # The few attempts that train have an index of their own, whatever is asked of them.
 _SIZE_LOOK_DUE = Ready(
     select(_attempts.c.job_id)
-    .where(_trains, _attempts.c.size_look_at <= bindparam("by"))
+    .where(_trains, _attempts.c.size_look_at.is_not(None), look_is_due(_attempts.c.size_look_at))
     .order_by(_attempts.c.size_look_at, _attempts.c.job_id)
     .limit(bindparam("at_most"))
 )
-_FIRST_SIZE_LOOK = Ready(select(func.min(_attempts.c.size_look_at)).where(_trains))
+_FIRST_SIZE_LOOK = Ready(
+    select(func.min(look_at(_attempts.c.size_look_at))).where(
+        _trains, _attempts.c.size_look_at.is_not(None)
+    )
+)
 
 
 class AttemptRepository:
@@ -69,24 +69,24 @@ class AttemptRepository:
         """Members, by node rank."""
         return self._session.all(AttemptMember, _MEMBERS, {"of_attempt": attempt_id})
 
-    def outlook_due(self, now: datetime, limit: int) -> list[UUID]:
+    def outlook_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt prepares or trains and has its `outlook_at` behind it, by id."""
-        found = self._session.rows(_OUTLOOK_DUE, {"by": now, "at_most": limit})
+        found = self._session.rows(_OUTLOOK_DUE, {"by": now, "latest": latest, "at_most": limit})
         return [row[0] for row in found]
 
-    def next_outlook_at(self) -> datetime | None:
+    def next_outlook_at(self, latest: datetime) -> datetime | None:
         """The earliest `outlook_at` of such attempts; the epoch for one not yet looked at."""
-        found: datetime | None = self._session.scalar(_FIRST_OUTLOOK)
+        found: datetime | None = self._session.scalar(_FIRST_OUTLOOK, {"latest": latest})
         return found
 
-    def size_look_due(self, now: datetime, limit: int) -> list[UUID]:
+    def size_look_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt trains and has its `size_look_at` behind it, earliest first."""
-        found = self._session.rows(_SIZE_LOOK_DUE, {"by": now, "at_most": limit})
+        found = self._session.rows(_SIZE_LOOK_DUE, {"by": now, "latest": latest, "at_most": limit})
         return [row[0] for row in found]
 
-    def next_size_look_at(self) -> datetime | None:
+    def next_size_look_at(self, latest: datetime) -> datetime | None:
         """The earliest `size_look_at` of such attempts."""
-        found: datetime | None = self._session.scalar(_FIRST_SIZE_LOOK)
+        found: datetime | None = self._session.scalar(_FIRST_SIZE_LOOK, {"latest": latest})
         return found
 
     def add(self, attempt: Attempt) -> None:

@@ -16,12 +16,16 @@ from app.domain.instance import LIVE_INSTANCE_STATES
 from app.ports.job_reports import JobFilter
 
 _LIVE: Final = one_of("instances.state", LIVE_INSTANCE_STATES)
-# As `app.orchestration.estimate_remaining` says it of one job; a test holds the two together.
+# As `app.orchestration.estimate_remaining` says it of one job; a test holds the two together. Only
+# what data sheets make of an estimate for another kind of GPU is left to the job's own page.
 _SECONDS_MAX: Final = 100 * 365 * 86_400
 _STEPS_MIN: Final = 10
 _SECONDS_ENOUGH: Final = 300
+_ESTIMATE_LEFT_MIN: Final = 0.1
 _REMAINING: Final = f"""(CASE WHEN state <> 'running' THEN NULL
-            WHEN total_steps IS NULL THEN estimate_seconds
+            WHEN total_steps IS NULL AND estimate_seconds IS NULL THEN NULL
+            WHEN total_steps IS NULL THEN least({_SECONDS_MAX}, ceil(greatest(1,
+                estimate_seconds - done_seconds, estimate_seconds * {_ESTIMATE_LEFT_MIN}::float8)))
             WHEN steps_per_second IS NOT NULL THEN
                 least({_SECONDS_MAX}, ceil(greatest(0, total_steps - step) / steps_per_second))
             ELSE ceil(estimate_seconds * greatest(0, total_steps - step)
@@ -41,8 +45,7 @@ _OF_FULL_SIZE: Final = (
     f" / {_pace('nodes_most::int')} END::float8"
 )
 _OF_ESTIMATE: Final = (
-    f"CASE WHEN nodes_most = '' THEN 1.0 ELSE {_pace('coalesce(attempts.node_count, 1)')}"
-    f" / {_pace('estimate_nodes')} END::float8"
+    f"({_pace('coalesce(attempts.node_count, 1)')} / {_pace('estimate_nodes')})::float8"
 )
 
 # Only the rows of the page meet the other tables, each by a key or an index.
@@ -73,7 +76,8 @@ WITH page AS (
         max(contacts.step) FILTER (WHERE contacts.fence = page.next_fence - 1) AS reported_step,
         (array_agg(contacts.step_at ORDER BY contacts.step DESC NULLS LAST) FILTER (
             WHERE contacts.fence = page.next_fence - 1
-        ))[1] AS reported_at
+        ))[1] AS reported_at,
+        max(contacts.answered_at) FILTER (WHERE contacts.fence = page.next_fence - 1) AS heard_at
     FROM page
     JOIN instances ON instances.job_id = page.id AND {live}
     LEFT JOIN pools ON pools.pool = instances.pool
@@ -88,8 +92,12 @@ WITH page AS (
         CASE WHEN pace.steps > 0 AND pace.seconds > 0
                 AND (pace.steps >= {steps_min} OR pace.seconds >= {seconds_enough})
             THEN pace.steps / pace.seconds * size.pace END AS steps_per_second,
-        CASE WHEN nodes_most = '' THEN estimate_whole_seconds
-            ELSE estimate_whole_seconds / size.of_estimate END AS estimate_seconds
+        estimate_whole_seconds / size.of_estimate AS estimate_seconds,
+        CASE WHEN now.reported_step IS NULL
+                AND attempts.committed_step > coalesce(attempts.parent_step, 0)
+            THEN coalesce(greatest(0,
+                extract(epoch FROM now.heard_at - attempts.trained_at)::float8), 0)
+            ELSE 0 END AS unstepped_seconds
     FROM numbered
     JOIN budgets ON budgets.id = numbered.budget_id
     LEFT JOIN live AS now ON now.job_id = numbered.id
@@ -110,6 +118,8 @@ WITH page AS (
                 ELSE 0 END AS seconds
     ) AS pace
     WHERE place <= {limit}
+), told AS (
+    SELECT shown.*, coalesce(step / steps_per_second, unstepped_seconds) AS done_seconds FROM shown
 )
 SELECT json_build_object(
     'items', coalesce(json_agg(json_build_object(
@@ -134,7 +144,7 @@ SELECT json_build_object(
     'next', CASE WHEN (SELECT count(*) FROM page) > {limit} THEN
         (SELECT (extract(epoch FROM submitted_at) * 1000000)::bigint || '-' || id
          FROM numbered WHERE place = {limit}) END
-)::text FROM shown
+)::text FROM told
 """
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from app.adapters.postgres import hot_statements, submission_batch, tables
 from app.adapters.postgres import job_statements as statements
 from app.adapters.postgres.event_rows import insert_events
+from app.adapters.postgres.look_instants import EPOCH
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession
 from app.adapters.postgres.statement_runner import Statement
@@ -90,7 +91,7 @@ class JobRepository:
     def next_ready_at(self) -> datetime | None:
         """When the first waiting job is to be looked at; the epoch when one is ready now."""
         if self._session.row(statements.ANY_READY) is not None:
-            return statements.EPOCH
+            return EPOCH
         first: datetime | None = self._session.scalar(statements.FIRST_WAITING)
         return first
 
@@ -120,22 +121,24 @@ class JobRepository:
         }
         return len(self._session.rows(statements.WAIT_TOGETHER, given))
 
-    def promised_ids(self, now: datetime, limit: int) -> list[UUID]:
+    def promised_ids(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Live jobs with a deadline whose slack is to be looked at, by id."""
-        return self._ids(statements.PROMISED, now, limit)
+        given = {"by": now, "latest": latest, "at_most": limit}
+        return [row[0] for row in self._session.rows(statements.PROMISED, given)]
 
-    def next_promise_at(self) -> datetime | None:
+    def next_promise_at(self, latest: datetime) -> datetime | None:
         """When the slack of the first such job is to be looked at; the epoch for a new one."""
-        found: datetime | None = self._session.scalar(statements.FIRST_PROMISE)
+        found: datetime | None = self._session.scalar(statements.FIRST_PROMISE, {"latest": latest})
         return found
 
-    def movable_ids(self, now: datetime, limit: int) -> list[UUID]:
+    def movable_ids(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs on spot machines, or on their way to others, that are to be looked at, by id."""
-        return self._ids(statements.MOVABLE, now, limit)
+        given = {"by": now, "latest": latest, "at_most": limit}
+        return [row[0] for row in self._session.rows(statements.MOVABLE, given)]
 
-    def next_move_at(self) -> datetime | None:
+    def next_move_at(self, latest: datetime) -> datetime | None:
         """When the first such job is to be looked at; the epoch for a new one."""
-        found: datetime | None = self._session.scalar(statements.FIRST_MOVE)
+        found: datetime | None = self._session.scalar(statements.FIRST_MOVE, {"latest": latest})
         return found
 
     def over_budget(self, limit: int) -> list[Payer]:

@@ -5,7 +5,6 @@ Lives here: the statements alone. Not here: running them (`job_repository`).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import BindParameter, and_, bindparam, func, or_, select, text, update
@@ -13,10 +12,10 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.look_instants import look_at, look_is_due
 from app.adapters.postgres.ready_statement import Ready
 from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _jobs = tables.jobs
 _points = tables.checkpoints
 _promised = text(tables.PROMISED_JOB)
@@ -65,20 +64,18 @@ DUE_TIMERS = Ready(
 FIRST_TIMER = Ready(select(func.min(_jobs.c.timer_at)).where(_jobs.c.timer_at.is_not(None)))
 PROMISED = Ready(
     select(_jobs.c.id)
-    .where(_promised, or_(_jobs.c.slack_look_at.is_(None), _jobs.c.slack_look_at <= _BY))
+    .where(_promised, look_is_due(_jobs.c.slack_look_at))
     .order_by(_jobs.c.id)
     .limit(_AT_MOST)
 )
-FIRST_PROMISE = Ready(
-    select(func.min(func.coalesce(_jobs.c.slack_look_at, EPOCH))).where(_promised)
-)
+FIRST_PROMISE = Ready(select(func.min(look_at(_jobs.c.slack_look_at))).where(_promised))
 MOVABLE = Ready(
     select(_jobs.c.id)
-    .where(_movable, or_(_jobs.c.move_look_at.is_(None), _jobs.c.move_look_at <= _BY))
+    .where(_movable, look_is_due(_jobs.c.move_look_at))
     .order_by(_jobs.c.id)
     .limit(_AT_MOST)
 )
-FIRST_MOVE = Ready(select(func.min(func.coalesce(_jobs.c.move_look_at, EPOCH))).where(_movable))
+FIRST_MOVE = Ready(select(func.min(look_at(_jobs.c.move_look_at))).where(_movable))
 DUE_PRUNING = Ready(
     select(_jobs.c.id)
     .where(_jobs.c.prune_at <= _BY)

@@ -1,0 +1,88 @@
+"""A clock that runs ahead by days and comes back does not silence the looks that it has set."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres import tables
+from app.orchestration.controller_frame import run_controller
+from app.orchestration.foresee_losses import ForeseeLosses
+from app.orchestration.limits import Limits
+from app.orchestration.watch_deadlines import WatchDeadlines
+from app.orchestration.weigh_moves import WeighMoves
+from tests.support.orchestration_story import Story
+
+AHEAD = timedelta(days=2)
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    return Story(engine, tmp_path / "store")
+
+
+def test_a_deadline_is_watched_after_the_clock_went_back(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = WatchDeadlines(story.runtime)
+    job_id = story.submit(deadline="4d", market="auto", estimate={"hours": 40.0})
+    story.train(job_id)
+    run_controller(story.runtime, watch)
+    with story.runtime.begin() as uow:
+        looked = story.job(job_id).slack_look_at
+        assert watch.next_due(uow) == looked
+    story.time += AHEAD
+    story.quote()
+    run_controller(story.runtime, watch)
+    story.time -= AHEAD
+    assert story.job(job_id).slack_look_at > story.time + AHEAD
+    # Ten steps of a thousand in four hours: nothing ends this in four days.
+    story.sleep(4 * 3_600)
+    story.quote()
+    (machine,) = story.members(job_id)
+    story.tell(machine, at_step=10)
+    with story.runtime.begin() as uow:
+        due = watch.next_due(uow)
+    assert due is not None
+    assert due < story.time
+    run_controller(story.runtime, watch)
+    job = story.job(job_id)
+    assert job.market_mode == "on_demand"
+    assert job.slack_look_at <= story.time + timedelta(seconds=60)
+    assert "the clock went back" in caplog.text
+
+
+def test_a_choice_is_weighed_after_the_clock_went_back(story: Story) -> None:
+    """Both clocks: the one that looks are noted by in memory, too."""
+    watch = WatchDeadlines(story.runtime)
+    job_id = story.submit(deadline="4d", market="auto", estimate={"hours": 40.0})
+    story.train(job_id)
+    story.time += AHEAD
+    story.quote()
+    run_controller(story.runtime, watch)
+    story.time -= AHEAD
+    story.sleep(60)
+    with story.runtime.begin() as uow:
+        (due,) = watch.lease(uow, 10)
+    assert due.promise is not None
+    run_controller(story.runtime, watch)
+    story.sleep(60)
+    with story.runtime.begin() as uow:
+        (due,) = watch.lease(uow, 10)
+    assert due.promise is None, "not before its next tick"
+
+
+def test_moves_and_losses_are_looked_at_after_the_clock_went_back(story: Story) -> None:
+    job_id = story.submit(market="spot", estimate={"hours": 30})
+    story.train(job_id)
+    far = story.time + AHEAD
+    story.set(tables.jobs, job_id, move_look_at=far)
+    story.set(tables.attempts, story.attempt(job_id).id, outlook_at=far)
+    for controller in (WeighMoves(story.runtime), ForeseeLosses(story.runtime)):
+        run_controller(story.runtime, controller)
+    soon = story.time + timedelta(seconds=Limits().migration_look_seconds)
+    assert story.job(job_id).move_look_at <= soon
+    assert story.attempt(job_id).outlook_at <= soon

@@ -1,0 +1,59 @@
+"""What decisions say of their own choice: no row and no sentence contradicts what was done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+from app.domain.expected_cost import expect
+from app.domain.placement_decision import PlacementDecision
+from app.orchestration.watch_deadlines import WatchDeadlines
+from tests.support.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    made = Story(engine, tmp_path / "store")
+    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
+    return made
+
+
+def claimed(story: Story, job_id: UUID) -> PlacementDecision:
+    with story.runtime.begin() as uow:
+        return uow.decisions.of_job(job_id, 10)[-1].decision
+
+
+def test_pools_that_are_asked_for_are_not_told_as_passed_over(story: Story) -> None:
+    job_id = story.submit(deadline="12h", market="auto", estimate={"hours": 5.0})
+    story.run()
+    told = claimed(story, job_id)
+    assert told.chosen == (ZONE_A.key, ZONE_B.key)
+    assert "the most progress for its price" in told.pools[0].why
+    assert "asked for as well: the cloud gives what it has" in told.pools[1].why
+
+
+def test_a_pool_tells_the_hazard_that_its_expected_cost_rests_on(story: Story) -> None:
+    job_id = story.submit(deadline="12h", market="auto", estimate={"hours": 5.0})
+    story.run()
+    best = claimed(story, job_id).pools[0]
+    limits = story.runtime.limits
+    found = expect(PRICES[ZONE_A], 5 * 3_600, limits.restart_seconds, 1.0)
+    assert best.expected_microusd == found.microusd
+    hour = expect(PRICES[ZONE_A], 3_600, limits.restart_seconds, 1.0)
+    assert best.hazard_per_hour == round(hour.interruptions_per_hour, 3)
+    assert "as lately seen, with " in best.why
+
+
+def test_spot_that_is_taken_although_waiting_costs_less_says_why(story: Story) -> None:
+    """The last hour of work does not wait beside a pool that has machines."""
+    story.quote(dict.fromkeys((ZONE_A, ZONE_B, FAR), 3_000_000), available=4)
+    job_id = story.submit(deadline="12h", market="auto", estimate={"hours": 0.3})
+    story.run()
+    told = claimed(story, job_id)
+    assert told.spot_microusd is not None
+    assert told.wait_microusd is not None
+    assert told.wait_microusd < told.spot_microusd, "else this shows nothing"
+    assert "with so little work left, a pool that has machines is not left" in told.sentence

@@ -1,0 +1,31 @@
+"""A story (`orchestration_story`) that weighs deadlines, too, and what it decided.
+
+Not here: what is expected of a decision (tests/integration).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from app.orchestration.watch_deadlines import WatchDeadlines
+from app.ports.placement_decisions import KeptDecision
+from tests.support.orchestration_story import Story
+
+ESTIMATE: Final[dict[str, Any]] = {"hours": 5.0, "gpu": "V100:1"}
+
+
+def weighed_story(engine: Engine, folder: Path) -> Story:
+    """With the controller of deadlines among its controllers."""
+    made = Story(engine, folder)
+    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
+    return made
+
+
+def decisions(story: Story, job_id: UUID) -> list[KeptDecision]:
+    """All that were kept of a job, the newest last."""
+    with story.runtime.begin() as uow:
+        return uow.decisions.of_job(job_id, 100)[::-1]

@@ -1,0 +1,41 @@
+"""What one launch bids on: offers that fit, of one region; no pool that has just interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from app.domain.gpu_choice import parse_gpu_choice
+from app.domain.offer import Hardware, Market, Offer, Pool
+from app.domain.placement import Need, consider, together
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+A, B, FAR = (
+    Pool("aws", zone[:-1], zone, "p3.2xlarge", Market.SPOT)
+    for zone in ("us-west-2a", "us-west-2b", "us-east-1a")
+)
+NEED = Need((parse_gpu_choice("V100"),), 0, 1, Market.SPOT, (), 0.9)
+
+
+@pytest.mark.parametrize(
+    ("lost", "pools", "bids"),
+    [
+        ([], [A, B, FAR], [A, B]),
+        # A cloud takes the one of its bids that suits itself, first or last.
+        ([A], [A, B, FAR], [B]),
+        ([A, B], [A, B, FAR], [FAR]),
+        ([A], [A], [A]),
+    ],
+)
+def test_a_pool_that_has_just_interrupted_gets_no_bid_beside_another(
+    lost: list[Pool], pools: list[Pool], bids: list[Pool]
+) -> None:
+    hardware = Hardware("V100", 1, 16, 8, 61)
+    offers = [
+        (Offer(pool, hardware, price, 3_000_000, "ec2", NOW, "test"), None)
+        for price, pool in enumerate(pools, 1_000_000)
+    ]
+    need = replace(NEED, last_choice=frozenset(lost))
+    assert [offer.pool for offer in together(consider(offers, need, NOW))] == bids
