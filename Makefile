@@ -24,9 +24,10 @@ help: ## show this list
 demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
 	@$(BIN)/lowtide demo
 
-# In the order of the folders, so that no long end-to-end file is left for one worker at the end.
+# Three workers on two cores, as tests of real processes wait half of their time. In the order of
+# the folders, so that no long end-to-end file is left for one worker at the end.
 test: $(DEV_READY) browser static ## run every check and every test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
 
 test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where some are named
 	@$(BIN)/python -m tests.cloud
