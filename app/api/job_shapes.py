@@ -235,7 +235,7 @@ SUBMIT_DOCS: dict[str, Any] = {
             {
                 "name": "accept_risk",
                 "in": "query",
-                "description": "Also when deadline or budget will probably not hold",
+                "description": "Also when deadline, budget or max_duration may not hold",
                 "schema": {"type": "boolean", "default": False},
             },
         ],

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated
 from uuid import UUID
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import AwareDatetime
 from starlette.responses import Response
@@ -27,7 +27,7 @@ from app.domain.errors import InvalidValue, SpecError
 from app.domain.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, spec_digest
 from app.orchestration.submit_job import accept, replay
-from app.orchestration.weigh_promise import promises, weigh_promise
+from app.orchestration.weigh_promise import weigh_promise
 from app.ports.job_reports import JobFilter
 from app.ports.job_submission import Submitted
 
@@ -38,7 +38,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
 _LABELS_MAX = 8
 _PLAIN_VALUE_MAX = 80
-_RING = ("claim_jobs", "keep_estimates")
+_WEIGHERS = CapacityLimiter(2)
+"""Imagining a job's runs takes up to a fifth of a second of a processor, and agents wait behind."""
 
 
 async def submit(request: Request) -> Response:
@@ -46,7 +47,7 @@ async def submit(request: Request) -> Response:
 
     With an `Idempotency-Key`, the same spec again gets the same job (200); another spec is 409.
     Of a spec with an `estimate`, a deadline that cannot be met is refused (`kind` impossible); one,
-    or a budget, that will probably not hold, too (`kind` risky), unless `accept_risk` is true.
+    a budget or `max_duration`, that may not hold, too (`kind` risky), unless `accept_risk` is true.
     """
     parts = parts_of(request)
     caller = await parts.keys.caller(request.headers.get("authorization"))
@@ -55,7 +56,8 @@ async def submit(request: Request) -> Response:
     spec = await read_spec(request)
     submitted = await _submit(parts, caller, spec, key, insisted)
     if submitted.created:
-        parts.runtime.wakeups.ring(_RING)
+        estimated = () if spec.estimate is None else ("keep_estimates",)
+        parts.runtime.wakeups.ring(("claim_jobs", *estimated))
     document = {
         "id": submitted.job_id,
         "name": submitted.name,
@@ -91,9 +93,12 @@ async def _submit(
             parts.settings.data_places,
             parts.settings.state_dir,
         )
-        if promises(spec):
+        if spec.promises:
+            known = None if key is None else await parts.hot.known_job(caller.project_id, key)
+            if known is not None:
+                return replay(known, spec_digest(spec))
             weigh = partial(weigh_promise, accept_risk=accept_risk)
-            await to_thread.run_sync(weigh, runtime, caller.project_id, spec)
+            await to_thread.run_sync(weigh, runtime, caller.project_id, spec, limiter=_WEIGHERS)
         return await accept(
             parts.hot,
             runtime.entropy,

@@ -28,6 +28,7 @@ from app.orchestration.read_workdir import workdir_key
 from app.orchestration.submit_job import IDEMPOTENCY_KEY_LENGTH_MAX
 from app.ports.object_store import ObjectMissing, ObjectStore
 
+_YES, _NO = frozenset({"true", "1"}), frozenset({"false", "0"})
 _TYPES: dict[str, SpecTextType] = {
     "application/json": "json",
     "application/yaml": "yaml",
@@ -63,11 +64,11 @@ def read_idempotency_key(request: Request) -> str | None:
 
 
 def read_accept_risk(request: Request) -> bool:
-    """Whether the caller insists on a promise that will probably not be kept."""
-    written = request.query_params.get("accept_risk", "false")
-    if written not in {"true", "false"}:
+    """Whether the caller insists on a promise that may not be kept."""
+    written = request.query_params.get("accept_risk", "false").lower()
+    if written not in _YES | _NO:
         raise InvalidValue("accept_risk: write true or false", "accept_risk")
-    return written == "true"
+    return written in _YES
 
 
 async def check_places(

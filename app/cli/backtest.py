@@ -251,6 +251,7 @@ def _write(json_file: Path, findings: Findings, title: str) -> str:
         text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in findings.rows)
         json_file.write_text(f"[\n{text}\n]\n", encoding="utf-8")
         if not cells(findings.rows):
+            picture.unlink(missing_ok=True)  # of other rows
             return f"Rows: {json_file}; no picture, as it would show cost over the optimum"
         picture.write_text(svg(findings.rows, title), encoding="utf-8")
     except OSError as error:

@@ -116,6 +116,8 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     if found["earliest_seconds"] is not None:
         earliest = wording.span(found["earliest_seconds"])
         terminal.line(f"earliest possible finish, on-demand at once: {earliest}")
+    if found["risk"] is not None:
+        terminal.line(f"risk: {found['risk']}")
     terminal.line()
     pools = [*found["pools"], *([found["on_demand"]] if found["on_demand"] else [])]
     terminal.table(_POOL_COLUMNS, pools)
@@ -128,15 +130,6 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
             terminal.line(_curve_line(point, most))
 
 
-def chances_text(figures: dict[str, Any]) -> str:
-    """`deadline 71 %, budget 99 %`."""
-    named = (("deadline", "deadline_chance"), ("budget", "budget_chance"))
-    told = [
-        f"{word} {wording.percent(figures[key])}" for word, key in named if figures[key] is not None
-    ]
-    return ", ".join(told) or "neither deadline nor budget"
-
-
 def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
     if terminal.as_json:
         terminal.json(found)
@@ -144,13 +137,11 @@ def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
     if not found["jobs"]:
         terminal.line("No job with an estimate has succeeded and been billed to the end yet.")
         return
-    from app.domain.calibration import share_text
-
     terminal.table(_BORNE_COLUMNS, found["items"])
     for word, judged in (("cost", "jobs"), ("finish", "finish_jobs")):
         under, error = found[f"{word}_under_p90"], found[f"{word}_error"]
         if under is not None and error is not None:
-            share, jobs = share_text(under), wording.plural(found[judged], "job")
+            share, jobs = wording.percent(under), wording.plural(found[judged], "job")
             terminal.line(
                 f"{word}: {share} of {jobs} stayed under P90 (90 % is right); "
                 f"in the middle {error:+.0%} against P50"

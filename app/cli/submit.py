@@ -18,7 +18,7 @@ import typer
 
 from app.cli import follow as following
 from app.cli import wording
-from app.cli.estimate import asked_for, chances_text
+from app.cli.estimate import asked_for
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.progress_bar import progress_bar
@@ -63,7 +63,9 @@ def submit(
     budget: Annotated[str | None, typer.Option(help="At most so many dollars.")] = None,
     accept_risk: Annotated[
         bool,
-        typer.Option("--accept-risk", help="Also when deadline or budget will probably not hold."),
+        typer.Option(
+            "--accept-risk", help="Also when deadline, budget or max_duration may not hold."
+        ),
     ] = False,
 ) -> None:
     """Submit a job: plan, ask, then follow it.
@@ -118,21 +120,25 @@ def _check_deadline(draft: SpecDraft, now: datetime) -> None:
 
 def _estimated(invocation: Invocation, spec: JobSpec) -> dict[str, Any] | None:
     """What the job would cost and when it would end, where something is promised about it."""
-    promised = (spec.deadline, spec.budget_microusd, spec.max_duration_seconds)
-    if spec.estimate is None or all(one is None for one in promised):
-        return None
-    return asked_for(invocation, spec)
+    return asked_for(invocation, spec) if spec.promises else None
 
 
 def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -> None:
-    """Refuses a job whose deadline or budget will probably not hold, unless that is accepted."""
+    """Refuses a job that may break what it promises, unless that is accepted."""
     if figures is None or not figures["estimates"]:
         return
     if not (terminal.as_json or terminal.quiet):
+        from app.domain.percent import chances_text
+
         own = figures["estimates"][0]
-        terminal.line(f"        will hold: {chances_text(own)}; more by `lowtide estimate`")
-    if figures["risk"] is not None and not accepted:
-        raise CommandFailed(f"{figures['risk']}; change it, or submit with --accept-risk")
+        told = chances_text(own["deadline_chance"], own["budget_chance"])
+        if told:
+            terminal.line(f"        will hold: {told}; more by `lowtide estimate`")
+    risk = figures["risk"]
+    if risk is not None and not accepted:
+        raise CommandFailed(f"{risk}; change it, or submit with --accept-risk")
+    if risk is not None:
+        terminal.note(f"Risk: {risk}.")
 
 
 def _pack(draft: SpecDraft, closing: ExitStack) -> Archive | None:

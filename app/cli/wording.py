@@ -19,6 +19,7 @@ from app.domain.durations import (
 )
 from app.domain.errors import InvalidValue
 from app.domain.money import format_usd
+from app.domain.percent import percent as whole_percent
 
 T = TypeVar("T")
 NOTHING: Final = "-"
@@ -45,7 +46,7 @@ def hourly(microusd_per_hour: int | None) -> str:
 
 def percent(share: float | None) -> str:
     """0.7 as "70 %"; "-" for None."""
-    return NOTHING if share is None else f"{share:.0%}".replace("%", " %")
+    return NOTHING if share is None else whole_percent(share)
 
 
 def against_on_demand(microusd: int, on_demand_microusd: int) -> str:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 @dataclass(frozen=True)
 class Borne:
-    """One ended job: its estimate, made before its first machine, and what came of it.
+    """One ended job: its estimate, made as of its submission, and what came of it.
 
     `finish_p90_seconds` is None where the estimate was that it might never end.
     """
@@ -60,11 +60,6 @@ def calibration(borne: Sequence[Borne]) -> Calibration:
         ),
         finish_error=_error([one.seconds / (one.finish_p50_seconds or 1.0) for one in finished]),
     )
-
-
-def share_text(share: float) -> str:
-    """0.667 → "67 %": the same on the page as in the terminal."""
-    return f"{round(100 * share)} %"
 
 
 def _share(met: Sequence[bool]) -> float | None:

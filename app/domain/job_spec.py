@@ -170,6 +170,12 @@ class JobSpec(SpecModel):
             return submitted_at + self.deadline
         return self.deadline
 
+    @property
+    def promises(self) -> bool:
+        """Whether it tells how much work it is, and sets a limit that the work may break."""
+        promised = (self.deadline, self.budget_microusd, self.max_duration_seconds)
+        return self.estimate is not None and any(one is not None for one in promised)
+
     def require_deadline_ahead(self, submitted_at: datetime) -> None:
         """Raises SpecError when the deadline has passed already or is over ten years away."""
         deadline_at = self.deadline_at(submitted_at)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from app.domain.gang_scaling import EXPECTED_SCALING, GangScaling
 from app.domain.gpu_catalog import relative_speed
@@ -41,8 +42,11 @@ class KindSpeeds:
 
     def of(self, kind: Kind) -> float:
         """How fast one machine of a kind works, against a V100; its memory may be open (0)."""
-        of_alike = (self.measured[one] for one in sorted(self.measured) if _alike(one, kind))
-        return next(of_alike, None) or expected_speed(kind)
+        if self.measured:
+            for one in sorted(self.measured):
+                if _alike(one, kind):
+                    return self.measured[one]
+        return expected_speed(kind)
 
     def is_measured(self, kind: Kind) -> bool:
         """Whether the speed rests on runs, and not on the data sheet alone."""
@@ -71,6 +75,7 @@ def _alike(kind: Kind, told_for: Kind) -> bool:
 NOTHING_MEASURED = KindSpeeds({})
 
 
+@lru_cache(maxsize=1_024)  # asked for several times for each of thousands of offers
 def kind_of(hardware: Hardware) -> Kind:
     """The kind of a machine."""
     return Kind(hardware.gpu_name, hardware.gpu_memory_gb, hardware.gpu_count)

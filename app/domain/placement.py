@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import NamedTuple
 
 import orjson
 
@@ -150,17 +152,26 @@ def consider(
     GPUs, cheapest means for the work that they are expected to do. `offers` come with the end of
     their cool-down. Raising one offer's price, or what it adds, can only move it back.
     """
-    judged = [_judge(offer, cool_until, need, now) for offer, cool_until in offers]
-
     ranks = {pool: rank for rank, pool in enumerate(need.order)}
-
-    def order(item: Considered) -> tuple[bool, bool, int, float, Pool]:
-        pool = item.offer.pool
+    judged = []
+    for offer, cool_until in offers:
+        pace = _Pace(hour_of_progress(offer, need), work_speed(offer, need))
+        item = _judge(offer, cool_until, need, now, pace)
+        pool, cost = offer.pool, pace.hour_microusd / pace.speed
         rank = ranks.get(pool, len(ranks))
-        cost = progress_cost(item.offer, need)
-        return (not item.fits, pool in need.last_choice, rank, cost, pool)
+        judged.append(((not item.fits, pool in need.last_choice, rank, cost, pool), item))
+    judged.sort(key=itemgetter(0))
+    return tuple(item for _, item in judged)
 
-    return tuple(sorted(judged, key=order))
+
+class _Pace(NamedTuple):
+    """What an hour of an offer's own progress costs, and how fast that is against a V100.
+
+    Worked out once for each of thousands of offers.
+    """
+
+    hour_microusd: float
+    speed: float
 
 
 def passes_by_itself(item: Considered) -> bool:
@@ -188,32 +199,34 @@ def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
     )
 
 
-def _judge(offer: Offer, cool_until: datetime | None, need: Need, now: datetime) -> Considered:
+def _judge(
+    offer: Offer, cool_until: datetime | None, need: Need, now: datetime, pace: _Pace
+) -> Considered:
     reason = _mismatch(offer, need) or _unusable(offer, cool_until, need, now)
     if reason is not None:
         return Considered(offer, False, reason)
-    more = f"{told(need.restore, offer)}{_hazard_told(offer, need)}{_speed_told(offer, need)}"
+    more = f"{told(need.restore, offer)}{_hazard_told(offer, pace)}{_speed_told(offer, need, pace)}"
     if offer.pool in need.last_choice:
         return Considered(offer, True, f"{INTERRUPTED}{more}")
     return Considered(offer, True, f"fits, has capacity for {need.count}{more}")
 
 
-def _hazard_told(offer: Offer, need: Need) -> str:
+def _hazard_told(offer: Offer, pace: _Pace) -> str:
     """What the pool's own past makes of its price; empty where it is as any other."""
     factor = offer.hazard_factor
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
         return ""
     times = f"{factor:.1f} x as often as usual" if factor > 1 else "more seldom than usual"
-    hour = format_usd(round(hour_of_progress(offer, need)))
+    hour = format_usd(round(pace.hour_microusd))
     return f"; machines are taken there {times}: an hour of progress costs {hour}"
 
 
-def _speed_told(offer: Offer, need: Need) -> str:
+def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:
     """How fast it does the work, and how that is known; empty where all machines are alike."""
     if need.alike:
         return ""
     known = need.speeds.source(kind_of(offer.hardware))
-    return f"; works {work_speed(offer, need):.2f} x as fast as a V100, {known}"
+    return f"; works {pace.speed:.2f} x as fast as a V100, {known}"
 
 
 def _mismatch(offer: Offer, need: Need) -> str | None:

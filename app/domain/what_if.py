@@ -40,7 +40,8 @@ PATHS_LEAST = 20
 class Estimate:
     """Figures over many runs of one way to rent.
 
-    Chances are None where there is no deadline or budget. `finish_p90_seconds` may be infinite.
+    Chances are None where there is no deadline or budget; kept_chance: of keeping all that was
+    promised. `finish_p90_seconds` may be infinite.
     """
 
     market: str
@@ -51,13 +52,7 @@ class Estimate:
     interruptions_mean: float
     deadline_chance: float | None
     budget_chance: float | None
-
-    @property
-    def risk_chance(self) -> float:
-        """The smaller of the two chances; 1 where nothing was promised."""
-        return min(
-            (c for c in (self.deadline_chance, self.budget_chance) if c is not None), default=1.0
-        )
+    kept_chance: float
 
 
 @dataclass(frozen=True)
@@ -164,6 +159,8 @@ def _figures(market: str, question: Question, runs: Sequence[Outcome]) -> Estima
     costs = sorted(run.microusd for run in runs)
     finishes = sorted(run.finish_seconds for run in runs)
     deadline, budget = question.deadline_seconds, question.budget_microusd
+    in_time = [not deadline or run.finish_seconds <= deadline for run in runs]
+    within = [not budget or run.microusd <= budget for run in runs]
     chosen = COST_MARGIN if question.spot and question.on_demand is not None else 1.0
     return Estimate(
         market=market,
@@ -172,10 +169,9 @@ def _figures(market: str, question: Question, runs: Sequence[Outcome]) -> Estima
         finish_p50_seconds=_rank(finishes, 0.5),
         finish_p90_seconds=_with_waits(question, _rank(finishes, 0.9)),
         interruptions_mean=sum(run.interruptions for run in runs) / len(runs),
-        deadline_chance=_share([run.finish_seconds <= deadline for run in runs])
-        if deadline
-        else None,
-        budget_chance=_share([run.microusd <= budget for run in runs]) if budget else None,
+        deadline_chance=_share(in_time) if deadline else None,
+        budget_chance=_share(within) if budget else None,
+        kept_chance=_share([all(both) for both in zip(in_time, within, strict=True)]),
     )
 
 

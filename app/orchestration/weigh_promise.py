@@ -12,7 +12,7 @@ from uuid import UUID
 from app.domain.durations import format_duration, whole_minutes
 from app.domain.errors import ProblemKind, SpecError
 from app.domain.job_spec import JobSpec
-from app.domain.what_if import Estimate
+from app.domain.percent import chances_text, percent
 from app.orchestration.estimate_job import JobEstimate, ask, estimate_job
 from app.orchestration.runtime import Runtime
 
@@ -25,12 +25,6 @@ _PATHS: Final = 200
 _SEED: Final = 0
 
 
-def promises(spec: JobSpec) -> bool:
-    """Whether a spec promises anything of work that it tells."""
-    promised = (spec.deadline, spec.budget_microusd, spec.max_duration_seconds)
-    return spec.estimate is not None and any(one is not None for one in promised)
-
-
 def weigh_promise(
     runtime: Runtime, project_id: UUID, spec: JobSpec, *, accept_risk: bool = False
 ) -> None:
@@ -39,7 +33,7 @@ def weigh_promise(
     Raises SpecError for a deadline that even on-demand machines cannot meet, accepted or not, and
     for a risk.
     """
-    if not promises(spec):
+    if not spec.promises:
         return
     if accept_risk:
         ask(runtime, project_id, spec)
@@ -65,11 +59,15 @@ def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:
             f"the job would be stopped when it has run for {format_duration(limit)}, and even "
             f"without an interruption its work takes {whole_minutes(work_seconds)}"
         )
-    if own.risk_chance >= RISKY_CHANCE:
+    if own.kept_chance >= RISKY_CHANCE:
         return None
-    field = "deadline" if own.risk_chance == own.deadline_chance else "budget_usd"
+    chances = (own.deadline_chance, own.budget_chance)
+    least = min(one for one in chances if one is not None)
+    field = "deadline" if least == own.deadline_chance else "budget_usd"
+    both = "" if None in chances else f" ({percent(own.kept_chance)} both)"
     told = (
-        f"the job would probably break what was promised: {_chances(own)} of the imagined runs held"
+        f"the job may break what was promised: {chances_text(*chances)} of the imagined runs "
+        f"held{both}, and {percent(RISKY_CHANCE)} are wanted"
     )
     if own.deadline_chance is not None and found.on_demand is None:
         soonest = whole_minutes(found.restart_seconds + work_seconds)
@@ -78,9 +76,3 @@ def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:
             f"{soonest} at the earliest"
         )
     return field, told
-
-
-def _chances(own: Estimate) -> str:
-    """`deadline 71 %, budget 99 %`."""
-    named = (("deadline", own.deadline_chance), ("budget", own.budget_chance))
-    return ", ".join(f"{word} {round(100 * one)} %" for word, one in named if one is not None)

@@ -1,4 +1,4 @@
-"""The estimate of each job, made before its first machine, and what came of it.
+"""The estimate of each job, made as of its submission, and what came of it.
 
 Not here: making one (`app.domain.what_if`) and judging many (`app.domain.calibration`).
 """

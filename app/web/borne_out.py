@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from app.domain.calibration import Borne, Calibration, calibration, share_text
+from app.domain.calibration import Borne, Calibration, calibration
+from app.domain.percent import percent
 from app.web import formats
 from app.web.page_frame import PageParts
 
@@ -87,7 +88,7 @@ def _strip(
     error: float | None,
     ratios: Sequence[tuple[float, str]],
 ) -> Strip:
-    share = formats.DASH if under is None else share_text(under)
+    share = formats.DASH if under is None else percent(under)
     return Strip(name, share, jobs, _error(error), _dots(ratios))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -53,7 +54,7 @@ def test_an_impossible_deadline_is_refused_by_the_api_however_much_one_insists(w
             "impossible",
         )
     file = world.folder / "job.json"
-    file.write_text(str({**SPEC, "deadline": "10h 20m"}).replace("'", '"'))
+    file.write_text(json.dumps({**SPEC, "deadline": "10h 20m"}))
     assert told in world.cli.fails(2, "submit", str(file), "-y", "-d", "--accept-risk").errors
     assert post(world, deadline="11h", name="just")[0] == 201
 
@@ -96,6 +97,21 @@ def test_what_was_submitted_before_stays_submitted(world: World, engine: Engine)
     assert (status, found["created"]) == (200, False)
 
 
+def test_a_risk_is_told_also_where_it_is_accepted(world: World):
+    file = world.folder / "job.json"
+    file.write_text(json.dumps({**SPEC, "deadline": None, "max_duration": "5h"}))
+    told = "its work takes 10h"
+    ran = world.cli.ok("submit", str(file), "--dry-run")
+    assert told in ran.out + ran.errors
+    assert "will hold" not in ran.out
+    assert told in world.cli.ok("estimate", str(file)).out
+    assert told in world.cli.fails(2, "submit", str(file), "--yes", "-d").errors
+    status, found = post(world, "?accept_risk=True", deadline=None, max_duration="5h")
+    assert status == 201, found
+    status, found = post(world, "?accept_risk=perhaps")
+    assert (status, found["errors"][0]["field"]) == (422, "accept_risk")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -107,7 +123,7 @@ def test_more_or_quicker_machines_are_not_told_to_miss_the_deadline(
     world: World, changes: dict[str, object]
 ):
     file = world.folder / "job.json"
-    file.write_text(str({**SPEC, **changes}).replace("'", '"'))
+    file.write_text(json.dumps({**SPEC, **changes}))
     ran = world.cli.ok("submit", str(file), "--dry-run")
     assert "it will be missed" not in ran.out
 
@@ -115,7 +131,7 @@ def test_more_or_quicker_machines_are_not_told_to_miss_the_deadline(
 def test_a_job_that_nothing_fits_is_told_of_a_deadline_out_of_reach(world: World):
     file = world.folder / "job.json"
     spec = {**SPEC, "resources": {"gpu": "V100:8"}, "estimate": {"hours": 10, "gpu": "V100:8"}}
-    file.write_text(str({**spec, "deadline": "5h"}).replace("'", '"'))
+    file.write_text(json.dumps({**spec, "deadline": "5h"}))
     assert "10h: it will be missed" in world.cli.ok("submit", str(file), "--dry-run").out
 
 

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.calibration import Borne, Calibration, calibration, share_text
+from app.domain.calibration import Borne, Calibration, calibration
+from app.domain.percent import chances_text, percent
 
 
 def job(cost: int, seconds: float, finish: float | None = 100.0) -> Borne:
@@ -33,4 +34,6 @@ def test_a_finish_that_was_not_promised_is_not_judged():
 
 
 def test_a_share_is_told_the_same_everywhere():
-    assert [share_text(share) for share in (2 / 3, 0.29, 1.0)] == ["67 %", "29 %", "100 %"]
+    assert [percent(share) for share in (2 / 3, 0.29, 1.0)] == ["67 %", "29 %", "100 %"]
+    assert chances_text(0.896, None) == "deadline 89 %"
+    assert chances_text(None, None) == ""
