@@ -101,7 +101,8 @@ class Job:
 class Attempt:
     """One rendezvous of a gang. `fence` is its number within the job and only grows.
 
-    best_step: the highest step it is known to have trained; committed_step: the highest saved.
+    best_step: the highest step it is known to have trained; committed_step: the highest saved;
+    committed_at: when this attempt saved last.
     hazard_per_hour, price_microusd_per_hour: losses to expect of its machines and what they cost,
     together, as its trainer was told; outlook_at: when both are to be looked at again, None = now.
     size_look_at: when an elastic gang's size is to be looked at while it trains.
@@ -129,6 +130,7 @@ class Attempt:
     stalled_at: datetime | None = None
     best_step: int = 0
     committed_step: int = 0
+    committed_at: datetime | None = None
     hazard_per_hour: float | None = None
     price_microusd_per_hour: int | None = None
     outlook_at: datetime | None = None

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from app.domain.gang_size import SizeOption, SizeQuestion, choose_size
 from app.domain.job_spec import JobSpec
-from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of, kind_of_choice
 from app.domain.measured_work import NOT_MEASURED, MeasuredWork
 from app.domain.node_range import NodeRange
 from app.domain.offer import Market, Offer
@@ -85,6 +85,11 @@ def _planned_size(
     nodes, estimate, deadline_at = spec.nodes, spec.estimate, spec.deadline_at(now)
     scaling = measured.scaling
     work = None if estimate is None else estimate.seconds * scaling.speed_up(estimate.nodes)
+    first = next((item.offer for item in considered if item.fits), None)
+    told = None if estimate is None else estimate.gpu
+    if work is not None and first is not None and told is not None and told.name is not None:
+        here = kind_of(first.hardware)
+        work = measured.speeds.seconds_on(here, work, kind_of_choice(told))
     question = SizeQuestion(
         nodes=nodes,
         work_seconds=work,

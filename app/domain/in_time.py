@@ -35,17 +35,20 @@ def in_time(
 
     Prices play no part, so that raising one can still only move its offer back.
     """
-    takes = [
-        speeds.seconds_on(kind_of(item.offer.hardware), left.work_seconds, left.told_for)
-        for item in considered
-    ]
-    fitting = [seconds for item, seconds in zip(considered, takes, strict=True) if item.fits]
-    if not fitting:
+    # Once for each kind: thousands of offers are of a few, and a job may be locked meanwhile.
+    takes: dict[Kind, float] = {}
+    for item in considered:
+        kind = kind_of(item.offer.hardware)
+        if item.fits and kind not in takes:
+            takes[kind] = speeds.seconds_on(kind, left.work_seconds, left.told_for)
+    if not takes:
         return tuple(considered)
-    most = max(left.seconds, min(fitting))
+    most = max(left.seconds, min(takes.values()))
     judged = [
-        _too_slow(item, seconds) if item.fits and seconds > most else item
-        for item, seconds in zip(considered, takes, strict=True)
+        _too_slow(item, takes[kind])
+        if item.fits and takes[kind := kind_of(item.offer.hardware)] > most
+        else item
+        for item in considered
     ]
     return tuple(sorted(judged, key=lambda item: not item.fits))
 

@@ -29,6 +29,7 @@ from app.domain.job import (
     JobEvent,
 )
 from app.domain.job_spec import JobSpec
+from app.domain.kind_speed import KindSpeeds
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.timers import next_timer
 from app.ports.entropy import Entropy
@@ -38,7 +39,8 @@ from app.ports.unit_of_work import EventRecord, UnitOfWork
 class JobAggregate:
     """One job, locked, and everything it owns that is alive.
 
-    now: the transaction's instant, never before the last change of this job.
+    now: the transaction's instant, never before the last change of this job. speeds: of kinds of
+    machine at its work, once somebody asked (`work_on_kinds`).
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class JobAggregate:
         for member in self.members:
             if member.instance_id not in self.instances:
                 self.adopt(uow.instances.get(member.instance_id))
+        self.speeds: KindSpeeds | None = None
         self._spec: JobSpec | None = None
         self._raised = False
         if not looking:

@@ -62,7 +62,8 @@ def note_checkpoint(context: FactContext) -> None:
         aggregate.job.committed_step = max(aggregate.job.committed_step, step)
     if context.current and aggregate.attempt is not None:
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
-        aggregate.attempt.committed_step = max(aggregate.attempt.committed_step, step)
+        if step > aggregate.attempt.committed_step:
+            aggregate.attempt.committed_step, aggregate.attempt.committed_at = step, context.at
     kind = "Final checkpoint" if final else "Checkpoint"
     aggregate.record(
         JobEventKind.CHECKPOINT_COMMITTED,

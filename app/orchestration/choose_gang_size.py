@@ -6,31 +6,42 @@ rule, or which offers there are (`fill_gang.offers_for`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from app.domain.entities import Budget
 from app.domain.events import JobEventKind
 from app.domain.gang_options import size_options
-from app.domain.gang_scaling import scaling_of_share
+from app.domain.gang_scaling import GangScaling, scaling_of_share
 from app.domain.gang_size import SizeQuestion, choose_size
-from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
-from app.domain.offer import Market
-from app.domain.placement import Considered
+from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
+from app.domain.offer import Market, Offer
+from app.domain.placement import Considered, work_alike
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.runtime import Limits
-from app.orchestration.work_on_kinds import left_of
+from app.orchestration.work_on_kinds import left_of, told_for
 
 
 def size_question(
-    aggregate: JobAggregate, limits: Limits, budgets: Sequence[Budget] = ()
+    aggregate: JobAggregate,
+    limits: Limits,
+    budgets: Sequence[Budget] = (),
+    *,
+    counted_in: Offer | None = None,
+    speeds: KindSpeeds = NOTHING_MEASURED,
+    learned: GangScaling | None = None,
 ) -> SizeQuestion:
     """What a size of this job's gang is to be chosen for, as it stands between two attempts.
 
-    budgets: those whose money bounds the choice.
+    budgets: those whose money bounds the choice. counted_in: whose machines the options' speeds
+    are told in. learned: how gangs scale as measured by now; else as the job keeps it.
     """
     job, spec, now = aggregate.job, aggregate.spec, aggregate.now
     left = left_of(aggregate)
-    scaling = scaling_of_share(job.serial_share)
+    seconds: float | None = left.seconds
+    if seconds is not None and counted_in is not None and not work_alike(spec):
+        here = kind_of(counted_in.hardware)
+        seconds = speeds.seconds_on(here, seconds, told_for(aggregate, left))
+    scaling = learned or scaling_of_share(job.serial_share)
     running = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
     caps = [
         max(0, budget.cap_microusd - budget.spent_microusd)
@@ -44,7 +55,7 @@ def size_question(
     reserve = limits.on_demand_acquire_seconds + limits.restart_seconds
     return SizeQuestion(
         nodes=spec.nodes,
-        work_seconds=None if left.seconds is None else left.seconds * scaling.speed_up(running),
+        work_seconds=None if seconds is None else seconds * scaling.speed_up(running),
         restart_seconds=limits.restart_seconds,
         deadline_seconds=to_deadline,
         reserve_seconds=reserve if may_move else 0.0,
@@ -55,7 +66,7 @@ def size_question(
 
 def choose_gang_size(
     aggregate: JobAggregate,
-    considered: Iterable[Considered],
+    considered: Sequence[Considered],
     limits: Limits,
     budgets: Sequence[Budget] = (),
     speeds: KindSpeeds = NOTHING_MEASURED,
@@ -66,11 +77,19 @@ def choose_gang_size(
     """
     nodes = aggregate.spec.nodes
     options = size_options(considered, range(nodes.least, nodes.most + 1), speeds)
-    choice = choose_size(options, size_question(aggregate, limits, budgets))
+    question = size_question(
+        aggregate, limits, budgets, counted_in=first_of(considered), speeds=speeds
+    )
+    choice = choose_size(options, question)
     if choice is None:
         return False
     set_size(aggregate, choice.count, choice.why)
     return True
+
+
+def first_of(considered: Sequence[Considered]) -> Offer | None:
+    """The offer that the options of sizes are told in; None where none fits."""
+    return next((item.offer for item in considered if item.fits), None)
 
 
 def set_size(aggregate: JobAggregate, count: int, why: str) -> None:

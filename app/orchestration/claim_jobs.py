@@ -19,13 +19,15 @@ from app.domain.entities import Attempt, Budget
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.offer import Market, Offer
-from app.domain.placement import need_of, together
+from app.domain.placement import need_of, together, work_alike
 from app.domain.placement_decision import DecisionVerdict
 from app.domain.placement_moment import Verdict as Way
+from app.domain.retry_policy import BACKOFF_SECONDS_MAX
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.choose_gang_size import note_size
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
-from app.orchestration.fill_gang import candidates, fill_gang, no_offer_reason
+from app.orchestration.estimate_remaining import note_scaling
+from app.orchestration.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
 from app.orchestration.find_places import find_places, make_smaller
 from app.orchestration.known_lineage import has_final_checkpoint
 from app.orchestration.move_gang import end_move
@@ -41,7 +43,7 @@ from app.orchestration.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.shrink_gang import form_until
 from app.orchestration.spot_safety import could_go_back
 from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
-from app.orchestration.work_on_kinds import ONE_KIND
+from app.orchestration.work_on_kinds import ONE_KIND, speeds_of
 from app.ports.job_repositories import QueuedJob
 from app.ports.unit_of_work import UnitOfWork
 
@@ -92,7 +94,7 @@ class ClaimJobs:
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:
         """Ready jobs in queue order; the lock is taken when each is applied."""
-        found = uow.jobs.ready(uow.now, limit)
+        found = uow.jobs.ready(uow.now, limit, self._latest(uow))
         offers = uow.offers.all() if found else []
         at = self._runtime.clock.now()
         return [
@@ -114,7 +116,12 @@ class ClaimJobs:
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first waiting job is to be looked at."""
-        return uow.jobs.next_ready_at()
+        return uow.jobs.next_ready_at(self._latest(uow))
+
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        longest = max(BACKOFF_SECONDS_MAX, self._runtime.limits.next_look_seconds)
+        return uow.now + timedelta(seconds=2 * longest)
 
     def apply(self, uow: UnitOfWork, work: ReadyJob, result: SortedOut) -> None:
         """Claim one job, or write why it waits."""
@@ -136,7 +143,7 @@ class ClaimJobs:
                 uow.ring_after_commit(CLAIM_CONTROLLER)
                 return  # it has changed since its offers were sorted out
             due = aggregate.job.claimable_at
-            if due is None or due <= aggregate.now:
+            if due is None or due <= aggregate.now or due > self._latest(uow):
                 self._claim(aggregate, budgets, result)
 
     def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: SortedOut) -> None:
@@ -146,7 +153,7 @@ class ClaimJobs:
             aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
             put_at_rest(aggregate, EndReason.FINISHED, message)
             return
-        job.serial_share = offered.serial_share
+        note_scaling(job, offered.serial_share)
         choice: LiveChoice | None = None
         if offered.weighed is not None and not aggregate.usable():
             choice = settle_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
@@ -173,8 +180,11 @@ class ClaimJobs:
             return
         verdict, reasons, bids = self._reserve_most(aggregate, budgets, reasons, among)
         if not verdict.yes and could_go_back(aggregate, limits):
-            self._go_back(aggregate, reasons)
+            self._go_back(aggregate, offered.by_market.get(Market.SPOT))
             return
+        if not verdict.yes and _may_be_late(aggregate):
+            late = self._reserve_slower(aggregate, budgets, reasons, among)
+            verdict, reasons, bids = late or (verdict, reasons, bids)
         if not verdict.yes:
             reason = Reason(DecisionVerdict.WAIT, "budget", verdict.sentence)
             note_decision(aggregate, reason, limits, reasons)
@@ -183,11 +193,15 @@ class ClaimJobs:
             return
         self._start_attempt(aggregate, reasons, bids)
 
-    def _go_back(self, aggregate: JobAggregate, reasons: Reasons) -> None:
+    def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
         """It left spot before it had to, and no budget bears what on-demand it lacks."""
         order_release(aggregate, aggregate.usable(), "the job goes back to spot")
         aggregate.job.market_mode = Market.SPOT
         aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
+        count, limits = aggregate.job.node_count, self._runtime.limits
+        judged = offers_for(aggregate, count, limits, anywhere=True, among=among)
+        speeds = speeds_of(aggregate) if among is None else among.speeds
+        reasons = Reasons(judged, count, speeds=speeds)
         self._wait(aggregate, "spot machines are looked for again", "budget", reasons)
 
     def _reserve_most(
@@ -209,6 +223,17 @@ class ClaimJobs:
             found = replace(found, considered=smaller, count=missing)
         job.node_count = chosen
         return verdict, wanted, ()
+
+    def _reserve_slower(
+        self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
+    ) -> tuple[Verdict, Reasons, Sequence[Offer]] | None:
+        """Hold money for machines of any pace; None where no budget bears those either."""
+        of_any = replace(among, any_pace=True)
+        considered = find_places(aggregate, of_any, budgets, self._runtime.limits)
+        count = max(0, aggregate.job.node_count - len(candidates(aggregate)))
+        reasons = replace(wanted, considered=considered, count=count)
+        found = self._reserve_most(aggregate, budgets, reasons, of_any)
+        return found if found[0].yes else None
 
     def _reserve(
         self,
@@ -266,7 +291,7 @@ class ClaimJobs:
 
     def _wait(self, aggregate: JobAggregate, reason: str, word: str, reasons: Reasons) -> None:
         job, limits = aggregate.job, self._runtime.limits
-        due = aggregate.now + timedelta(seconds=limits.next_look_seconds)
+        due = aggregate.look_in(limits.next_look_seconds)
         decided = Reason(DecisionVerdict.WAIT, word, f"Waiting: {reason}.")
         note_decision(aggregate, decided, limits, reasons)
         first_time = job.wait_reason != reason
@@ -277,6 +302,13 @@ class ClaimJobs:
         shared = word == "no_offer" and not aggregate.spec.patience_seconds
         if not aggregate.living() and shared and reasons.choice is None:
             aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
+
+
+def _may_be_late(aggregate: JobAggregate) -> bool:
+    """Whether slower machines than those in time are better than none."""
+    asked = aggregate.job.market_mode is Market.ON_DEMAND and not candidates(aggregate)
+    spec = aggregate.spec
+    return asked and spec.on_deadline == "finish" and not work_alike(spec)
 
 
 def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime) -> Shortlist:

@@ -178,7 +178,7 @@ def _failed(instance: Instance, reason: EndReason) -> bool:
 
 def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
     """Rank the job, keep its healthy machines, and set its next look."""
-    job, now = aggregate.job, aggregate.now
+    job = aggregate.job
     job.queue_rank_at = job.submitted_at - job.priority * PRIORITY_STEP
     if job.state is JobState.RECOVERING:
         job.queue_rank_at -= RECOVERING_LEAD
@@ -186,7 +186,7 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
     if facts_of(reason).retryable:
         failures = max(1, job.consecutive_failures)
         wait = backoff_seconds(reason, failures, aggregate.entropy.uniform())
-    job.claimable_at = now + timedelta(seconds=wait) if wait else None
+    job.claimable_at = aggregate.look_in(wait) if wait else None
     job.wait_reason = (
         f"The last attempt ended: {reason.value.replace('_', ' ')}. Next try in {wait:.0f} s."
         if wait

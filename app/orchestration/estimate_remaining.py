@@ -67,7 +67,7 @@ def work_left(
         return WorkLeft(step, total, rate, None)
     if total is None or left is None:
         # By its steps, so that work which was lost and done again counts once.
-        trained = _trained_seconds(attempt, contacts) if newest is None else 0.0
+        trained = _saved_seconds(attempt) if newest is None else 0.0
         done = (trained if rate is None else step / rate) * _slowest_pace(spec)
         seconds = max(estimate - done, estimate * ESTIMATE_LEFT_MIN, 1.0)
         return WorkLeft(step, None, rate, min(SECONDS_MAX, ceil(seconds)), estimated=True)
@@ -91,17 +91,14 @@ def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float
     return max(NOTHING_MEASURED.seconds_on(kind_of_choice(one), seconds, kind) for one in asked)
 
 
-def _trained_seconds(attempt: Attempt | None, contacts: list[Contact]) -> float:
-    """How long the live attempt trains, of a command that tells no steps.
+def _saved_seconds(attempt: Attempt | None) -> float:
+    """How long the live attempt trained up to what it saved last, of a command without steps.
 
-    Nothing before it has saved something: a loss would begin it anew.
+    What came since a loss would take away again.
     """
-    if attempt is None or attempt.trained_at is None:
+    if attempt is None or attempt.trained_at is None or attempt.committed_at is None:
         return 0.0
-    if attempt.committed_step <= (attempt.parent_step or 0):
-        return 0.0
-    heard = max((c.answered_at for c in contacts if _current(c, attempt)), default=None)
-    return 0.0 if heard is None else max(0.0, (heard - attempt.trained_at).total_seconds())
+    return max(0.0, (attempt.committed_at - attempt.trained_at).total_seconds())
 
 
 def _slowest_pace(spec: JobSpec) -> float:
@@ -120,6 +117,15 @@ def _slowest_pace(spec: JobSpec) -> float:
 
 def _current(contact: Contact, attempt: Attempt | None) -> bool:
     return attempt is not None and contact.fence == attempt.fence
+
+
+def note_scaling(job: Job, serial_share: float | None) -> None:
+    """How its gangs scale, as measured by now; None: as expected.
+
+    Once seconds of ended attempts are kept it stays: they were counted with it.
+    """
+    if job.trained_seconds is None:
+        job.serial_share = serial_share
 
 
 def note_training(job: Job, spec: JobSpec, attempt: Attempt, contacts: list[Contact]) -> None:

@@ -26,9 +26,9 @@ from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.afford_machines import afford
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
-from app.orchestration.choose_gang_size import size_question
+from app.orchestration.choose_gang_size import first_of, size_question
 from app.orchestration.end_attempt import end_attempt
-from app.orchestration.move_gang import counted_on, lose_old_machines
+from app.orchestration.move_gang import bears_both, counted_on, lose_old_machines
 from app.orchestration.note_decisions import Reason, Reasons, note_decision, pool_words
 from app.orchestration.order_instances import LaunchPurpose, order_instances
 from app.orchestration.patience_left import patience_of
@@ -37,7 +37,7 @@ from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist, queue_need
 from app.orchestration.shrink_gang import reserve_places, shrink_to_members
 from app.orchestration.spot_safety import could_go_back
-from app.orchestration.work_on_kinds import quick_enough
+from app.orchestration.work_on_kinds import quick_enough, speeds_of
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
@@ -117,13 +117,15 @@ def some_offers(
     least = least_more(aggregate, missing, at_hand)
     if found or least == missing:
         return found, missing
-    judged = offers_for(aggregate, least, limits)
+    judged, speeds = offers_for(aggregate, least, limits), speeds_of(aggregate)
     if at_hand == 0:
-        options = size_options(judged, range(least, missing + 1))
-        choice = choose_size(options, size_question(aggregate, limits))
+        options = size_options(judged, range(least, missing + 1), speeds)
+        question = size_question(aggregate, limits, counted_in=first_of(judged), speeds=speeds)
+        choice = choose_size(options, question)
         count = 0 if choice is None else choice.count
     else:
-        count = max((o.count for o in size_options(judged, range(least, missing))), default=0)
+        sizes = range(least, missing)
+        count = max((o.count for o in size_options(judged, sizes, speeds)), default=0)
     return (together(offers_for(aggregate, count, limits)), count) if count else ((), 0)
 
 
@@ -155,12 +157,17 @@ def place_members(aggregate: JobAggregate, instances: Sequence[Instance]) -> Non
 
 
 def request_replacements(
-    aggregate: JobAggregate, limits: Limits, *, can_do_without: bool = False
+    aggregate: JobAggregate,
+    limits: Limits,
+    *,
+    can_do_without: bool = False,
+    both_borne: bool = False,
 ) -> bool:
     """Ask for what the next attempt will lack, before the present one has ended.
 
     Only beside survivors: a gang lives in one zone. When nothing fits, the next claim decides.
-    can_do_without: the job is not stopped where no budget bears them. True: all are coming or here.
+    can_do_without: the job is not stopped where no budget bears them. both_borne: they are asked
+    for only where the budgets bear both gangs for a while. True: all are coming or here.
     """
     job = aggregate.job
     if job.stop_cause is not None or job.state not in _GOING_ON:
@@ -176,6 +183,9 @@ def request_replacements(
         # A whole gang beside one that still trains, as before a deadline: no smaller than that.
         found = together(offers_for(aggregate, missing, limits))
     if not found:
+        return False
+    dearest = max(found, key=lambda offer: offer.cost_microusd_per_hour)
+    if both_borne and not bears_both(aggregate, limits, [dearest] * missing):
         return False
     enough = can_do_without or survivors >= aggregate.spec.nodes.least
     enough = enough or could_go_back(aggregate, limits)
@@ -216,7 +226,8 @@ def _note_request(
     """Keep why machines are asked for between two claims, with the pools that were considered."""
     on_demand = aggregate.job.market_mode is Market.ON_DEMAND
     verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
-    reasons = Reasons(offers_for(aggregate, missing, limits), missing)
+    judged = offers_for(aggregate, missing, limits)
+    reasons = Reasons(judged, missing, speeds=speeds_of(aggregate))
     note_decision(aggregate, Reason(verdict, word, told), limits, reasons, chosen=offers)
 
 
@@ -243,6 +254,7 @@ def offers_for(
         last_choice=_lately_interrupted(aggregate),
         restore=restore_of(aggregate),
         gang=count if anywhere else aggregate.job.node_count,
+        speeds=speeds_of(aggregate) if among is None else among.speeds,
     )
     if among is not None:
         judged = among.judge(need, aggregate.now)
@@ -250,9 +262,8 @@ def offers_for(
         offers = aggregate.uow.offers
         quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
         judged = consider(quoted, need, aggregate.now)
-    if among is not None:
-        need = replace(need, speeds=among.speeds)
-    judged = quick_enough(aggregate, judged, need, limits)
+    if among is None or not among.any_pace:
+        judged = quick_enough(aggregate, judged, need, limits)
     if domain is not None or not aggregate.spec.patience_seconds:
         return judged
     return patient(judged, need, patience_of(aggregate), aggregate.now)

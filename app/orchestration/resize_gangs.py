@@ -28,6 +28,7 @@ from app.orchestration.afford_machines import afford
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.choose_gang_size import set_size, size_question
 from app.orchestration.controller_frame import RowController
+from app.orchestration.estimate_remaining import note_scaling
 from app.orchestration.fill_gang import candidates, offers_for
 from app.orchestration.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.order_instances import LaunchPurpose, order_instances
@@ -36,6 +37,7 @@ from app.orchestration.read_measured import read_measured
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
+from app.orchestration.work_on_kinds import speeds_of
 from app.ports.unit_of_work import UnitOfWork
 
 RESIZE_CONTROLLER = "resize_gangs"
@@ -88,13 +90,13 @@ class ResizeGangs(RowController[ElasticJob]):
             attempt = None if aggregate is None else aggregate.attempt
             if aggregate is None or attempt is None or attempt.state is not AttemptState.RUNNING:
                 return
-            aggregate.job.serial_share = work.scaling.kept_share
+            note_scaling(aggregate.job, work.scaling.kept_share)
             seconds = limits.resize_seconds
             if aggregate.job.node_count > attempt.node_count:
                 seconds = min(seconds, PENDING_LOOK_SECONDS)
                 _look_at_growth(aggregate, attempt, limits)
             elif _may_change(aggregate, attempt):
-                _look_at_size(aggregate, attempt, limits)
+                _look_at_size(aggregate, attempt, limits, work.scaling)
                 if aggregate.job.node_count > attempt.node_count:
                     seconds = min(seconds, PENDING_LOOK_SECONDS)
             attempt.size_look_at = aggregate.look_in(seconds)
@@ -121,7 +123,9 @@ def _look_at_growth(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -
         set_size(aggregate, attempt.node_count, "the machines it was to grow by did not come")
 
 
-def _look_at_size(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+def _look_at_size(
+    aggregate: JobAggregate, attempt: Attempt, limits: Limits, scaling: GangScaling
+) -> None:
     """Choose a size at the prices of now, and act where the change repays."""
     nodes, count = aggregate.spec.nodes, attempt.node_count
     judged = offers_for(aggregate, 1, limits)
@@ -138,7 +142,14 @@ def _look_at_size(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
     standing, _ = aggregate.uow.money.budgets_in_passing(
         aggregate.job.project_id, aggregate.job.budget_id
     )
-    question = size_question(aggregate, limits, standing)
+    question = size_question(
+        aggregate,
+        limits,
+        standing,
+        counted_in=present,
+        speeds=speeds_of(aggregate),
+        learned=scaling,
+    )
     choice = choose_size(options, question)
     if choice is None:
         return
@@ -172,7 +183,8 @@ def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
     text = f"{more} more requested in {offers[0].pool.zone}: {why}."
     on_demand = aggregate.job.market_mode is Market.ON_DEMAND
     verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
-    reasons = Reasons(offers_for(aggregate, more, limits), more)
+    judged = offers_for(aggregate, more, limits)
+    reasons = Reasons(judged, more, speeds=speeds_of(aggregate))
     note_decision(aggregate, Reason(verdict, "growth", text), limits, reasons, chosen=offers)
     aggregate.record(
         JobEventKind.GROWTH_REQUESTED,

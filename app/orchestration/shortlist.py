@@ -27,13 +27,15 @@ class Shortlist:
     """able: what could serve now or later. others: the rest, with what they lack, best first.
 
     order: pools as a deadline makes them worth, best first; empty where cost alone decides.
-    speeds: how fast kinds of machine do the job's work, where several are accepted.
+    speeds: how fast kinds of machine do the job's work, where several are accepted. any_pace: also
+    on-demand machines that would miss the deadline.
     """
 
     able: Quoted
     others: tuple[Considered, ...]
     order: tuple[Pool, ...] = ()
     speeds: KindSpeeds = NOTHING_MEASURED
+    any_pace: bool = False
 
     def judge(self, need: Need, now: datetime) -> tuple[Considered, ...]:
         """Every offer with its verdict: those that fit first."""

@@ -224,7 +224,8 @@ class WeighMarkets:
 
     def measured(self, project_id: UUID, spec: JobSpec) -> MeasuredWork:
         """What was measured of this work, where its machines may differ in kind or in number."""
-        if work_alike(spec) and not spec.nodes.is_elastic:
+        told_for_gang = spec.estimate is None or spec.estimate.nodes == spec.nodes.least
+        if work_alike(spec) and not spec.nodes.is_elastic and told_for_gang:
             return NOT_MEASURED
         with self._runtime.begin() as uow:
             return read_measured(uow, project_id, spec, self._runtime.clock.now())

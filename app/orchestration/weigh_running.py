@@ -173,7 +173,7 @@ def _ask_in(aggregate: JobAggregate, market: Market, limits: Limits) -> bool:
         return False
     before = job.market_mode, job.node_count
     job.market_mode, job.node_count = market, min(job.node_count, attempt.node_count)
-    asked = request_replacements(aggregate, limits, can_do_without=True)
+    asked = request_replacements(aggregate, limits, can_do_without=True, both_borne=True)
     job.market_mode, job.node_count = before
     return asked
 

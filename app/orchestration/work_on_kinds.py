@@ -30,6 +30,7 @@ from app.domain.placement import Considered, Need, work_alike
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.estimate_remaining import SECONDS_MAX, WorkLeft, work_left
 from app.orchestration.limits import Limits
+from app.orchestration.read_measured import read_measured
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,21 @@ def work_on(spec: JobSpec, speeds: KindSpeeds, on_demand: Offer) -> WorkOnKinds:
     if work_alike(spec):
         return ONE_KIND
     return WorkOnKinds(speeds, kind_of(on_demand.hardware))
+
+
+def speeds_of(aggregate: JobAggregate) -> KindSpeeds:
+    """How fast kinds of machine do the job's work, where several are accepted.
+
+    For who asks between two claims; a claim has read them before it locked anything.
+    """
+    if work_alike(aggregate.spec):
+        return NOTHING_MEASURED
+    if aggregate.speeds is None:
+        found = read_measured(
+            aggregate.uow, aggregate.job.project_id, aggregate.spec, aggregate.now
+        )
+        aggregate.speeds = found.speeds
+    return aggregate.speeds
 
 
 def left_of(aggregate: JobAggregate) -> WorkLeft:

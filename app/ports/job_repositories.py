@@ -88,12 +88,18 @@ class Jobs(Protocol):
         """The job without a lock."""
         ...
 
-    def ready(self, now: datetime, limit: int) -> list[QueuedJob]:
-        """Claimable jobs in queue order: never looked at, or whose next look is due."""
+    def ready(self, now: datetime, limit: int, latest: datetime | None = None) -> list[QueuedJob]:
+        """Claimable jobs in queue order: never looked at, or whose next look is due.
+
+        latest: no look is set for later than that; one that is was set by a clock that went back.
+        """
         ...
 
-    def next_ready_at(self) -> datetime | None:
-        """When the first waiting job is to be looked at; the epoch when one is ready now."""
+    def next_ready_at(self, latest: datetime | None = None) -> datetime | None:
+        """When the first waiting job is to be looked at; the epoch when one is ready now.
+
+        latest: as in `ready`.
+        """
         ...
 
     def due_timer_ids(self, now: datetime, limit: int) -> list[UUID]:

@@ -209,6 +209,7 @@ def _create_attempts() -> None:
         sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("best_step", sa.BigInteger(), nullable=False),
         sa.Column("committed_step", sa.BigInteger(), nullable=False),
+        sa.Column("committed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("hazard_per_hour", sa.Float(precision=53), nullable=True),
         sa.Column("price_microusd_per_hour", sa.BigInteger(), nullable=True),
         sa.Column("outlook_at", sa.DateTime(timezone=True), nullable=True),

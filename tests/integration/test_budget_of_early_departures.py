@@ -77,6 +77,18 @@ def test_a_departure_is_given_up_before_both_gangs_use_up_the_budget(story: Stor
     assert (story.job(job_id).state, story.job(job_id).stop_cause) == ("running", None)
 
 
+def test_a_departure_that_the_budget_would_not_bear_for_long_is_not_begun(story: Story) -> None:
+    story.quote(dict.fromkeys(SPOT, 200_000), available=10)
+    job_id = story.submit(**{**SPEC, "deadline": "8h", "estimate": {"hours": 5.0}})
+    story.pass_time(60, every=30)
+    story.train(job_id)
+    leave_of_the_project(story, 5_000_000)
+    story.quote(dict.fromkeys(SPOT, 60_000_000), available=0)
+    story.pass_time(200, every=10)
+    assert [row.market for row in story.living(job_id)] == ["spot"]
+    assert len(story.launches(job_id)) == 1
+
+
 def test_a_return_is_given_up_before_both_gangs_use_up_the_budget(story: Story) -> None:
     """What is held for the on-demand machine is $0.14, for both $0.15."""
     job_id = story.submit(**{**SPEC, "estimate": {"hours": 5.0}})
@@ -116,4 +128,9 @@ def test_a_lost_machine_that_no_budget_replaces_sends_the_gang_back_to_spot(stor
     story.cloud.end(story.instance(lost).provider_instance_id, EndedBy.CLOUD_FAILURE)
     story.sweep()
     story.pass_time(400, every=10)
+    (told,) = story.rows(
+        tables.placement_decisions,
+        tables.placement_decisions.c.document["reason"].astext == "budget",
+    )
+    assert "room for" in told.document["unblock"]["sentence"]
     goes_on_with_spot(story, job_id)

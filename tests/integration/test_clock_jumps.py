@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import Engine
 
 from app.adapters.postgres import tables
+from app.orchestration.claim_jobs import ClaimJobs
 from app.orchestration.controller_frame import run_controller
 from app.orchestration.foresee_losses import ForeseeLosses
 from app.orchestration.limits import Limits
 from app.orchestration.watch_deadlines import WatchDeadlines
 from app.orchestration.weigh_moves import WeighMoves
-from tests.support.orchestration_story import Story
+from tests.support.orchestration_story import FAR, ZONE_A, ZONE_B, Story
 
 AHEAD = timedelta(days=2)
 
@@ -86,3 +87,21 @@ def test_moves_and_losses_are_looked_at_after_the_clock_went_back(story: Story) 
     soon = story.time + timedelta(seconds=Limits().migration_look_seconds)
     assert story.job(job_id).move_look_at <= soon
     assert story.attempt(job_id).outlook_at <= soon
+
+
+def test_a_waiting_job_is_claimed_after_the_clock_went_back(story: Story) -> None:
+    claims = ClaimJobs(story.runtime)
+    job_id = story.submit(market="spot")
+    far = story.time + timedelta(hours=3)
+    story.set(tables.jobs, job_id, claimable_at=far, wait_reason="none fits", updated_at=far)
+    story.quote(dict.fromkeys((ZONE_A, ZONE_B, FAR), 100_000), available=0)
+    with story.runtime.begin() as uow:
+        due = claims.next_due(uow)
+    assert due is not None
+    assert due < story.time
+    run_controller(story.runtime, claims)
+    assert story.job(job_id).claimable_at <= story.time + timedelta(seconds=60), "looked at"
+    story.quote({ZONE_A: 100_000}, available=10)
+    story.sleep(60)
+    run_controller(story.runtime, claims)
+    assert story.job(job_id).state == "starting"

@@ -92,6 +92,17 @@ def test_work_that_was_seen_to_scale_badly_gets_fewer_machines(story: Story) -> 
     assert story.job(before).serial_share == story.job(after).serial_share
 
 
+def test_an_estimate_for_another_size_is_told_as_work_was_seen_to_scale(story: Story) -> None:
+    """A gang of one size is planned as its size was measured, too."""
+    past_run(story, 1, hours=4, steps=40_000)
+    past_run(story, 4, hours=4, steps=52_000)
+    told = story.submit(nodes=4, estimate={"hours": 10, "nodes": 1})
+    own = story.submit(name="own", nodes=4, estimate={"hours": 10, "nodes": 4})
+    story.run()
+    assert story.job(told).serial_share == pytest.approx(0.47, abs=0.1)
+    assert story.job(own).serial_share is None
+
+
 def test_a_near_deadline_takes_the_whole_range(story: Story) -> None:
     estimate = {"hours": 9, "nodes": 1}
     far = story.submit(nodes="1..4", estimate=estimate, deadline="90h")

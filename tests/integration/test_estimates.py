@@ -276,7 +276,7 @@ def test_a_job_that_nothing_fitted_is_estimated_when_something_does(world: World
     with engine.begin() as connection:
         connection.execute(update(money_tables.pools).values(quoted_at=START - timedelta(days=300)))
     job_id = UUID(world.api.client.post("/api/v1/jobs", json=asked).json()["id"])
-    runtime, kept = world.api.parts.runtime, tables.job_estimates
+    runtime, kept, ours = world.api.parts.runtime, tables.job_estimates, tables.jobs.c.id == job_id
     assert run_controller(runtime, KeepEstimates(runtime)) == 1
     with world.story.begin() as uow:
         assert uow.kept_estimates.of(job_id).cost_p50_microusd is None
@@ -288,9 +288,35 @@ def test_a_job_that_nothing_fitted_is_estimated_when_something_does(world: World
     with engine.begin() as connection:
         connection.execute(update(money_tables.pools).values(quoted_at=now))
         connection.execute(update(kept).values(made_at=now - timedelta(minutes=6)))
+        submitted = {"submitted_at": now - timedelta(hours=1)}
+        connection.execute(update(tables.jobs).where(ours).values(submitted))
+    assert run_controller(runtime, KeepEstimates(runtime)) == 0, "each wait doubles"
+    with world.story.begin() as uow:
+        assert uow.kept_estimates.next_try_at() == now + timedelta(minutes=48)
+    with engine.begin() as connection:
+        submitted = {"submitted_at": now - timedelta(minutes=12)}
+        connection.execute(update(tables.jobs).where(ours).values(submitted))
     assert run_controller(runtime, KeepEstimates(runtime)) == 1
     with world.story.begin() as uow:
         found = uow.kept_estimates.of(job_id)
         assert found.cost_p50_microusd is not None
         assert found.made_at >= now, "its finish counts from the moment that it was made"
+        assert uow.kept_estimates.next_try_at() is None
+
+
+def test_no_estimate_is_made_of_a_beginning_long_ago_or_after_the_deadline(world: World):
+    """What has waited for hours is estimated as of now; a deadline that has passed ends it."""
+    runtime, now = world.api.parts.runtime, datetime.now(UTC)
+    ids = [UUID(world.api.client.post("/api/v1/jobs", json=SPEC).json()["id"]) for _ in range(2)]
+    with world.story.engine.begin() as connection:
+        old = {"submitted_at": now - timedelta(hours=3), "deadline_at": now + timedelta(hours=20)}
+        connection.execute(update(tables.jobs).values(old))
+        over = {"deadline_at": now + timedelta(minutes=1)}
+        connection.execute(update(tables.jobs).where(tables.jobs.c.id == ids[1]).values(over))
+    assert run_controller(runtime, KeepEstimates(runtime)) == 2
+    with world.story.begin() as uow:
+        waits, late = (uow.kept_estimates.of(job_id) for job_id in ids)
+        assert waits.made_at >= now
+        assert waits.deadline_chance == 1.0
+        assert late.cost_p50_microusd is None
         assert uow.kept_estimates.next_try_at() is None

@@ -12,10 +12,13 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres import tables
 from app.domain.attempt import AttemptState
+from app.domain.events import Actor, ActorKind
 from app.domain.job_spec import parse_spec
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
+from app.orchestration.aggregate import open_job
 from app.orchestration.estimate_job import JobEstimate, estimate_job
+from app.orchestration.fill_gang import offers_for
 from app.orchestration.limits import Limits
 from app.orchestration.weigh_moves import WeighMoves
 from tests.support.orchestration_story import (
@@ -173,3 +176,29 @@ def test_a_move_is_weighed_with_the_speeds_that_were_measured(
     assert f"x as fast ({known}), at" in told.sentence
     verdict = DecisionVerdict.STAY if pace == 11.0 else DecisionVerdict.MOVE
     assert told.verdict is verdict, told.sentence
+
+
+def test_machines_between_two_claims_are_judged_by_measured_speeds(story: Story) -> None:
+    """By its data sheet an A100 would end in time; on this work it is hardly faster than a V100."""
+    quote_fast(story, {FAST: 9_000_000})
+    trained(story, ZONE_A, 10.0)
+    trained(story, FAST, 10.0)
+    quote_fast(story, {FAST_ON_DEMAND: 2_000_000})
+    quick = replace(FAST_ON_DEMAND, instance_type="a3-highgpu-1g")
+    h100 = Hardware("H100", 1, 80, 26, 234)
+    offer = Offer(quick, h100, 20_000_000, 20_000_000, "ec2", story.time, "trace")
+    with story.runtime.begin() as uow:
+        uow.offers.record([offer], [], story.time)
+    job_id = story.submit(
+        name="promised", deadline="8h", market="on_demand",
+        estimate={"hours": 10.0, "gpu": "V100"}, resources={"gpu": ["V100:1", "A100:1", "H100:1"]},
+    )  # fmt: skip
+    with (
+        story.runtime.begin() as uow,
+        open_job(uow, story.runtime.entropy, job_id, Actor(ActorKind.CONTROLLER, "asks")) as job,
+    ):
+        assert job is not None
+        judged = offers_for(job, 1, story.runtime.limits)
+    assert [item.offer.pool for item in judged if item.fits] == [quick]
+    why = next(item.why for item in judged if item.offer.pool == FAST_ON_DEMAND)
+    assert "what is left would take 8h 48m there" in why

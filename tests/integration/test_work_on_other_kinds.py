@@ -91,3 +91,29 @@ def test_on_demand_machines_are_those_that_are_in_time(story: Story) -> None:
     assert story.job(job_id).market_mode == "on_demand"
     asked = story.launches(job_id)[-1]
     assert [bid["pool"] for bid in asked.bids] == [FAST_ON_DEMAND.key]
+
+
+@pytest.mark.parametrize(("on_deadline", "state"), [("finish", "starting"), ("stop", "paused")])
+def test_a_budget_that_bears_only_slow_machines_gets_those(
+    story: Story, on_deadline: str, state: str
+) -> None:
+    """Late is better than not at all, unless the deadline ends the job."""
+    story.quote({ON_DEMAND_A: ON_DEMAND_PRICE // 10})
+    job_id = story.submit(
+        deadline="5h", market="on_demand", on_deadline=on_deadline, budget_usd=0.5,
+        estimate=TEN_HOURS, resources=TWO,
+    )  # fmt: skip
+    story.run()
+    assert story.job(job_id).state == state
+    asked = [bid["pool"] for launch in story.launches(job_id) for bid in launch.bids]
+    assert asked == ([ON_DEMAND_A.key] if state == "starting" else [])
+
+
+def test_the_size_of_a_gang_counts_work_in_its_own_machines(story: Story) -> None:
+    """Ten hours of one V100 are less than four of one H100."""
+    job_id = story.submit(
+        nodes="1..4", deadline="6h", market="on_demand", estimate=TEN_HOURS, resources=TWO,
+    )  # fmt: skip
+    story.quote({ON_DEMAND_A: ON_DEMAND_PRICE}, available=0)
+    story.run()
+    assert story.job(job_id).node_count == 1

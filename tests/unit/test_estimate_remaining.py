@@ -11,7 +11,7 @@ from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.job import JobState
 from app.domain.job_spec import JobSpec, parse_spec
-from app.orchestration.estimate_remaining import note_training, work_left
+from app.orchestration.estimate_remaining import note_scaling, note_training, work_left
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = JobSpec.model_validate({"run": "true"})
@@ -90,6 +90,15 @@ def test_an_attempt_that_reported_no_step_leaves_the_pace_as_it_is():
     assert (one.trained_steps, one.trained_seconds) == (100, 10.0)
 
 
+def test_what_was_trained_is_read_with_the_scaling_it_was_kept_with():
+    spec = parse_spec({"run": "true", "nodes": "1..4"})
+    one = job(committed_step=500)
+    note_scaling(one, 0.03)
+    note_training(one, spec, attempt(1, None), [contact(1, 500, 50.0)])
+    note_scaling(one, 0.9)
+    assert work_left(one, spec, None, []).steps_per_second == pytest.approx(10.0)
+
+
 def estimated(hours: float, gpus: object = "V100", **estimate: object) -> JobSpec:
     whole = {"run": "true", "estimate": {"hours": hours, **estimate}}
     return parse_spec({**whole, "resources": {"gpu": gpus}})
@@ -124,12 +133,15 @@ def test_progress_without_a_total_is_taken_off_the_estimate():
     assert 9 < hours_left(several, committed_step=900, **trained) < 9.7
 
 
-@pytest.mark.parametrize(("saved", "hours"), [(0, 10.0), (5, 8.0)])
-def test_a_command_that_tells_no_steps_counts_its_time_once_it_has_saved(saved: int, hours: float):
+@pytest.mark.parametrize(("saved", "hours"), [(None, 10.0), (3_600.0, 9.0)])
+def test_a_command_that_tells_no_steps_counts_its_time_up_to_what_it_saved(
+    saved: float | None, hours: float
+):
     trains = attempt(1, None)
-    trains.committed_step = saved
+    if saved is not None:
+        trains.committed_step, trains.committed_at = 5, NOW + timedelta(seconds=saved)
     heard = contact(1, 0, 7_200.0)
     heard.step = heard.step_at = None
-    one = job(total_steps=None, committed_step=saved)
+    one = job(total_steps=None, committed_step=trains.committed_step)
     left = work_left(one, estimated(10), trains, [heard])
     assert left.seconds == hours * 3_600

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.domain.in_time import TimeLeft, in_time
-from app.domain.kind_speed import NOTHING_MEASURED, V100
+from app.domain.kind_speed import NOTHING_MEASURED, V100, KindSpeeds
+from app.domain.measured_run import Kind
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement import Considered
 
@@ -47,3 +48,15 @@ def test_what_is_too_slow_is_passed_over_while_another_is_not(
     for name in KINDS:
         if name in able and name not in left:
             assert told[name].startswith("too slow for the deadline: what is left would take ")
+
+
+def test_speeds_are_asked_once_for_each_kind_that_fits() -> None:
+    asked: list[str] = []
+
+    class Asked(KindSpeeds):
+        def seconds_on(self, kind: Kind, seconds: float, told_for: Kind) -> float:
+            asked.append(kind.name)
+            return super().seconds_on(kind, seconds, told_for)
+
+    in_time(offers("v100", "h100") * 3, Asked({}), TimeLeft(3_600.0, 36_000.0, V100))
+    assert asked == ["V100", "H100"]

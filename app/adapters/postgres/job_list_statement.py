@@ -76,8 +76,7 @@ WITH page AS (
         max(contacts.step) FILTER (WHERE contacts.fence = page.next_fence - 1) AS reported_step,
         (array_agg(contacts.step_at ORDER BY contacts.step DESC NULLS LAST) FILTER (
             WHERE contacts.fence = page.next_fence - 1
-        ))[1] AS reported_at,
-        max(contacts.answered_at) FILTER (WHERE contacts.fence = page.next_fence - 1) AS heard_at
+        ))[1] AS reported_at
     FROM page
     JOIN instances ON instances.job_id = page.id AND {live}
     LEFT JOIN pools ON pools.pool = instances.pool
@@ -94,9 +93,8 @@ WITH page AS (
             THEN pace.steps / pace.seconds * size.pace END AS steps_per_second,
         estimate_whole_seconds / size.of_estimate AS estimate_seconds,
         CASE WHEN now.reported_step IS NULL
-                AND attempts.committed_step > coalesce(attempts.parent_step, 0)
             THEN coalesce(greatest(0,
-                extract(epoch FROM now.heard_at - attempts.trained_at)::float8), 0)
+                extract(epoch FROM attempts.committed_at - attempts.trained_at)::float8), 0)
             ELSE 0 END AS unstepped_seconds
     FROM numbered
     JOIN budgets ON budgets.id = numbered.budget_id

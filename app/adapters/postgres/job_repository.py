@@ -77,23 +77,32 @@ class JobRepository:
         """The job without a lock."""
         return self._session.get(Job, job_id)
 
-    def ready(self, now: datetime, limit: int) -> list[QueuedJob]:
-        """Claimable jobs in queue order: never looked at, or whose next look is due."""
+    def ready(self, now: datetime, limit: int, latest: datetime | None = None) -> list[QueuedJob]:
+        """Claimable jobs in queue order: never looked at, or whose next look is due.
+
+        latest: no look is set for later than that; one that is was set by a clock that went back.
+        """
         given = {"by": now, "at_most": limit}
         found = self._session.rows(statements.READY, {"at_most": limit})
         found += self._session.rows(statements.WAITED, given)
+        if latest is not None and len(found) < limit:
+            far = {"latest": latest, "at_most": limit}
+            found += self._session.rows(statements.FAR_AHEAD, far)
         ranked = sorted(found, key=itemgetter(0, 1))[:limit]
         return [
             QueuedJob(job_id, project_id, budget_id, spec, Market(market), *others)
             for _, job_id, project_id, budget_id, spec, market, *others in ranked
         ]
 
-    def next_ready_at(self) -> datetime | None:
+    def next_ready_at(self, latest: datetime | None = None) -> datetime | None:
         """When the first waiting job is to be looked at; the epoch when one is ready now."""
         if self._session.row(statements.ANY_READY) is not None:
             return EPOCH
-        first: datetime | None = self._session.scalar(statements.FIRST_WAITING)
-        return first
+        waiting = self._session.row(statements.WAITING)
+        if waiting is None or waiting[0] is None:
+            return None
+        first: datetime = waiting[0]
+        return EPOCH if latest is not None and waiting[1] > latest else first
 
     def due_timer_ids(self, now: datetime, limit: int) -> list[UUID]:
         """Jobs whose `timer_at` has come, earliest first."""

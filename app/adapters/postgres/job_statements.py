@@ -52,8 +52,17 @@ WAITED = Ready(
     select(*_QUEUED).where(_claimable, _jobs.c.claimable_at <= _BY).order_by(*_RANK).limit(_AT_MOST)
 )
 ANY_READY = Ready(select(_jobs.c.id).where(_claimable, _jobs.c.claimable_at.is_(None)).limit(1))
-FIRST_WAITING = Ready(
-    select(func.min(_jobs.c.claimable_at)).where(_claimable, _jobs.c.claimable_at.is_not(None))
+# A statement of its own: one with both ends of the index would read what is between them, too.
+FAR_AHEAD = Ready(
+    select(*_QUEUED)
+    .where(_claimable, _jobs.c.claimable_at > bindparam("latest"))
+    .order_by(_jobs.c.claimable_at.desc(), _jobs.c.id)
+    .limit(_AT_MOST)
+)
+WAITING = Ready(
+    select(func.min(_jobs.c.claimable_at), func.max(_jobs.c.claimable_at)).where(
+        _claimable, _jobs.c.claimable_at.is_not(None)
+    )
 )
 DUE_TIMERS = Ready(
     select(_jobs.c.id)

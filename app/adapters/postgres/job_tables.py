@@ -227,6 +227,7 @@ attempts = Table(
     instant("stalled_at"),
     Column("best_step", BigInteger, nullable=False),
     Column("committed_step", BigInteger, nullable=False),
+    instant("committed_at"),
     Column("hazard_per_hour", Float(53)),
     Column("price_microusd_per_hour", BigInteger),
     instant("outlook_at"),

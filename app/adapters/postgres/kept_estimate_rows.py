@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Float, cast, exists, func, null, select, text
+from sqlalchemy import Float, case, cast, exists, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres.job_tables import budgets, job_estimates, jobs
@@ -26,7 +26,8 @@ LATE_MAX: Final = timedelta(hours=1)
 """After so long the prices of now no longer tell those at a job's beginning."""
 
 TRIED_AGAIN: Final = timedelta(minutes=5)
-"""A job that nothing fits may be estimated when something does."""
+"""A job that nothing fits may be estimated when something does; each wait is as long as all before,
+so that thousands of jobs which wait for days ask for little."""
 
 _kept, _job, _budget = job_estimates.c, jobs.c, budgets.c
 _ASKED: Final = (
@@ -36,11 +37,13 @@ _ASKED: Final = (
     _job.submitted_at,
     _job.deadline_at,
 )
+_DUE_AGAIN: Final = _kept.made_at + func.greatest(TRIED_AGAIN, _kept.made_at - _job.submitted_at)
 _IN_VAIN: Final = (
     _kept.cost_p50_microusd.is_(None),
     _job.state.in_(sorted({*CLAIMABLE_JOB_STATES, *ATTEMPT_JOB_STATES})),
     _job.started_at.is_(None),
     _job.spec.has_key("estimate"),
+    or_(_job.deadline_at.is_(None), _job.deadline_at > _DUE_AGAIN),
 )
 _OPEN: Final = text(
     f"(NOT ({one_of('jobs.state', TERMINAL_JOB_STATES)}) "
@@ -57,12 +60,16 @@ class KeptEstimateRows:
         self._session = session
 
     def missing(self, limit: int, now: datetime) -> list[Unestimated]:
-        """Jobs without an estimate, or with one that is to be tried again; oldest first."""
+        """Jobs without an estimate, or with one that is to be tried again; oldest first.
+
+        One that was submitted long ago is asked about as of now, like those tried again.
+        """
         untrained = (_job.state == JobState.QUEUED) & _job.started_at.is_(None)
         has_one = exists().where(_kept.job_id == _job.id)
         fresh = ~has_one & _OPEN & (untrained | (_job.submitted_at > now - LATE_MAX))
+        long_ago = case((_job.submitted_at <= now - LATE_MAX, _job.submitted_at))
         rows = self._session.execute(
-            select(*_ASKED, null().label("asked_at"))
+            select(*_ASKED, long_ago.label("asked_at"))
             .where(fresh)
             .order_by(_job.submitted_at, _job.id)
             .limit(limit)
@@ -71,7 +78,7 @@ class KeptEstimateRows:
             again = self._session.execute(
                 select(*_ASKED, _kept.made_at.label("asked_at"))
                 .join(job_estimates, _kept.job_id == _job.id)
-                .where(*_IN_VAIN, _kept.made_at <= now - TRIED_AGAIN)
+                .where(*_IN_VAIN, now >= _DUE_AGAIN)
                 .order_by(_kept.made_at, _job.id)
                 .limit(limit - len(rows))
             ).all()
@@ -80,10 +87,10 @@ class KeptEstimateRows:
 
     def next_try_at(self) -> datetime | None:
         """When the first of those in vain is due again."""
-        made_at = self._session.execute(
-            select(func.min(_kept.made_at)).join(jobs, _job.id == _kept.job_id).where(*_IN_VAIN)
+        due: datetime | None = self._session.execute(
+            select(func.min(_DUE_AGAIN)).join(jobs, _job.id == _kept.job_id).where(*_IN_VAIN)
         ).scalar_one()
-        return None if made_at is None else made_at + TRIED_AGAIN
+        return due
 
     def keep(self, estimate: KeptEstimate) -> None:
         """Remember it, unless there are figures already."""
