@@ -44,12 +44,10 @@ def in_time(
     if not takes:
         return tuple(considered)
     most = max(left.seconds, min(takes.values()))
-    judged = [
-        _too_slow(item, takes[kind])
-        if item.fits and takes[kind := kind_of(item.offer.hardware)] > most
-        else item
-        for item in considered
-    ]
+    judged = []
+    for item in considered:
+        seconds = takes[kind_of(item.offer.hardware)] if item.fits else 0.0
+        judged.append(_too_slow(item, seconds) if seconds > most else item)
     return tuple(sorted(judged, key=lambda item: not item.fits))
 
 

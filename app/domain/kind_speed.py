@@ -42,15 +42,17 @@ class KindSpeeds:
 
     def of(self, kind: Kind) -> float:
         """How fast one machine of a kind works, against a V100; its memory may be open (0)."""
-        if self.measured:
-            for one in sorted(self.measured):
-                if _alike(one, kind):
-                    return self.measured[one]
-        return expected_speed(kind)
+        alike = self._measured_alike(kind)
+        return expected_speed(kind) if alike is None else self.measured[alike]
 
     def is_measured(self, kind: Kind) -> bool:
         """Whether the speed rests on runs, and not on the data sheet alone."""
-        return kind in self.measured
+        return self._measured_alike(kind) is not None
+
+    def _measured_alike(self, kind: Kind) -> Kind | None:
+        if kind in self.measured:
+            return kind
+        return next((one for one in sorted(self.measured) if _alike(one, kind)), None)
 
     def source(self, kind: Kind) -> str:
         """How the speed is known, in words."""

@@ -107,8 +107,10 @@ def unblocked_by(outcome: Outcome, now: datetime) -> Unblock | None:
         found = [item for item in able if item.why.startswith(begins)]
         if found:
             # Of full pools the one that lacks the fewest machines; else the cheapest.
-            nearest = max(found, key=lambda item: item.offer.available or 0)
-            return say((nearest if begins == FULL else found[0]).offer, need)
+            first = found[0]
+            if begins == FULL:
+                first = max(found, key=lambda item: item.offer.available or 0)
+            return say(first.offer, need)
     return None
 
 
