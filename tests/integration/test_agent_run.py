@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import socket
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -92,6 +93,18 @@ def test_trains_to_the_end_and_leaves(world: World) -> None:
     assert "starts at 0" in text
     assert "was once at None" in text
     assert "is committed" in text
+
+
+def test_an_agent_that_is_ended_before_it_is_answered_ends_well(world: World) -> None:
+    world.open()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        agent = world.start(LOWTIDE_CONTROL_URL=url)
+        asked, _ = silent.accept()
+        with asked:
+            agent.terminate()
+            assert agent.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("cloud", ["ec2", "gce"])

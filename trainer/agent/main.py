@@ -65,6 +65,8 @@ def main() -> int:
 
 def run_agent(settings: AgentSettings) -> None:
     """Everything from the first look at the disk to the last log line."""
+    # Until it is registered and can be asked to save, there is nothing to end in good order.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     folders = MachineFolders(settings.machine_dir, _trainer_owner(settings))
     started_at = boot_seconds()
     limits = Limits()
