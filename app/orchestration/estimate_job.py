@@ -22,7 +22,7 @@ from app.domain.measured_run import Kind
 from app.domain.measured_work import MeasuredWork
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, consider, need_of
+from app.domain.placement import Considered, consider, need_of, work_alike
 from app.domain.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
 from app.domain.what_if import (
     PATHS,
@@ -211,10 +211,15 @@ def _question(
 
 
 def _told_for(spec: JobSpec, cheapest: Considered | None) -> Kind | None:
-    """The kind that the work is told for: the estimate's, else the cheapest that fits."""
+    """The kind that the work is told for: the estimate's, which is a V100 where it names none.
+
+    Where one kind alone is accepted, and the estimate names none, that one: as of a job that runs
+    (`work_on_kinds`, `estimate_remaining`).
+    """
     assert spec.estimate is not None
-    if spec.estimate.gpu is not None and spec.estimate.gpu.name is not None:
-        return kind_of_choice(spec.estimate.gpu)
+    told = spec.estimate.gpu
+    if (told is not None and told.name is not None) or not work_alike(spec):
+        return kind_of_choice(told)
     return None if cheapest is None else kind_of(cheapest.offer.hardware)
 
 

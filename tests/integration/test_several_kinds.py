@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -123,9 +124,11 @@ def test_measured_speeds_decide_what_progress_costs(story: Story) -> None:
     assert all("measured on this work" in row.why for row in told.pools if row.fits)
 
 
-def estimated(story: Story, nodes: int = 1) -> JobEstimate:
+def estimated(
+    story: Story, nodes: int = 1, estimate: Mapping[str, object] = ESTIMATE
+) -> JobEstimate:
     """Of five hours on one V100, where both kinds are accepted."""
-    spec = {"run": "python train.py", "resources": TWO, "estimate": ESTIMATE, "nodes": nodes}
+    spec = {"run": "python train.py", "resources": TWO, "estimate": estimate, "nodes": nodes}
     return estimate_job(story.runtime, story.project_id, parse_spec(spec), seed=0, paths=20)
 
 
@@ -141,6 +144,16 @@ def test_an_estimate_counts_with_the_speeds_that_were_measured(story: Story) -> 
     assert found[ZONE_A.key].speed == pytest.approx(1.0)
     assert found[FAST.key].speed_source == "measured on this work"
     assert next(iter(found)) == ZONE_A.key, "its progress costs least"
+
+
+def test_hours_that_name_no_gpu_are_those_of_a_v100_whatever_is_cheapest(story: Story) -> None:
+    """As of a job that runs; else submission would promise what the last safe moment denies."""
+    quote_fast(story, {FAST: 1_500_000})
+    told = estimated(story)
+    assert told.pools[0].key == FAST.key
+    unnamed = {name: value for name, value in ESTIMATE.items() if name != "gpu"}
+    found = estimated(story, estimate=unnamed)
+    assert [quote.speed for quote in found.pools] == [quote.speed for quote in told.pools]
 
 
 def test_an_estimate_for_more_machines_says_what_they_are_worth(story: Story) -> None:
