@@ -10,15 +10,13 @@ from sqlalchemy import Engine
 
 from app.domain.expected_cost import expect
 from app.domain.placement_decision import PlacementDecision
-from app.orchestration.watch_deadlines import WatchDeadlines
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
+from tests.support.weighed_story import weighed_story
 
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = Story(engine, tmp_path / "store")
-    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
-    return made
+    return weighed_story(engine, tmp_path / "store")
 
 
 def claimed(story: Story, job_id: UUID) -> PlacementDecision:

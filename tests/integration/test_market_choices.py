@@ -19,24 +19,20 @@ from app.domain.offer import Market, Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
 from app.domain.placement_moment import Verdict
 from app.orchestration.settle_market import staying_words
-from app.orchestration.watch_deadlines import WatchDeadlines
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
+from tests.support.weighed_story import ESTIMATE, decisions, weighed_story
 
-ESTIMATE = {"hours": 5.0, "gpu": "V100:1"}
 ON_DEMAND_USD = 2_500_000
 CHEAP = dict.fromkeys((ZONE_A, ZONE_B, FAR), 200_000)
 
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = Story(engine, tmp_path / "store")
-    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
-    return made
+    return weighed_story(engine, tmp_path / "store")
 
 
-def decisions(story: Story, job_id: UUID) -> list[PlacementDecision]:
-    with story.runtime.begin() as uow:
-        return [kept.decision for kept in uow.decisions.of_job(job_id, 100)[::-1]]
+def told(story: Story, job_id: UUID) -> list[PlacementDecision]:
+    return [kept.decision for kept in decisions(story, job_id)]
 
 
 def choice(wait: float, spot: float, on_demand: float) -> LiveChoice:
@@ -125,7 +121,7 @@ def test_a_job_with_time_to_spare_waits_for_pools_that_come_back(
     story.quote({ON_DEMAND_A: ON_DEMAND_USD})
     job_id = story.submit(deadline="40h", market="auto", estimate=ESTIMATE)
     story.pass_time(30)
-    last = decisions(story, job_id)[-1]
+    last = told(story, job_id)[-1]
     assert (last.verdict, last.reason) == (DecisionVerdict.WAIT, "waiting_costs_less")
     assert re.match(words, last.sentence), last.sentence
 
@@ -149,13 +145,13 @@ def test_spot_machines_on_their_way_may_use_up_half_of_the_room(story: Story) ->
     restart = timedelta(seconds=story.runtime.limits.restart_seconds)
     story.quote(CHEAP, available=10)
     story.pass_time(60, every=20)
-    asked = next(one for one in decisions(story, job_id) if one.reason == "spot_costs_less")
+    asked = next(one for one in told(story, job_id) if one.reason == "spot_costs_less")
     last_safe_at = asked.last_safe_at
     assert last_safe_at is not None
     story.pass_time((last_safe_at - 1.2 * restart - story.time).total_seconds(), every=20)
     assert _spot_coming(story, job_id) == 1, "nobody would ask for it so late"
     story.pass_time(0.3 * restart.total_seconds(), every=20)
-    [given_up] = [one for one in decisions(story, job_id) if one.reason == "spot_not_had"]
+    [given_up] = [one for one in told(story, job_id) if one.reason == "spot_not_had"]
     assert given_up.sentence == "The job stays on-demand: spot machines took too long to come."
     assert last_safe_at - restart <= given_up.decided_at < last_safe_at
     assert _spot_coming(story, job_id) == 0
@@ -181,5 +177,5 @@ def test_a_promised_job_that_lost_all_is_weighed_anew(
     for machine in story.cloud.running():
         story.cloud.end(machine, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(120, every=5)
-    assert [one.reason for one in decisions(story, job_id)] == reasons
+    assert [one.reason for one in told(story, job_id)] == reasons
     assert len(story.living(job_id)) == 1

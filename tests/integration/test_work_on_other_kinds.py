@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from app.domain.instance import EndedBy
 from app.domain.offer import Hardware, Market, Offer, Pool
-from app.orchestration.watch_deadlines import WatchDeadlines
 from tests.support.orchestration_story import ON_DEMAND_A, ON_DEMAND_PRICE, Story
+from tests.support.weighed_story import weighed_story
 
 H100 = Hardware("H100", 1, 80, 26, 234)
 FAST = Pool("local", "us-west-2", "us-west-2a", "a3-highgpu-1g", Market.SPOT)
@@ -24,8 +24,7 @@ TEN_HOURS = {"hours": 10.0, "gpu": "V100"}
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = Story(engine, tmp_path / "store")
-    made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
+    made = weighed_story(engine, tmp_path / "store")
     quote_fast(made)
     return made
 
