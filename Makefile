@@ -15,7 +15,7 @@ DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-cloud test-tensorflow check static bench bench-trainer migrate-regenerate docs-regenerate browser clean
+.PHONY: help demo test test-full test-cloud test-tensorflow check static bench bench-trainer migrate-regenerate docs-regenerate browser clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
@@ -28,6 +28,9 @@ demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine
 # the folders, so that no long end-to-end file is left for one worker at the end.
 test: $(DEV_READY) browser static ## run every check and every test
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
+
+test-full: $(DEV_READY) browser static ## run the long tests, too
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --full tests
 
 test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where some are named
 	@$(BIN)/python -m tests.cloud

@@ -18,7 +18,11 @@ from app.adapters.postgres.engine import make_engine
 from tests.support.embedded import open_folder
 from tests.support.postgres import PostgresForTests, fast_folder
 
-pytest_plugins = ["tests.support.second_runs"]
+pytest_plugins = [
+    "tests.support.second_runs",
+    "tests.support.cpu_seconds",
+    "tests.support.tiers",
+]
 
 # The same examples in every run: a change, not the dice, turns a test red. To look further:
 # pytest tests/property --hypothesis-profile=default

@@ -1,0 +1,44 @@
+"""Long tests are left out by default, are counted, and run when they are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+    import pytest
+
+    def test_short(): pass
+
+    @pytest.mark.full
+    def test_long(): pass
+"""
+
+
+@pytest.fixture
+def tiered(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    pytester.makeini("[pytest]\nmarkers = full: long")
+    pytester.makepyfile(test_two=TESTS)
+    return pytester
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_long_tests_are_left_out_and_counted(
+    tiered: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    result = tiered.runpytest_subprocess("-p", "tests.support.tiers", *workers)
+    result.stdout.fnmatch_lines(["1 long tests were left for `make test-full`*", "*1 passed*"])
+
+
+def test_all_tests_run_in_full(tiered: pytest.Pytester) -> None:
+    result = tiered.runpytest_subprocess("-p", "tests.support.tiers", "--full")
+    result.assert_outcomes(passed=2)
+
+
+def test_a_long_test_that_is_named_runs(tiered: pytest.Pytester) -> None:
+    result = tiered.runpytest_subprocess("-p", "tests.support.tiers", "test_two.py::test_long")
+    result.assert_outcomes(passed=1)
