@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STEP := sh .ci/step
+TYPES := $(STEP) "Checking types" .make/types.log $(BIN)/mypy
+# In the order of the folders, so that no long end-to-end file is left for one worker at the end.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # One call with the whole closure pinned, so that no package can drag in another torch.
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input \
 	--progress-bar off -c constraints.txt
@@ -24,13 +27,17 @@ help: ## show this list
 demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
 	@$(BIN)/lowtide demo
 
-# Three workers on two cores, as tests of real processes wait half of their time. In the order of
-# the folders, so that no long end-to-end file is left for one worker at the end.
-test: $(DEV_READY) browser static ## run every check and every test
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
+# Three workers on two cores, as tests of real processes wait half of their time.
+# Types are checked beside the tests, as that takes a minute of one core where nothing is cached.
+test: $(DEV_READY) browser static ## run every check and every test but the long ones
+	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
+	$(PYTEST) -n 3 tests; tests=$$?; wait $$types; types=$$?; \
+	cat .make/types.line; exit $$((tests | types))
 
 test-full: $(DEV_READY) browser static ## run the long tests, too
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --full tests
+	@$(TYPES)
+	@$(PYTEST) -n 3 --full tests
+	@sh .ci/record-full-run
 
 test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where some are named
 	@$(BIN)/python -m tests.cloud
@@ -42,12 +49,13 @@ test-tensorflow: $(DEV_READY) ## run the TensorFlow example through an interrupt
 	@$(BIN)/python -m tests.examples tensorflow $(CURDIR)/.venv-tensorflow/bin/python
 
 check: $(DEV_READY) static ## the quick part: format, lint, types, imports, unit tests
-	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture
+	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
+	$(PYTEST) -n 2 tests/unit tests/property tests/architecture; tests=$$?; \
+	wait $$types; types=$$?; cat .make/types.line; exit $$((tests | types))
 
 static: $(DEV_READY)
 	@$(STEP) "Checking the format" .make/format.log $(BIN)/ruff format --check .
 	@$(STEP) "Linting" .make/lint.log $(BIN)/ruff check .
-	@$(STEP) "Checking types" .make/types.log $(BIN)/mypy
 	@$(STEP) "Checking imports between rooms" .make/imports.log $(BIN)/lint-imports
 
 bench: $(DEV_READY) ## measure against plain baselines; prints a table, writes JSON

@@ -26,8 +26,15 @@ pytest_plugins = [
 
 # The same examples in every run: a change, not the dice, turns a test red. To look further:
 # pytest tests/property --hypothesis-profile=default
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("full", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `--full` every property gets more examples; a profile that is named is kept."""
+    if config.getoption("--full") and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("full")
 
 
 @pytest.fixture(scope="session", autouse=True)

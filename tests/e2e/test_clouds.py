@@ -89,6 +89,7 @@ def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
     _assert_all_is_paid_and_gone(clouds, [job, short])
 
 
+@pytest.mark.full
 def test_the_bundled_trainer_survives_a_preemption_on_google_cloud(clouds: CloudDeployment) -> None:
     """Its checkpoints lie in Google's store, which its machines open by their service account."""
     job = submit(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.control_plane import ControlPlane
 from tests.support.followed_job import submit_small
 
 NOTICE_SECONDS = 8.0
 
 
+@pytest.mark.full
 def test_a_gang_whose_zone_is_full_goes_on_with_its_survivors(plane: ControlPlane):
     job = submit_small(plane, 160, nodes="2..4", STEP_SECONDS=0.05)
     job.until_step(5, fence=1)

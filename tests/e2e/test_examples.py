@@ -71,9 +71,9 @@ def losses(plane: ControlPlane, job: FollowedJob) -> dict[int, float]:
     ("name", "steps", "nodes"),
     [
         ("plain_loop", 200, 2),
-        ("transformers", 200, 1),
-        ("lightning", 200, 1),
-        ("detection", 200, 1),
+        pytest.param("transformers", 200, 1, marks=pytest.mark.full),
+        pytest.param("lightning", 200, 1, marks=pytest.mark.full),
+        pytest.param("detection", 200, 1, marks=pytest.mark.full),
     ],
 )
 def test_an_example_goes_on_at_the_very_step(

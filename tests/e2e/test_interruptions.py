@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import pairwise
 
+import pytest
+
 from tests.support.control_plane import ControlPlane, Document
 from tests.support.followed_job import (
     SAVES_AT_NOTICES,
@@ -77,6 +79,7 @@ def test_a_command_goes_on_at_the_very_step_after_a_notice_of_amazon(plane: Cont
     assert late < NOTICE_SECONDS, "the machine was gone before anybody knew of its notice"
 
 
+@pytest.mark.full
 def test_a_gang_saves_together_within_the_notice_of_one_machine(plane: ControlPlane):
     """The taken machine's share is in the store before it goes: not a step is done again."""
     job = submit(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.support.control_plane import ControlPlane, Document
 from tests.support.followed_job import (
     FollowedJob,
@@ -67,6 +69,7 @@ def test_gangs_survive_kills_while_they_save(plane: ControlPlane):
         assert_recovered(job, victim)
 
 
+@pytest.mark.full
 def test_two_ranks_of_pytorch_survive_the_kill_of_one(plane: ControlPlane):
     job = submit(
         plane,

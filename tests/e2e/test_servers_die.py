@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 import httpx
+import pytest
 import redis
 
 from tests.support.control_plane import ControlPlane
@@ -53,6 +54,7 @@ def test_every_server_is_killed_in_turn(rough_plane: ControlPlane):
     assert_nothing_happened_to(job)
 
 
+@pytest.mark.full
 def test_the_control_plane_is_away_for_a_while(rough_plane: ControlPlane):
     """Training and saving go on; what was said meanwhile arrives once, and nothing is recovered."""
     job = submit_endless(rough_plane, nodes=2, STEP_SECONDS=0.1, SAVE_EVERY=20)

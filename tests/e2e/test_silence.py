@@ -29,6 +29,7 @@ def impatient_plane() -> Iterator[ControlPlane]:
         assert_all_books_close(found)
 
 
+@pytest.mark.full
 def test_a_machine_silent_for_long_is_ended_and_its_clouds_word_awaited(
     impatient_plane: ControlPlane,
 ) -> None:

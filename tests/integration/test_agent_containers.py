@@ -210,6 +210,7 @@ def test_the_bundled_trainer_needs_torch_in_the_image(world: World, docker: Fake
     assert "No module named" in message
 
 
+@pytest.mark.full
 def test_the_bundled_trainer_trains_in_an_image(world: World, docker: FakeDocker) -> None:
     trainer = {"model": "mlp", "data": "digits", "steps": 5}
     plane = world.open(image=IMAGE, run=None, trainer=trainer)

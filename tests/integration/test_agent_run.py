@@ -370,6 +370,7 @@ def test_a_gang_meets_publishes_once_and_ends_on_every_machine(world: World) -> 
     assert "gang_wait" in phases
 
 
+@pytest.mark.full
 def test_the_bundled_trainer_drains_under_torchrun_and_finishes_elsewhere(world: World) -> None:
     trainer = {
         "model": "mlp",

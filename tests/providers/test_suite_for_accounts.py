@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.aws_fake import IMAGE_PARAMETER, open_aws_fake
 from tests.support.aws_parts import ENVIRONMENT
 from tests.support.gce_fake import open_fake_gce
@@ -43,6 +45,7 @@ def test_an_account_without_credentials_is_an_error() -> None:
     assert "must name two zones" in wrong.stderr
 
 
+@pytest.mark.full
 def test_it_runs_the_conformance_suite_and_leaves_nothing_behind() -> None:
     world = World({"us-central1": ("us-central1-a", "us-central1-b")}, ("e2-small",))
     with open_fake_gce(world) as gce, open_aws_fake() as aws:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.simulation.run_seed import run_seed
 from tests.simulation.conftest import NewDatabase
 
@@ -36,6 +38,7 @@ def test_equal_digests_with_other_hashes_and_another_row_order(new_database: New
     assert by_index == by_place
 
 
+@pytest.mark.full
 def test_another_seed_is_another_world(new_database: NewDatabase) -> None:
     first, second = (run_seed(new_database(), seed, 0.5).digest for seed in (SEED, SEED + 1))
     assert first != second

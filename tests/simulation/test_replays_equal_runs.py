@@ -122,7 +122,13 @@ def _difference_microusd(ran: list[Rented], machines: list[Machine], window: Win
     return total * 1e6 + window.tick_seconds / 3600 * ON_DEMAND * 1e6
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if "on-demand" in name else name
+        for name in STORIES
+    ],
+)
 def test_a_replay_equals_the_controllers_run(name: str, database_url: str) -> None:
     story = STORIES[name]
     window, terms = _window(story)

@@ -68,6 +68,8 @@ class CpuSeconds:
                 for test, cpu in self._cpu.items()
             }
             Path(path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
+        if not self._cpu:
+            return
         by_folder: dict[str, float] = defaultdict(float)
         for test, cpu in self._cpu.items():
             by_folder[_folder(test)] += cpu

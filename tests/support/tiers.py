@@ -35,6 +35,7 @@ class Tiers:
             config.hook.pytest_deselected(items=left_out)
             items[:] = kept
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Under xdist every worker collects the same tests; one count stands for all."""
         output = getattr(node, "workeroutput", {})

@@ -43,6 +43,7 @@ def steps(folder: Path) -> list[int]:
     return [each["step"] for each in documents if each["type"] == "step"]
 
 
+@pytest.mark.full
 def test_a_run_by_command_line_alone_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(CONFIG))
     first = start(tmp_path)

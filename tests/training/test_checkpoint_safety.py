@@ -8,6 +8,8 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.training.torchrun_gang import GangStarter, Machine, wait_until
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.checkpoint.folder import CheckpointFolder
@@ -40,6 +42,7 @@ def test_a_rank_killed_while_saving_leaves_only_complete_checkpoints(gangs: Gang
     assert "trainer/training/" not in machine.log()  # a sentence, not a traceback of ours
 
 
+@pytest.mark.full
 def test_a_damaged_checkpoint_is_refused_by_all_ranks(
     gangs: GangStarter, drained: list[Machine]
 ) -> None:
@@ -55,6 +58,7 @@ def test_a_damaged_checkpoint_is_refused_by_all_ranks(
     assert machine.losses() == {}
 
 
+@pytest.mark.full
 def test_from_a_folder_of_checkpoints_the_newest_good_one_is_taken(
     gangs: GangStarter, drained: list[Machine], uninterrupted: Machine
 ) -> None:

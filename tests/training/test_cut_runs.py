@@ -38,7 +38,11 @@ LINEAR = {"model": "tests.training.own_models:Stack"}
     [
         (0, {"accumulation": 3}),
         # Linear layers, with norms and dropout: convolutions take half a second in fp16 on a CPU.
-        (2, {**LINEAR, "accumulation": 2, "precision": "fp16", "optimizer": "sgd"}),
+        pytest.param(
+            2,
+            {**LINEAR, "accumulation": 2, "precision": "fp16", "optimizer": "sgd"},
+            marks=pytest.mark.full,
+        ),
         (0, {"on_oom": "adapt", "clip_norm": 0.5, "label_smoothing": 0.1}),
     ],
 )

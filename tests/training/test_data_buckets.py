@@ -22,7 +22,7 @@ Fake = S3Fake | GcsFake
 LIMIT_SECONDS = 60.0
 
 
-@pytest.fixture(scope="module", params=["s3", "gs"])
+@pytest.fixture(scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.full)])
 def bucket(request: pytest.FixtureRequest) -> Iterator[Fake]:
     """An empty bucket on loopback."""
     fake: Fake = S3Fake() if request.param == "s3" else GcsFake()
@@ -30,7 +30,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[Fake]:
     fake.close()
 
 
-@pytest.mark.parametrize("layout", ["shards", "folders"])
+@pytest.mark.parametrize("layout", [pytest.param("shards", marks=pytest.mark.full), "folders"])
 def test_a_bucket_is_read_as_a_folder_is(bucket: Fake, tmp_path: Path, layout: str) -> None:
     here, cache = tmp_path / "here", tmp_path / "cache"
     if layout == "shards":

@@ -61,6 +61,7 @@ def test_a_signal_to_every_process_drains_and_the_rest_is_exact(
     assert step_losses(rest) == {number: whole[number] for number in range(step + 1, 25)}
 
 
+@pytest.mark.full
 def test_a_language_model_learns_from_a_token_file(tmp_path: Path) -> None:
     tokens = (np.arange(4_000) % 11).astype(np.uint16)
     tokens.tofile(tmp_path / "corpus.bin")
@@ -82,6 +83,7 @@ def test_a_language_model_learns_from_a_token_file(tmp_path: Path) -> None:
     assert score["test_accuracy"] > 0.95
 
 
+@pytest.mark.full
 def test_a_damaged_sample_in_the_middle_ends_the_run_and_names_it(tmp_path: Path) -> None:
     root = small_data.image_folders(tmp_path / "flowers", each=6, parts=("train", "val"))
     (root / "train" / "rose" / "torn.png").write_bytes(small_data.image_bytes(1)[:200])
@@ -106,6 +108,7 @@ def test_data_that_is_not_there_ends_before_the_first_step(tmp_path: Path) -> No
     assert "the folder nowhere is not there" in ending["error"]["message"]
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
     """The same name and other samples would be another order, unseen."""
     root = small_data.image_folders(tmp_path / "flowers", each=3)

@@ -101,6 +101,7 @@ def command(checkpoint: Path, out: Path, *arguments: Any) -> subprocess.Complete
     )
 
 
+@pytest.mark.full
 def test_onnx_gives_the_scores_of_the_checkpoint(exported: Path, checkpoint: Path) -> None:
     import onnxruntime
 
@@ -113,6 +114,7 @@ def test_onnx_gives_the_scores_of_the_checkpoint(exported: Path, checkpoint: Pat
         torch.testing.assert_close(torch.from_numpy(found), model(images))
 
 
+@pytest.mark.full
 def test_what_is_exported_is_summed_and_signed(exported: Path) -> None:
     lines = (exported / "SHA256SUMS").read_text().splitlines()
     names = ["model-card.json", "model-card.md", "model.onnx", "model.pt2"]
@@ -128,6 +130,7 @@ def test_what_is_exported_is_summed_and_signed(exported: Path) -> None:
     assert [path.name for path in exported.parent.glob("*.tmp-*")] == []
 
 
+@pytest.mark.full
 def test_the_card_says_what_the_model_is_and_what_it_cost(exported: Path, checkpoint: Path) -> None:
     card = json.loads((exported / "model-card.json").read_text())
     manifest = read_manifest(checkpoint)
@@ -194,6 +197,7 @@ def test_every_second_of_a_run_is_in_one_bucket(run: Path) -> None:
     assert price == pytest.approx(1000 / steps[-1]["samples_per_second"])
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, from its export of programs
 def test_the_average_is_exported_when_it_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
     (said,) = export(checkpoint, ["torch_export"], tmp_path / "out", "average", None)
@@ -208,6 +212,7 @@ def test_the_average_is_exported_when_it_is_asked_for(checkpoint: Path, tmp_path
     assert not (tmp_path / "out" / "SHA256SUMS.sig").exists()
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, from its export of programs
 def test_token_models_are_exported_too(tmp_path: Path) -> None:
     model = build_model("gpt_tiny", (16,), 50).eval()

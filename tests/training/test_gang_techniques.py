@@ -41,6 +41,7 @@ def sharded(gangs: GangStarter) -> Machine:
     return machine
 
 
+@pytest.mark.full
 def test_a_sharded_run_resumes_bit_for_bit(gangs: GangStarter, sharded: Machine) -> None:
     (rest,) = gangs.start("sharded-rest", SHARDED, resume=sharded.checkpoint(8))
     assert rest.wait() == 0, rest.log()
@@ -64,6 +65,7 @@ def test_a_sharded_run_goes_on_with_one_rank_and_then_with_two(
         assert loss == pytest.approx(whole[step], rel=1e-3)
 
 
+@pytest.mark.full
 def test_a_sharded_run_over_machines_is_written_where_it_lies(
     tmp_path: Path, gangs: GangStarter, sharded: Machine
 ) -> None:
@@ -95,9 +97,11 @@ def test_a_sharded_run_over_machines_is_written_where_it_lies(
     [
         ("ddp", "end", {}),
         # A sharded pass that is broken off leaves the others in the middle of an exchange.
-        ("fsdp", "back", {"clip_norm": 0.5}),
+        pytest.param("fsdp", "back", {"clip_norm": 0.5}, marks=pytest.mark.full),
         # With a scaled loss: a step that overflows in one rank's part is passed over by all.
-        ("fsdp", "middle", {"precision": "fp16", "optimizer": "sgd"}),
+        pytest.param(
+            "fsdp", "middle", {"precision": "fp16", "optimizer": "sgd"}, marks=pytest.mark.full
+        ),
     ],
 )
 def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(
@@ -127,6 +131,7 @@ def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(
         assert rest.lines("memory") == []
 
 
+@pytest.mark.full
 def test_a_node_with_another_configuration_is_named(gangs: GangStarter) -> None:
     machines = gangs.start("unlike", STACK, machines=2, ranks_each=1, others={"accumulation": 2})
     for rank, machine in enumerate(machines):
@@ -137,6 +142,7 @@ def test_a_node_with_another_configuration_is_named(gangs: GangStarter) -> None:
         assert "rank 1) has a configuration with digest" in error["message"]
 
 
+@pytest.mark.full
 def test_a_rank_without_samples_is_refused(gangs: GangStarter) -> None:
     (machine,) = gangs.start("idle-rank", {**STACK, "batch_size": 3, "accumulation": 2})
     machine.wait()
@@ -148,6 +154,7 @@ def test_a_rank_without_samples_is_refused(gangs: GangStarter) -> None:
         )
 
 
+@pytest.mark.full
 def test_a_network_that_is_too_slow_is_measured_and_its_slowest_link_named(
     gangs: GangStarter,
 ) -> None:
@@ -209,11 +216,21 @@ def test_network_options_become_the_variables_of_nccl_and_gloo() -> None:
     ("options", "further", "bound"),
     [
         # All its gradients come last, and are much to send for what there is to compute.
-        ({"megabytes": 48}, {}, "all_reduce"),
+        pytest.param({"megabytes": 48}, {}, "all_reduce", marks=pytest.mark.full),
         # Loopback is no slow network: a slow rank keeps the other waiting as one would.
-        ({"seconds": 0.06, "on_rank": 1}, {"parallel": "fsdp"}, "all_reduce"),
-        ({"seconds": 0.06, "on_rank": 1}, {"on_oom": "adapt"}, "all_reduce"),
-        ({"seconds": 0.06}, {}, "compute"),
+        pytest.param(
+            {"seconds": 0.06, "on_rank": 1},
+            {"parallel": "fsdp"},
+            "all_reduce",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            {"seconds": 0.06, "on_rank": 1},
+            {"on_oom": "adapt"},
+            "all_reduce",
+            marks=pytest.mark.full,
+        ),
+        pytest.param({"seconds": 0.06}, {}, "compute", marks=pytest.mark.full),
     ],
 )
 def test_what_the_ranks_wait_for_each_other_is_measured(

@@ -67,6 +67,7 @@ def test_every_machine_writes_about_as_much(together: list[Machine]) -> None:
     assert max(sizes) < 1.1 * min(sizes)
 
 
+@pytest.mark.full
 def test_going_on_is_exact_on_two_machines_and_one_and_two(
     tmp_path: Path, gangs: GangStarter, together: list[Machine]
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_damaged_share_falls_back_to_the_checkpoint_before(
     assert (folder / "corrupt-step-000000000006").is_dir()
 
 
+@pytest.mark.full
 def test_what_each_rank_has_compiled_is_saved_as_the_first_one_has_it(tmp_path: Path) -> None:
     """As large as it happens to be on each: the ranks would cut the state in different places."""
     port = str(free_port())

@@ -50,7 +50,7 @@ def gate(store: S3Fake) -> Iterator[SilentGate]:
     [
         (1, ALL, {"workers": 0}),
         # One rank of two waits for samples; the other one must not be deep in an exchange.
-        (2, 1, {"workers": 1, "accumulation": 2}),
+        pytest.param(2, 1, {"workers": 1, "accumulation": 2}, marks=pytest.mark.full),
     ],
 )
 def test_a_notice_ends_the_wait_for_a_silent_bucket(
@@ -86,6 +86,7 @@ def test_a_notice_ends_the_wait_for_a_silent_bucket(
     assert sum(told["buckets"].values()) == pytest.approx(told["total_seconds"])
 
 
+@pytest.mark.full
 def test_a_notice_ends_a_scoring_whose_samples_do_not_come(
     tmp_path: Path, store: S3Fake, gate: SilentGate
 ) -> None:

@@ -284,6 +284,7 @@ def relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
 
 
 # PyTorch's compiler uses what PyTorch itself deprecates.
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_code_is_kept_and_travels_with_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -104,6 +104,7 @@ def test_two_ranks_resume_with_bit_equal_losses(
         assert losses == {step: expected[step] for step in losses}
 
 
+@pytest.mark.full
 def test_three_ranks_resume_with_bit_equal_losses(gangs: GangStarter) -> None:
     """From three ranks on, the order in which gradients are added up matters too."""
     config = {
@@ -121,6 +122,7 @@ def test_three_ranks_resume_with_bit_equal_losses(gangs: GangStarter) -> None:
     assert rest.losses() == {step: whole.losses()[step] for step in range(41, 81)}
 
 
+@pytest.mark.full
 def test_one_rank_resumes_exactly_with_accumulation_and_loss_scaling(tmp_path: Path) -> None:
     config = {
         "model": "mlp",
@@ -140,6 +142,7 @@ def test_one_rank_resumes_exactly_with_accumulation_and_loss_scaling(tmp_path: P
     assert [ending["outcome"] for ending in endings] == ["finished", "finished"]
 
 
+@pytest.mark.full
 def test_drain_before_the_first_step_leaves_no_checkpoint(gangs: GangStarter) -> None:
     (machine,) = gangs.start("early", {"model": "cnn", "data": "digits", "steps": 100_000})
     machine.rank_pid(0)

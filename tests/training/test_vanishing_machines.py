@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.training.interrupted_run import InterruptedRun
 from tests.training.torchrun_gang import LIMIT_SECONDS, wait_until
 from trainer.training.checkpoint import read_manifest
@@ -33,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 def test_two_ranks_lose_nothing_to_cuts_and_kills(tmp_path: Path) -> None:
     """With dropout, augmentation, accumulation and EMA; the whole run reads without workers."""
     expected = InterruptedRun(tmp_path / "whole", EVERYTHING, ranks=2).finish().losses()
@@ -53,6 +56,7 @@ def test_two_ranks_lose_nothing_to_cuts_and_kills(tmp_path: Path) -> None:
     assert [pair for pair in told if pair[1] != expected[pair[0]]] == []
 
 
+@pytest.mark.full
 def test_the_number_of_ranks_may_change_between_attempts(tmp_path: Path) -> None:
     """2, 1, 2 ranks: each step's loss is that of the same samples, augmented in the same way.
 
@@ -80,13 +84,14 @@ def test_the_number_of_ranks_may_change_between_attempts(tmp_path: Path) -> None
     assert [step for step, loss in told if abs(loss / expected[step] - 1) > 1e-4] == []
 
 
-def test_notices_at_random_moments_lose_no_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("notices", [3, pytest.param(6, marks=pytest.mark.full)])
+def test_notices_at_random_moments_lose_no_step(tmp_path: Path, notices: int) -> None:
     """While starting, restoring, training, scoring, saving; with workers that read the data."""
     dice = random.Random(4)
     config = {**EVERYTHING, "steps": 4_000, "workers": 2, "checkpoint_interval_steps": 7}
     run = InterruptedRun(tmp_path, config)
     reached = 0
-    for number in range(6):
+    for number in range(notices):
         with run.attempt() as attempt:
             if number % 3 == 2:
                 time.sleep(dice.uniform(0.0, 1.0))  # in the imports, or before any handler stands
@@ -110,13 +115,16 @@ def test_notices_at_random_moments_lose_no_step(tmp_path: Path) -> None:
     assert counted == dict.fromkeys(range(1, reached + 1), 1)
 
 
-def test_sudden_deaths_go_on_from_the_newest_committed_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [2, pytest.param(6, marks=pytest.mark.full)])
+def test_sudden_deaths_go_on_from_the_newest_committed_checkpoint(
+    tmp_path: Path, deaths: int
+) -> None:
     dice = random.Random(8)
     config = {**EVERYTHING, "steps": 4_000, "checkpoint_interval_steps": 2, "eval_every_epochs": 0}
     run = InterruptedRun(tmp_path, {**config, "step_delay_seconds": 0.02})
     folder = CheckpointFolder(tmp_path / "checkpoints")
     committed = 0
-    for _ in range(6):
+    for _ in range(deaths):
         with run.attempt() as attempt:
             attempt.wait_for_step(committed + dice.randrange(1, 20))
             time.sleep(dice.uniform(0.0, 0.02))

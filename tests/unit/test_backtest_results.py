@@ -24,7 +24,9 @@ def _rows(setting: Setting, information: Information, hours: float) -> list[Row]
     return found.rows
 
 
-@pytest.mark.parametrize("hours", [0.0, 120.0], ids=["cold", "warm"])
+@pytest.mark.parametrize(
+    "hours", [pytest.param(0.0, marks=pytest.mark.full, id="cold"), pytest.param(120.0, id="warm")]
+)
 @pytest.mark.parametrize("information", list(Information))
 @pytest.mark.parametrize("setting", list(Setting))
 def test_lowtide_costs_less_than_uniform_progress(

@@ -58,6 +58,7 @@ def _run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.full
 def test_every_policy_over_every_cell_in_two_processes_and_in_one(folder: Path, tmp_path: Path):
     out = tmp_path / "rows.json"
     code, text, _ = _run(

@@ -87,7 +87,7 @@ def _terms(slack: float = 1.3, **more: float) -> Terms:
 
 
 @pytest.mark.parametrize("information", list(Information))
-@pytest.mark.parametrize("pools", [1, 3])
+@pytest.mark.parametrize("pools", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_the_deadline_is_kept_and_the_optimum_not_beaten(pools: int, information: Information):
     for seed in range(8):
         window = _window(seed, pools, past=PAST if seed % 2 else 0)

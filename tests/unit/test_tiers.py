@@ -26,7 +26,7 @@ def tiered(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
     return pytester
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.full)])
 def test_long_tests_are_left_out_and_counted(
     tiered: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
