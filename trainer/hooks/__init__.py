@@ -1,10 +1,11 @@
-"""Four calls that let your own training script survive losing its machine.
+"""Calls that let your own training script survive losing its machine.
 
-Here: resume, should_drain, save, progress, leaving; no dependency. A rented machine has this as
-``lowtide_hooks``; elsewhere copy it beside your script, which runs unchanged (Ctrl-C drains, saves
-go to ./checkpoints). Not here: the callbacks for frameworks (``callbacks/``). ::
+Resume, drain, save and progress live here; it needs nothing besides Python, and torch only where
+the script has it. A rented machine has this as ``lowtide_hooks``; elsewhere copy it beside your
+script, which runs unchanged (Ctrl-C drains, saves go to ./checkpoints). ::
 
     hooks = Hooks()
+    device = hooks.device()                         # this rank's GPU, or the CPU
     start = load(hooks.resume())                    # None on a fresh start
     for step in range(start + 1, total + 1):
         loss = train_one(step)
@@ -22,6 +23,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -29,20 +31,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .gang import Gang, initialized
+from .saving import Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
+
+__all__ = ["EXIT_DRAINED", "Hooks", "SaveFailed", "SaveRefused"]
+
 EXIT_DRAINED = 75  # os.EX_TEMPFAIL
+_COMPLETE = re.compile(r"^step-\d+$")
 
 
 class Hooks:
-    """One per process. Every method but ``progress`` must be called by all ranks alike.
+    """One per process. All ranks must call every method alike, but ``progress`` and ``device``.
 
     ``keep``: newest checkpoint folders kept on this machine; the published ones are elsewhere.
     """
 
     def __init__(self, keep: int = 3) -> None:
         self.folder = Path(os.environ.get("LOWTIDE_CHECKPOINT_DIR") or "checkpoints").resolve()
-        self.rank = int(os.environ.get("RANK", os.environ.get("LOWTIDE_NODE_RANK", "0")))
         self._progress = os.environ.get("LOWTIDE_PROGRESS_FILE")
         self._keep, self._asked = keep, False
+        self._gang: Gang | None = None
+        self._last_save = 0
         self.listen()
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # a stall shows where it hangs
 
@@ -51,19 +60,47 @@ class Hooks:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
 
+    @property
+    def rank(self) -> int:
+        """This process's rank in the gang."""
+        if (dist := initialized()) is not None:
+            return int(dist.get_rank())
+        return int(os.environ.get("RANK", os.environ.get("LOWTIDE_NODE_RANK", "0")))
+
+    def device(self) -> Any:
+        """This rank's ``torch.device``: its GPU where there is one, else the CPU.
+
+        The GPU becomes the current one, so that plain ``"cuda"`` means this rank's, too.
+        """
+        import torch
+
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        return device
+
     def resume(self) -> Path | None:
         """The checkpoint to go on from, verified, the same for every rank; None on a fresh start.
 
-        Away from Lowtide: the newest complete one in ``folder``.
+        Away from Lowtide: the newest complete one in ``folder``. What an earlier process was
+        saving when it was killed is removed.
         """
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            remove_unfinished(self.folder)
         if "LOWTIDE_FENCE" in os.environ:
             given = os.environ.get("LOWTIDE_RESUME_DIR")
             return Path(given) if given else None
         return max(self._saved(), default=None)
 
     def should_drain(self) -> bool:
-        """Whether to save and leave now; a small all-reduce gives every rank the same answer."""
-        return self._agree(self._asked)
+        """Whether to save and leave now; every rank gets the same answer.
+
+        It never waits for a GPU: the processors agree among themselves. Where the calls are less
+        than a second apart, the answer is the one that was asked for in the call before.
+        """
+        gang = self._met()
+        return self._asked if gang is None else gang.vote(self._asked)
 
     def save(
         self,
@@ -76,29 +113,29 @@ class Hooks:
         """Makes a checkpoint of ``step`` finished steps appear at once or not at all.
 
         ``write(folder)`` fills it, on rank 0 alone unless ``every_rank``; ``final`` marks the
-        finished run's last one. Returns its folder when it is on disk and every rank may go on.
-        Raises whatever ``write`` raised, and OSError (disk full): older ones stay as they are.
+        finished run's last one. With ``every_rank`` on several machines each has a folder of its
+        own; what they write becomes one checkpoint, so that a file has the same name on two
+        machines only if it has the same content. Returns its folder on this machine when it is on
+        disk and every rank may go on.
+
+        Raises, on all ranks alike: ``SaveFailed`` where a rank could not write (a full disk, an
+        error of ``write``), and ``SaveRefused`` where the files of several machines cannot become
+        one checkpoint.
         """
-        target = self.folder / f"step-{step:012d}"
-        temporary = self.folder / f"{target.name}.tmp-{os.environ.get('LOWTIDE_FENCE', '0')}"
-        if self.rank == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
-        self._agree(False)  # here and below a barrier
-        if self.rank == 0 or every_rank:
-            temporary.mkdir(parents=True, exist_ok=True)
-            write(temporary)
-        self._agree(False)
-        if self.rank == 0:
-            (temporary / "manifest.json").write_text(json.dumps({"step": step, "final": final}))
-            for path in (*temporary.rglob("*"), temporary):
-                _sync(path)
-            shutil.rmtree(target, ignore_errors=True)  # the same step once more
-            temporary.rename(target)
-            _sync(self.folder)
-            for old in sorted(self._saved())[: -self._keep]:
+        gang = self._met()
+        if gang is None and every_rank and machines_of_job() > 1:
+            raise SaveRefused(
+                "every rank of several machines writes, and only torch.distributed can bring them"
+                " together: initialise it first, or save on rank 0 alone"
+            )
+        saving = Save(self.folder, gang, self.rank, step, final)
+        if gang is not None or self.rank == 0:
+            self._last_save = saving.run(write, every_rank, self._last_save)
+            for old in self._saved()[: -self._keep] if saving.leads else ():
                 shutil.rmtree(old, ignore_errors=True)
-        self._agree(False)
-        return target
+            if gang is not None:
+                gang.gather(None)
+        return saving.target
 
     def progress(self, step: int, total_steps: int | None = None, **metrics: Any) -> None:
         """Tells rank 0's step and any numbers (``loss=…, samples=…``): each becomes a chart."""
@@ -118,7 +155,8 @@ class Hooks:
         self._leave("drained", EXIT_DRAINED, step)
 
     def _leave(self, outcome: str, code: int, step: int) -> NoReturn:
-        self._agree(False)
+        if (gang := self._met()) is not None:
+            gang.gather(None)
         if folder := os.environ.get("LOWTIDE_END_FILE_DIR"):
             path = Path(folder) / f"ended-rank{self.rank}.json"
             temporary = path.with_suffix(".tmp")
@@ -132,19 +170,14 @@ class Hooks:
         self._asked = True
 
     def _saved(self) -> list[Path]:
-        return [path for path in self.folder.glob("step-*") if ".tmp" not in path.name]
+        found = self.folder.glob("step-*")
+        return sorted(path for path in found if _COMPLETE.match(path.name))
 
-    def _agree(self, flag: bool) -> bool:
-        """True on every rank as soon as it is true on one; without torch, this rank's own word."""
-        torch = sys.modules.get("torch")
-        gang = torch.distributed if torch and torch.distributed.is_available() else None
-        if gang is None or torch is None or not gang.is_initialized():
-            return flag
-        votes = torch.tensor(float(flag), device="cuda" if gang.get_backend() == "nccl" else "cpu")
-        gang.all_reduce(votes)
-        return bool(votes.item())
-
-
-def _sync(path: Path) -> None:
-    os.fsync(descriptor := os.open(path, os.O_RDONLY))
-    os.close(descriptor)
+    def _met(self) -> Gang | None:
+        """The other ranks; None without any. The first call meets them, so all ranks make it."""
+        dist = initialized()
+        if dist is None or dist.get_world_size() == 1:
+            return None
+        if self._gang is None or self._gang.world is not dist.group.WORLD:
+            self._gang = Gang(dist)
+        return self._gang
