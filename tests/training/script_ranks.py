@@ -7,6 +7,7 @@ has each carry out a scenario of `tests.training.script_scenarios`, and answers 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import Any
 from tests.support.free_port import free_port
 
 REPOSITORY = Path(__file__).parents[2]
-RANK_SECONDS = 60
+RANK_SECONDS = 120
 
 
 @dataclass
@@ -57,13 +58,19 @@ class ScriptGangs:
         machines: int = 1,
         group: str | None = "gloo",
         root: Path | None = None,
+        module: str = "script_scenarios",
         **variables: str,
     ) -> tuple[Path, list[Ended]]:
         """(the gang's folder, how each rank ended). group: None: without torch.distributed."""
         self._count += 1
         root = root or self.folder / f"{scenario}-{self._count}"
         asked = {"scenario": scenario, "ranks": ranks, "machines": machines, "group": group}
-        asked |= {"root": str(root), "port": free_port(), "variables": variables}
+        asked |= {
+            "module": f"tests.training.{module}",
+            "root": str(root),
+            "port": free_port(),
+            "variables": variables,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
@@ -125,7 +132,7 @@ def _rank(asked: Mapping[str, Any], rank: int) -> None:
     )
     said: dict[str, Any] = {}
     try:
-        said["value"] = _carry_out(asked["scenario"], asked["group"], root / f"rank-{rank}.json")
+        said["value"] = _carry_out(asked, root / f"rank-{rank}.json")
     except Exception as error:
         traceback.print_exc()
         said.update(error=type(error).__name__, message=str(error))
@@ -133,15 +140,15 @@ def _rank(asked: Mapping[str, Any], rank: int) -> None:
     os._exit(0)
 
 
-def _carry_out(scenario: str, group: str | None, answer: Path) -> Any:
+def _carry_out(asked: Mapping[str, Any], answer: Path) -> Any:
     import torch.distributed as dist
 
-    from tests.training import script_scenarios
     from trainer.hooks import Hooks
 
+    group = asked["group"]
     if group is not None:
         dist.init_process_group(group)
-    value = getattr(script_scenarios, scenario)(Hooks(), answer)
+    value = getattr(importlib.import_module(asked["module"]), asked["scenario"])(Hooks(), answer)
     if group is not None:
         dist.monitored_barrier(dist.new_group(backend="gloo"))
     return value

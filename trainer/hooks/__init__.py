@@ -137,6 +137,25 @@ class Hooks:
                 gang.gather(None)
         return saving.target
 
+    def try_save(
+        self,
+        step: int,
+        write: Callable[[Path], object],
+        *,
+        every_rank: bool = False,
+    ) -> bool:
+        """As ``save``, for a checkpoint that the run can do without, as after a full disk.
+
+        False where it failed, which is a line in the log; the next one is tried as ever.
+        """
+        try:
+            self.save(step, write, every_rank=every_rank)
+        except SaveFailed as failed:
+            if self.rank == 0:
+                print(f"[lowtide] {failed}; training goes on", file=sys.stderr, flush=True)
+            return False
+        return True
+
     def progress(self, step: int, total_steps: int | None = None, **metrics: Any) -> None:
         """Tells rank 0's step and any numbers (``loss=…, samples=…``): each becomes a chart."""
         if self._progress is None or self.rank != 0:
