@@ -45,7 +45,8 @@ test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where 
 test-tensorflow: $(DEV_READY) ## run the TensorFlow example through an interruption (300 MB, in a venv of its own)
 	@test -d .venv-tensorflow || $(PYTHON) -m venv .venv-tensorflow
 	@$(STEP) "Installing TensorFlow in .venv-tensorflow" .make/tensorflow.log .venv-tensorflow/bin/python \
-		-m pip install --disable-pip-version-check --no-input -r docs/examples/tensorflow/requirements.txt
+		-m pip install --disable-pip-version-check --no-input \
+		$$(sed 's/\[and-cuda\]//' docs/examples/tensorflow/requirements.txt)
 	@$(BIN)/python -m tests.examples tensorflow $(CURDIR)/.venv-tensorflow/bin/python
 
 check: $(DEV_READY) static ## the quick part: format, lint, types, imports, unit tests

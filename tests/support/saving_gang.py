@@ -111,8 +111,13 @@ class SavingGang:
         (building / (of_share if machine else "manifest.json")).write_text(json.dumps(document))
         shutil.rmtree(building.with_name(name), ignore_errors=True)
         building.rename(building.with_name(name))
-        (found,) = self._outboxes[machine].scan()
+        found = self.see(machine)
         assert found.save == save
+        return found
+
+    def see(self, machine: int) -> LocalCheckpoint:
+        """The machine's agent sees what its trainer has completed, which is one folder."""
+        (found,) = self._outboxes[machine].scan()
         if machine:
             self.senders[machine - 1].see(CheckpointReady(1, found))
         return found

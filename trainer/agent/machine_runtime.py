@@ -214,7 +214,7 @@ class MachineRuntime:
         Rank 0's machine commits. The others send their shares, where the gang saves together.
         """
         tools, fence, rank = self._tools, directive.fence or 0, directive.node_rank or 0
-        together = trainer_command.saves_shares(self._config, directive)
+        together = trainer_command.saves_shares(directive)
         gang = trainer_command.gang_size(directive)
         machines = gang if together else 1
 
@@ -235,7 +235,7 @@ class MachineRuntime:
             return outbox
         if not together:
             return None
-        outbox = Outbox(folders.checkpoints, folders.outbox, machines, ASKED_WITHIN_SECONDS)
+        outbox = Outbox(folders.checkpoints, folders.outbox, machines, ASKED_WITHIN_SECONDS, True)
         self._publisher = ShareSender(tools.open_store, outbox, fence, rank, self.observe, say)
         return outbox
 

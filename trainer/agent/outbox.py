@@ -49,10 +49,17 @@ class Outbox:
     """Scans one attempt's checkpoint folder. `scan` in one thread, `take` in another."""
 
     def __init__(
-        self, checkpoints: Path, outbox: Path, machines: int = 1, kept_seconds: float = 0.0
+        self,
+        checkpoints: Path,
+        outbox: Path,
+        machines: int = 1,
+        kept_seconds: float = 0.0,
+        shares_only: bool = False,
     ) -> None:
         """machines: how many save together. kept_seconds: for so long what a newer one has
-        replaced may still be asked for."""
+        replaced may still be asked for. shares_only: a folder that is no share stays where it is.
+        """
+        self._shares_only = shares_only
         self._checkpoints = checkpoints
         self._outbox = outbox
         self._machines = machines
@@ -74,6 +81,9 @@ class Outbox:
         present = self._complete_folders()
         for name, (path, mark) in sorted(present.items(), key=lambda item: _step_of(item[0])):
             if self._known.get(name) != mark and _holds_something(path):
+                if self._shares_only and read_folder_facts(path).save == 0:
+                    self._known[name] = mark
+                    continue
                 checkpoint = self._link(name, path)
                 if checkpoint is not None:
                     self._known[name] = mark

@@ -15,9 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def place_script_modules(folder: Path) -> None:
     """Makes both importable from `folder`. Plain copies: the script's Python may be another one,
     in a container too."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(PACKAGE / "hooks.py", folder / "lowtide_hooks.py")
-    callbacks = folder / "lowtide_callbacks"
-    callbacks.mkdir(exist_ok=True)
-    for path in sorted((PACKAGE / "callbacks").glob("*.py")):
-        shutil.copyfile(path, callbacks / path.name)
+    for name in ("hooks", "callbacks"):
+        placed = folder / f"lowtide_{name}"
+        placed.mkdir(parents=True, exist_ok=True)
+        for path in sorted((PACKAGE / name).glob("*.py")):
+            shutil.copyfile(path, placed / path.name)

@@ -96,7 +96,8 @@ class ShareSender:
                     self._newest_save = max(self._newest_save, checkpoint.save)
                 case TrainerExited(self._fence):
                     self._is_trainer_gone = True
-            self._stirred_at = time.monotonic()
+            if self._newest_save or self._is_trainer_gone:  # a command may save without shares
+                self._stirred_at = time.monotonic()
             self._changed.notify_all()
 
     def submit(self, order: PublishCheckpoint) -> None:

@@ -150,7 +150,7 @@ def trainer_environment(
     if directive.price_per_hour_usd is not None and not sets_price(config):
         environment[PRICE_VARIABLE] = f"{directive.price_per_hour_usd:.6f}"
     environment.pop(SHARES_VARIABLE, None)
-    if saves_shares(config, directive):
+    if saves_shares(directive):
         environment[SHARES_VARIABLE] = "1"
     environment.pop("LOWTIDE_RESUME_DIR", None)
     if resume_folder is not None:
@@ -172,12 +172,12 @@ def attempt_id(directive: Directive) -> str:
     return directive.attempt_id or f"attempt-{directive.fence}"
 
 
-def saves_shares(config: RunConfig, directive: Directive) -> bool:
-    """Whether every machine of the gang saves a share, and its agent uploads it.
+def saves_shares(directive: Directive) -> bool:
+    """Whether every machine of the gang may save a share, which its agent uploads.
 
-    Only of the bundled trainer: what a user's command saves is its own, on node rank 0.
+    The bundled trainer always does; a user's command where its manifests say so.
     """
-    return config.run is None and config.trainer is not None and gang_size(directive) > 1
+    return gang_size(directive) > 1
 
 
 def gang_size(directive: Directive) -> int:

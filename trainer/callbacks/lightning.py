@@ -9,6 +9,9 @@ epoch anew after a resume; give it state (``torchdata.StatefulDataLoader``) or a
     trainer = Trainer(..., callbacks=[callback], enable_checkpointing=False)
     trainer.fit(module, data, ckpt_path=callback.resume_from())
     callback.leave(trainer)
+
+Sharded strategies (FSDP) on several machines are saved by all of them. A periodic save that fails
+is a line in the log and training goes on; the last one must succeed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightning.pytorch import Callback
+from lightning.pytorch.plugins.io import CheckpointIO
 
 if TYPE_CHECKING:
     from trainer.hooks import Hooks
@@ -51,7 +55,7 @@ class DrainCallback(Callback):
         self.hooks.progress(step, _total_steps(trainer), **numbers)
         self.draining = self.hooks.should_drain()
         if self.draining or step % self.every_steps == 0:
-            self._save(trainer, step)
+            self._save(trainer, step, may_fail=not self.draining)
         if self.draining:
             trainer.should_stop = True
 
@@ -63,13 +67,49 @@ class DrainCallback(Callback):
         self._save(trainer, step, final=True)
         self.hooks.finish(step)
 
-    def _save(self, trainer: Any, step: int, final: bool = False) -> None:
-        def write(folder: Path) -> None:
-            trainer.save_checkpoint(folder / FILE)
-
+    def _save(self, trainer: Any, step: int, final: bool = False, may_fail: bool = False) -> None:
         # Lightning's saving is a collective: every rank must call it.
-        self.hooks.save(step, write, final=final, every_rank=True)
+        def write(folder: Path) -> None:
+            _write(trainer, folder / FILE)
+
+        if may_fail:
+            self.hooks.try_save(step, write, every_rank=True)
+        else:
+            self.hooks.save(step, write, final=final, every_rank=True)
         self._saved = step
+
+
+class _LateErrors(CheckpointIO):
+    """Lightning's own writing, with its error kept until all ranks have met behind it."""
+
+    def __init__(self, inner: CheckpointIO) -> None:
+        self.inner = inner
+        self.error: Exception | None = None
+
+    def save_checkpoint(self, *args: Any, **options: Any) -> None:
+        try:
+            self.inner.save_checkpoint(*args, **options)
+        except Exception as error:
+            self.error = error
+
+    def load_checkpoint(self, *args: Any, **options: Any) -> Any:
+        return self.inner.load_checkpoint(*args, **options)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self.inner.remove_checkpoint(path)
+
+
+def _write(trainer: Any, path: Path) -> None:
+    """Rank 0's error is raised behind Lightning's barrier, where the others would wait for it."""
+    strategy = trainer.strategy
+    late = _LateErrors(strategy.checkpoint_io)
+    strategy.checkpoint_io = late
+    try:
+        trainer.save_checkpoint(path)
+    finally:
+        strategy.checkpoint_io = late.inner
+    if late.error is not None:
+        raise late.error
 
 
 def _total_steps(trainer: Any) -> int | None:

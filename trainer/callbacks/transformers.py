@@ -9,6 +9,10 @@ place in the data. ::
     trainer = Trainer(..., callbacks=[callback])
     trainer.train(resume_from_checkpoint=callback.resume_from())
     callback.leave(trainer)
+
+On several machines each publishes what the Trainer has written there: random states, and of sharded
+models (FSDP, DeepSpeed) that machine's shards. A periodic checkpoint that cannot be published is a
+line in the log and training goes on; the last one must succeed.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ class DrainCallback(TrainerCallback):
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
         self.draining = False
+        self._published: list[Path] = []
 
     def resume_from(self) -> str | None:
         """For ``Trainer.train(resume_from_checkpoint=...)``."""
@@ -56,12 +61,27 @@ class DrainCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Publishes the folder that the Trainer has just written, by links: no byte is copied."""
-        saved = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        step = state.global_step
+        saved = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{step}"
 
-        def link(folder: Path) -> None:
-            shutil.copytree(saved, folder, copy_function=_link_or_copy, dirs_exist_ok=True)
+        def link(folder: Path) -> None:  # all ranks have written theirs when one begins
+            if args.local_process_index == 0 and saved.is_dir():
+                shutil.copytree(saved, folder, copy_function=_link_or_copy, dirs_exist_ok=True)
 
-        self.hooks.save(state.global_step, link, final=state.global_step >= state.max_steps)
+        if self.draining or step >= state.max_steps:
+            self.hooks.save(step, link, final=step >= state.max_steps, every_rank=True)
+        else:
+            self.hooks.try_save(step, link, every_rank=True)
+        if not args.should_save and args.local_process_index == 0 and args.save_total_limit:
+            self._prune(saved, state.best_model_checkpoint, args.save_total_limit)
+
+    def _prune(self, newest: Path, best: str | None, kept: int) -> None:
+        """On machines other than the first, whose own folder alone the Trainer prunes."""
+        self._published.append(newest)
+        for old in self._published[:-kept]:
+            if best is None or old.name != Path(best).name:
+                shutil.rmtree(old, ignore_errors=True)
+        self._published = self._published[-kept:]
 
     def leave(self, trainer: Any) -> NoReturn:
         """After ``train()``: ends the process as drained or finished."""

@@ -33,18 +33,21 @@ class Rings(LightningModule):
 class Batches:
     """Batches with a place, which Lightning saves and restores: the epoch goes on where it was.
 
-    A plain DataLoader would begin the epoch anew; torchdata's StatefulDataLoader does as this.
+    A plain DataLoader would begin the epoch anew; torchdata's StatefulDataLoader does as this. Each
+    rank has batches of its own.
     """
 
     def __init__(self, batches: int, size: int = 64) -> None:
         self.batches, self.size, self.place = batches, size, 0
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.ranks = int(os.environ.get("WORLD_SIZE", "1"))
 
     def __len__(self) -> int:
         return self.batches
 
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         while self.place < self.batches:
-            generator = torch.Generator().manual_seed(self.place)
+            generator = torch.Generator().manual_seed(self.place * self.ranks + self.rank)
             points = torch.randn(self.size, 2, generator=generator)
             self.place += 1
             yield [points, (points.norm(dim=1) > 1.2).long()]
@@ -62,6 +65,11 @@ def main() -> None:
     seed_everything(0)
     callback = DrainCallback(hooks, every_steps=SAVE_EVERY)
     trainer = Trainer(
+        accelerator="auto",  # GPUs where there are any
+        devices=int(
+            os.environ.get("LOCAL_WORLD_SIZE", "1")
+        ),  # as many ranks as torchrun has started
+        num_nodes=int(os.environ.get("LOWTIDE_NUM_NODES", "1")),
         max_steps=STEPS,
         max_epochs=-1,
         callbacks=[callback],
@@ -69,6 +77,7 @@ def main() -> None:
         logger=False,
         enable_progress_bar=False,
     )
+    print(f"trains on {trainer.strategy.root_device}", flush=True)
     trainer.fit(Rings(), Batches(40), ckpt_path=callback.resume_from())
     callback.leave(trainer)
 

@@ -23,28 +23,30 @@ def batch_of(step: int, rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tens
 
 def main() -> None:
     hooks = Hooks()  # first: a notice may come while the rest is starting
+    device = hooks.device()  # this rank's GPU, made the current one; else the CPU
     if "RANK" in os.environ:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2))
+    model = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2)).to(device)
     trained = nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     start = 0
     if folder := hooks.resume():
-        state = torch.load(folder / "state.pt", weights_only=True)
+        state = torch.load(folder / "state.pt", map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         start = state["step"]
-    print(f"starts after step {start}", flush=True)
+    print(f"starts after step {start} on {device}", flush=True)
 
     for step in range(start + 1, STEPS + 1):
-        points, labels = batch_of(step, rank, ranks)
+        points, labels = (each.to(device) for each in batch_of(step, rank, ranks))
         loss = nn.functional.cross_entropy(trained(points), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        # item() waits for the GPU: where steps are short, every tenth loss is enough.
         hooks.progress(step, STEPS, loss=loss.item(), samples=step * BATCH)
 
         draining = hooks.should_drain()

@@ -61,8 +61,15 @@ def main() -> None:
     if folder := hooks.resume():
         shutil.rmtree(BACKUP, ignore_errors=True)
         shutil.copytree(folder / BACKUP.name, BACKUP)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy() if len(NODES) > 1 else None
-    with strategy.scope() if strategy else tf.init_scope():
+    gpus = tf.config.list_physical_devices("GPU")
+    print(f"trains on {[gpu.name for gpu in gpus] or 'the CPU'}", flush=True)
+    if len(NODES) > 1:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()  # all GPUs of all machines
+    elif len(gpus) > 1:
+        strategy = tf.distribute.MirroredStrategy()
+    else:
+        strategy = tf.distribute.get_strategy()  # the GPU, or the CPU
+    with strategy.scope():
         tf.keras.utils.set_random_seed(0)
         model = tf.keras.Sequential(
             [

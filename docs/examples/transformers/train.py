@@ -43,6 +43,7 @@ def main() -> None:
         train_dataset=Counting(),
         callbacks=[callback],
     )
+    print(f"trains on {trainer.args.device}", flush=True)
     trainer.train(resume_from_checkpoint=callback.resume_from())
     callback.leave(trainer)
 
