@@ -35,14 +35,17 @@ class DiskWatch:
         removable: Callable[[], Removable | None],
         observe: Callable[[Observation], None],
         say: Callable[[str], None],
+        keep_state: Callable[[], None],
         own_log: int | None = None,
     ) -> None:
         """folders: what to look at. removable: what may go now, None without an attempt. say: tells
-        a person what was removed. own_log: descriptor of the agent's own log."""
+        a person what was removed. keep_state: writes what found no room before. own_log: descriptor
+        of the agent's own log."""
         self._folders = folders
         self._removable = removable
         self._observe = observe
         self._say = say
+        self._keep_state = keep_state
         self._own_log = own_log
         self._full_at: float | None = None
         self._lacking: Path | None = None
@@ -58,6 +61,7 @@ class DiskWatch:
 
     def look(self) -> None:
         """Find the first file system that is full, make room on it, and tell what is left."""
+        self._keep_state()
         lacking, self._lacking = self._lacking, None
         if lacking is not None:
             self._remove_one(lacking)

@@ -90,6 +90,7 @@ class MachineFolders:
     def __init__(self, root: Path, owner: tuple[int, int] | None = None) -> None:
         self.root = root
         self._owner = owner
+        self._unkept: Identity | None = None
         self.agent = root / "agent"
         self.workdir = root / "workdir"
         self.attempts = root / "attempts"
@@ -139,17 +140,20 @@ class MachineFolders:
     def load_identity(self, new_nonce: str) -> Identity:
         """The identity of this machine's agents; the first one keeps `new_nonce`.
 
-        On a disk that is full it is kept in memory alone: see `keep_identity`.
+        On a disk that is full it is in memory alone, until `keep_identity` finds room.
         """
         path = self.agent / "identity.json"
         try:
             return Identity(nonce=str(json.loads(path.read_bytes())["nonce"]))
         except (OSError, ValueError, KeyError, TypeError):
-            identity = Identity(nonce=new_nonce)
-            self.keep_identity(identity)
-            return identity
+            self._unkept = Identity(nonce=new_nonce)
+            self.keep_identity()
+            return Identity(nonce=new_nonce)
 
-    def keep_identity(self, identity: Identity) -> bool:
-        """Write it down for the agents after this one; False on a disk that is full."""
-        path = self.agent / "identity.json"
-        return replace_file(path, json.dumps(asdict(identity)), mode=0o600, durable=True)
+    def keep_identity(self) -> None:
+        """Write it down for the agents after this one, where a full disk has prevented that."""
+        if self._unkept is None:
+            return
+        path, content = self.agent / "identity.json", json.dumps(asdict(self._unkept))
+        if replace_file(path, content, mode=0o600, durable=True):
+            self._unkept = None

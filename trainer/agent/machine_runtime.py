@@ -95,7 +95,12 @@ class MachineRuntime:
         self._publisher: Publisher | ShareSender | None = None
         self._outputs: OutputsUpload | None = None
         self._disk_watch = DiskWatch(
-            self._watched_folders, self._removable, self.observe, self._say, own_log=2
+            self._watched_folders,
+            self._removable,
+            self.observe,
+            self._say,
+            self._tools.folders.keep_identity,
+            own_log=2,
         )
         self._failure: BaseException | None = None
         self._shutdown_asked = False
