@@ -255,6 +255,8 @@ def _check_report(found: AgentReport) -> None:
         _within("progress.total_steps", progress.total_steps, STEP_MAX)
         if len(progress.metrics) > METRICS_MAX:
             raise WireError(f"progress.metrics: at most {METRICS_MAX} of them")
+    if found.disk_full is not None:
+        _within("disk_full.free_bytes", found.disk_full.free_bytes, STEP_MAX)
     if len(facts) > FACTS_PER_REPORT_MAX:
         raise WireError(f"facts: at most {FACTS_PER_REPORT_MAX} in one report")
     for index, fact in enumerate(facts):

@@ -1,7 +1,7 @@
 """What an agent says that failed again and again: that it gives up, and the machine is free.
 
 The attempt then ends with a word of its own, and no lease has to run out first. Not here: the
-counting (`exit_codes`), the power-off (`main`).
+counting (`trainer.protocol.exit_codes`), the power-off (`main`).
 """
 
 from __future__ import annotations

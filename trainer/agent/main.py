@@ -1,7 +1,7 @@
 """Entry point of the agent on a rented machine: reads the environment, wires the threads, runs.
 
 Everything it needs is in the environment that the boot script made (`agent_settings`). What its
-exit says is in `exit_codes`.
+exit says is in `trainer.protocol.exit_codes`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainer.agent import dead_man, exit_codes, farewell, process_group, supervisor
+from trainer.agent import dead_man, farewell, last_words, process_group, supervisor
 from trainer.agent.agent_settings import (
     AgentSettings,
     SettingsError,
@@ -44,6 +44,7 @@ from trainer.agent.preparation import PreparationTools
 from trainer.agent.report_loop import RegistrationExpired, register, register_once
 from trainer.agent.small_files import replace_file
 from trainer.agent.trainer_command import CommandContext
+from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
 
 METADATA_TRIES_MAX = 120
@@ -54,16 +55,16 @@ def main() -> int:
     try:
         settings = read_settings(os.environ)
     except SettingsError as error:
-        exit_codes.print_line(str(error))
+        last_words.print_line(str(error))
         return exit_codes.SETTINGS
     try:
         run_agent(settings)
     except (TokenRefused, ProtocolRefused, RegistrationExpired, MetadataUnknown) as error:
-        exit_codes.print_line(str(error))
+        last_words.print_line(str(error))
         return exit_codes.REFUSED
     except Exception as error:
-        exit_codes.print_failure(error)
-        words = exit_codes.last_words(error)
+        last_words.print_failure(error)
+        words = last_words.last_words(error)
         replace_file(settings.machine_dir / "agent" / MachineFolders.LAST_WORDS, words)
         return exit_codes.FAILED
     return exit_codes.LEFT
@@ -133,17 +134,17 @@ def _give_up(
     client: ControlPlaneClient,
     registration: Registration,
     state: AgentState,
-    last_words: str,
+    words: str,
 ) -> None:
     """Too many failures: say so, and power off whether or not anybody heard it."""
     why = f"the agent of this machine failed {settings.failures} times in a row"
-    why += f", last with {last_words}" if last_words else ""
-    exit_codes.print_line(f"{why}: the machine is given back")
+    why += f", last with {words}" if words else ""
+    last_words.print_line(f"{why}: the machine is given back")
     try:
         registered = register(client, registration, farewell.REGISTER_SECONDS_MAX)
         farewell.give_up(client, state, registered, why)
     except (TokenRefused, ProtocolRefused, RegistrationExpired) as error:
-        exit_codes.print_line(f"and the control plane could not be told: {error}")
+        last_words.print_line(f"and the control plane could not be told: {error}")
     dead_man.power_off(settings.power_off_command)
 
 

@@ -1,9 +1,6 @@
-"""How an agent ends, for whoever starts it again: the boot script, systemd, the local cloud.
+"""What an agent says of an error that nobody caught, where its own log may be on a full disk.
 
-Python itself ends with 1 for an error that nobody caught and with 2 for a bad command line, so the
-agent's own words are others: what is not listed here is a failure, and another try may do better.
-Lives here: the codes, and the last words of a failure. Not here: the counting of failures, which is
-the starter's.
+Not here: the code it ends with (`trainer.protocol.exit_codes`).
 """
 
 from __future__ import annotations
@@ -11,20 +8,8 @@ from __future__ import annotations
 import os
 import traceback
 from contextlib import suppress
-from typing import Final
 
-LEFT: Final = 0
-"""The machine is being given back."""
-FAILED: Final = 70
-"""An error that nobody caught; EX_SOFTWARE of sysexits.h. Start it again."""
-REFUSED: Final = 77
-"""The control plane will not have this machine; EX_NOPERM. Another try gets the same answer."""
-SETTINGS: Final = 78
-"""Its environment is unusable; EX_CONFIG."""
-
-FAILURES_MAX: Final = 5
-"""After more failures in a row than this, the agent only says so and gives the machine back."""
-LAST_WORDS_MAX: Final = 500
+LAST_WORDS_MAX = 500
 
 
 def print_line(text: str) -> None:
