@@ -19,17 +19,21 @@ go to ./checkpoints). Not here: the callbacks for frameworks (``callbacks/``). :
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 EXIT_DRAINED = 75  # os.EX_TEMPFAIL
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LITTLE_BYTES = 1 << 20
 
 
 class Hooks:
@@ -86,12 +90,14 @@ class Hooks:
         self._agree(False)  # here and below a barrier
         if self.rank == 0 or every_rank:
             temporary.mkdir(parents=True, exist_ok=True)
-            write(temporary)
+            with self._clearing(temporary, step):
+                write(temporary)
         self._agree(False)
         if self.rank == 0:
-            (temporary / "manifest.json").write_text(json.dumps({"step": step, "final": final}))
-            for path in (*temporary.rglob("*"), temporary):
-                _sync(path)
+            with self._clearing(temporary, step):
+                (temporary / "manifest.json").write_text(json.dumps({"step": step, "final": final}))
+                for path in (*temporary.rglob("*"), temporary):
+                    _sync(path)
             shutil.rmtree(target, ignore_errors=True)  # the same step once more
             temporary.rename(target)
             _sync(self.folder)
@@ -100,14 +106,36 @@ class Hooks:
         self._agree(False)
         return target
 
+    @contextmanager
+    def _clearing(self, temporary: Path, step: int) -> Iterator[None]:
+        """Gives a full disk its room back, and tells the agent why there is no checkpoint."""
+        try:
+            yield
+        except Exception as error:
+            # Libraries do not always say why a write failed, so the disk is asked, too.
+            free = shutil.disk_usage(self.folder).free if self.folder.exists() else _LITTLE_BYTES
+            shutil.rmtree(temporary, ignore_errors=True)
+            if getattr(error, "errno", None) in _NO_ROOM or free < _LITTLE_BYTES:
+                self._tell({"type": "checkpoint_failed", "step": step, "disk_full": True})
+            raise
+
     def progress(self, step: int, total_steps: int | None = None, **metrics: Any) -> None:
         """Tells rank 0's step and any numbers (``loss=…, samples=…``): each becomes a chart."""
         if self._progress is None or self.rank != 0:
             return
         line: dict[str, Any] = {"type": "step", "step": step, "total_steps": total_steps}
         line |= {name: float(value) for name, value in metrics.items() if value is not None}
-        with open(self._progress, "a", encoding="utf-8") as file:
-            file.write(json.dumps({k: v for k, v in line.items() if v is not None}) + "\n")
+        self._tell({k: v for k, v in line.items() if v is not None})
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        if self._progress is None:
+            return
+        try:
+            with open(self._progress, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            if error.errno not in _NO_ROOM:  # a full disk costs lines, not the run
+                raise
 
     def finish(self, step: int) -> NoReturn:
         """The end of a good run, whatever a library's exit handlers do afterwards."""
@@ -122,8 +150,12 @@ class Hooks:
         if folder := os.environ.get("LOWTIDE_END_FILE_DIR"):
             path = Path(folder) / f"ended-rank{self.rank}.json"
             temporary = path.with_suffix(".tmp")
-            temporary.write_text(json.dumps({"outcome": outcome, "step": step, "exit_code": code}))
-            temporary.rename(path)
+            marker = {"outcome": outcome, "step": step, "exit_code": code}
+            try:
+                temporary.write_text(json.dumps(marker))
+                temporary.rename(path)
+            except OSError:  # a full disk: the exit code says the same
+                temporary.unlink(missing_ok=True)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # not sys.exit: gloo's threads can abort a good run at exit
