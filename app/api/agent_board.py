@@ -52,6 +52,7 @@ class Entry:
     """One agent, under the digest of its credential. Instants are seconds of the loop's clock.
 
     drain_until: when a drain ends; its directive carries seconds, which shrink meanwhile.
+    disk_full: what its newest report through a transaction said.
     report: the newest one answered from memory and not yet written.
     """
 
@@ -65,6 +66,7 @@ class Entry:
     directive: Directive
     drain_until: float | None
     answered: float
+    disk_full: bool = False
     report: SteadyReport | None = None
     reply: bytes | None = None
 
@@ -145,6 +147,7 @@ class AgentBoard:
             directive=reply.directive,
             drain_until=_drain_until(reply.directive, computed),
             answered=self._now(),
+            disk_full=report.disk_full is not None,
         )
         if known is not None and known.directive.version > reply.directive.version:
             entry.directive, entry.drain_until = known.directive, known.drain_until
@@ -307,6 +310,7 @@ def _is_steady(entry: Entry, report: SteadyReport) -> bool:
         and report.session_id == entry.session_id
         and report.seq >= entry.seq
         and report.fence == entry.fence
+        and not entry.disk_full  # that it has room again is news
         and (report.total_steps is None or report.total_steps == entry.total_steps)
     )
 

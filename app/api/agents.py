@@ -31,9 +31,11 @@ from app.api.steady_report import (
 from app.domain.credentials import digest
 from app.orchestration.append_logs import (
     CHUNK_BYTES_MAX,
+    GAP_BYTES_MAX,
     LogOffsetRefused,
     LogStreamRefused,
     append_log,
+    fill_log_gap,
 )
 from app.orchestration.read_workdir import read_workdir
 from app.orchestration.receive_agent_report import (
@@ -181,11 +183,17 @@ def append(
     stream: Annotated[str, Query(max_length=TEXT_MAX)],
     byte_offset: Annotated[int, Query(ge=0, lt=STEP_MAX)],
     content: Chunk,
+    gap_bytes: Annotated[int, Query(ge=0, le=GAP_BYTES_MAX)] = 0,
+    fills_gap: bool = False,
 ) -> Response:
-    """Append bytes to a log of the machine's job; 409 tells where the stream ends."""
+    """Append bytes to a log of the machine's job; 409 tells where the stream ends.
+
+    `gap_bytes` leaves a place before them; with `fills_gap` they belong to the beginning of one.
+    """
+    asked = (board.runtime, credential_hash, stream, byte_offset, content)
     with _refusals():
         try:
-            done = append_log(board.runtime, credential_hash, stream, byte_offset, content)
+            done = fill_log_gap(*asked) if fills_gap else append_log(*asked, gap_bytes)
         except LogOffsetRefused as error:
             refusal = {
                 "type": "urn:lowtide:problem:log-offset",
@@ -247,6 +255,8 @@ def _check_report(found: AgentReport) -> None:
         _within("progress.total_steps", progress.total_steps, STEP_MAX)
         if len(progress.metrics) > METRICS_MAX:
             raise WireError(f"progress.metrics: at most {METRICS_MAX} of them")
+    if found.disk_full is not None:
+        _within("disk_full.free_bytes", found.disk_full.free_bytes, STEP_MAX)
     if len(facts) > FACTS_PER_REPORT_MAX:
         raise WireError(f"facts: at most {FACTS_PER_REPORT_MAX} in one report")
     for index, fact in enumerate(facts):

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.domain.attempt import AttemptState
+from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full, without_disk
 from app.domain.entities import Contact
 from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, parse_spec
@@ -75,7 +76,15 @@ def _why(facts: JobFacts) -> str | None:
     if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
         taken = f" {noticed} of its machines will be taken." if noticed else ""
         return f"This attempt is ending; the job goes on after it.{taken}"
-    return None if attempt is None else _STARTS.get(attempt.state)
+    if attempt is None or attempt.state in _STARTS:
+        return None if attempt is None else _STARTS[attempt.state]
+    return DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None
+
+
+def _has_full_disk(machine: MachineFacts) -> bool:
+    contact = machine.contact
+    here = machine.instance.ended_at is None and contact is not None
+    return here and contact is not None and free_bytes_when_full(contact.metrics) is not None
 
 
 def _progress(
@@ -87,7 +96,7 @@ def _progress(
         key=lambda contact: contact.answered_at,
         default=None,
     )
-    metrics = {} if newest is None else dict(newest.metrics)
+    metrics = {} if newest is None else without_disk(newest.metrics)
     measured = left.steps_per_second is not None
     ahead = left.seconds is not None and job.state is JobState.RUNNING
     percent = None
@@ -144,6 +153,7 @@ def _machine(machine: MachineFacts, now: datetime) -> dict[str, Any]:
         "last_report_at": None if contact is None else contact.answered_at,
         "unreachable_at": instance.unreachable_at,
         "notice": notice,
+        "disk_full": _has_full_disk(machine),
         "release_reason": instance.release_reason,
     }
 

@@ -18,6 +18,8 @@ from app.api.parts import ApiParts, parts_of
 from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.errors import InvalidValue, NotFound
 from app.domain.job_spec import parse_spec
+from app.orchestration.read_logs import gap_note, read_piece
+from app.ports.log_index import LogChunk
 
 router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 
@@ -120,30 +122,41 @@ def logs(
         known = ", ".join(one["stream"] for one in streams[:20]) or "none yet"
         raise NotFound(f"This job has no log stream {stream[:80]!r}; its streams: {known}.")
     start = min(offset if offset >= 0 else max(0, size + offset), size)
-    content = _read_log(parts, job_id, stream, start, min(size, start + limit))
+    content, following = _read_log(parts, job_id, stream, start, min(size, start + limit))
     headers = {
-        "Lowtide-Next-Offset": str(start + len(content)),
+        "Lowtide-Next-Offset": str(following),
         "Lowtide-Size": str(size),
         "X-Content-Type-Options": "nosniff",
     }
     return Response(content, 200, headers, "text/plain; charset=utf-8")
 
 
-def _read_log(parts: ApiParts, job_id: UUID, stream: str, start: int, end: int) -> bytes:
-    """Bytes of [start, end), fewer when they lie in very many pieces."""
+def _read_log(
+    parts: ApiParts, job_id: UUID, stream: str, start: int, end: int
+) -> tuple[bytes, int]:
+    """Bytes of [start, end), fewer when they lie in very many pieces; and where to read on.
+
+    That is behind a gap, once its note has been read: the rest of it is zeros.
+    """
     pieces: list[bytes] = []
     at = start
     chunks = parts.reports.log_chunks(job_id, stream, start, end, _LOG_CHUNKS_MAX)
     for offset, size, key in chunks:
+        chunk = LogChunk(offset, size, key)
         if not offset <= at < offset + size:
             continue
         length = min(offset + size, end) - at
-        piece = parts.runtime.object_store.get_range(key, at - offset, length)
+        note = len(gap_note(chunk)) if chunk.is_gap else 0
+        if at - offset < note:
+            length = min(length, note - (at - offset))
+        piece = read_piece(parts.runtime.object_store, chunk, at - offset, length)
         pieces.append(piece)
         at += len(piece)
+        if chunk.is_gap and at - offset == note:
+            return b"".join(pieces), offset + size
         if len(piece) < length:
             break
-    return b"".join(pieces)
+    return b"".join(pieces), at
 
 
 def _point(written: str) -> tuple[int, int]:

@@ -131,6 +131,7 @@ class MachineShape(Shape):
     last_report_at: datetime | None
     unreachable_at: datetime | None
     notice: NoticeShape | None
+    disk_full: bool
     release_reason: str | None
 
 

@@ -38,7 +38,7 @@ class SteadyReport:
 
 def read_steady(document: Any) -> SteadyReport | None:
     """The report in a JSON document; None when it has facts, or anything the full way must see."""
-    if type(document) is not dict or document.get("facts"):
+    if type(document) is not dict or document.get("facts") or document.get("disk_full"):
         return None
     get = document.get
     session_id, phase = get("session_id"), get("phase")

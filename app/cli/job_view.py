@@ -152,6 +152,8 @@ def machine_note(row: dict[str, Any]) -> str:
     if row["unreachable_at"] is not None:
         return f"silent since {wording.clock_time(row['unreachable_at'])} UTC"
     reason = row["release_reason"]
+    if row.get("disk_full") and not reason:
+        return "disk full"
     return f"being given back: {reason}" if reason else ""
 
 

@@ -158,7 +158,10 @@ def _chosen(rows: list[dict[str, Any]], wanted: Wanted) -> list[dict[str, Any]]:
 def _offset_of_tail(api: ApiClient, path: str, row: dict[str, Any], lines: int) -> int:
     """Where the last `lines` lines begin, looking back at most 256 KiB."""
     start = max(0, int(row["size_bytes"]) - _TAIL_BYTES)
-    content = _read(api, path, row["stream"], start, _TAIL_BYTES)
+    content, following = _read(api, path, row["stream"], start, _TAIL_BYTES)
+    if following > start + len(content):  # a part is missing there: the end begins behind it
+        start = following
+        content, _ = _read(api, path, row["stream"], start, _TAIL_BYTES)
     kept = content.removesuffix(b"\n").rsplit(b"\n", lines)
     if len(kept) <= lines:
         return start
@@ -168,16 +171,19 @@ def _offset_of_tail(api: ApiClient, path: str, row: dict[str, Any], lines: int) 
 def _contents(api: ApiClient, path: str, reader: Reader) -> Iterator[bytes]:
     """What the stream holds beyond the reader's place, in pieces."""
     while True:
-        content = _read(api, path, reader.stream, reader.offset, _PIECE_BYTES)
+        content, following = _read(api, path, reader.stream, reader.offset, _PIECE_BYTES)
         if not content:
             return
-        reader.offset += len(content)
+        reader.offset = following
         yield content
 
 
-def _read(api: ApiClient, path: str, stream: str, offset: int, limit: int) -> bytes:
+def _read(api: ApiClient, path: str, stream: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """Bytes from an offset on, and where to read on."""
     query: dict[str, Any] = {"stream": stream, "offset": offset, "limit": limit}
-    return api.get_raw(f"{path}/logs", query).content
+    answer = api.get_raw(f"{path}/logs", query)
+    following = answer.headers.get("Lowtide-Next-Offset", "")
+    return answer.content, int(following) if following.isdigit() else offset + len(answer.content)
 
 
 def _print(terminal: Terminal, reader: Reader, lines: list[str], several: bool) -> None:

@@ -27,6 +27,7 @@ class EndReason(StrEnum):
     MIGRATED = "migrated"
     PREPARATION_FAILED = "preparation_failed"
     STORE_UNAVAILABLE = "store_unavailable"
+    DISK_FULL = "disk_full"
     STALLED = "stalled"
     USER_ERROR = "user_error"
     UNKNOWN = "unknown"
@@ -100,6 +101,8 @@ END_REASONS: Final[dict[EndReason, EndReasonFacts]] = {
     EndReason.MIGRATED: EndReasonFacts(_NOW),
     EndReason.PREPARATION_FAILED: EndReasonFacts(_LATER, counts_against_retries=True),
     EndReason.STORE_UNAVAILABLE: EndReasonFacts(_LATER, counts_against_retries=True),
+    # Another machine begins with an empty disk. It counts, for the job may fill that one, too.
+    EndReason.DISK_FULL: EndReasonFacts(_LATER, counts_against_retries=True, cool_down=_HOST),
     EndReason.STALLED: EndReasonFacts(_LATER, counts_against_retries=True),
     EndReason.USER_ERROR: EndReasonFacts(_NOW, counts_against_retries=True),
     # What nobody can explain is not held against the user; the bound on attempts without progress

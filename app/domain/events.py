@@ -92,6 +92,8 @@ class JobEventKind(StrEnum):
     MIGRATION_GIVEN_UP = "migration_given_up"
     STALE_RESULT = "stale_result"
     LATE_FACT = "late_fact"
+    DISK_FULL = "disk_full"
+    DISK_HAS_ROOM = "disk_has_room"
     REBALANCE_RECOMMENDED = "rebalance_recommended"
     START_REVISED = "start_revised"
     END_REVISED = "end_revised"

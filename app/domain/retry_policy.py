@@ -30,6 +30,7 @@ _BACKOFFS: Final = {
     EndReason.REGISTRATION_TIMEOUT: Backoff(60, 900),
     EndReason.PREPARATION_FAILED: Backoff(30, 600),
     EndReason.STORE_UNAVAILABLE: Backoff(15, 600),
+    EndReason.DISK_FULL: Backoff(15, 300),
     EndReason.STALLED: Backoff(30, 300),
     EndReason.UNKNOWN: Backoff(30, 600),
 }

@@ -93,6 +93,7 @@ _CLOUD_REASON: Final = {
 _NAMED_FAILURE: Final = {
     EndReason.PREPARATION_FAILED: "could not be prepared",
     EndReason.STORE_UNAVAILABLE: "could not reach an object store",
+    EndReason.DISK_FULL: "had no room left on a disk",
     EndReason.STALLED: "made no step for too long",
     EndReason.GPU_FAULT: "has a GPU fault",
     EndReason.MACHINE_FAILED: "failed as a machine",

@@ -18,11 +18,12 @@ from uuid import UUID
 from app.domain.errors import DomainError, InvalidValue
 from app.orchestration.receive_agent_report import instance_of_credential
 from app.orchestration.runtime import Runtime
-from app.ports.log_index import LogChunk
+from app.ports.log_index import GAP_KEY, LogChunk, LogStream
 from app.ports.object_store import ObjectExists, ObjectStore
 from app.ports.unit_of_work import UnitOfWork
 
 CHUNK_BYTES_MAX = 1 << 20
+GAP_BYTES_MAX = 64 << 20
 JOB_BYTES_MAX = 1 << 30
 _STREAM = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}(/[a-z0-9][a-z0-9_-]{0,39}){0,2}\.log", re.ASCII)
 _FULL = (
@@ -54,44 +55,104 @@ class Appended:
 
 
 def append_log(
-    runtime: Runtime, credential_hash: str, stream: str, byte_offset: int, content: bytes
+    runtime: Runtime,
+    credential_hash: str,
+    stream: str,
+    byte_offset: int,
+    content: bytes,
+    gap_bytes: int = 0,
 ) -> Appended:
     """Append to a stream of the machine's job, iff `byte_offset` is its size.
+
+    gap_bytes: leave a place of so many bytes before the content, for bytes that come later
+    (`fill_log_gap`); none is left where the job's logs would be full with it.
 
     Once a job's logs are full its streams say so and further bytes are dropped: a machine whose
     bytes were refused would try them again for ever, and its other streams would wait behind.
     Raises CredentialRefused, InvalidValue for a bad name, LogStreamRefused, LogOffsetRefused.
     """
-    if _STREAM.fullmatch(stream) is None:
-        raise InvalidValue(
-            "A stream is named like attempt-0001/node-0.log: at most three parts of up to 40 "
-            "lower-case letters, digits, - and _, then .log.",
-            "stream",
-        )
+    _check_name(stream)
     with runtime.begin() as uow:
         instance_id, job_id = instance_of_credential(uow, credential_hash)
         _lock_at(uow, job_id, stream, instance_id, byte_offset)
         room = JOB_BYTES_MAX - uow.logs.job_bytes(job_id)
     if not content or room <= 0:
         return Appended(byte_offset, kept=not content)
+    if gap_bytes + len(content) > room:
+        gap_bytes = 0
     if len(content) > room:
         content = content[:room] + _FULL
-    key = _store_new(runtime.object_store, f"logs/{job_id}/{stream}/{byte_offset:012d}", content)
+    at = byte_offset + gap_bytes
+    key = _store_new(runtime.object_store, f"logs/{job_id}/{stream}/{at:012d}", content)
     with runtime.begin() as uow:
         _lock_at(uow, job_id, stream, instance_id, byte_offset)
-        uow.logs.add_chunk(job_id, stream, LogChunk(byte_offset, len(content), key), uow.now)
+        if gap_bytes:
+            gap = LogChunk(byte_offset, gap_bytes, GAP_KEY)
+            uow.logs.add_chunk(job_id, stream, gap, uow.now)
+        uow.logs.add_chunk(job_id, stream, LogChunk(at, len(content), key), uow.now)
+    return Appended(at + len(content), kept=True)
+
+
+def fill_log_gap(
+    runtime: Runtime, credential_hash: str, stream: str, byte_offset: int, content: bytes
+) -> Appended:
+    """Put bytes into a gap of a stream, iff `byte_offset` is where the gap begins now.
+
+    `next_offset` of the answer is where it begins then; of LogOffsetRefused, too, or the stream's
+    end where no gap follows. Raises as `append_log` does, and InvalidValue for more bytes than
+    the gap has.
+    """
+    _check_name(stream)
+    with runtime.begin() as uow:
+        instance_id, job_id = instance_of_credential(uow, credential_hash)
+        _lock_gap(uow, job_id, stream, instance_id, byte_offset, len(content))
+    if not content:
+        return Appended(byte_offset, kept=True)
+    key = f"logs/{job_id}/{stream}/{byte_offset:012d}"
+    key = _store_new(runtime.object_store, key, content)
+    with runtime.begin() as uow:
+        gap = _lock_gap(uow, job_id, stream, instance_id, byte_offset, len(content))
+        chunk = LogChunk(byte_offset, len(content), key)
+        uow.logs.fill_gap(job_id, stream, gap, chunk, uow.now)
     return Appended(byte_offset + len(content), kept=True)
+
+
+def _check_name(stream: str) -> None:
+    if _STREAM.fullmatch(stream) is None:
+        raise InvalidValue(
+            "A stream is named like attempt-0001/node-0.log: at most three parts of up to 40 "
+            "lower-case letters, digits, - and _, then .log.",
+            "stream",
+        )
 
 
 def _lock_at(
     uow: UnitOfWork, job_id: UUID, stream: str, instance_id: UUID, byte_offset: int
 ) -> None:
     """Lock the stream; raises when it is another machine's, or does not end at the offset."""
+    known = _lock_own(uow, job_id, stream, instance_id)
+    if known.size_bytes != byte_offset:
+        raise LogOffsetRefused(stream, known.size_bytes)
+
+
+def _lock_gap(
+    uow: UnitOfWork, job_id: UUID, stream: str, instance_id: UUID, byte_offset: int, size: int
+) -> LogChunk:
+    """Lock the stream and find the gap; raises when none begins at the offset."""
+    known = _lock_own(uow, job_id, stream, instance_id)
+    gap = uow.logs.next_gap(job_id, stream, byte_offset)
+    if gap is None or gap.byte_offset != byte_offset:
+        raise LogOffsetRefused(stream, known.size_bytes if gap is None else gap.byte_offset)
+    if size > gap.size_bytes:
+        raise InvalidValue(f"The gap has {gap.size_bytes} bytes, not {size}.", "content")
+    return gap
+
+
+def _lock_own(uow: UnitOfWork, job_id: UUID, stream: str, instance_id: UUID) -> LogStream:
     known = uow.logs.lock_stream(job_id, stream, instance_id, uow.now)
     if known.instance_id != instance_id:
         raise LogStreamRefused(f"{stream} is written by another machine; use a name of your own.")
-    if known.size_bytes != byte_offset:
-        raise LogOffsetRefused(stream, known.size_bytes)
+    return known
 
 
 def _store_new(store: ObjectStore, key: str, content: bytes) -> str:

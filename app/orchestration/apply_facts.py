@@ -41,13 +41,24 @@ from app.orchestration.lose_instances import note_interruption, note_stopping
 from app.orchestration.price_restores import note_restored
 from app.orchestration.runtime import Limits
 from app.ports.unit_of_work import PhaseRecord
-from trainer.protocol.agent_report import Fact, FactKind, MachinePhase, TrainerOutcome
+from trainer.protocol.agent_report import (
+    AGENT_FAILED,
+    AGENT_RESTARTED,
+    DISK_FULL,
+    STORE_UNAVAILABLE,
+    Fact,
+    FactKind,
+    MachinePhase,
+    TrainerOutcome,
+)
 
 _ANNOUNCED_LONG_BEFORE_SECONDS = 300.0
 # Words by which an agent types an end that is not the user's doing.
 _TYPED_ENDS = {
-    "store_unavailable": EndReason.STORE_UNAVAILABLE,
-    "agent_restarted": EndReason.AGENT_FAILED,
+    STORE_UNAVAILABLE: EndReason.STORE_UNAVAILABLE,
+    DISK_FULL: EndReason.DISK_FULL,
+    AGENT_RESTARTED: EndReason.AGENT_FAILED,
+    AGENT_FAILED: EndReason.AGENT_FAILED,
 }
 _FENCES_AHEAD_MAX = 100_000  # what a lost memory may explain; fences are numbers of 32 bits
 _EXIT_CONFIGURATION = 2  # the bundled trainer's word for a configuration that cannot work
@@ -142,8 +153,11 @@ def _preparation_failed(context: FactContext) -> None:
     member = context.member
     if member is None or member.outcome is not None:
         return
-    store = bool(context.fact.data.get("store_unavailable"))
-    reason = EndReason.STORE_UNAVAILABLE if store else EndReason.PREPARATION_FAILED
+    reason = EndReason.PREPARATION_FAILED
+    if bool(context.fact.data.get("disk_full")):
+        reason = EndReason.DISK_FULL
+    elif bool(context.fact.data.get("store_unavailable")):
+        reason = EndReason.STORE_UNAVAILABLE
     _end_member(
         context,
         member,

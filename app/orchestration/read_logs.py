@@ -10,9 +10,14 @@ from uuid import UUID
 
 from app.domain.errors import NotFound
 from app.orchestration.runtime import Runtime
-from app.ports.log_index import LogStream
+from app.ports.log_index import LogChunk, LogStream
+from app.ports.object_store import ObjectStore
 
 READ_BYTES_MAX = 1 << 20
+_GAP_NOTE = (
+    "\n[lowtide] {count} bytes of log are missing here: they could not be sent in time, and the "
+    "end was sent first\n"
+)
 
 
 @dataclass(frozen=True)
@@ -53,5 +58,20 @@ def read_log(
     for chunk in chunks:
         skip = max(0, start - chunk.byte_offset)
         length = min(chunk.size_bytes, end - chunk.byte_offset) - skip
-        parts.append(runtime.object_store.get_range(chunk.object_key, skip, length))
+        parts.append(read_piece(runtime.object_store, chunk, skip, length))
     return LogPart(start, b"".join(parts), size)
+
+
+def gap_note(chunk: LogChunk) -> bytes:
+    """What people read at the beginning of a gap; no longer than the gap."""
+    return _GAP_NOTE.format(count=chunk.size_bytes).encode()[: chunk.size_bytes]
+
+
+def read_piece(store: ObjectStore, chunk: LogChunk, skip: int, length: int) -> bytes:
+    """Exactly `length` bytes of a chunk after its first `skip`; a gap is its note, then zeros.
+
+    So every byte of a stream keeps its place, whether or not the gap is filled later.
+    """
+    if not chunk.is_gap:
+        return store.get_range(chunk.object_key, skip, length)
+    return gap_note(chunk)[skip : skip + length].ljust(length, b"\0")

@@ -10,17 +10,20 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
+from app.domain.disk_full import DISK_FULL_KEY, free_bytes_when_full, without_disk
 from app.domain.entities import Contact, Instance
 from app.domain.errors import DomainError
-from app.domain.events import Actor, ActorKind
+from app.domain.events import Actor, ActorKind, JobEventKind
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.apply_facts import apply_fact
 from app.orchestration.compute_directive import compute_directive
 from app.orchestration.register_agent import NotKnownYet
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
-from trainer.protocol.agent_report import AgentReport
+from trainer.protocol.agent_report import AgentReport, DiskFull
 from trainer.protocol.directive import ReportReply
+
+_FOLDER_CHARACTERS_MAX = 200
 
 
 class CredentialRefused(DomainError):
@@ -55,7 +58,7 @@ def receive_agent_report(
         contact = uow.instances.contact(instance.id)
         known = contact is not None and contact.session_id == report.session_id
         if contact is not None and known:
-            _touch(aggregate, contact, report)
+            _touch(aggregate, contact, report, instance)
             _apply_new_facts(aggregate, instance, contact, report, runtime)
         directive = compute_directive(
             aggregate.job,
@@ -84,13 +87,17 @@ def _check_fence(aggregate: JobAggregate, instance: Instance, report: AgentRepor
             raise FenceRefused(f"This machine is no member of attempt {fence}.")
 
 
-def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> None:
+def _touch(
+    aggregate: JobAggregate, contact: Contact, report: AgentReport, instance: Instance
+) -> None:
     """Move the contact row to this report, unless a later one has come before it."""
     if report.seq < contact.seq:
         return
     contact.seq = report.seq
     contact.answered_at = max(contact.answered_at, aggregate.now)
     contact.phase, contact.fence = report.phase.value, report.fence
+    was_full = free_bytes_when_full(contact.metrics) is not None
+    contact.metrics = without_disk(contact.metrics)
     progress = report.progress
     if progress is not None:
         if progress.step != contact.step:
@@ -99,6 +106,29 @@ def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> No
         contact.metrics = dict(progress.metrics)
         if progress.total_steps is not None:
             aggregate.job.total_steps = progress.total_steps
+    full = report.disk_full
+    if full is not None:
+        contact.metrics = {**contact.metrics, DISK_FULL_KEY: float(full.free_bytes)}
+    if was_full != (full is not None):
+        _record_disk(aggregate, instance, full)
+
+
+def _record_disk(aggregate: JobAggregate, instance: Instance, full: DiskFull | None) -> None:
+    """A line in the job's history where a disk fills up, and where it has room again."""
+    if full is None:
+        text = "The disk that was full has room again."
+        aggregate.record(JobEventKind.DISK_HAS_ROOM, text, noun="instance", noun_id=instance.id)
+        return
+    folder = full.folder[:_FOLDER_CHARACTERS_MAX]
+    aggregate.record(
+        JobEventKind.DISK_FULL,
+        f"Disk full: {full.free_bytes:,} bytes are free in {folder}. It trains on; what does not "
+        "fit is left out.",
+        noun="instance",
+        noun_id=instance.id,
+        folder=folder,
+        free_bytes=full.free_bytes,
+    )
 
 
 def _apply_new_facts(

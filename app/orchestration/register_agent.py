@@ -83,6 +83,7 @@ def register_agent(
             aggregate.now,
         )
         return RegistrationReply(
+            log_gaps=True,
             instance_id=str(instance.id),
             credential=credential,
             lease_seconds=runtime.limits.agent_lease_seconds,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
+
+GAP_KEY: Final = "gap"
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,20 @@ class LogStream:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """Consecutive bytes of a stream, stored as one object."""
+    """Consecutive bytes of a stream, stored as one object.
+
+    A gap is a chunk without an object, under GAP_KEY: its bytes have not been sent, for the end of
+    the stream was sent before them.
+    """
 
     byte_offset: int
     size_bytes: int
     object_key: str
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether its bytes are missing."""
+        return self.object_key == GAP_KEY
 
 
 class LogIndex(Protocol):
@@ -37,6 +48,16 @@ class LogIndex(Protocol):
 
     def add_chunk(self, job_id: UUID, stream: str, chunk: LogChunk, now: datetime) -> None:
         """Index a chunk and grow its stream, which is locked, by its size."""
+        ...
+
+    def next_gap(self, job_id: UUID, stream: str, start: int) -> LogChunk | None:
+        """The first gap that begins at `start` or after it."""
+        ...
+
+    def fill_gap(
+        self, job_id: UUID, stream: str, gap: LogChunk, chunk: LogChunk, now: datetime
+    ) -> None:
+        """Put a chunk at the beginning of a gap, no larger than it, into the locked stream."""
         ...
 
     def streams(self, job_id: UUID) -> list[LogStream]:

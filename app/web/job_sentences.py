@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from app.domain.attempt import AttemptState, DrainCause
+from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full
 from app.domain.entities import Attempt, Instance, Job
 from app.domain.instance import InstanceState
 from app.domain.job import JobState, StopCause
@@ -93,7 +94,14 @@ def _attempting(facts: JobFacts, now: datetime) -> str:
         return "The attempt has ended; finding out why before the next one."
     more = facts.job.node_count - attempt.node_count
     growing = f"; {_machines(more)} more on the way" if more > 0 else ""
-    return f"Training on {_gang(facts.job, attempt)}{_zone(here)}{growing}."
+    full = f" {DISK_FULL_SENTENCE}" if _disk_full(facts) else ""
+    return f"Training on {_gang(facts.job, attempt)}{_zone(here)}{growing}.{full}"
+
+
+def _disk_full(facts: JobFacts) -> bool:
+    living = [one.contact for one in facts.machines if one.instance.ended_at is None]
+    told = [free_bytes_when_full(one.metrics) for one in living if one is not None]
+    return any(free_bytes is not None for free_bytes in told)
 
 
 def _draining(job: Job, attempt: Attempt, machines: Sequence[Instance], now: datetime) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from app.domain.disk_full import DISK_FULL_SHORT, free_bytes_when_full
 from app.domain.entities import Contact, Instance
 from app.domain.instance import LIVE_INSTANCE_STATES, TERMINAL_INSTANCE_STATES, InstanceState
 from app.ports.job_reports import JobFacts
@@ -100,5 +101,7 @@ def _doing(machine: Instance, contact: Contact | None, now: datetime) -> str:
     if machine.state is InstanceState.TERMINATING:
         return "being given back"
     if contact is not None:
-        return _DOING.get(contact.phase, formats.words(contact.phase))
+        doing = _DOING.get(contact.phase, formats.words(contact.phase))
+        full = free_bytes_when_full(contact.metrics)
+        return doing if full is None else f"{doing}, {DISK_FULL_SHORT} ({full:,} bytes free)"
     return "booting" if machine.launched_at is not None else "asked for"

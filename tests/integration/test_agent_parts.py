@@ -9,24 +9,21 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.fake_control_plane import FakeControlPlane, wait_until
+from tests.support.fake_control_plane import wait_until
 from trainer.agent import dead_man, process_group
 from trainer.agent.agent_settings import SettingsError, read_settings
-from trainer.agent.control_plane_client import ControlPlaneClient, WorkdirInvalid
+from trainer.agent.control_plane_client import WorkdirInvalid
 from trainer.agent.end_files import failed_already, read_end
-from trainer.agent.log_shipper import LogShipper
 from trainer.agent.peer_probe import PeerUnreachable, ProbeListener, hold_free_port, probe_peers
 from trainer.agent.progress_file import PhaseLine, ProgressTail, StepLine
 from trainer.agent.workdir import unpack
-from trainer.protocol.agent_report import MachinePhase, Registration, TrainerOutcome
+from trainer.protocol.agent_report import MachinePhase, TrainerOutcome
 from trainer.protocol.directive import Peer
-from trainer.protocol.run_config import RunConfig
 
 # --- progress ---
 
@@ -288,65 +285,6 @@ def test_an_absolute_name_stays_inside(tmp_path: Path) -> None:
     (tmp_path / "torn").write_bytes(b"\x1f\x8b torn")
     with pytest.raises(WorkdirInvalid):
         unpack(tmp_path / "torn", tmp_path)
-
-
-# --- logs ---
-
-
-@pytest.fixture
-def plane() -> Iterator[FakeControlPlane]:
-    config = RunConfig("job", "job", 1, 1, "file:///x", 1, 60.0)
-    made = FakeControlPlane(config)
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def client(plane: FakeControlPlane) -> Iterator[ControlPlaneClient]:
-    client = ControlPlaneClient(plane.url)
-    registration = Registration(1, "launch-token", "n", "i-1", "b", "s", 0, "127.0.0.1", 1, 9)
-    client.credential = client.register(registration).credential
-    yield client
-    client.close()
-
-
-def test_logs_arrive_once_and_in_order_when_answers_are_lost(
-    plane: FakeControlPlane, client: ControlPlaneClient
-) -> None:
-    shipper = LogShipper(client)
-    expected = b""
-    for number in range(10):
-        line = f"line {number}\n".encode()
-        expected += line
-        shipper.write("a/b.log", line)
-        if number % 3 == 1:
-            plane.lose_log_answers = 2  # more than the client's own second try
-        shipper.send_pending()
-    assert shipper.flush(60.0)
-    assert plane.logs["a/b.log"] == expected
-
-
-def test_a_restarted_agent_appends_to_the_stream_it_finds(
-    plane: FakeControlPlane, client: ControlPlaneClient
-) -> None:
-    plane.logs["s"] = b"from the earlier agent\n"
-    shipper = LogShipper(client)
-    shipper.write("s", b"from this one\n")
-    assert shipper.flush(60.0)
-    assert plane.logs["s"] == b"from the earlier agent\nfrom this one\n"
-
-
-def test_beyond_the_cap_the_oldest_goes_and_the_stream_says_so(
-    plane: FakeControlPlane, client: ControlPlaneClient
-) -> None:
-    shipper = LogShipper(client, pending_max=1_000)
-    for number in range(300):
-        shipper.write("s", f"line {number:03d}\n".encode())
-    assert shipper.flush(60.0)
-    text = plane.logs["s"].decode()
-    assert "1701 bytes of log are missing here" in text
-    assert "line 188" not in text
-    assert text.endswith("line 299\n")
 
 
 # --- peers ---

@@ -71,7 +71,7 @@ class Machine:
     def start(self, ranks: int, linger_seconds: float) -> TrainerRun:
         run = TrainerRun(
             1, self.mark, self.attempt, None, self.folders.trainer_file, self.seen.put,
-            lambda _: None, lambda _: None, ranks, MachinePlace(CONTEXT, None),
+            lambda _: None, lambda: None, ranks, MachinePlace(CONTEXT, None),
         )  # fmt: skip
         environment = {
             **os.environ,

@@ -112,9 +112,9 @@ def written(api: PeopleApi) -> bytes:
     return whole
 
 
-def read_log(api: PeopleApi, **query: object) -> tuple[bytes, int]:
+def read_log(api: PeopleApi, job: str = "logged", **query: object) -> tuple[bytes, int]:
     answer = api.client.get(
-        "/api/v1/jobs/logged/logs", params={"stream": "attempt-1/node-0.log", **query}
+        f"/api/v1/jobs/{job}/logs", params={"stream": "attempt-1/node-0.log", **query}
     )
     assert answer.status_code == 200, answer.text
     return answer.content, int(answer.headers["lowtide-next-offset"])
@@ -138,6 +138,24 @@ def test_any_range_of_a_log_can_be_read(api: PeopleApi, written: bytes, offset: 
 def test_a_log_can_be_read_from_its_end(api: PeopleApi, written: bytes):
     assert read_log(api, offset=-15) == (written[-15:], len(written))
     assert read_log(api, offset=-(10**6))[0] == written
+
+
+def test_a_reader_of_a_log_is_led_over_what_is_missing(api: PeopleApi):
+    agent = SpeakingAgent(api, make_own_gang(api, name="gapped"))
+    assert agent.register().status_code == 200
+    assert agent.append("attempt-1/node-0.log", 0, b"begin\n").status_code == 200
+    answer = agent.append("attempt-1/node-0.log", 6, b"the error\n", gap_bytes=1_000_000)
+    end = answer.json()["next_offset"]
+    assert read_log(api, "gapped", offset=0, limit=6) == (b"begin\n", 6)
+    note, following = read_log(api, "gapped", offset=6)
+    assert b"[lowtide] 1000000 bytes of log are missing here" in note
+    assert following == 1_000_006
+    assert read_log(api, "gapped", offset=following) == (b"the error\n", end)
+    # Who counts the bytes themselves, as an older command line does, gets there too.
+    inside, following = read_log(api, "gapped", offset=6 + len(note))
+    assert inside.strip(b"\0") == b""
+    assert following == 6 + len(note) + len(inside)
+    assert read_log(api, "gapped", offset=-12) == (b"\0\0the error\n", end)
 
 
 def test_a_log_is_followed_to_its_end(api: PeopleApi, written: bytes):

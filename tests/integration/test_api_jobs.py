@@ -10,8 +10,9 @@ from sqlalchemy import insert, select, text, update
 
 from app.adapters.postgres import money_tables, tables
 from app.api.job_shapes import JobAccepted, JobDetail, JobPage
+from app.domain.disk_full import DISK_FULL_SENTENCE
 from app.domain.job import JobState
-from tests.support.agent_api import POOL, Gang
+from tests.support.agent_api import POOL, Gang, SpeakingAgent
 from tests.support.people_api import (
     PeopleApi,
     make_key,
@@ -202,6 +203,42 @@ def test_a_running_job_shows_progress_machines_and_money(api: PeopleApi):
     assert listed["microusd_per_hour"] == 2 * 918_000
     assert (listed["remaining_seconds"], listed["eta_from"]) == (150, "measured")
     assert (listed["net_saved_microusd"], listed["net_saved_ratio"]) == (None, None)
+
+
+def test_a_full_disk_is_in_the_job_the_list_and_the_history_until_it_has_room(api: PeopleApi):
+    gang = make_own_gang(api, name="brimming")
+    agent = SpeakingAgent(api, gang)
+    assert agent.register().status_code == 200
+    set_job(api, gang.job_id, state="running")
+    with api.engine.begin() as connection:
+        own = tables.attempts.c.id == gang.attempt_id
+        connection.execute(update(tables.attempts).where(own).values(state="running"))
+    progress = {"step": 5, "total_steps": None, "metrics": {"loss": 0.5}}
+    told = {"folder": "/scratch/lowtide/attempts", "free_bytes": 4_096}
+
+    def shown() -> tuple[bool, str | None, str | None, dict]:
+        [listed] = api.client.get("/api/v1/jobs", params={"name": "brimming"}).json()["items"]
+        found = show(api, "brimming")
+        [machine] = found["machines"]
+        return machine["disk_full"], found["why"], listed["why"], found["progress"]["metrics"]
+
+    assert agent.report(fence=1, progress=progress).status_code == 200
+    assert shown() == (False, None, None, {"loss": 0.5})
+    for _ in range(2):
+        assert agent.report(fence=1, progress=progress, disk_full=told).status_code == 200
+        full, why, listed, metrics = shown()
+        assert full
+        assert why == listed == DISK_FULL_SENTENCE
+        assert metrics == {"loss": 0.5}
+    assert agent.report(fence=1, progress=progress).status_code == 200
+    assert shown() == (False, None, None, {"loss": 0.5})
+    events = api.client.get("/api/v1/jobs/brimming/events").json()["items"]
+    disk = [one for one in events if one["kind"].startswith("disk_")]
+    assert sorted(one["kind"] for one in disk) == ["disk_full", "disk_has_room"]
+    said = next(one["message"] for one in disk if one["kind"] == "disk_full")
+    assert "4,096 bytes are free in /scratch/lowtide/attempts" in said
+    refused = agent.report(fence=1, disk_full={"folder": "/", "free_bytes": -1})
+    assert refused.status_code == 422
 
 
 @pytest.mark.parametrize("total", [None, 401, 999, 10**11])

@@ -26,6 +26,7 @@ from tests.support.agent_api import (
     served,
     wait_until,
 )
+from tests.support.agent_world import failing_agent
 from tests.support.booted_machine import (
     BootedMachine,
     booting,
@@ -131,7 +132,7 @@ def test_under_systemd_agent_and_timer_are_units(
     units = _units(root)
     assert units["lowtide-dead-man"]["Restart"] == "always"
     agent = units["lowtide-agent"]
-    assert agent["RestartPreventExitStatus"] == "1 2"
+    assert agent["RestartPreventExitStatus"] == "77 78"
     assert agent["ExecStopPost"].endswith("boot.sh ended $EXIT_STATUS")
     deadline = int((root / "opt/lowtide/power-off-at").read_text())
     assert deadline > float(Path("/proc/uptime").read_text().split()[0]) + 1_700
@@ -211,6 +212,23 @@ def test_a_token_used_twice(api: ServedApi, engine: Engine, gang: Gang, tmp_path
     assert "registration refused with 409" in line
     (told,) = _boot_failures(engine, gang)
     assert "registration refused with 409" in told
+
+
+@pytest.mark.full
+def test_an_agent_that_fails_again_and_again_gives_the_machine_back(
+    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
+):
+    root = tmp_path / "machine"
+    more = {"PYTHONPATH": failing_agent(tmp_path), "LOWTIDE_BOOT_PAUSE_SECONDS": "0"}
+    variables = machine_variables(root, api.url, gang.token, **more)
+    with booting("dash", root, variables, _provider_id(gang)) as machine:
+        assert machine.wait() == 0, machine.output()
+    said = [line for line in machine.output().splitlines() if "the agent failed" in line]
+    expected = [f"lowtide: the agent failed with 70, {count} in a row" for count in range(1, 7)]
+    assert said == expected, machine.output()
+    assert machine.powered_off
+    assert _boot_failures(engine, gang) == [], "a failure of the agent is none of the boot"
+    assert _instance(engine, gang).state == "terminating"
 
 
 @pytest.mark.parametrize(

@@ -170,3 +170,41 @@ def test_a_job_whose_logs_are_full_says_so_and_goes_on(
     with engine.connect() as connection:
         chunks = tables.log_chunks.c
         assert len(connection.execute(select(chunks.stream)).all()) == 3
+
+
+def test_an_end_is_taken_before_the_bytes_that_precede_it(agent: SpeakingAgent, runtime: Runtime):
+    missing = bytes(range(256)) * 40
+    assert agent.append(STREAM, 0, b"begin\n").status_code == 200
+    ended = agent.append(STREAM, 6, b"the error\n", gap_bytes=len(missing))
+    assert ended.json() == {"next_offset": 6 + len(missing) + 10, "kept": True}
+    shown = _whole(runtime, agent)
+    assert len(shown) == 6 + len(missing) + 10, "every byte has its place already"
+    assert shown.endswith(b"\0the error\n")
+    assert shown.startswith(b"begin\n\n[lowtide] 10240 bytes of log are missing here")
+    assert read_log(runtime, agent.gang.job_id, STREAM, -10).content == b"the error\n"
+    assert agent.append(STREAM, ended.json()["next_offset"], b"more\n").status_code == 200
+    wrong = agent.append(STREAM, 7, missing[1:9], fills_gap=True)
+    assert (wrong.status_code, wrong.json()["next_offset"]) == (409, len(shown) + 5)
+    assert agent.append(STREAM, 6, missing + b"x", fills_gap=True).status_code == 422
+    half = agent.append(STREAM, 6, missing[:5_000], fills_gap=True)
+    assert half.json() == {"next_offset": 5_006, "kept": True}
+    again = agent.append(STREAM, 6, missing[:5_000], fills_gap=True)
+    assert (again.status_code, again.json()["next_offset"]) == (409, 5_006)
+    assert agent.append(STREAM, 5_006, missing[5_000:], fills_gap=True).status_code == 200
+    assert _whole(runtime, agent) == b"begin\n" + missing + b"the error\nmore\n"
+    full = agent.append(STREAM, 6, b"x", fills_gap=True)
+    assert (full.status_code, full.json()["next_offset"]) == (409, len(shown) + 5)
+
+
+def test_a_gap_belongs_to_its_own_machine(agents: list[SpeakingAgent]):
+    one, other = agents
+    assert one.append(STREAM, 0, b"end", gap_bytes=10).status_code == 200
+    assert other.append(STREAM, 0, b"mine", fills_gap=True).status_code == 403
+
+
+def test_a_gap_that_would_fill_the_logs_is_not_left(
+    agent: SpeakingAgent, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(append_logs, "JOB_BYTES_MAX", 100)
+    assert agent.append(STREAM, 0, b"end", gap_bytes=98).json()["next_offset"] == 3
+    assert _whole(runtime, agent) == b"end"

@@ -160,6 +160,24 @@ def test_a_killed_agent_comes_back_and_its_machine_stays() -> None:
         assert cloud.machine(machine_id).state is MachineState.RUNNING
 
 
+def test_an_agent_that_was_refused_is_not_started_again() -> None:
+    with open_local_cloud(agent_command=("/bin/sh", "-c", "echo started; exit 77")) as cloud:
+        machine_id = cloud.launch()
+        assert cloud.await_end(machine_id).ended_by is EndedBy.OS_SHUTDOWN
+        assert cloud.console(machine_id).count("started") == 1
+
+
+@pytest.mark.full
+def test_an_agent_that_fails_for_ever_ends_its_machine() -> None:
+    script = "echo failures: $LOWTIDE_AGENT_FAILURES; exit 70"
+    with open_local_cloud(agent_command=("/bin/sh", "-c", script)) as cloud:
+        machine_id = cloud.launch()
+        eventually(lambda: "failures: 6" in cloud.console(machine_id), "a seventh start", 240.0)
+        assert cloud.await_end(machine_id).ended_by is EndedBy.OS_SHUTDOWN
+        told = [f"failures: {count}" for count in range(7)]
+        assert cloud.console(machine_id).splitlines() == told
+
+
 def test_an_agent_that_cannot_start_leaves_a_machine_that_is_still_paid_for() -> None:
     with open_local_cloud(agent_command=("/no/such/program",)) as cloud:
         machine_id = cloud.launch()

@@ -266,10 +266,10 @@ class SpeakingAgent:
         found: dict[str, Any] = response.json()["directive"]
         return found
 
-    def append(self, stream: str, byte_offset: int, content: bytes) -> httpx.Response:
+    def append(self, stream: str, byte_offset: int, content: bytes, **more: int) -> httpx.Response:
         return self.api.client.post(
             f"{self.api.url}/agent/v1/logs",
-            params={"stream": stream, "byte_offset": byte_offset},
+            params={"stream": stream, "byte_offset": byte_offset, **more},
             content=content,
             headers=self.headers,
         )

@@ -57,6 +57,27 @@ if os.environ.get("FINAL"):
 """
 
 
+_FAILING = """
+try:
+    from trainer.agent import supervisor
+except ImportError:
+    pass
+else:
+    def fail(*_):
+        raise KeyError("nobody thought of this")
+
+    supervisor.step = fail
+"""
+
+
+def failing_agent(folder: Path) -> str:
+    """A PYTHONPATH with which every agent fails as soon as it is registered."""
+    faults = folder / "faults"
+    faults.mkdir(exist_ok=True)
+    (faults / "sitecustomize.py").write_text(_FAILING)
+    return str(faults)
+
+
 class World:
     """A control plane, metadata per machine, and the agents started by the test."""
 
@@ -115,10 +136,25 @@ class World:
     def processes(self, machine: str = "i-1") -> list[int]:
         return marked_processes(self.machine_id(machine))
 
+    def _timers(self) -> list[int]:
+        """The power-off timers of these machines: a full disk may have left one without a file."""
+        mark = f"{self.root}/".encode()
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                line = Path(f"/proc/{entry}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"dead_man.py" in line and mark in line:
+                found.append(int(entry))
+        return found
+
     def close(self) -> None:
         for agent in self.agents:
             agent.kill()
             agent.wait(timeout=60)
+        for pid in self._timers():
+            os.kill(pid, signal.SIGKILL)
         for machine, server in self.metadata.items():
             for pid in self.processes(machine):
                 os.kill(pid, signal.SIGKILL)

@@ -57,6 +57,9 @@ class FakeControlPlane:
         self.not_known_yet = 0
         self.report_status = 200
         self.lose_log_answers = 0
+        self.log_gaps = True
+        self.log_seconds = 0.0
+        self._gaps: dict[str, tuple[int, int]] = {}
         self.problems: list[str] = []
         self._directives: dict[str, Directive] = {}
         self._acked: dict[str, int] = {}
@@ -179,6 +182,7 @@ class FakeControlPlane:
             next_report_seconds=0.2,
             run_config=self.config,
             directive=self._directive(machine),
+            log_gaps=self.log_gaps,
         )
         return 200, encode(reply)
 
@@ -203,10 +207,26 @@ class FakeControlPlane:
     def _append_log(self, query: dict[str, list[str]], content: bytes) -> tuple[int, Any]:
         stream, offset = query["stream"][0], int(query["byte_offset"][0])
         held = self.logs.setdefault(stream, b"")
+        if "fills_gap" in query:
+            return self._fill_gap(stream, offset, content)
         if offset != len(held):
             return 409, {"next_offset": len(held)}
-        self.logs[stream] = held + content
-        return 200, {"next_offset": len(held) + len(content)}
+        gap = int(query.get("gap_bytes", ["0"])[0])
+        if gap and not self.log_gaps:
+            self.problems.append("a gap for a control plane that knows none")
+        if gap:
+            self._gaps[stream] = (offset, offset + gap)
+        self.logs[stream] = held + bytes(gap) + content
+        return 200, {"next_offset": len(self.logs[stream])}
+
+    def _fill_gap(self, stream: str, offset: int, content: bytes) -> tuple[int, Any]:
+        held = self.logs[stream]
+        begin, end = self._gaps.get(stream, (len(held), len(held)))
+        if offset != begin or begin == end:
+            return 409, {"next_offset": begin}
+        self._gaps[stream] = (begin + len(content), end)
+        self.logs[stream] = held[:begin] + content + held[begin + len(content) :]
+        return 200, {"next_offset": begin + len(content)}
 
     def _directive(self, machine: str) -> Directive:
         return self._directives.setdefault(machine, Directive(DirectiveKind.HOLD, 1))
@@ -255,6 +275,8 @@ class FakeControlPlane:
                         plane.lose_log_answers -= 1
                         self.close_connection = True
                         return
+                if "/logs" in self.path:
+                    time.sleep(plane.log_seconds)
                 content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))

@@ -33,6 +33,7 @@ resized retry_now no
 migrated retry_now no
 preparation_failed retry_after_backoff yes
 store_unavailable retry_after_backoff yes
+disk_full retry_after_backoff yes
 stalled retry_after_backoff yes
 user_error retry_now yes
 unknown retry_after_backoff no

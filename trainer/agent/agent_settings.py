@@ -27,6 +27,7 @@ class AgentSettings:
     trainer_user: OS user of the trainer and the setup command, None for the agent's own.
     paths_root: below it the folders that a job names by whole paths appear: `/` where the machine
     is the job's alone, else a folder of the agent's own.
+    failures: how often in a row the agent of this machine has failed, by who starts it.
     """
 
     control_url: str
@@ -44,6 +45,7 @@ class AgentSettings:
     power_off_command: str = "systemctl poweroff"
     trainer_user: str | None = None
     paths_root: Path | None = None
+    failures: int = 0
 
     @property
     def named_root(self) -> Path:
@@ -84,6 +86,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         power_off_command=environment.get("LOWTIDE_POWEROFF_COMMAND") or "systemctl poweroff",
         trainer_user=environment.get("LOWTIDE_TRAINER_USER") or None,
         paths_root=_path(environment.get("LOWTIDE_PATHS_ROOT", "")),
+        failures=_whole(environment, "LOWTIDE_AGENT_FAILURES", 0),
     )
 
 

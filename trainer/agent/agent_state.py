@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainer.agent.fact_backlog import FactBacklog
-from trainer.protocol.agent_report import MachinePhase, Progress, TrainerError, TrainerOutcome
+from trainer.protocol.agent_report import (
+    DiskFull,
+    MachinePhase,
+    Progress,
+    TrainerError,
+    TrainerOutcome,
+)
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import Directive
 
@@ -172,6 +178,9 @@ class AgentState:
     points: tuple[dict[str, float], ...] = ()
     points_sent_at: float = 0.0
     upload_bytes_per_second: float | None = None
+    disk_full: DiskFull | None = None
+    disk_full_at: float | None = None  # when a disk was last seen full, or a save lacked room
+    last_disk_full: DiskFull | None = None
     notice_ids: tuple[str, ...] = ()
     shutting_down: bool = False
     leaving: bool = False

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from trainer.agent import disk_rules, upload_budget
 from trainer.agent import saving_outputs as outputs
-from trainer.agent import upload_budget
 from trainer.agent.actions import (
     CancelPreparation,
     DumpStacks,
@@ -43,7 +43,6 @@ from trainer.protocol.wire import encode
 SIGTERM = 15
 RETRY_FIRST_SECONDS = 2.0
 RETRY_MOST_SECONDS = 60.0
-AGENT_RESTARTED = "agent_restarted"
 
 
 def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
@@ -245,6 +244,7 @@ def trainer_exited(turn: Turn, end: TrainerEnd) -> None:
     work = turn.state.work
     if work is None or work.stage not in TRAINER_STAGES:
         return
+    end = disk_rules.blame_disk(turn, end)
     if end.step is None:
         end = replace(end, step=work.step)
     if work.stage is Stage.KILLING:

@@ -87,9 +87,22 @@ class ControlPlaneClient:
             raise NotAMember
         return _decoded(ReportReply, self._checked(status, body))
 
-    def append_log(self, stream: str, byte_offset: int, content: bytes) -> tuple[bool, int]:
-        """(taken, the offset the next bytes go to). Raises as `report` does."""
+    def append_log(
+        self,
+        stream: str,
+        byte_offset: int,
+        content: bytes,
+        gap_bytes: int = 0,
+        fills_gap: bool = False,
+    ) -> tuple[bool, int]:
+        """(taken, the offset the next bytes go to). Raises as `report` does.
+
+        gap_bytes: leave a place of so many bytes before `content`. fills_gap: `content` belongs to
+        the beginning of such a place. Only for a control plane that said that it knows gaps.
+        """
         path = f"/agent/v1/logs?stream={quote(stream, safe='')}&byte_offset={byte_offset}"
+        path += f"&gap_bytes={gap_bytes}" if gap_bytes else ""
+        path += "&fills_gap=true" if fills_gap else ""
         status, body = self._call("POST", path, content, "application/octet-stream")
         if status == 401:
             raise CredentialRevoked

@@ -17,7 +17,13 @@ from trainer.agent.actions import (
 )
 from trainer.agent.agent_state import TRAINER_STAGES, DrainReason, Stage, TrainerEnd, Work
 from trainer.agent.turn import Turn
-from trainer.protocol.agent_report import FactKind, MachinePhase, TrainerError, TrainerOutcome
+from trainer.protocol.agent_report import (
+    AGENT_RESTARTED,
+    FactKind,
+    MachinePhase,
+    TrainerError,
+    TrainerOutcome,
+)
 from trainer.protocol.directive import Directive, DirectiveKind
 
 _FENCED_KINDS = frozenset(
@@ -111,7 +117,7 @@ def _begin(turn: Turn, directive: Directive, fence: int) -> None:
     restarted = directive.kind is DirectiveKind.TRAIN
     error = TrainerError(
         "this agent never prepared the attempt" + (": it has restarted" if restarted else ""),
-        type=attempt_ending.AGENT_RESTARTED if restarted else None,
+        type=AGENT_RESTARTED if restarted else None,
     )
     _end(turn, TrainerEnd(TrainerOutcome.KILLED, error=error))
 

@@ -3,6 +3,7 @@
 agent/identity.json      the nonce this machine registers with (mode 0600)
 agent/trainer.json       the running trainer, for a restarted agent to find
 agent/power-off-at       deadline of the independent power-off
+agent/last-words         what an agent that failed ended with, for the next one to tell
 workdir/                 the user's unpacked working folder, where commands run
 inputs/                  what was brought from the job's buckets, kept between attempts
 scratch/                 LOWTIDE_SCRATCH_DIR: the job's own, kept between attempts
@@ -17,6 +18,10 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from trainer.agent.small_files import replace_file
+
+LAST_WORDS_BYTES_MAX = 2_000
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,12 @@ class AttemptFolders:
 class MachineFolders:
     """All paths below the machine's folder; creating one makes the folders of the agent."""
 
+    LAST_WORDS = "last-words"
+
     def __init__(self, root: Path, owner: tuple[int, int] | None = None) -> None:
         self.root = root
         self._owner = owner
+        self._unkept: Identity | None = None
         self.agent = root / "agent"
         self.workdir = root / "workdir"
         self.attempts = root / "attempts"
@@ -97,6 +105,16 @@ class MachineFolders:
         self.attempts.mkdir(exist_ok=True)
         self.scratch.mkdir(exist_ok=True)
         self.give_away(self.workdir, self.scratch)
+
+    def take_last_words(self) -> str:
+        """What the agent before this one failed with, told once; "" where it did not say."""
+        path = self.agent / self.LAST_WORDS
+        try:
+            words = path.read_bytes()[:LAST_WORDS_BYTES_MAX].decode("utf-8", "replace")
+            path.unlink()
+        except OSError:
+            return ""
+        return words
 
     def attempt(self, fence: int) -> AttemptFolders:
         """Folders of an attempt, not created yet."""
@@ -120,14 +138,22 @@ class MachineFolders:
                 os.chown(path, *self._owner)
 
     def load_identity(self, new_nonce: str) -> Identity:
-        """The identity of this machine's agents; the first one keeps `new_nonce`."""
+        """The identity of this machine's agents; the first one keeps `new_nonce`.
+
+        On a disk that is full it is in memory alone, until `keep_identity` finds room.
+        """
         path = self.agent / "identity.json"
         try:
-            return Identity(nonce=str(json.loads(path.read_text())["nonce"]))
+            return Identity(nonce=str(json.loads(path.read_bytes())["nonce"]))
         except (OSError, ValueError, KeyError, TypeError):
-            identity = Identity(nonce=new_nonce)
-            temporary = path.with_name(path.name + ".tmp")
-            temporary.touch(mode=0o600)
-            temporary.write_text(json.dumps(asdict(identity)))
-            os.replace(temporary, path)
-            return identity
+            self._unkept = Identity(nonce=new_nonce)
+            self.keep_identity()
+            return Identity(nonce=new_nonce)
+
+    def keep_identity(self) -> None:
+        """Write it down for the agents after this one, where a full disk has prevented that."""
+        if self._unkept is None:
+            return
+        path, content = self.agent / "identity.json", json.dumps(asdict(self._unkept))
+        if replace_file(path, content, mode=0o600, durable=True):
+            self._unkept = None

@@ -6,9 +6,11 @@ Lives here: the loop and the carrying out of each action. Not here: any rule (`s
 from __future__ import annotations
 
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from trainer.agent import dead_man, outlook_file, supervisor, trainer_command
 from trainer.agent.actions import (
@@ -28,27 +30,36 @@ from trainer.agent.actions import (
     StartTrainer,
     TellOutlook,
 )
-from trainer.agent.agent_state import AgentState, Stage
+from trainer.agent.agent_state import AgentState, Stage, TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
+from trainer.agent.disk_space import Removable
+from trainer.agent.disk_watch import DiskWatch
 from trainer.agent.gather_shares import ShareGatherer
 from trainer.agent.log_shipper import LogShipper
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.named_folders import output_folders
-from trainer.agent.observations import Observation, Registered, ShutdownAsked
+from trainer.agent.observations import (
+    Observation,
+    Registered,
+    SaveLackedRoom,
+    ShutdownAsked,
+    TrainerExited,
+)
 from trainer.agent.outbox import ASKED_WITHIN_SECONDS, Outbox
 from trainer.agent.output_folders import OutputsUpload, addresses_of
-from trainer.agent.preparation import Preparation, PreparationTools
+from trainer.agent.preparation import LOG_END_SECONDS, Preparation, PreparationTools
 from trainer.agent.publisher import Publisher
 from trainer.agent.report_loop import ReportLoop
 from trainer.agent.share_sender import ShareSender
 from trainer.agent.trainer_run import TrainerRun
-from trainer.protocol.agent_report import AgentReport
+from trainer.protocol.agent_report import AgentReport, TrainerError, TrainerOutcome
 from trainer.protocol.directive import Directive
 
 QUEUE_MAX = 10_000
 TICK_SECONDS = 0.25
 BATCH_MAX = 500
 FAREWELL_SECONDS = 10.0
+LOG_END_SECONDS_MIN = 2.0
 
 
 class MachineRuntime:
@@ -83,6 +94,15 @@ class MachineRuntime:
         self._reached_step = 0
         self._publisher: Publisher | ShareSender | None = None
         self._outputs: OutputsUpload | None = None
+        self._disk_watch = DiskWatch(
+            self._watched_folders,
+            self._removable,
+            self.observe,
+            self._say,
+            self._tools.folders.keep_identity,
+            own_log=2,
+        )
+        self._failure: BaseException | None = None
         self._shutdown_asked = False
         self._left = False
         self.observe(registered)
@@ -95,6 +115,15 @@ class MachineRuntime:
         """Save, tell, and end; safe to call from a signal handler."""
         self._shutdown_asked = True
 
+    def thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """One of our threads has ended by an error that nobody caught: the agent ends by it, too.
+
+        A part that is silently missing would hold the machine, and its bill, for ever.
+        """
+        error = failure.exc_value
+        if error is not None and not isinstance(error, SystemExit):
+            self._failure = error
+
     def build_report(self, now_seconds: float) -> AgentReport:
         """The report to send now."""
         with self._state_lock:
@@ -102,10 +131,12 @@ class MachineRuntime:
         return report
 
     def run(self) -> None:
-        """Until the machine leaves."""
+        """Until the machine leaves. Raises what a thread of the agent has failed with."""
         self._turn(self._next_batch())
         self._reporting.start()
         while not self._left:
+            if self._failure is not None:
+                raise self._failure
             self._turn(self._next_batch())
         self._say_goodbye()
         self._reports.stop()
@@ -137,7 +168,7 @@ class MachineRuntime:
                 if self._preparation is not None:
                     self._preparation.cancel()
             case StartTrainer():
-                self._start_trainer(action)
+                self._try_to_start(action)
             case TellOutlook(directive):
                 folders = self._tools.folders.attempt(directive.fence or 0)
                 outlook_file.write_outlook(self._config, directive, folders.hazard_file)
@@ -151,8 +182,8 @@ class MachineRuntime:
                 self._publisher.submit(action)
             case SaveOutputs(fence):
                 self._save_outputs(fence)
-            case Say(_, sentence) if self._preparation is not None:
-                self._tools.say(self._preparation.stream, sentence)
+            case Say(_, sentence):
+                self._say(sentence)
             case ReportNow():
                 self._reports.ring()
             case ArmPowerOff(at):
@@ -174,6 +205,15 @@ class MachineRuntime:
         self._preparation = Preparation(self._tools, self._config, action.directive, instance_id)
         self._preparation.start()
 
+    def _try_to_start(self, action: StartTrainer) -> None:
+        """A disk that is full may have no room for what the trainer is to be told."""
+        try:
+            self._start_trainer(action)
+        except OSError as error:
+            told = TrainerError(f"the trainer cannot be started: {error}", type="StartFailed")
+            end = TrainerEnd(TrainerOutcome.FAILED, error=told)
+            self.observe(TrainerExited(action.directive.fence or 0, end))
+
     def _start_trainer(self, action: StartTrainer) -> None:
         preparation, tools, directive = self._preparation, self._tools, action.directive
         assert preparation is not None
@@ -192,7 +232,7 @@ class MachineRuntime:
             tools.folders.trainer_file,
             self._observe_trainer,
             lambda content: tools.write_log(preparation.stream, content),
-            self._shipper.flush_soon,
+            lambda: self._shipper.send_end(preparation.stream, self._log_end_seconds()),
             max(1, self._config.gpus_per_node) if self._config.run is None else 0,
             place,
         )
@@ -242,7 +282,59 @@ class MachineRuntime:
     def _observe_trainer(self, observation: Observation) -> None:
         if isinstance(self._publisher, ShareSender):
             self._publisher.see(observation)
+        if isinstance(observation, SaveLackedRoom):
+            self._disk_watch.lacked_room(Path(observation.left.folder))
         self.observe(observation)
+
+    def disk_watch(self) -> DiskWatch:
+        """What looks at the disks of this machine; its `run` wants a thread of its own."""
+        return self._disk_watch
+
+    def _watched_folders(self) -> list[Path]:
+        """Whatever the agent or the trainer writes to; a job may have mounted some of it apart."""
+        folders, preparation = self._tools.folders, self._preparation
+        found = [
+            folders.agent,
+            folders.attempts,
+            folders.workdir,
+            folders.scratch,
+            folders.inputs,
+            Path(tempfile.gettempdir()),
+        ]
+        if preparation is not None:
+            attempt = folders.attempt(preparation.fence)
+            found += [attempt.checkpoints, attempt.outbox, attempt.progress_file.parent]
+            found += [attempt.resume, attempt.root / "outputs"]
+        return found
+
+    def _removable(self) -> Removable | None:
+        preparation, trainer = self._preparation, self._trainer
+        if preparation is None:
+            return None
+        with self._state_lock:
+            work = self._state.work
+        mine = work is not None and work.fence == preparation.fence
+        committed = work.committed if work is not None and mine else None
+        attempt = self._tools.folders.attempt(preparation.fence)
+        return Removable(
+            attempt.checkpoints,
+            None if committed is None else committed.step,
+            attempt.progress_file,
+            0 if trainer is None or trainer.fence != preparation.fence else trainer.progress_read,
+        )
+
+    def _say(self, sentence: str) -> None:
+        if self._preparation is not None:
+            self._tools.say(self._preparation.stream, sentence)
+
+    def _log_end_seconds(self) -> float:
+        """How long the end of a log may hold up the end of its attempt: a share of a drain's."""
+        with self._state_lock:
+            end_by = None if self._state.work is None else self._state.work.end_by
+        if end_by is None:
+            return LOG_END_SECONDS
+        share = (end_by - boot_seconds()) / 3
+        return min(LOG_END_SECONDS, max(LOG_END_SECONDS_MIN, share))
 
     def _save_outputs(self, fence: int) -> None:
         preparation, config = self._preparation, self._config

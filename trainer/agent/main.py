@@ -1,7 +1,7 @@
 """Entry point of the agent on a rented machine: reads the environment, wires the threads, runs.
 
-Everything it needs is in the environment that the boot script made (`agent_settings`). It ends
-with 0 when the machine is being given back, 2 for an unusable environment, 1 when it was refused.
+Everything it needs is in the environment that the boot script made (`agent_settings`). What its
+exit says is in `trainer.protocol.exit_codes`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainer.agent import dead_man, process_group, supervisor
+from trainer.agent import dead_man, farewell, last_words, process_group, supervisor
 from trainer.agent.agent_settings import (
     AgentSettings,
     SettingsError,
     read_settings,
     without_secrets,
 )
-from trainer.agent.agent_state import Limits
+from trainer.agent.agent_state import AgentState, Limits
 from trainer.agent.boot_clock import boot_id, boot_seconds
 from trainer.agent.control_plane_client import (
     ControlPlaneClient,
@@ -42,7 +42,9 @@ from trainer.agent.object_store import ObjectStore
 from trainer.agent.observations import Observation, Registered
 from trainer.agent.preparation import PreparationTools
 from trainer.agent.report_loop import RegistrationExpired, register, register_once
+from trainer.agent.small_files import replace_file
 from trainer.agent.trainer_command import CommandContext
+from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
 
 METADATA_TRIES_MAX = 120
@@ -53,14 +55,19 @@ def main() -> int:
     try:
         settings = read_settings(os.environ)
     except SettingsError as error:
-        print(f"lowtide-agent: {error}", file=sys.stderr)
-        return 2
+        last_words.print_line(str(error))
+        return exit_codes.SETTINGS
     try:
         run_agent(settings)
     except (TokenRefused, ProtocolRefused, RegistrationExpired, MetadataUnknown) as error:
-        print(f"lowtide-agent: {error}", file=sys.stderr)
-        return 1
-    return 0
+        last_words.print_line(str(error))
+        return exit_codes.REFUSED
+    except Exception as error:
+        last_words.print_failure(error)
+        words = last_words.last_words(error)
+        replace_file(settings.machine_dir / "agent" / MachineFolders.LAST_WORDS, words)
+        return exit_codes.FAILED
+    return exit_codes.LEFT
 
 
 def run_agent(settings: AgentSettings) -> None:
@@ -70,8 +77,11 @@ def run_agent(settings: AgentSettings) -> None:
     folders = MachineFolders(settings.machine_dir, _trainer_owner(settings))
     started_at = boot_seconds()
     limits = Limits()
-    dead_man.arm(folders.power_off_file, started_at + limits.unanswered + limits.power_off_grace)
-    dead_man.start_timer(folders.power_off_file, settings.power_off_command)
+    off_at = started_at + limits.unanswered + limits.power_off_grace
+    armed = dead_man.arm(folders.power_off_file, off_at)
+    dead_man.start_timer(
+        folders.power_off_file, settings.power_off_command, None if armed else off_at
+    )
     source = notice_source(settings)
     provider_id = _provider_instance_id(source)
     machine_id = settings.machine_id or provider_id
@@ -82,9 +92,15 @@ def run_agent(settings: AgentSettings) -> None:
     session_id = secrets.token_hex(16)
     client = ControlPlaneClient(settings.control_url)
     registration = _registration(settings, folders, provider_id, session_id)
+    words = folders.take_last_words()
+    state = supervisor.initial_state(
+        boot_id(), session_id, started_at, limits, killed_fence, last_words=words
+    )
+    if settings.failures > exit_codes.FAILURES_MAX:
+        _give_up(settings, client, registration, state, words)
+        return
     registered = register(client, registration)
-    state = supervisor.initial_state(boot_id(), session_id, started_at, limits, killed_fence)
-    shipper = LogShipper(client)
+    shipper = LogShipper(client, makes_gaps=registered.reply.log_gaps)
     runtime = MachineRuntime(
         functools.partial(
             _tools, settings, folders, client, shipper, machine_id, registered, docker
@@ -100,14 +116,36 @@ def run_agent(settings: AgentSettings) -> None:
     threading.Thread(
         target=watch_notices, args=(source, runtime.observe, stopping), name="notices", daemon=True
     ).start()
+    disks = runtime.disk_watch()
+    threading.Thread(target=disks.run, args=(stopping,), name="disks", daemon=True).start()
     if settings.gpu_count > 0:
         watch = GpuFaultWatch(settings.gpu_count, nvml=nvml_or_none(settings.gpu_count))
         threading.Thread(
             target=watch_gpus, args=(watch, runtime.observe, stopping), name="gpus", daemon=True
         ).start()
+    threading.excepthook = runtime.thread_failed
     runtime.run()
     stopping.set()
     shipper.stop()
+
+
+def _give_up(
+    settings: AgentSettings,
+    client: ControlPlaneClient,
+    registration: Registration,
+    state: AgentState,
+    words: str,
+) -> None:
+    """Too many failures: say so, and power off whether or not anybody heard it."""
+    why = f"the agent of this machine failed {settings.failures} times in a row"
+    why += f", last with {words}" if words else ""
+    last_words.print_line(f"{why}: the machine is given back")
+    try:
+        registered = register(client, registration, farewell.REGISTER_SECONDS_MAX)
+        farewell.give_up(client, state, registered, why)
+    except (TokenRefused, ProtocolRefused, RegistrationExpired) as error:
+        last_words.print_line(f"and the control plane could not be told: {error}")
+    dead_man.power_off(settings.power_off_command)
 
 
 def _tools(
@@ -133,6 +171,7 @@ def _tools(
         observe=observe,
         write_log=shipper.write,
         say=shipper.say,
+        send_log_end=shipper.send_end,
         docker=docker,
     )
 
@@ -178,4 +217,6 @@ def _trainer_owner(settings: AgentSettings) -> tuple[int, int] | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Not sys.exit: what cannot be flushed to a log on a full disk would change the code.
+    os._exit(code)

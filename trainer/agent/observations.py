@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from trainer.agent.agent_state import LocalCheckpoint, TrainerEnd
 from trainer.agent.notices import Notice
-from trainer.protocol.agent_report import MachinePhase
+from trainer.protocol.agent_report import DiskFull, MachinePhase
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import RegistrationReply, ReportReply
 
@@ -102,6 +102,7 @@ class PreparationFailed:
     message: str
     store_unavailable: bool = False
     restored_bytes: int | None = None
+    disk_full: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,25 @@ class ProgressSeen:
     step: int
     total_steps: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SaveLackedRoom:
+    """The trainer said that its disk had no room for a checkpoint; it may train on.
+
+    left: what is free there now, which may be much and still not enough.
+    """
+
+    fence: int
+    step: int | None
+    left: DiskFull
+
+
+@dataclass(frozen=True)
+class DiskSeen:
+    """A file system of this machine is full (`full`), or none is any more (None)."""
+
+    full: DiskFull | None
 
 
 @dataclass(frozen=True)
@@ -222,6 +242,8 @@ Observation = (
     | PreparationFailed
     | TrainerStarted
     | ProgressSeen
+    | SaveLackedRoom
+    | DiskSeen
     | CheckpointReady
     | CheckpointPublished
     | ShareSent

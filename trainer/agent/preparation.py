@@ -49,10 +49,15 @@ from trainer.agent.peer_probe import (
     hold_free_port,
     probe_peers,
 )
+from trainer.agent.small_files import is_no_room
 from trainer.agent.surroundings import Surroundings, SurroundingsMaker
 from trainer.protocol.agent_report import MachinePhase
 from trainer.protocol.directive import Directive
 from trainer.protocol.run_config import RunConfig
+
+LOG_END_SECONDS = 30.0
+"""An end is told after the end of the log is sent, for a machine may be given back at once for it;
+no longer than this, though."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class PreparationTools:
     observe: Callable[[Observation], None]
     write_log: Callable[[str, bytes], None]
     say: Callable[[str, str], None]
+    send_log_end: Callable[[str, float], None]
     docker: Docker
 
 
@@ -100,6 +106,11 @@ class Preparation:
     def stream(self) -> str:
         """Name of the log stream of this machine's part of the attempt."""
         return f"attempt-{self._fence:04d}/node-{self._rank}.log"
+
+    @property
+    def fence(self) -> int:
+        """The attempt that it is for."""
+        return self._fence
 
     @property
     def node_rank(self) -> int:
@@ -147,7 +158,7 @@ class Preparation:
             self._tools.say(self.stream, str(error))
             self._answer(FencedOff(self._fence, error.by_fence))
         except StoreUnavailable as error:
-            self._fail(str(error), store_unavailable=True)
+            self._fail(error, str(error), store_unavailable=True)
         except (
             workdir.SetupFailed,
             WorkdirInvalid,
@@ -162,10 +173,10 @@ class Preparation:
             OSError,
             KeyError,
         ) as error:
-            self._fail(str(error) or type(error).__name__)
+            self._fail(error, str(error) or type(error).__name__)
         except Exception as error:
             # A thread that dies without a word would keep the whole gang waiting for hours.
-            self._fail(f"{type(error).__name__}: {error}")
+            self._fail(error, f"{type(error).__name__}: {error}")
         else:
             parent, final = restored.parent, restored.final
             self._answer(Prepared(self._fence, parent, port, final, self._bytes_read, image))
@@ -266,12 +277,18 @@ class Preparation:
     def _enter(self, phase: MachinePhase) -> None:
         self._answer(PhaseEntered(self._fence, phase, boot_seconds()))
 
-    def _fail(self, message: str, store_unavailable: bool = False) -> None:
+    def _fail(self, error: Exception, message: str, store_unavailable: bool = False) -> None:
         if not self._cancelled.is_set():
             self._tools.say(self.stream, f"preparation failed at {self._stage}: {message}")
+            self._tools.send_log_end(self.stream, LOG_END_SECONDS)
         self._answer(
             PreparationFailed(
-                self._fence, self._stage, message[:2_000], store_unavailable, self._bytes_read
+                self._fence,
+                self._stage,
+                message[:2_000],
+                store_unavailable,
+                self._bytes_read,
+                is_no_room(error),
             )
         )
 

@@ -14,8 +14,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from trainer.agent.small_files import replace_file
 
 MACHINE_MARK = "LOWTIDE_MACHINE_ID"
 ATTEMPT_MARK = "LOWTIDE_ATTEMPT_ID"
@@ -133,16 +136,20 @@ def ask_for_stacks(machine_id: str) -> int:
 
 
 def remember_trainer(path: Path, pid: int, fence: int, container: str = "") -> None:
-    """Write down the running trainer for the next agent of this machine."""
+    """Write down the running trainer for the next agent of this machine.
+
+    On a disk that is full nothing is: the next agent finds the trainer by its mark, and only does
+    not know which attempt it was.
+    """
     identity = TrainerIdentity(pid, _start_ticks(pid) or 0, fence, container)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(asdict(identity)))
-    os.replace(temporary, path)
+    if not replace_file(path, json.dumps(asdict(identity))):
+        forget_trainer(path)  # another attempt's
 
 
 def forget_trainer(path: Path) -> None:
     """The trainer ended and its end was seen."""
-    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def kill_earlier_trainer(
@@ -153,8 +160,8 @@ def kill_earlier_trainer(
     end_containers: called where the trainer ran in one.
     """
     try:
-        identity = TrainerIdentity(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        identity = TrainerIdentity(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):  # also one that was torn
         kill_all(machine_id)
         return None
     same = _start_ticks(identity.pid) == identity.start_ticks

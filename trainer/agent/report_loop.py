@@ -35,15 +35,19 @@ REGISTRATION_SECONDS_MAX = 1_800.0
 
 
 class RegistrationExpired(Exception):
-    """The control plane did not answer the registration for half an hour."""
+    """The control plane did not answer the registration in time."""
 
 
-def register(client: ControlPlaneClient, registration: Registration) -> Registered:
-    """Register, trying again while the launch is not known or nobody answers.
+def register(
+    client: ControlPlaneClient,
+    registration: Registration,
+    seconds_max: float = REGISTRATION_SECONDS_MAX,
+) -> Registered:
+    """Register, trying again while the launch is not known or nobody answers, for `seconds_max`.
 
     Sets the client's credential. Raises TokenRefused, ProtocolRefused, RegistrationExpired.
     """
-    deadline = boot_seconds() + REGISTRATION_SECONDS_MAX
+    deadline = boot_seconds() + seconds_max
     wait = REGISTER_AGAIN_SECONDS
     while boot_seconds() < deadline:
         try:

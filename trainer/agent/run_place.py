@@ -204,7 +204,7 @@ class ContainerPlace:
     @property
     def _kept(self) -> str | None:
         """What setup has made of the image; None where there was none, or somebody removed it."""
-        tag = self._tag_file.read_text() if self._tag_file.exists() else ""
+        tag = self._tag_file.read_text("utf-8", "replace") if self._tag_file.exists() else ""
         return tag if tag and self._docker.inspect_image(tag) else None
 
     @property

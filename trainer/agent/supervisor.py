@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trainer.agent import attempt_ending, saving_outputs, time_rules
+from trainer.agent import attempt_ending, disk_rules, saving_outputs, time_rules
 from trainer.agent.actions import (
     Action,
     ArmPowerOff,
@@ -40,6 +40,7 @@ from trainer.agent.notices import Notice, NoticeKind, notice_id_of
 from trainer.agent.observations import (
     CheckpointPublished,
     CheckpointReady,
+    DiskSeen,
     FencedOff,
     GpuFaulted,
     NoticeSeen,
@@ -55,6 +56,7 @@ from trainer.agent.observations import (
     Registered,
     ReportAnswered,
     ReportRefused,
+    SaveLackedRoom,
     ShareSent,
     ShutdownAsked,
     TrainerExited,
@@ -63,6 +65,7 @@ from trainer.agent.observations import (
 from trainer.agent.progress_file import METRICS_MAX
 from trainer.agent.turn import NOTICE_IDS_KEPT_MAX, Turn
 from trainer.protocol.agent_report import (
+    AGENT_RESTARTED,
     PROTOCOL_VERSION,
     AgentReport,
     FactKind,
@@ -89,11 +92,13 @@ def initial_state(
     limits: Limits | None = None,
     killed_fence: int | None = None,
     killed_step: int | None = None,
+    last_words: str = "",
 ) -> AgentState:
     """The state of an agent that has just started and was not answered yet.
 
     killed_fence: the attempt whose trainer an earlier agent of this machine had left running and
-    which was killed before this call; its end is then the first fact.
+    which was killed before this call; its end is then the first fact. last_words: what that agent
+    ended with, where it could say.
     """
     state = AgentState(
         boot_id=boot_id,
@@ -108,7 +113,8 @@ def initial_state(
     turn.emit(FactKind.PHASE, None, {"phase": MachinePhase.BOOT.value, "step": None})
     if killed_fence is not None:
         message = "the agent restarted and ended the trainer it found"
-        error = TrainerError(message, type=attempt_ending.AGENT_RESTARTED)
+        message += f": it had failed with {last_words}" if last_words else ""
+        error = TrainerError(message, type=AGENT_RESTARTED)
         end = TrainerEnd(TrainerOutcome.KILLED, step=killed_step, error=error)
         turn.emit(FactKind.TRAINER_ENDED, killed_fence, attempt_ending.end_data(end, None))
     return turn.state
@@ -146,6 +152,7 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
         fence=_told_fence(state),
         progress=state.progress,
         facts=state.facts.next_batch(),
+        disk_full=disk_rules.full_lately(state, now_seconds),
     )
     return state, report
 
@@ -183,6 +190,8 @@ def _observe(turn: Turn, seen: Observation) -> None:
             identity = notice_id_of("shutdown")
             kind = NoticeKind.INTERRUPTION
             _noticed(turn, Notice(kind, "shutdown", seconds_left, "os", identity))
+        case DiskSeen():
+            disk_rules.disk_seen(turn, seen)
         case GpuFaulted(message):
             turn.emit(FactKind.GPU_FAULT, turn.fence, {"message": message})
             turn.do(ReportNow())
@@ -239,6 +248,8 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
             turn.do(ReportNow())
         case ProgressSeen():
             _progressed(turn, seen)
+        case SaveLackedRoom(_, _, left):
+            disk_rules.save_lacked_room(turn, left)
         case CheckpointReady(_, checkpoint):
             attempt_ending.checkpoint_ready(turn, checkpoint)
         case CheckpointPublished():
@@ -329,6 +340,7 @@ def _preparation_failed(turn: Turn, seen: PreparationFailed) -> None:
         "stage": seen.stage,
         "message": seen.message,
         "store_unavailable": seen.store_unavailable,
+        "disk_full": seen.disk_full or disk_rules.full_lately(turn.state, turn.now) is not None,
         "restored_bytes": seen.restored_bytes,
     }
     turn.emit(FactKind.PREPARATION_FAILED, work.fence, data)

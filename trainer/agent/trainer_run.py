@@ -10,12 +10,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trainer.agent import process_group
 from trainer.agent.agent_state import TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
+from trainer.agent.disk_space import free_space, told_as
 from trainer.agent.end_files import (
     all_ended_well,
     failed_already,
@@ -29,11 +31,18 @@ from trainer.agent.observations import (
     Observation,
     PhaseEntered,
     ProgressSeen,
+    SaveLackedRoom,
     TrainerExited,
     TrainerStarted,
 )
 from trainer.agent.outbox import Outbox
-from trainer.agent.progress_file import PhaseLine, ProgressTail
+from trainer.agent.progress_file import (
+    READ_BYTES_MAX,
+    PhaseLine,
+    ProgressLine,
+    ProgressTail,
+    SaveFailedLine,
+)
 from trainer.agent.run_place import RunPlace, Started
 from trainer.protocol.agent_report import TrainerError, TrainerOutcome
 
@@ -43,12 +52,15 @@ FAILED_RANK_SECONDS = 15.0
 ENDED_RANKS_SECONDS = 1.0
 """Ranks that have written their end leave within moments; what starts them may take seconds."""
 LAST_WORDS_SECONDS = 2.0
-"""The end is told after the last output is sent: a machine may be given back at once for it."""
+"""What was printed last is read from the pipe for so long; a process left over may hold it open."""
 DRAINED_WORDS = (
     b"[lowtide] the ranks of this machine have stopped as they were asked to; "
     b"where torchrun reports a failure with exit code 75, it means this stop.\n"
 )
 """The last words of a drain: torchrun knows no such end, and prints a stack as for an error."""
+POLLS_PER_LOOK_MAX = 16
+PROGRESS_END_SECONDS = 5.0
+"""A command may write progress faster than it is read; what is left at its end has this long."""
 LEFT_BEHIND_SECONDS = 5.0
 """What a command left running when it ended by itself gets this long to follow."""
 
@@ -65,11 +77,11 @@ class TrainerRun:
         trainer_file: Path,
         observe: Callable[[Observation], None],
         write_log: Callable[[bytes], None],
-        send_logs: Callable[[float], None],
+        send_log_end: Callable[[], None],
         ranks: int,
         place: RunPlace,
     ) -> None:
-        """`send_logs` tries to send what was written, for at most so many seconds.
+        """send_log_end: returns when the end of the log is sent, or its time is over.
 
         ranks: how many of the bundled trainer run on this machine; 0 for a user's command, which
         is left alone until it ends. place: where it runs.
@@ -81,7 +93,7 @@ class TrainerRun:
         self._trainer_file = trainer_file
         self._observe = observe
         self._write_log = write_log
-        self._send_logs = send_logs
+        self._send_log_end = send_log_end
         self._ranks = ranks
         self._place = place
         self._started: Started | None = None
@@ -137,6 +149,16 @@ class TrainerRun:
             self._asked_before_start = self._ranks > 0
             process_group.signal_group(self._process.pid, signal.SIGTERM)
 
+    @property
+    def fence(self) -> int:
+        """The attempt that it is of."""
+        return self._fence
+
+    @property
+    def progress_read(self) -> int:
+        """So many bytes of the progress file have been taken in."""
+        return self._tail.offset
+
     def dump_stacks(self) -> None:
         """Ask every rank of this machine for its stacks; they go where its output goes."""
         process_group.ask_for_stacks(self._machine_id)
@@ -169,7 +191,7 @@ class TrainerRun:
             time.sleep(LOOK_SECONDS)
         self._wait_for_children()
         self.kill()
-        self._look()
+        self._look(at_end=True)
         output.join(LAST_WORDS_SECONDS)
         end = self._failed_end or read_end(
             self._end_folder,
@@ -179,7 +201,7 @@ class TrainerRun:
         )
         if self._ranks and end.outcome is TrainerOutcome.DRAINED:
             self._write_log(DRAINED_WORDS)
-        self._send_logs(LAST_WORDS_SECONDS)
+        self._send_log_end()
         process_group.forget_trainer(self._trainer_file)
         self._observe(TrainerExited(self._fence, end))
 
@@ -195,18 +217,36 @@ class TrainerRun:
             self._look()
             time.sleep(LOOK_SECONDS)
 
-    def _look(self) -> None:
+    def _look(self, at_end: bool = False) -> None:
         """Progress first, so that a checkpoint is never ahead of the step it was made at."""
-        for line in self._tail.poll():
+        for line in self._new_progress(at_end):
             if isinstance(line, PhaseLine):
                 at = line.at if line.at is not None else boot_seconds()
                 self._observe(PhaseEntered(self._fence, line.phase, at, line.step))
+            elif isinstance(line, SaveFailedLine):
+                self._save_failed(line)
             else:
                 self.reached_step = max(self.reached_step, line.step)
                 self._observe(ProgressSeen(self._fence, line.step, line.total_steps, line.metrics))
         if self._outbox is not None:
             for checkpoint in self._outbox.scan():
                 self._observe(CheckpointReady(self._fence, checkpoint))
+
+    def _save_failed(self, line: SaveFailedLine) -> None:
+        if line.disk_full:
+            with suppress(OSError):
+                left = told_as(free_space(self._folders.checkpoints))
+                self._observe(SaveLackedRoom(self._fence, line.step, left))
+
+    def _new_progress(self, at_end: bool) -> Iterator[ProgressLine]:
+        if at_end:
+            yield from self._tail.poll_to_end(PROGRESS_END_SECONDS, time.monotonic)
+            return
+        for _ in range(POLLS_PER_LOOK_MAX):
+            before = self._tail.offset
+            yield from self._tail.poll()
+            if self._tail.offset - before < READ_BYTES_MAX:
+                return
 
     def _end_if_a_rank_failed(self) -> None:
         now = time.monotonic()

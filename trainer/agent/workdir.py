@@ -18,6 +18,7 @@ from trainer.agent import process_group
 from trainer.agent.control_plane_client import ControlPlaneClient, WorkdirInvalid
 from trainer.agent.machine_folders import MachineFolders
 from trainer.agent.run_place import RunPlace
+from trainer.agent.small_files import replace_file
 
 SETUP_SECONDS_MAX = 3_600.0
 MEMBERS_MAX = 500_000
@@ -33,7 +34,7 @@ def ensure_workdir(client: ControlPlaneClient, folders: MachineFolders, digest: 
     Raises WorkdirInvalid (also for an archive that reaches outside) and ControlPlaneUnreachable.
     """
     mark = folders.agent / "workdir-digest"
-    if digest is None or (mark.exists() and mark.read_text() == digest):
+    if digest is None or _says(mark, digest):
         return
     archive = folders.agent / "workdir.tar.gz"
     try:
@@ -44,7 +45,7 @@ def ensure_workdir(client: ControlPlaneClient, folders: MachineFolders, digest: 
     finally:
         archive.unlink(missing_ok=True)
     folders.give_away(folders.workdir, *folders.workdir.rglob("*"))
-    mark.write_text(digest)
+    replace_file(mark, digest)
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -76,8 +77,7 @@ def ensure_setup(
     """
     wanted = hashlib.sha256(f"{digest}\0{command}".encode()).hexdigest()
     mark = folders.setup_mark
-    done = mark.exists() and mark.read_text() == wanted
-    if command is None or (done and place.holds_setup()):
+    if command is None or (_says(mark, wanted) and place.holds_setup()):
         return
     started = place.start(["/bin/sh", "-c", command], environment, script, keep=True)
     try:
@@ -93,7 +93,15 @@ def ensure_setup(
         place.keep_setup(started, wanted)
     finally:
         place.end(started)
-    mark.write_text(wanted)
+    replace_file(mark, wanted)  # without it, it is only set up once more
+
+
+def _says(mark: Path, wanted: str) -> bool:
+    """Whether the mark is there and whole; one that was torn says nothing."""
+    try:
+        return mark.read_bytes() == wanted.encode()
+    except OSError:
+        return False
 
 
 def _pump(process: subprocess.Popen[bytes], write: Callable[[bytes], None]) -> int:

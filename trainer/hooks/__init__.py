@@ -20,6 +20,7 @@ script, which runs unchanged (Ctrl-C drains, saves go to ./checkpoints). ::
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import json
 import os
@@ -38,6 +39,8 @@ __all__ = ["EXIT_DRAINED", "Hooks", "SaveFailed", "SaveRefused"]
 
 EXIT_DRAINED = 75  # os.EX_TEMPFAIL
 _COMPLETE = re.compile(r"^step-\d+$")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LITTLE_BYTES = 1 << 20
 
 
 class Hooks:
@@ -130,7 +133,12 @@ class Hooks:
             )
         saving = Save(self.folder, gang, self.rank, step, final)
         if gang is not None or self.rank == 0:
-            self._last_save = saving.run(write, every_rank, self._last_save)
+            try:
+                self._last_save = saving.run(write, every_rank, self._last_save)
+            except SaveFailed as failed:
+                if failed.__cause__ is not None and self._no_room(failed.__cause__):
+                    self._tell({"type": "checkpoint_failed", "step": step, "disk_full": True})
+                raise
             for old in self._saved()[: -self._keep] if saving.leads else ():
                 shutil.rmtree(old, ignore_errors=True)
             if gang is not None:
@@ -162,8 +170,7 @@ class Hooks:
             return
         line: dict[str, Any] = {"type": "step", "step": step, "total_steps": total_steps}
         line |= {name: float(value) for name, value in metrics.items() if value is not None}
-        with open(self._progress, "a", encoding="utf-8") as file:
-            file.write(json.dumps({k: v for k, v in line.items() if v is not None}) + "\n")
+        self._tell({k: v for k, v in line.items() if v is not None})
 
     def finish(self, step: int) -> NoReturn:
         """The end of a good run, whatever a library's exit handlers do afterwards."""
@@ -179,11 +186,30 @@ class Hooks:
         if folder := os.environ.get("LOWTIDE_END_FILE_DIR"):
             path = Path(folder) / f"ended-rank{self.rank}.json"
             temporary = path.with_suffix(".tmp")
-            temporary.write_text(json.dumps({"outcome": outcome, "step": step, "exit_code": code}))
-            temporary.rename(path)
+            marker = {"outcome": outcome, "step": step, "exit_code": code}
+            try:
+                temporary.write_text(json.dumps(marker))
+                temporary.rename(path)
+            except OSError:  # a full disk: the exit code says the same
+                temporary.unlink(missing_ok=True)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # not sys.exit: gloo's threads can abort a good run at exit
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        if self._progress is None:
+            return
+        try:
+            with open(self._progress, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            if error.errno not in _NO_ROOM:  # a full disk costs lines, not the run
+                raise
+
+    def _no_room(self, error: BaseException) -> bool:
+        """Libraries do not always say why a write failed, so the disk is asked, too."""
+        free = shutil.disk_usage(self.folder).free if self.folder.exists() else _LITTLE_BYTES
+        return getattr(error, "errno", None) in _NO_ROOM or free < _LITTLE_BYTES
 
     def _on_signal(self, *_: object) -> None:
         self._asked = True

@@ -21,6 +21,12 @@ FACTS_KEPT_MAX = 10_000
 
 STORE_UNAVAILABLE = "store_unavailable"
 """Type of an end that a store's silence has made: of the checkpoints', or of the data's."""
+DISK_FULL = "disk_full"
+"""Type of an end that a full disk of the machine has made."""
+AGENT_RESTARTED = "agent_restarted"
+"""Type of an end that an agent has made which came up anew and found a trainer running."""
+AGENT_FAILED = "agent_failed"
+"""Type of an end that an agent has made which failed again and again; also why it leaves."""
 
 
 class FactKind(StrEnum):
@@ -32,7 +38,7 @@ class FactKind(StrEnum):
     PREPARED = "prepared"  # parent {fence, step, digest}|None, master_port|None, restored_bytes,
     # image|None
     PREPARATION_FAILED = "preparation_failed"  # stage, message, store_unavailable: bool,
-    # restored_bytes
+    # disk_full: bool, restored_bytes
     TRAINER_STARTED = "trainer_started"  # (none)
     CHECKPOINT = "checkpoint"  # step, digest, size_bytes, parent|None, final, metrics
     COMPLETION = "completion"  # step, digest: the final manifest is in the lineage
@@ -121,8 +127,19 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class DiskFull:
+    """A file system of the machine that cannot take more: a folder on it, and its free bytes."""
+
+    folder: str
+    free_bytes: int
+
+
+@dataclass(frozen=True)
 class AgentReport:
-    """One report. `seq` grows per session; `fence` is the attempt the agent works for."""
+    """One report. `seq` grows per session; `fence` is the attempt the agent works for.
+
+    disk_full: while a disk of the machine is; None from an agent of the release before.
+    """
 
     protocol: int
     instance_id: str
@@ -134,6 +151,7 @@ class AgentReport:
     fence: int | None = None
     progress: Progress | None = None
     facts: tuple[Fact, ...] = ()
+    disk_full: DiskFull | None = None
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,10 @@ class Directive:
 
 @dataclass(frozen=True)
 class RegistrationReply:
-    """The instance's own credential, its lease, and what its job runs."""
+    """The instance's own credential, its lease, and what its job runs.
+
+    log_gaps: a log's end may be sent before what precedes it; False from a release before.
+    """
 
     instance_id: str
     credential: str
@@ -78,6 +81,7 @@ class RegistrationReply:
     next_report_seconds: float
     run_config: RunConfig
     directive: Directive
+    log_gaps: bool = False
 
 
 @dataclass(frozen=True)

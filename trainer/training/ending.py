@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,7 @@ EXIT_FAILED = 1
 EXIT_CONFIG = 2
 EXIT_CHECKPOINT_CORRUPT = 65
 EXIT_DRAINED = 75
+_ROOM_BYTES = 4096
 
 Outcome = Literal["finished", "drained", "failed"]
 _OWN_KINDS: dict[type[BaseException], str] = {
@@ -117,12 +119,30 @@ def write_started(environment: RankEnvironment) -> None:
     # A marker of an earlier attempt in the same folder must not be taken for ours.
     _ended_path(environment).unlink(missing_ok=True)
     _write_at_once(environment.end_dir / f"started-rank{environment.rank}.json", marker)
+    # Room for the marker that counts, which must be written even when the disk is full.
+    with suppress(OSError):
+        _room_path(environment).write_bytes(b" " * _ROOM_BYTES)
 
 
 def write_ending(environment: RankEnvironment, ending: Ending) -> None:
     """Writes the marker that counts; durable when this returns."""
     marker = {"rank": environment.rank, "fence": environment.fence, **asdict(ending)}
-    _write_at_once(_ended_path(environment), {**marker, "at_seconds": boot_seconds()})
+    marker["at_seconds"] = boot_seconds()
+    room = _room_path(environment)
+    try:
+        _write_at_once(_ended_path(environment), marker)
+        room.unlink(missing_ok=True)
+    except OSError:
+        # Written over the room that was kept for it, and padded with what JSON passes over.
+        with room.open("r+b") as file:
+            file.write(json.dumps(marker).encode().ljust(_ROOM_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(room, _ended_path(environment))
+
+
+def _room_path(environment: RankEnvironment) -> Path:
+    return environment.end_dir / f"ended-rank{environment.rank}.json.room"
 
 
 def _ended_path(environment: RankEnvironment) -> Path:
@@ -132,8 +152,12 @@ def _ended_path(environment: RankEnvironment) -> Path:
 def _write_at_once(path: Path, document: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with temporary.open("w") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("w") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -49,6 +49,7 @@ class Progress:
         self._sinks: list[Sink] = []
         self._waiting: list[tuple[str, float, dict[str, Any]]] = []
         self._written_at = 0.0
+        self._is_torn = False
         # Another thread writes the readings of the GPUs; lines stay in the order of their times.
         self._lock = threading.Lock()
         if path is not None:
@@ -92,10 +93,18 @@ class Progress:
         lines = [
             json.dumps({"type": kind, "at": at, **values}) + "\n" for kind, at, values in waiting
         ]
-        os.write(descriptor, "".join(lines).encode())
+        self._append(descriptor, "".join(lines).encode())
         for sink in self._sinks:
             for kind, _, values in waiting:
                 sink(kind, values)
+
+    def _append(self, descriptor: int, content: bytes) -> None:
+        """Lines that a full disk does not take are lost; the ones after it are whole again."""
+        content = b"\n" + content if self._is_torn else content
+        try:
+            self._is_torn = os.write(descriptor, content) < len(content)
+        except OSError:
+            return
 
     def phase(self, phase: str, step: int) -> None:
         """Says what the time from now on is spent on: boot, restore, train, eval, ..."""

@@ -177,7 +177,12 @@ class Saving:
             f" {safe}"
         )
         print(f"warning: {sentence}", file=sys.stderr, flush=True)
-        self._progress.write("checkpoint_failed", step=result.step, message=sentence)
+        self._progress.write(
+            "checkpoint_failed",
+            step=result.step,
+            message=sentence,
+            disk_full=result.disk_full,
+        )
         return sentence
 
     def _inflation(self) -> float:

@@ -7,6 +7,7 @@ extra ``observe``), which is imported only for a run that asks for these files.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,13 @@ class TensorBoardFiles:
             return
         for name, value in values.items():
             if name not in _NOT_SCALARS and _is_number(value):
-                self._writer.add_scalar(f"{group}/{name}", float(value), step)
+                with suppress(OSError):  # a full disk costs points of a chart
+                    self._writer.add_scalar(f"{group}/{name}", float(value), step)
 
     def close(self) -> None:
         """Writes what is not written yet."""
-        self._writer.close()
+        with suppress(OSError):
+            self._writer.close()
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from app.adapters.postgres.tables import one_of
+from app.domain.disk_full import DISK_FULL_KEY, DISK_FULL_SENTENCE
 from app.domain.gang_scaling import SERIAL_SHARE
 from app.domain.instance import LIVE_INSTANCE_STATES
 from app.ports.job_reports import JobFilter
@@ -76,7 +77,8 @@ WITH page AS (
         max(contacts.step) FILTER (WHERE contacts.fence = page.next_fence - 1) AS reported_step,
         (array_agg(contacts.step_at ORDER BY contacts.step DESC NULLS LAST) FILTER (
             WHERE contacts.fence = page.next_fence - 1
-        ))[1] AS reported_at
+        ))[1] AS reported_at,
+        bool_or(jsonb_exists(contacts.metrics, '{disk_full_key}')) AS disk_full
     FROM page
     JOIN instances ON instances.job_id = page.id AND {live}
     LEFT JOIN pools ON pools.pool = instances.pool
@@ -86,7 +88,7 @@ WITH page AS (
     SELECT numbered.*, budgets.cap_microusd, budgets.spent_microusd,
         coalesce(now.machines, 0) AS machines,
         coalesce(now.microusd_per_hour, 0) AS microusd_per_hour,
-        coalesce(now.pools, '[]'::json) AS pools,
+        coalesce(now.pools, '[]'::json) AS pools, now.disk_full,
         greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step,
         CASE WHEN pace.steps > 0 AND pace.seconds > 0
                 AND (pace.steps >= {steps_min} OR pace.seconds >= {seconds_enough})
@@ -122,7 +124,9 @@ WITH page AS (
 SELECT json_build_object(
     'items', coalesce(json_agg(json_build_object(
         'id', id, 'name', name, 'state', state, 'priority', priority,
-        'why', coalesce(end_message, wait_reason), 'stop_cause', stop_cause,
+        'why', coalesce(end_message, wait_reason,
+            CASE WHEN state = 'running' AND disk_full THEN '{disk_full}' END),
+        'stop_cause', stop_cause,
         'end_reason', end_reason, 'next_look_at', claimable_at,
         'submitted_at', submitted_at, 'started_at', started_at, 'ended_at', ended_at,
         'deadline_at', deadline_at, 'last_safe_at', last_safe_at,
@@ -181,4 +185,6 @@ def _statement(conditions: str, limit: int) -> str:
         seconds_enough=_SECONDS_ENOUGH,
         of_full_size=_OF_FULL_SIZE,
         of_estimate=_OF_ESTIMATE,
+        disk_full_key=DISK_FULL_KEY,
+        disk_full=DISK_FULL_SENTENCE,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.record_session import RecordSession
-from app.ports.log_index import LogChunk, LogStream
+from app.ports.log_index import GAP_KEY, LogChunk, LogStream
 
 _streams = tables.log_streams
 _chunks = tables.log_chunks
@@ -56,6 +56,43 @@ class LogRepository:
             update(_streams)
             .where(_streams.c.job_id == job_id, _streams.c.stream == stream)
             .values(size_bytes=_streams.c.size_bytes + chunk.size_bytes, updated_at=now)
+        )
+
+    def next_gap(self, job_id: UUID, stream: str, start: int) -> LogChunk | None:
+        """The first gap that begins at `start` or after it."""
+        row = self._session.execute(
+            select(_chunks.c.byte_offset, _chunks.c.size_bytes, _chunks.c.object_key)
+            .where(
+                _chunks.c.job_id == job_id,
+                _chunks.c.stream == stream,
+                _chunks.c.object_key == GAP_KEY,
+                _chunks.c.byte_offset >= start,
+            )
+            .order_by(_chunks.c.byte_offset)
+            .limit(1)
+        ).one_or_none()
+        return None if row is None else LogChunk(*row)
+
+    def fill_gap(
+        self, job_id: UUID, stream: str, gap: LogChunk, chunk: LogChunk, now: datetime
+    ) -> None:
+        """Put a chunk at the beginning of a gap, no larger than it, into the locked stream."""
+        of_stream = {"job_id": job_id, "stream": stream}
+        left = gap.size_bytes - chunk.size_bytes
+        rest = LogChunk(gap.byte_offset + chunk.size_bytes, left, GAP_KEY)
+        self._session.execute(
+            delete(_chunks).where(
+                _chunks.c.job_id == job_id,
+                _chunks.c.stream == stream,
+                _chunks.c.byte_offset == gap.byte_offset,
+            )
+        )
+        for piece in (chunk, rest) if left > 0 else (chunk,):
+            self._session.execute(insert(_chunks).values(**of_stream, **vars(piece)))
+        self._session.execute(
+            update(_streams)
+            .where(_streams.c.job_id == job_id, _streams.c.stream == stream)
+            .values(updated_at=now)
         )
 
     def streams(self, job_id: UUID) -> list[LogStream]:

@@ -10,6 +10,7 @@ spends its time in calls that do not hold the GIL (numpy's loops, SHA-256, write
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ from trainer.training.checkpoint.layout import Layout, State, lay_out, state_of
 from trainer.training.checkpoint.snapshot import Snapshot
 
 PEER_SECONDS = 600.0
+_FAILED, _NO_ROOM = ".failed", ".no-room"
 _LOOK_SECONDS = 0.005
 # How the thread gives way to training; under a notice nothing gives way.
 _NICE = 10
@@ -70,7 +72,7 @@ class Writer:
 @dataclass(frozen=True)
 class Saved:
     """How one save went. ``path`` is set on a machine's first rank when it is committed there;
-    ``error`` says why not.
+    ``error`` says why not, ``disk_full`` that its disk had no room for it.
 
     ``stall_seconds``: training stood still; ``seconds``: from the asking to being durable.
     """
@@ -81,6 +83,7 @@ class Saved:
     seconds: float
     path: Path | None = None
     error: str | None = None
+    disk_full: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,12 +214,12 @@ class CheckpointEngine:
 
     def _carry_out(self, order: _Order, direct: bool) -> None:
         """Writes and, on a machine's first rank, commits; leaves a result behind in any case."""
-        path, problem = None, None
+        path, problem, no_room = None, None, False
         try:
             path = self._write(order, direct)
         except Exception as error:  # in a thread: training's thread reads the result
-            problem = _sentence(error)
-            self._clear_away(order, problem)
+            problem, no_room = _sentence(error), _is_no_room(error)
+            self._clear_away(order, problem, no_room)
         header = order.header
         self._results.append(
             Saved(
@@ -226,6 +229,7 @@ class CheckpointEngine:
                 seconds=time.monotonic() - order.asked_at,
                 path=path,
                 error=problem,
+                disk_full=no_room,
             )
         )
 
@@ -276,12 +280,13 @@ class CheckpointEngine:
         write_bytes(order.temporary / name, json.dumps(manifest, indent=1).encode())
         return self.folder.commit(order.temporary, order.header["step"], order.best)
 
-    def _clear_away(self, order: _Order, problem: str) -> None:
+    def _clear_away(self, order: _Order, problem: str, no_room: bool) -> None:
         """A full disk must get its room back; the others must not wait for this part."""
         if self.writer.commits:
             shutil.rmtree(order.temporary, ignore_errors=True)
             return
-        failed = order.temporary / f"{_part_name(self.writer.part)}.failed"
+        word = _NO_ROOM if no_room else _FAILED
+        failed = order.temporary / f"{_part_name(self.writer.part)}{word}"
         # Whatever cannot be done here: then the first one gives up by itself, after PEER_SECONDS.
         for name in order.layout.names:
             with contextlib.suppress(OSError):
@@ -293,9 +298,12 @@ class CheckpointEngine:
 def _await_part(folder: Path, part: int) -> list[dict[str, Any]]:
     """The files of another rank's part. Raises ``OSError`` when it failed or never comes."""
     done = folder / _part_name(part)
-    failed = folder / f"{_part_name(part)}.failed"
+    failed = folder / f"{_part_name(part)}{_FAILED}"
+    no_room = folder / f"{_part_name(part)}{_NO_ROOM}"
     deadline = time.monotonic() + PEER_SECONDS
     while not done.exists():
+        if no_room.exists():
+            raise OSError(errno.ENOSPC, no_room.read_text() or os.strerror(errno.ENOSPC))
         if failed.exists():
             raise OSError(failed.read_text() or f"rank {part} could not write its part")
         if time.monotonic() > deadline:
@@ -319,6 +327,10 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
+
+
+def _is_no_room(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _give_way() -> None:

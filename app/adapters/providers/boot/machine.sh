@@ -6,6 +6,7 @@ home=$root/opt/lowtide
 log=$root/var/log/lowtide-boot.log
 agent_log=$root/var/log/lowtide-agent.log
 scratch=$root/scratch
+run=$root/run/lowtide
 own_power_off="sh $home/boot.sh power-off"
 trainer_uid=10002
 python=
@@ -275,21 +276,46 @@ run_agent() {
     export LOWTIDE_POWEROFF_COMMAND LOWTIDE_MACHINE_DIR LOWTIDE_PATHS_ROOT
     find_address
     make_trainer_user
+    count=$(failures) pause=${LOWTIDE_BOOT_PAUSE_SECONDS:-2}
+    if [ "$count" -gt 0 ]; then sleep $((pause << (count < 5 ? count : 5))); fi
+    mkdir -p "$run"
+    uptime_seconds > "$run/agent-started"
+    export LOWTIDE_AGENT_FAILURES="$count"
     exec "$1/bin/python" -m trainer.agent.main 2>> "$agent_log"
 }
 
-# The agent has ended: 0 it was told to leave, 1 it was refused, 2 its settings are wrong.
+# How often in a row the agent has failed: in memory, for the disk may be full.
+failures() {
+    count=
+    if [ -r "$run/agent-failures" ]; then read -r count < "$run/agent-failures" || :; fi
+    case $count in '' | *[!0-9]*) count=0 ;; esac
+    echo "$count"
+}
+
+# The agent has ended: 0 it was told to leave, 77 it was refused, 78 its settings are wrong; whatever
+# else is a failure, and it is started again. The sixth time in a row it only says so, and leaves.
 ended() {
     case $1 in
-        1 | 2) fail "the agent ended: $(tail -n 1 "$agent_log")" ;;
-        *) say "the agent ended with $1" ;;
+        0 | TERM) say "the agent ended with $1"; return ;;
+        77 | 78) fail "the agent ended: $(tail -n 1 "$agent_log")" ;;
     esac
+    count=$(failures) began=0
+    if [ -r "$run/agent-started" ]; then read -r began < "$run/agent-started" || :; fi
+    if [ $(($(uptime_seconds) - ${began:-0})) -gt 600 ]; then count=0; fi
+    count=$((count + 1))
+    mkdir -p "$run"
+    echo $count > "$run/agent-failures"
+    say "the agent failed with $1, $count in a row"
+    if [ $count -gt 6 ]; then
+        fail "the agent failed $count times in a row: $(tail -n 1 "$agent_log")"
+    fi
 }
 
 start_units() {
     unit lowtide-agent <<END
 [Unit]
 Description=Lowtide agent
+StartLimitIntervalSec=0
 After=network-online.target
 Wants=network-online.target
 RequiresMountsFor=$LOWTIDE_MACHINE_DIR
@@ -297,7 +323,7 @@ RequiresMountsFor=$LOWTIDE_MACHINE_DIR
 ExecStart=/bin/sh $home/boot.sh agent
 ExecStopPost=/bin/sh $home/boot.sh ended \$EXIT_STATUS
 Restart=on-failure
-RestartPreventExitStatus=1 2
+RestartPreventExitStatus=77 78
 RestartSec=2
 KillMode=mixed
 TimeoutStopSec=150
@@ -347,14 +373,17 @@ END
         say "the agent starts"
         exit 0
     fi
-    /bin/sh "$home/boot.sh" agent &
-    child=$!
-    trap 'kill -TERM $child' TERM INT
-    wait $child
-    code=$?
-    while kill -0 $child 2> /dev/null; do wait $child; code=$?; done
-    ended $code
-    exit $code
+    stopped=
+    while :; do
+        /bin/sh "$home/boot.sh" agent &
+        child=$!
+        trap 'stopped=1; kill -TERM $child' TERM INT
+        wait $child
+        code=$?
+        while kill -0 $child 2> /dev/null; do wait $child; code=$?; done
+        ended $code
+        if [ $code -eq 0 ] || [ -n "$stopped" ]; then exit $code; fi
+    done
 }
 
 main() {

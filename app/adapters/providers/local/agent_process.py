@@ -121,6 +121,7 @@ class AgentProcesses:
                 "LOWTIDE_INTERFACE": "lo",
                 "LOWTIDE_PORT_FROM": str(machine.first_port),
                 "LOWTIDE_PORT_TO": str(machine.last_port),
+                "LOWTIDE_AGENT_FAILURES": str(machine.restarts),
                 "LOWTIDE_POWEROFF_COMMAND": shlex.join(power_off),
             }
         )

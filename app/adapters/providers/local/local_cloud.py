@@ -32,10 +32,13 @@ from app.adapters.providers.local.new_machines import new_machines
 from app.domain.instance import EndedBy
 from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import MachineState, RefusalKind
+from trainer.protocol.exit_codes import FAILURES_MAX, LEFT, REFUSED, SETTINGS
 
-# An image's service manager would do the same: a crashed agent comes back, but not for ever.
-_RESTARTS_MAX = 5
-_RESTART_DELAY_SECONDS = 1.0
+# As the boot script does: an agent that failed comes back, later each time. After five failures it
+# is started once more, only to say so; when even that fails, the machine powers off.
+_RESTARTS_MAX = FAILURES_MAX + 1
+_RESTART_SECONDS = (1.0, 30.0)
+_FINAL_CODES = frozenset({LEFT, REFUSED, SETTINGS})
 _RAN_WELL_US = 60_000_000
 _KILL_TRIES = 80
 _KILL_PAUSE_SECONDS = (0.01, 1.0)
@@ -222,15 +225,19 @@ class LocalCloud:
     def _agent_exited(self, machine: Machine, code: int | None) -> None:
         if not machine.is_running or machine.crashed_at_us is not None:
             return
-        if code == 0:
+        if code in _FINAL_CODES:
             self.end(machine, EndedBy.OS_SHUTDOWN)
             return
         if now_us() - machine.agent_started_at_us > _RAN_WELL_US:
             machine.restarts = 0
-        if machine.restarts < _RESTARTS_MAX:
-            machine.restarts += 1
-            self._start_agent_later(machine, _RESTART_DELAY_SECONDS)
         print(f"{machine.machine_id}: agent ended ({code}), {machine.restarts=}", file=sys.stderr)
+        if machine.restarts >= _RESTARTS_MAX:
+            self.end(machine, EndedBy.OS_SHUTDOWN)
+            return
+        first, most = _RESTART_SECONDS
+        seconds = min(first * 2**machine.restarts, most)
+        machine.restarts += 1
+        self._start_agent_later(machine, seconds)
         self._journal.record_machine(machine)
 
     def _give_notice(self, machine: Machine, seconds: float) -> None:

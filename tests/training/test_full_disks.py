@@ -1,0 +1,131 @@
+"""Trainers whose disk is full: lines and checkpoints are lost, and neither the run nor its end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.small_disk import SmallDisk, small_disk
+from tests.training.interrupted_run import InterruptedRun
+from trainer.hooks import Hooks
+from trainer.training.ending import Ending, write_ending, write_started
+from trainer.training.progress import Progress
+from trainer.training.rank_environment import RankEnvironment, read_rank_environment
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk", 256) as mounted:
+        yield mounted
+
+
+def whole_lines(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in path.read_bytes().splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def environment_in(folder: Path) -> RankEnvironment:
+    return read_rank_environment({"LOWTIDE_END_FILE_DIR": str(folder)}, folder)
+
+
+def test_lines_that_find_no_room_are_lost_and_the_later_ones_are_whole(disk: SmallDisk) -> None:
+    path = disk.folder / "progress.jsonl"
+    progress = Progress(path)
+    progress.prints = False
+    for step in range(1, 30_000):
+        progress.write("eval", step=step)  # the last one that fits is torn
+    assert path.stat().st_size > 200 << 10
+    (disk.folder / "room").unlink(missing_ok=True)
+    written = len(whole_lines(path))
+    path.open("r+b").close()
+    with path.open("rb") as file:
+        torn = not file.read().endswith(b"\n")
+    assert torn, "the disk was to cut a line"
+    grow(disk)
+    progress.write("eval", step=30_000)
+    lines = whole_lines(path)
+    assert lines[-1]["step"] == 30_000
+    assert len(lines) == written + 1
+
+
+def grow(disk: SmallDisk) -> None:
+    options = ["mount", "-o", "remount,size=512k", str(disk.folder)]
+    subprocess.run(options, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("message", ["short", "x" * 1_000])
+def test_the_end_is_written_on_a_disk_that_is_full(disk: SmallDisk, message: str) -> None:
+    environment = environment_in(disk.folder)
+    write_started(environment)
+    disk.fill()
+    write_ending(environment, Ending("finished", 7, 0, reason=message))
+    marker = json.loads((disk.folder / "ended-rank0.json").read_text())
+    assert (marker["outcome"], marker["step"], marker["reason"]) == ("finished", 7, message)
+    assert not list(disk.folder.glob("*.tmp-*"))
+
+
+def test_an_end_with_room_leaves_nothing_else_behind(tmp_path: Path) -> None:
+    environment = environment_in(tmp_path)
+    write_started(environment)
+    write_ending(environment, Ending("drained", 7, 75))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "ended-rank0.json",
+        "started-rank0.json",
+    ]
+
+
+def test_a_script_learns_of_a_save_without_room_and_may_go_on(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = disk.folder / "progress.jsonl"
+    monkeypatch.setenv("LOWTIDE_CHECKPOINT_DIR", str(disk.folder / "checkpoints"))
+    monkeypatch.setenv("LOWTIDE_PROGRESS_FILE", str(progress))
+    hooks = Hooks()
+    hooks.progress(1)
+    kept = hooks.save(1, lambda folder: (folder / "w").write_bytes(bytes(20_000)))
+    with pytest.raises(OSError, match="No space left") as refused:
+        hooks.save(2, lambda folder: (folder / "w").write_bytes(bytes(1 << 20)))
+    assert refused.value.errno == errno.ENOSPC
+    assert [path.name for path in kept.parent.iterdir()] == [kept.name], "its room is given back"
+    assert whole_lines(progress)[-1] == {"type": "checkpoint_failed", "step": 2, "disk_full": True}
+    disk.fill()
+    hooks.progress(3)  # a line is no reason to end a run
+    disk.empty()
+    hooks.save(4, lambda folder: (folder / "w").write_bytes(bytes(20_000)))
+    assert hooks.resume() == kept.parent / "step-000000000004"
+
+
+@pytest.mark.full
+def test_a_run_whose_every_save_finds_no_room_ends_with_its_reason(tmp_path: Path) -> None:
+    config = {
+        "model": "cnn",
+        "data": "digits",
+        "steps": 40,
+        "batch_size": 48,
+        "checkpoint_interval_steps": 10,
+        "eval_every_epochs": 0,
+    }
+    run = InterruptedRun(tmp_path / "run", config)
+    with small_disk(tmp_path / "run" / "checkpoints", 16) as disk:
+        disk.fill()
+        with run.attempt() as attempt:
+            attempt.wait()
+        ending = attempt.ending()
+        assert ending is not None, attempt.log()
+        assert ending["error"]["kind"] == "checkpoint_not_saved"
+        assert "No space left" in ending["error"]["message"]
+        failed = attempt.lines("checkpoint_failed")
+        assert failed
+        assert all(line["disk_full"] for line in failed)
+        assert attempt.last_step() == 40
