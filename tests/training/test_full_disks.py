@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.training.interrupted_run import InterruptedRun
-from trainer.hooks import Hooks
+from trainer.hooks import Hooks, SaveFailed
 from trainer.training.ending import Ending, write_ending, write_started
 from trainer.training.progress import Progress
 from trainer.training.rank_environment import RankEnvironment, read_rank_environment
@@ -94,9 +94,9 @@ def test_a_script_learns_of_a_save_without_room_and_may_go_on(
     hooks = Hooks()
     hooks.progress(1)
     kept = hooks.save(1, lambda folder: (folder / "w").write_bytes(bytes(20_000)))
-    with pytest.raises(OSError, match="No space left") as refused:
+    with pytest.raises(SaveFailed, match="rank 0: OSError.*No space left") as refused:
         hooks.save(2, lambda folder: (folder / "w").write_bytes(bytes(1 << 20)))
-    assert refused.value.errno == errno.ENOSPC
+    assert getattr(refused.value.__cause__, "errno", None) == errno.ENOSPC
     assert [path.name for path in kept.parent.iterdir()] == [kept.name], "its room is given back"
     assert whole_lines(progress)[-1] == {"type": "checkpoint_failed", "step": 2, "disk_full": True}
     disk.fill()

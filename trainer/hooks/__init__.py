@@ -20,7 +20,6 @@ script, which runs unchanged (Ctrl-C drains, saves go to ./checkpoints). ::
 
 from __future__ import annotations
 
-import errno
 import faulthandler
 import json
 import os
@@ -33,14 +32,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .gang import Gang, initialized
-from .saving import Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
+from .saving import NO_ROOM, Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
 
 __all__ = ["EXIT_DRAINED", "Hooks", "SaveFailed", "SaveRefused"]
 
 EXIT_DRAINED = 75  # os.EX_TEMPFAIL
 _COMPLETE = re.compile(r"^step-\d+$")
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_LITTLE_BYTES = 1 << 20
 
 
 class Hooks:
@@ -135,8 +132,8 @@ class Hooks:
         if gang is not None or self.rank == 0:
             try:
                 self._last_save = saving.run(write, every_rank, self._last_save)
-            except SaveFailed as failed:
-                if failed.__cause__ is not None and self._no_room(failed.__cause__):
+            except SaveFailed:
+                if saving.disk_full:
                     self._tell({"type": "checkpoint_failed", "step": step, "disk_full": True})
                 raise
             for old in self._saved()[: -self._keep] if saving.leads else ():
@@ -203,13 +200,8 @@ class Hooks:
             with open(self._progress, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            if error.errno not in _NO_ROOM:  # a full disk costs lines, not the run
+            if error.errno not in NO_ROOM:  # a full disk costs lines, not the run
                 raise
-
-    def _no_room(self, error: BaseException) -> bool:
-        """Libraries do not always say why a write failed, so the disk is asked, too."""
-        free = shutil.disk_usage(self.folder).free if self.folder.exists() else _LITTLE_BYTES
-        return getattr(error, "errno", None) in _NO_ROOM or free < _LITTLE_BYTES
 
     def _on_signal(self, *_: object) -> None:
         self._asked = True

@@ -7,6 +7,7 @@ belongs together (`trainer.protocol.checkpoint_shares` has the agents' side).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -24,6 +25,8 @@ from typing import Any
 from .gang import Gang
 
 MANIFEST = "manifest.json"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LITTLE_BYTES = 1 << 20
 
 
 class SaveFailed(Exception):
@@ -47,12 +50,14 @@ class Save:
     """One save under way. Every stage ends with all ranks knowing how it went on each of them.
 
     ``leads``: this rank answers for the folder of its machine. ``machine``: whose share the folder
-    is, of ``machines``; one where rank 0's folder has everything.
+    is, of ``machines``; one where rank 0's folder has everything. ``disk_full``: this rank's part
+    failed for want of room.
     """
 
     def __init__(self, folder: Path, gang: Gang | None, rank: int, step: int, final: bool) -> None:
         self.target = folder / f"step-{step:012d}"
         self.leads = rank == 0
+        self.disk_full = False
         self._folder, self._gang, self._rank = folder, gang, rank
         self._step, self._final = step, final
         self._temporary = folder
@@ -211,6 +216,7 @@ class Save:
                 answer = work()
             except BaseException as raised:
                 error, problem = raised, f"{type(raised).__name__}: {raised}"
+                self.disk_full |= self._no_room(raised)
         mine = (problem, answer)
         told = [mine] if self._gang is None else self._gang.gather(mine)
         if error is not None and not isinstance(error, Exception):
@@ -219,6 +225,12 @@ class Save:
         if problems:
             raise SaveFailed(self._step, problems) from error
         return [each for _, each in told]
+
+    def _no_room(self, error: BaseException) -> bool:
+        """Libraries do not always say why a write failed, so the disk is asked, too."""
+        if getattr(error, "errno", None) in NO_ROOM:
+            return True
+        return self._folder.exists() and shutil.disk_usage(self._folder).free < _LITTLE_BYTES
 
 
 @dataclass(frozen=True)
