@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from app.adapters.embedded.run_record import RunningProcess
 
 ADDRESS_FILE: Final = "server_url"
+PROGRAM_ARGUMENTS: Final = {
+    "api": ("uvicorn", "app.api.main:app"),
+    "worker": ("workers.programs", "worker"),
+    "beat": ("workers.programs", "beat"),
+}
+"""What follows `python -m`: by it a program is known for ours where nothing was written down."""
 _STOP_SECONDS: Final = 45.0
 _CLOUD_STOP_SECONDS: Final = 20.0
 
@@ -42,7 +48,8 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
         folder = settings_with(state_dir=state_dir).state_dir
         _require_folder(folder)
         try:
-            stopped = run_record.stop_running(folder, _STOP_SECONDS)
+            stopped = run_record.stop_running(folder, _STOP_SECONDS, PROGRAM_ARGUMENTS)
+            stopped += _stop_servers(folder)
             machines = stop_local_cloud(folder)
         except (StateFolderBusyError, EmbeddedServerError, TimeoutError) as error:
             raise CommandFailed(str(error), UNREACHABLE) from error
@@ -113,6 +120,21 @@ def stop_local_cloud(state_dir: Path) -> int:
     from app.adapters.providers.local.cloud_stop import stop_cloud
 
     return stop_cloud(folder, _CLOUD_STOP_SECONDS)
+
+
+def _stop_servers(state_dir: Path) -> list[str]:
+    """Stop servers of our own of which the record of the run says nothing; their names."""
+    from app.adapters.embedded import server_account
+    from app.adapters.embedded.postgres_server import EmbeddedPostgres
+    from app.adapters.embedded.valkey_server import EmbeddedValkey
+
+    if not server_account.has_home(state_dir):
+        return []
+    found = [EmbeddedPostgres(state_dir), EmbeddedValkey(state_dir)]
+    running = [server for server in found if server.is_running()]
+    for server in running:
+        server.stop()
+    return [server.name for server in running]
 
 
 def uptime_text(seconds: float | None) -> str:

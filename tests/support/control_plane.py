@@ -40,10 +40,12 @@ Document = dict[str, Any]
 class ControlPlane:
     """One `lowtide up` that runs. Calls go over its real api with its first key."""
 
-    def __init__(self, process: subprocess.Popen[bytes], state_dir: Path, output: Path) -> None:
-        self.process = process
+    def __init__(self, state_dir: Path, settings: dict[str, str], port: int) -> None:
         self.state_dir = state_dir
-        self.output = output
+        self.output = state_dir.with_name("up.out")
+        self._settings = settings
+        self._port = port
+        self.process = self._start()
         self.ready_seconds = 0.0
         self.job_ids: list[str] = []
         self.end_marks: list[Path] = []
@@ -124,6 +126,38 @@ class ControlPlane:
         os.kill(before, signal.SIGKILL)
         self.wait(lambda: self.pids().get(program, before) != before, f"{program} again", seconds)
 
+    def kill_supervisor(self) -> None:
+        """SIGKILL `lowtide up` alone; what it started lives on."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def up_again(self) -> None:
+        """The very same `lowtide up` once more, port included; `await_ready` waits for it."""
+        self._port = self._port or int(self.url.rpartition(":")[2])
+        self.close()
+        self._client = None
+        self.process = self._start()
+
+    def await_ready(self) -> None:
+        """Return once it says so; fails the test when it ends instead."""
+        began = time.monotonic()
+        self.wait(lambda: self.process.poll() is not None or self.url != "", "ready", READY_SECONDS)
+        said = self.output.read_text("utf-8", "replace")
+        assert self.process.poll() is None, f"`lowtide up` ended:\n{said}"
+        self.ready_seconds = time.monotonic() - began
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        words = ["up", "--state-dir", str(self.state_dir), "--port", str(self._port)]
+        with open(self.output, "wb") as file:
+            return subprocess.Popen(
+                [LOWTIDE, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=clean_environment(**self._settings),
+                start_new_session=True,
+            )
+
     @contextmanager
     def stopped(self, *programs: str) -> Iterator[None]:
         """SIGSTOP these programs and whatever they started, SIGCONT at the end."""
@@ -167,9 +201,9 @@ class ControlPlane:
 def running_control_plane(*, port: int = 0, **settings: str) -> Iterator[ControlPlane]:
     """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone."""
     with fast_folder() as folder:
-        plane = _start(folder / "state", settings, port)
+        plane = ControlPlane(folder / "state", settings, port)
         try:
-            _await_ready(plane)
+            plane.await_ready()
             yield plane
         finally:
             plane.close()
@@ -199,28 +233,6 @@ def left_running(folder: Path) -> dict[int, str]:
         if mark in command or mark in environment:
             found[int(name)] = command.replace(b"\0", b" ").decode("utf-8", "replace")
     return found
-
-
-def _start(state_dir: Path, settings: dict[str, str], port: int) -> ControlPlane:
-    output = state_dir.with_name("up.out")
-    with open(output, "wb") as file:
-        process = subprocess.Popen(
-            [LOWTIDE, "up", "--state-dir", str(state_dir), "--port", str(port)],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=clean_environment(**settings),
-            start_new_session=True,
-        )
-    return ControlPlane(process, state_dir, output)
-
-
-def _await_ready(plane: ControlPlane) -> None:
-    began = time.monotonic()
-    plane.wait(lambda: plane.process.poll() is not None or plane.url != "", "ready", READY_SECONDS)
-    said = plane.output.read_text("utf-8", "replace")
-    assert plane.process.poll() is None, f"`lowtide up` ended:\n{said}"
-    plane.ready_seconds = time.monotonic() - began
 
 
 def _stop(plane: ControlPlane) -> None:

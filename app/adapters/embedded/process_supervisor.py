@@ -61,10 +61,13 @@ class ProcessSupervisor:
         colour: bool = False,
         stream: TextIO | None = None,
         limits: RestartLimits | None = None,
+        commands: run_record.Commands = run_record.NO_COMMANDS,
     ) -> None:
+        """commands: arguments by which programs of an earlier run are known (`stop_left_overs`)."""
         self.state_dir = state_folder.open_state_folder(state_dir)
         self._output = ProcessOutput(self.state_dir, stream or sys.stdout, colour=colour)
         self._limits = limits or RestartLimits()
+        self._commands = commands
         self._children: list[_Child] = []
         self._stages = 0
         self._stop_requests = 0
@@ -80,7 +83,7 @@ class ProcessSupervisor:
                     continue
                 previous = signal.signal(number, self._on_stop_signal)
                 entering.callback(signal.signal, number, previous)
-            left = run_record.stop_left_overs(self.state_dir)
+            left = run_record.stop_left_overs(self.state_dir, self._commands)
             if left:
                 self.say(f"stopped what an earlier run left behind: {', '.join(left)}")
             self._write_record()

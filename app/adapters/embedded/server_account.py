@@ -104,6 +104,11 @@ def _made_safely(place: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not shared
 
 
+def has_home(state_dir: Path) -> bool:
+    """Whether a server of `state_dir` was ever started."""
+    return (state_dir / _HOME_RECORD).exists()
+
+
 def server_home(
     state_dir: Path, account: ServerAccount | None, system_dir: Path | None = None
 ) -> Path:
