@@ -5,6 +5,7 @@ Not here: starting it (`up`), or the state of jobs and machines, which the api t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +51,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
         try:
             stopped = run_record.stop_running(folder, _STOP_SECONDS, PROGRAM_ARGUMENTS)
             stopped += _stop_servers(folder)
-            machines = stop_local_cloud(folder)
+            machines = stop_local_cloud(folder, terminal.note)
         except (StateFolderBusyError, EmbeddedServerError, TimeoutError) as error:
             raise CommandFailed(str(error), UNREACHABLE) from error
         forget_address(folder)
@@ -107,19 +108,41 @@ def forget_address(state_dir: Path) -> None:
     (state_dir / ADDRESS_FILE).unlink(missing_ok=True)
 
 
-def stop_local_cloud(state_dir: Path) -> int:
+def stop_local_cloud(state_dir: Path, say: Callable[[str], None]) -> int:
     """End the machines of the local cloud; returns how many are left.
 
-    Whoever may call the cloud is stopped before. Raises TimeoutError when its daemon stays.
+    Whoever may call the cloud is stopped before. say: is told what was mended. Raises TimeoutError
+    when its daemon stays, CommandFailed when its files are beyond mending.
     """
     from app.bootstrap import local_cloud_folder
 
     folder = local_cloud_folder(state_dir)
     if not folder.is_dir():
         return 0
+    from app.adapters.providers.local.cloud_settings import TermsUnreadable
     from app.adapters.providers.local.cloud_stop import stop_cloud
 
-    return stop_cloud(folder, _CLOUD_STOP_SECONDS)
+    try:
+        return stop_cloud(folder, _CLOUD_STOP_SECONDS, lambda what: say(_mended(what)))
+    except TermsUnreadable as error:
+        raise CommandFailed(str(error), UNREACHABLE) from error
+
+
+def repair_local_cloud(state_dir: Path, say: Callable[[str], None]) -> None:
+    """Mend the files of a local cloud that does not run; `say` is told what was mended."""
+    from app.bootstrap import local_cloud_folder
+
+    folder = local_cloud_folder(state_dir)
+    if not folder.is_dir():
+        return
+    from app.adapters.providers.local.cloud_stop import repair_cloud
+
+    for what in repair_cloud(folder):
+        say(_mended(what))
+
+
+def _mended(what: str) -> str:
+    return f"the journal of the local cloud was mended: {what}"
 
 
 def _stop_servers(state_dir: Path) -> list[str]:

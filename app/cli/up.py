@@ -24,6 +24,7 @@ from app.cli.server_status import (
     PROGRAM_ARGUMENTS,
     forget_address,
     remember_address,
+    repair_local_cloud,
     stop_local_cloud,
 )
 from app.cli.terminal import Terminal
@@ -111,11 +112,12 @@ def run_all(settings: Settings) -> None:
     with supervisor:
         forget_address(settings.state_dir)
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
+        repair_local_cloud(settings.state_dir, supervisor.say)
         _run_supervised(supervisor, settings)
         forget_address(settings.state_dir)
         supervisor.say("stopping")
     # Not before: whoever still ran could have called the cloud, and so have started it again.
-    if stop_local_cloud(settings.state_dir):
+    if stop_local_cloud(settings.state_dir, supervisor.say):
         supervisor.say("some machines of the local cloud are left; run `lowtide down`")
     supervisor.say("stopped; `lowtide up` goes on from here")
 

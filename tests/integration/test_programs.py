@@ -23,6 +23,7 @@ from app.adapters.celery_wakeups import CeleryWakeups, Ringable
 from app.adapters.embedded.run_record import record_now, write_record
 from app.adapters.embedded.state_folder import open_state_folder
 from app.adapters.postgres.migrate import head
+from app.adapters.providers.local.cloud_settings import LocalSettings, settle_terms
 from app.adapters.system_entropy import SystemEntropy
 from app.settings import Settings
 from tests.support.embedded import is_running, killed_at_the_end, open_folder, wait_until
@@ -233,6 +234,27 @@ def test_a_program_that_nobody_wrote_down_is_stopped_too(folder: Path):
         assert (refused.returncode, stranger.poll()) == (2, None)
         assert f"nothing can listen on 127.0.0.1:{taken}" in refused.stderr
         assert "Traceback" not in refused.stdout + refused.stderr
+
+
+def test_up_and_down_say_what_they_mended_of_the_local_cloud(folder: Path):
+    state_dir = open_state_folder(folder / "torn")
+    cloud = state_dir / "cloud"
+    for command in ("down", "up"):
+        cloud.mkdir(exist_ok=True)
+        settle_terms(cloud, LocalSettings(), 1_000_000)
+        (cloud / "cloud.jsonl").write_text('{"machines": [{"mach\n{"machines": []}\n')
+        done = (
+            lowtide("down", "--state-dir", str(state_dir))
+            if command == "down"
+            else up_without_servers(state_dir, "0")
+        )
+        assert "line 1 of cloud.jsonl (20 bytes) was torn" in done.stdout + done.stderr, done
+        assert "Traceback" not in done.stderr
+    (cloud / "terms.json").write_text('{"epoch')
+    beyond = lowtide("down", "--state-dir", str(state_dir))
+    assert beyond.returncode == 3
+    assert "terms.json is damaged" in beyond.stderr
+    assert "Traceback" not in beyond.stderr
 
 
 def test_prices_of_the_local_cloud_come_in_by_themselves(up: Up):
