@@ -16,6 +16,7 @@ from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings
 from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
+    from app.adapters.disk_space import FolderSpace
     from app.adapters.embedded.run_record import RunningProcess
 
 ADDRESS_FILE: Final = "server_url"
@@ -64,26 +65,39 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Show the programs that run from the state folder, and the address.
+    """Show the programs that run from the state folder, the address, and which disk is full.
 
     Ends with 0 when all of them are alive, with 3 when nothing runs or one of them is dead.
     """
+    from app.adapters.disk_space import measure_folders
     from app.adapters.embedded import run_record
+    from app.bootstrap import deployment_folders
 
     terminal = Terminal(as_json=as_json, quiet=quiet)
     with ending_well(terminal):
-        folder = settings_with(state_dir=state_dir).state_dir
+        settings = settings_with(state_dir=state_dir)
+        folder = settings.state_dir
         _require_folder(folder)
         programs = run_record.describe_running(folder)
         address = read_address(folder) if programs else None
+        spaces = measure_folders(deployment_folders(settings))
         if as_json:
-            found = [_document(one) for one in programs]
-            terminal.json({"state_dir": str(folder), "address": address, "programs": found})
+            terminal.json(
+                {
+                    "state_dir": str(folder),
+                    "address": address,
+                    "programs": [_document(one) for one in programs],
+                    "disks": [_space_document(one) for one in spaces],
+                }
+            )
         elif not programs:
             terminal.line(_nothing_runs(folder))
         else:
             terminal.table(_COLUMNS, programs)
             terminal.line(f"\n{address or 'Not ready yet.'}")
+        for space in spaces:
+            if space.is_full:
+                terminal.note(f"Disk full: {space.sentence()}.")
         if not programs or not all(one.alive for one in programs):
             raise typer.Exit(UNREACHABLE)
 
@@ -187,6 +201,15 @@ def _document(program: RunningProcess) -> dict[str, object]:
         "pid": program.pid,
         "alive": program.alive,
         "uptime_seconds": None if uptime is None else round(uptime),
+    }
+
+
+def _space_document(space: FolderSpace) -> dict[str, object]:
+    return {
+        "name": space.name,
+        "folder": str(space.folder),
+        "free_bytes": space.free_bytes,
+        "full": space.is_full,
     }
 
 

@@ -105,10 +105,16 @@ def run_all(settings: Settings) -> None:
     to listen on. Raises StateFolderBusyError, EmbeddedServerError or ChildFailedError, and
     CommandFailed when the port is taken or the database cannot be prepared.
     """
+    from app.adapters.disk_space import full_sentence
     from app.adapters.embedded.process_supervisor import ProcessSupervisor
+    from app.bootstrap import deployment_folders
 
-    colour = sys.stdout.isatty()
-    supervisor = ProcessSupervisor(settings.state_dir, colour=colour, commands=PROGRAM_ARGUMENTS)
+    supervisor = ProcessSupervisor(
+        settings.state_dir,
+        colour=sys.stdout.isatty(),
+        commands=PROGRAM_ARGUMENTS,
+        disk_problem=lambda: full_sentence(deployment_folders(settings)),
+    )
     with supervisor:
         forget_address(settings.state_dir)
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
@@ -139,10 +145,12 @@ def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
     if not supervisor.start(first) or not supervisor.start([beat]):
         return
     address = _address(settings)
-    remember_address(settings.state_dir, address)
+    try:
+        remember_address(settings.state_dir, address)
+    except OSError as error:
+        supervisor.say(f"the address cannot be written down for other terminals: {error}")
     supervisor.say(f"sign in with the key in {settings.state_dir / KEY_FILE}")
-    sys.stdout.write(f"ready {address}\n")
-    sys.stdout.flush()
+    supervisor.announce(f"ready {address}")
     supervisor.run()
 
 

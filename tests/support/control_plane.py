@@ -6,6 +6,7 @@ it is left running. Not here: one job and its machines (`followed_job`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from app.adapters.embedded.postgres_server import EmbeddedPostgres
 from app.adapters.embedded.run_record import describe_running
 from app.adapters.embedded.valkey_server import EmbeddedValkey
 from tests.support.postgres import fast_folder
+from tests.support.small_disk import SmallDisk, small_disk
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))
 SMALL_TRAINER = Path(__file__).with_name("small_trainer.py")
@@ -49,6 +51,7 @@ class ControlPlane:
         self.ready_seconds = 0.0
         self.job_ids: list[str] = []
         self.end_marks: list[Path] = []
+        self.disks: Mapping[str, SmallDisk] = {}
         self._client: httpx.Client | None = None
 
     @property
@@ -198,15 +201,27 @@ class ControlPlane:
 
 
 @contextmanager
-def running_control_plane(*, port: int = 0, **settings: str) -> Iterator[ControlPlane]:
-    """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone."""
-    with fast_folder() as folder:
+def running_control_plane(
+    *, port: int = 0, disks: Mapping[str, int] | None = None, **settings: str
+) -> Iterator[ControlPlane]:
+    """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone.
+
+    disks: megabytes of disks of their own for these parts of the state folder, "." for all of it.
+    """
+    with fast_folder() as folder, contextlib.ExitStack() as mounted:
+        made = {
+            name: mounted.enter_context(small_disk(folder / "state" / name, megabytes))
+            for name, megabytes in (disks or {}).items()
+        }
         plane = ControlPlane(folder / "state", settings, port)
+        plane.disks = made
         try:
             plane.await_ready()
             yield plane
         finally:
             plane.close()
+            for disk in made.values():
+                disk.empty()
             _stop(plane)
         left = left_running(folder)
         assert not left, f"left running: {left}"

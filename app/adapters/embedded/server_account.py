@@ -110,6 +110,14 @@ def has_home(state_dir: Path) -> bool:
     return has_text(state_dir / _HOME_RECORD)
 
 
+def recorded_home(state_dir: Path) -> Path | None:
+    """Where the servers of `state_dir` have their data; None before their first start."""
+    if not has_home(state_dir):
+        return None
+    written = (state_dir / _HOME_RECORD).read_text("utf-8").strip()
+    return state_dir if written == _INSIDE else Path(written)
+
+
 def server_home(
     state_dir: Path, account: ServerAccount | None, system_dir: Path | None = None
 ) -> Path:

@@ -59,9 +59,11 @@ def up_lock(state_dir: Path) -> Iterator[None]:
                 f"another lowtide (pid {holder or 'unknown'}) is running from {state_dir}; "
                 "stop it with `lowtide down`, or use another state folder"
             ) from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        with contextlib.suppress(
+            OSError
+        ):  # the pid is for people; a full disk may lack room for it
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode("ascii"))
         yield
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from app.adapters.disk_space import full_sentence
 from app.adapters.providers.local.agent_process import AgentProcesses, machines_folder
 from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings
 from app.adapters.providers.local.durable_files import say
@@ -138,6 +139,9 @@ class LocalCloud:
             message = f"{live} machines live, at most {self.settings.machines_max} at once"
             refusal = {"pool": None, "kind": RefusalKind.QUOTA.value, "message": message}
             return {"machine_ids": [], "refused": [refusal]}
+        if (full := full_sentence({"local cloud": self._folder})) is not None:
+            # What the machines' disks are on; and the journal's last room is for their ends.
+            raise CloudRefusal(RefusalKind.UNAVAILABLE, full)
         choice = choose_pool(order, self.markets, self._running_in, now_us())
         refused = list(choice.refused)
         if choice.market is None:
