@@ -11,7 +11,7 @@ from app.adapters.providers.local.cloud_stop import repair_cloud, stop_cloud
 from app.adapters.providers.local.journal import ROOM_BYTES, Journal, JournalFull
 from app.adapters.providers.local.machine import Machine
 from app.domain.instance import EndedBy
-from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
+from app.ports.cloud_provider import MachineState, RefusalKind
 from tests.support.local_cloud import AWS_POOL, an_order, open_local_cloud
 from tests.support.postgres import fast_folder
 from tests.support.small_disk import SmallDisk, small_disk
@@ -170,9 +170,10 @@ def test_a_cloud_on_a_full_disk_lives_and_ends_its_machines(folder: Path):
         cloud.environment(first)
         daemon = cloud.daemon_pid()
         disk.fill()
-        with pytest.raises(ProviderError, match="disk full: local cloud") as refused:
-            cloud.launch(an_order(token="on a full disk"))
-        assert refused.value.kind is RefusalKind.UNAVAILABLE
+        answer = cloud.provider.launch(an_order(token="on a full disk"))
+        [refused] = answer.refused
+        assert (answer.accepted, refused.kind) == ((), RefusalKind.UNAVAILABLE)
+        assert "disk full: local cloud (" in refused.message
         cloud.provider.terminate((first,))
         cloud.await_end(first)
         assert cloud.daemon_pid() == daemon

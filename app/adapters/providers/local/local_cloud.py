@@ -141,7 +141,9 @@ class LocalCloud:
             return {"machine_ids": [], "refused": [refusal]}
         if (full := full_sentence({"local cloud": self._folder})) is not None:
             # What the machines' disks are on; and the journal's last room is for their ends.
-            raise CloudRefusal(RefusalKind.UNAVAILABLE, full)
+            kind = RefusalKind.UNAVAILABLE.value
+            refused = [{"pool": key, "kind": kind, "message": full} for key, _ in order.bids]
+            return {"machine_ids": [], "refused": refused}
         choice = choose_pool(order, self.markets, self._running_in, now_us())
         refused = list(choice.refused)
         if choice.market is None:
