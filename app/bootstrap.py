@@ -7,6 +7,7 @@ Adapters are imported where they are wired, so that a program loads only what it
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -155,6 +156,26 @@ def open_providers(settings: Settings) -> dict[str, CloudProvider]:
 def local_cloud_folder(state_dir: Path) -> Path:
     """Where the local cloud keeps its machines."""
     return state_dir / "cloud"
+
+
+def deployment_folders(settings: Settings) -> dict[str, Path]:
+    """The folders on this machine that a deployment writes to, by name."""
+    from app.adapters.disk_space import DATABASE
+    from app.adapters.embedded.server_account import recorded_home
+    from app.adapters.object_stores.store_address import parse_address
+    from app.ports.object_store import ObjectStoreError
+
+    found = {"state folder": settings.state_dir, "logs": settings.state_dir / "logs"}
+    home = recorded_home(settings.state_dir)
+    if home is not None or settings.database_url is None:
+        found[DATABASE] = (home or settings.state_dir) / "postgres"
+    with contextlib.suppress(ObjectStoreError):  # an address of no use has no folder
+        store = parse_address(settings.object_store_uri)
+        if store.scheme == "file":
+            found["object store"] = Path(store.path)
+    if "local" in settings.providers:
+        found["local cloud"] = local_cloud_folder(settings.state_dir)
+    return found
 
 
 def database_url(settings: Settings) -> str:

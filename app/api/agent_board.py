@@ -29,6 +29,7 @@ from app.api.steady_report import SteadyReport
 from app.orchestration.read_directives import JobDirectives, read_directives
 from app.orchestration.runtime import Runtime
 from app.ports.contact_store import AnsweredReport
+from app.ports.unit_of_work import DatabaseFull
 from trainer.protocol.agent_report import AgentReport
 from trainer.protocol.directive import Directive, DirectiveKind, ReportReply
 from trainer.protocol.wire import encode
@@ -247,9 +248,11 @@ class AgentBoard:
             versions[entry.job_id] = min(version, versions.get(entry.job_id, version))
         try:
             self._take_in(await self._in_thread(self._exchange, reports, versions, listens))
-        except Exception:
+        except Exception as error:
             self._unwritten |= written
-            log.warning("contacts of %d agents could not be written", len(reports), exc_info=True)
+            trace = None if isinstance(error, DatabaseFull) else error
+            told = "contacts of %d agents could not be written: %s"
+            log.warning(told, len(reports), error, exc_info=trace)
             return
         self._kept_at = began
         if listens:

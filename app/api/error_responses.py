@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -25,11 +25,13 @@ from starlette.responses import Response
 
 from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound, SpecError
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.object_store import ObjectStoreError
+from app.ports.object_store import ObjectStoreError, ObjectStoreFull
+from app.ports.unit_of_work import DatabaseFull
 
 PROBLEM_JSON = "application/problem+json"
 _ERRORS_MAX = 20
 _SOON = {"Retry-After": "1"}
+_LATER = {"Retry-After": "30"}
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +109,7 @@ def install_error_responses(app: FastAPI) -> None:
     app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(DBAPIError, _database_error)
     app.add_exception_handler(psycopg.Error, _database_error)
+    app.add_exception_handler(DatabaseFull, _database_full)
     app.add_exception_handler(PoolTimeout, _busy)
     app.add_exception_handler(ConnectionsInUse, _busy)
     app.add_exception_handler(ObjectStoreError, _store_error)
@@ -194,7 +197,12 @@ async def _database_error(request: Request, error: Exception) -> Response:
     if isinstance(cause, psycopg.DataError):
         detail = "A value is outside of what can be stored; correct it."
         return problem(422, detail, instance=path)
+    if isinstance(cause, psycopg.errors.DiskFull):
+        log.warning("disk full on %s %s: %s", request.method, path, cause)
+        return disk_full("of the database", path)
     if isinstance(cause, psycopg.OperationalError):
+        if _database_disk_is_full(request):
+            return disk_full("of the database", path)
         log.warning("the database failed on %s %s: %s", request.method, path, cause)
         detail = "The database does not answer at the moment; try again."
         return problem(503, detail, instance=path, headers=_SOON)
@@ -207,11 +215,36 @@ async def _client_gone(request: Request, error: Exception) -> Response:
 
 
 async def _busy(request: Request, error: Exception) -> Response:
+    if _database_disk_is_full(request):
+        return disk_full("of the database", request.url.path)
     detail = "All connections to the database are in use; try again."
     return problem(503, detail, instance=request.url.path, headers=_SOON)
 
 
+def _database_disk_is_full(request: Request) -> bool:
+    """Whether that is why the database is away: PostgreSQL stops when it cannot write its log."""
+    is_full: Callable[[], bool] = getattr(request.app.state, "database_disk_is_full", bool)
+    return is_full()
+
+
+def disk_full(whose: str, instance: str) -> Response:
+    """Nothing was changed, and nothing can be until there is room; reads go on."""
+    detail = (
+        f"The disk {whose} is full, and nothing was changed. This works again by itself once there "
+        "is room; `lowtide doctor` on the server says how much is left."
+    )
+    return problem(507, detail, instance=instance, title="Disk full", headers=_LATER)
+
+
+async def _database_full(request: Request, error: Exception) -> Response:
+    log.warning("disk full on %s %s: %s", request.method, request.url.path, error)
+    return disk_full("of the database", request.url.path)
+
+
 async def _store_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, ObjectStoreFull):
+        log.warning("disk full on %s %s: %s", request.method, request.url.path, error)
+        return disk_full("of the object store", request.url.path)
     log.warning("the object store failed on %s: %s", request.url.path, error)
     detail = "The object store does not answer as it should; try again."
     return problem(503, detail, instance=request.url.path, headers=_SOON)

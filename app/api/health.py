@@ -13,11 +13,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
+from app.adapters.disk_space import measure_folders
 from app.adapters.postgres.revision import newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
 from app.api.json_answers import as_json
 from app.api.monitoring import RequestCounts, exposition
 from app.api.parts import ApiParts, parts_of
+from app.bootstrap import deployment_folders
 
 router = APIRouter(tags=["health"])
 
@@ -34,7 +36,8 @@ async def healthz() -> Response:
 def readyz(request: Request) -> Response:
     """200 when the database answers and has this release's schema, else 503.
 
-    Redis is reported, not required: without it controllers run at their periods.
+    Redis is reported, not required: without it controllers run at their periods. So is the room on
+    the disks that this process sees: reads go on while one is full.
     """
     parts = parts_of(request)
     database = _database_problem(parts)
@@ -43,6 +46,10 @@ def readyz(request: Request) -> Response:
         "status": "ready" if database is None else "not ready",
         "database": database or "ok",
         "redis": redis or "ok",
+        "disks": {
+            space.name: {"free_bytes": space.free_bytes, "full": space.is_full}
+            for space in measure_folders(deployment_folders(parts.settings))
+        },
     }
     return as_json(document, 200 if database is None else 503)
 
@@ -53,7 +60,9 @@ def metrics(request: Request) -> Response:
     parts = parts_of(request)
     counts: RequestCounts = request.app.state.request_counts
     facts = parts.reports.deployment(parts.runtime.clock.now())
-    return Response(exposition(counts, facts), media_type=CONTENT_TYPE_LATEST)
+    spaces = measure_folders(deployment_folders(parts.settings))
+    free_bytes = {space.name: space.free_bytes for space in spaces}
+    return Response(exposition(counts, facts, free_bytes), media_type=CONTENT_TYPE_LATEST)
 
 
 def _database_problem(parts: ApiParts) -> str | None:

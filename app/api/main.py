@@ -15,6 +15,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.adapters.disk_space import DATABASE, full_sentence
 from app.api import (
     agent_wheel,
     agents,
@@ -36,6 +37,7 @@ from app.api.hot_route import HotPaths, QuickEndpoint
 from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
 from app.api.request_limits import RequestLimits
+from app.bootstrap import deployment_folders
 from app.domain.job_spec import JobSpec
 from app.settings import Settings, load_settings, unknown_variables
 from app.web.page_frame import PageParts
@@ -76,8 +78,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
         async with open_parts(settings or load_settings()) as parts:
             app.state.parts = parts
+            folders = deployment_folders(parts.settings)
+            database = {name: path for name, path in folders.items() if name == DATABASE}
+            app.state.database_disk_is_full = lambda: full_sentence(database) is not None
             app.state.pages = PageParts.of(
-                parts.runtime, parts.reports, parts.costs, parts.page_reports
+                parts.runtime,
+                parts.reports,
+                parts.costs,
+                parts.page_reports,
+                lambda: full_sentence(folders),
             )
             for sentence in unknown_variables():
                 log.warning(sentence)

@@ -8,7 +8,7 @@ here: the route that hands them out (`health`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -98,18 +98,21 @@ class CountRequests:
             self._counts.observe(method, route, status, loop.time() - begun)
 
 
-def exposition(counts: RequestCounts, facts: DeploymentFacts) -> bytes:
-    """The text that Prometheus reads."""
+def exposition(
+    counts: RequestCounts, facts: DeploymentFacts, free_bytes: Mapping[str, int]
+) -> bytes:
+    """The text that Prometheus reads. free_bytes: room on the disk, by the name of a folder."""
     gauges = CollectorRegistry()
-    gauges.register(_Gauges(facts))
+    gauges.register(_Gauges(facts, free_bytes))
     return generate_latest(counts.registry) + generate_latest(gauges)
 
 
 class _Gauges:
     """The facts of one scrape, as a collector."""
 
-    def __init__(self, facts: DeploymentFacts) -> None:
+    def __init__(self, facts: DeploymentFacts, free_bytes: Mapping[str, int]) -> None:
         self._facts = facts
+        self._free_bytes = free_bytes
 
     def collect(self) -> Iterator[Metric]:
         """Every gauge, states without a row included as 0."""
@@ -147,3 +150,11 @@ class _Gauges:
         for name in sorted(facts.controller_age_seconds):
             ages.add_metric([name], facts.controller_age_seconds[name])
         yield ages
+        disks = GaugeMetricFamily(
+            "lowtide_disk_free_bytes",
+            "Room on the disk under a folder of this deployment",
+            labels=["folder"],
+        )
+        for name in sorted(self._free_bytes):
+            disks.add_metric([name], self._free_bytes[name])
+        yield disks

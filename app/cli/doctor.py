@@ -48,9 +48,9 @@ def doctor(
 ) -> None:
     """Check the set-up, and say what to do where it is not in order.
 
-    Looks at the settings, database, Valkey, public address, object store, clocks, and at each
-    cloud's credentials, permissions, quotas and subnets. Rents and changes nothing; the object
-    store gets one small object, which is deleted again.
+    Looks at the settings, room on disks, database, Valkey, public address, object store, clocks,
+    and at each cloud's credentials, permissions, quotas and subnets. Rents and changes nothing; the
+    object store gets one small object, which is deleted again.
 
     Ends with 0 when everything is in order, with 1 when something is not.
     """
@@ -92,6 +92,7 @@ def _examine_data(terminal: Terminal, data: str) -> int:
 
 def _checks(settings: Settings) -> Iterator[Check]:
     yield "settings", lambda: _settings(settings)
+    yield "disks", lambda: _disk_space(settings)
     yield "database", lambda: _database(settings)
     yield "valkey", lambda: _redis(settings)
     yield "public URL", lambda: _public_url(settings)
@@ -106,6 +107,16 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     yield Finding("settings", True, f"readable; providers: {providers}")
     for problem in settings.provider_problems.values():
         yield Finding("settings", False, problem, "set it and run this again")
+
+
+def _disk_space(settings: Settings) -> Iterator[Finding]:
+    from app.adapters.disk_space import measure_folders
+    from app.bootstrap import deployment_folders
+    from app.domain.finding import Finding
+
+    for space in measure_folders(deployment_folders(settings)):
+        remedy = f"make room: {space.needed_bytes >> 20} MiB at least" if space.is_full else ""
+        yield Finding(f"disk: {space.name}", not space.is_full, space.sentence(), remedy)
 
 
 def _database(settings: Settings) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -27,6 +27,9 @@ _PIECE_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 256 << 10
 _LINE_MAX: Final = 64 << 10
 _STREAMS_NAMED_MAX: Final = 10
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
+# All control characters but the tab, and those that turn the writing direction.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +85,45 @@ def logs(
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", min=1, help="Begin with the last so many lines.")
     ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Pass control characters on to the terminal, too.")
+    ] = False,
 ) -> None:
-    """Print what a job's machines wrote."""
+    """Print what a job's machines wrote.
+
+    Colours are left out and other control characters are spelled out: a log may hold any.
+    """
     api, terminal = invocation.api, invocation.terminal
     path = job_path(api, job)
     at = None if since is None else wording.since(since, datetime.now(UTC))
     wanted = Wanted(rank, attempt, at)
     several = _is_gang(api.get(path)) and rank is None
+    shown = str if raw else visible
     readers: dict[str, Reader] = {}
     for state in _looks(api, path, follow):
         _open_new(api, path, wanted, readers, tail)
         for reader in sorted(readers.values(), key=lambda one: (one.attempt, one.rank)):
             for content in _contents(api, path, reader):
-                _print(terminal, reader, reader.lines(content), several)
+                _print(terminal, reader, reader.lines(content), several, shown)
         if state == "" and not readers:
             terminal.note(_why_nothing(api, path))
     for reader in readers.values():
-        _print(terminal, reader, reader.lines(b"", last=True), several)
+        _print(terminal, reader, reader.lines(b"", last=True), several, shown)
+
+
+def visible(line: str) -> str:
+    """The line as a terminal may show it: no colours, other control characters spelled out.
+
+    Tabs stay. Of a line that was written over with carriage returns, as progress bars do, the last
+    state is shown.
+    """
+    last = line.rstrip("\r").rpartition("\r")[2]
+    return _CONTROLS.sub(_spelled_out, _COLOURS.sub("", last))
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _why_nothing(api: ApiClient, path: str) -> str:
@@ -186,15 +211,21 @@ def _read(api: ApiClient, path: str, stream: str, offset: int, limit: int) -> tu
     return answer.content, int(following) if following.isdigit() else offset + len(answer.content)
 
 
-def _print(terminal: Terminal, reader: Reader, lines: list[str], several: bool) -> None:
+def _print(
+    terminal: Terminal,
+    reader: Reader,
+    lines: list[str],
+    several: bool,
+    shown: Callable[[str], str],
+) -> None:
     for line in lines:
         if terminal.as_json:
             terminal.json_line({"attempt": reader.attempt, "rank": reader.rank, "line": line})
         elif several:
             mark = terminal.paint(f"node {reader.rank} |", "cyan" if reader.rank % 2 else "blue")
-            terminal.raw(f"{mark} {line}\n")
+            terminal.raw(f"{mark} {shown(line)}\n")
         else:
-            terminal.raw(f"{line}\n")
+            terminal.raw(f"{shown(line)}\n")
 
 
 def _is_gang(job: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ Not here: starting it (`up`), or the state of jobs and machines, which the api t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +16,16 @@ from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings
 from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
+    from app.adapters.disk_space import FolderSpace
     from app.adapters.embedded.run_record import RunningProcess
 
 ADDRESS_FILE: Final = "server_url"
+PROGRAM_ARGUMENTS: Final = {
+    "api": ("uvicorn", "app.api.main:app"),
+    "worker": ("workers.programs", "worker"),
+    "beat": ("workers.programs", "beat"),
+}
+"""What follows `python -m`: by it a program is known for ours where nothing was written down."""
 _STOP_SECONDS: Final = 45.0
 _CLOUD_STOP_SECONDS: Final = 20.0
 
@@ -42,8 +50,9 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
         folder = settings_with(state_dir=state_dir).state_dir
         _require_folder(folder)
         try:
-            stopped = run_record.stop_running(folder, _STOP_SECONDS)
-            machines = stop_local_cloud(folder)
+            stopped = run_record.stop_running(folder, _STOP_SECONDS, PROGRAM_ARGUMENTS)
+            stopped += _stop_servers(folder)
+            machines = stop_local_cloud(folder, terminal.note)
         except (StateFolderBusyError, EmbeddedServerError, TimeoutError) as error:
             raise CommandFailed(str(error), UNREACHABLE) from error
         forget_address(folder)
@@ -56,26 +65,39 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Show the programs that run from the state folder, and the address.
+    """Show the programs that run from the state folder, the address, and which disk is full.
 
     Ends with 0 when all of them are alive, with 3 when nothing runs or one of them is dead.
     """
+    from app.adapters.disk_space import measure_folders
     from app.adapters.embedded import run_record
+    from app.bootstrap import deployment_folders
 
     terminal = Terminal(as_json=as_json, quiet=quiet)
     with ending_well(terminal):
-        folder = settings_with(state_dir=state_dir).state_dir
+        settings = settings_with(state_dir=state_dir)
+        folder = settings.state_dir
         _require_folder(folder)
         programs = run_record.describe_running(folder)
         address = read_address(folder) if programs else None
+        spaces = measure_folders(deployment_folders(settings))
         if as_json:
-            found = [_document(one) for one in programs]
-            terminal.json({"state_dir": str(folder), "address": address, "programs": found})
+            terminal.json(
+                {
+                    "state_dir": str(folder),
+                    "address": address,
+                    "programs": [_document(one) for one in programs],
+                    "disks": [_space_document(one) for one in spaces],
+                }
+            )
         elif not programs:
             terminal.line(_nothing_runs(folder))
         else:
             terminal.table(_COLUMNS, programs)
             terminal.line(f"\n{address or 'Not ready yet.'}")
+        for space in spaces:
+            if space.is_full:
+                terminal.note(f"Disk full: {space.sentence()}.")
         if not programs or not all(one.alive for one in programs):
             raise typer.Exit(UNREACHABLE)
 
@@ -100,19 +122,56 @@ def forget_address(state_dir: Path) -> None:
     (state_dir / ADDRESS_FILE).unlink(missing_ok=True)
 
 
-def stop_local_cloud(state_dir: Path) -> int:
+def stop_local_cloud(state_dir: Path, say: Callable[[str], None]) -> int:
     """End the machines of the local cloud; returns how many are left.
 
-    Whoever may call the cloud is stopped before. Raises TimeoutError when its daemon stays.
+    Whoever may call the cloud is stopped before. say: is told what was mended. Raises TimeoutError
+    when its daemon stays, CommandFailed when its files are beyond mending.
     """
     from app.bootstrap import local_cloud_folder
 
     folder = local_cloud_folder(state_dir)
     if not folder.is_dir():
         return 0
+    from app.adapters.providers.local.cloud_settings import TermsUnreadable
     from app.adapters.providers.local.cloud_stop import stop_cloud
 
-    return stop_cloud(folder, _CLOUD_STOP_SECONDS)
+    try:
+        return stop_cloud(folder, _CLOUD_STOP_SECONDS, lambda what: say(_mended(what)))
+    except TermsUnreadable as error:
+        raise CommandFailed(str(error), UNREACHABLE) from error
+
+
+def repair_local_cloud(state_dir: Path, say: Callable[[str], None]) -> None:
+    """Mend the files of a local cloud that does not run; `say` is told what was mended."""
+    from app.bootstrap import local_cloud_folder
+
+    folder = local_cloud_folder(state_dir)
+    if not folder.is_dir():
+        return
+    from app.adapters.providers.local.cloud_stop import repair_cloud
+
+    for what in repair_cloud(folder):
+        say(_mended(what))
+
+
+def _mended(what: str) -> str:
+    return f"the journal of the local cloud was mended: {what}"
+
+
+def _stop_servers(state_dir: Path) -> list[str]:
+    """Stop servers of our own of which the record of the run says nothing; their names."""
+    from app.adapters.embedded import server_account
+    from app.adapters.embedded.postgres_server import EmbeddedPostgres
+    from app.adapters.embedded.valkey_server import EmbeddedValkey
+
+    if not server_account.has_home(state_dir):
+        return []
+    found = [EmbeddedPostgres(state_dir), EmbeddedValkey(state_dir)]
+    running = [server for server in found if server.is_running()]
+    for server in running:
+        server.stop()
+    return [server.name for server in running]
 
 
 def uptime_text(seconds: float | None) -> str:
@@ -142,6 +201,15 @@ def _document(program: RunningProcess) -> dict[str, object]:
         "pid": program.pid,
         "alive": program.alive,
         "uptime_seconds": None if uptime is None else round(uptime),
+    }
+
+
+def _space_document(space: FolderSpace) -> dict[str, object]:
+    return {
+        "name": space.name,
+        "folder": str(space.folder),
+        "free_bytes": space.free_bytes,
+        "full": space.is_full,
     }
 
 

@@ -23,6 +23,7 @@ _COLOUR_OF_STATE: Final = {
     "queued": "cyan", "starting": "cyan", "terminated": "dim", "launch_failed": "red",
 }  # fmt: skip
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _LINE_ENDS = re.compile(r"[\r\n\t]+")
 _GAP: Final = "  "
 
@@ -89,11 +90,11 @@ class Terminal:
 
     def json(self, value: object) -> None:
         """One JSON document."""
-        self.raw(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        self.raw(_harmless_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def json_line(self, value: object) -> None:
         """One JSON value on one line, for streams."""
-        self.raw(json.dumps(value, ensure_ascii=False) + "\n")
+        self.raw(_harmless_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
     def complain(self, lines: Iterable[str]) -> None:
         """What went wrong, on stderr: the first line is the sentence."""
@@ -173,3 +174,8 @@ def style_of_state(state: str) -> str:
 def printable(text: str) -> str:
     """`text` without what could move the cursor or turn the writing direction."""
     return _UNSEEN.sub("�", _LINE_ENDS.sub(" ", text))
+
+
+def _harmless_json(text: str) -> str:
+    """The same values; JSON itself escapes only the first 32 of the control characters."""
+    return _UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

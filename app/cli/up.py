@@ -20,7 +20,13 @@ from app.adapters.system_clock import steady_seconds
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.local_command import StateDir, ending_well, first_line, settings_with
 from app.cli.migrate import KEY_FILE, prepare_database
-from app.cli.server_status import forget_address, remember_address, stop_local_cloud
+from app.cli.server_status import (
+    PROGRAM_ARGUMENTS,
+    forget_address,
+    remember_address,
+    repair_local_cloud,
+    stop_local_cloud,
+)
 from app.cli.terminal import Terminal
 from app.settings import PREFIX, Settings, SettingsError, unknown_variables
 
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     from app.adapters.embedded.process_spec import ProcessSpec
     from app.adapters.embedded.process_supervisor import ProcessSupervisor
 
-API_APP: Final = "app.api.main:app"
 _TO_MIGRATE: Final = ("app.adapters.postgres.migrate", "app.adapters.postgres.tables")
 _PROBE_SECONDS: Final = 2.0
 _PROBE_PERIOD_SECONDS: Final = 0.1
@@ -83,7 +88,8 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
         for sentence in unknown_variables():
             terminal.note(sentence)
         _refuse_unusable_providers(settings)
-        settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
+        if not settings.state_dir.exists():
+            _free_port(settings.host, settings.port)  # no folder is made for a run that cannot be
         try:
             run_all(settings)
         except StateFolderBusyError as error:
@@ -92,26 +98,37 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
             raise CommandFailed(str(error), UNREACHABLE) from error
 
 
-def run_all(settings: Settings, api_app: str = API_APP) -> None:
+def run_all(settings: Settings) -> None:
     """Everything from the first server to the last machine, until a stop signal.
 
-    Raises StateFolderBusyError, EmbeddedServerError or ChildFailedError, and CommandFailed when the
-    database cannot be prepared.
+    What an earlier run left behind is stopped first: its api holds the very port that this one is
+    to listen on. Raises StateFolderBusyError, EmbeddedServerError or ChildFailedError, and
+    CommandFailed when the port is taken or the database cannot be prepared.
     """
+    from app.adapters.disk_space import full_sentence
     from app.adapters.embedded.process_supervisor import ProcessSupervisor
+    from app.bootstrap import deployment_folders
 
-    supervisor = ProcessSupervisor(settings.state_dir, colour=sys.stdout.isatty())
+    supervisor = ProcessSupervisor(
+        settings.state_dir,
+        colour=sys.stdout.isatty(),
+        commands=PROGRAM_ARGUMENTS,
+        disk_problem=lambda: full_sentence(deployment_folders(settings)),
+    )
     with supervisor:
-        _run_supervised(supervisor, settings, api_app)
+        forget_address(settings.state_dir)
+        settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
+        repair_local_cloud(settings.state_dir, supervisor.say)
+        _run_supervised(supervisor, settings)
         forget_address(settings.state_dir)
         supervisor.say("stopping")
     # Not before: whoever still ran could have called the cloud, and so have started it again.
-    if stop_local_cloud(settings.state_dir):
+    if stop_local_cloud(settings.state_dir, supervisor.say):
         supervisor.say("some machines of the local cloud are left; run `lowtide down`")
     supervisor.say("stopped; `lowtide up` goes on from here")
 
 
-def _run_supervised(supervisor: ProcessSupervisor, settings: Settings, api_app: str) -> None:
+def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
     # A database of before needs nothing, most often; a new one needs all its tables.
     new = not (settings.state_dir / KEY_FILE).exists()
     loading = _load_in_background(*_TO_MIGRATE) if new else None
@@ -124,14 +141,16 @@ def _run_supervised(supervisor: ProcessSupervisor, settings: Settings, api_app: 
     if supervisor.stopping:
         return
     # Beat comes last: nothing waits for it, and its start would hold up the others.
-    *first, beat = _programs(settings, api_app)
+    *first, beat = _programs(settings)
     if not supervisor.start(first) or not supervisor.start([beat]):
         return
     address = _address(settings)
-    remember_address(settings.state_dir, address)
+    try:
+        remember_address(settings.state_dir, address)
+    except OSError as error:
+        supervisor.say(f"the address cannot be written down for other terminals: {error}")
     supervisor.say(f"sign in with the key in {settings.state_dir / KEY_FILE}")
-    sys.stdout.write(f"ready {address}\n")
-    sys.stdout.flush()
+    supervisor.announce(f"ready {address}")
     supervisor.run()
 
 
@@ -165,7 +184,7 @@ def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> None:
         supervisor.say(line)
 
 
-def _programs(settings: Settings, api_app: str) -> list[ProcessSpec]:
+def _programs(settings: Settings) -> list[ProcessSpec]:
     """Api, worker and beat: side by side, with all settings in their environment."""
     from app.adapters.embedded.process_spec import ProcessSpec
     from app.adapters.embedded.program_environment import program_environment
@@ -175,7 +194,8 @@ def _programs(settings: Settings, api_app: str) -> list[ProcessSpec]:
     python, folder = (sys.executable, "-P", "-m"), settings.state_dir
     level = "warning" if settings.log_level == "info" else settings.log_level
     api = (
-        *(*python, "uvicorn", api_app, "--host", settings.host, "--port", str(settings.port)),
+        *(*python, *PROGRAM_ARGUMENTS["api"], "--host", settings.host),
+        *("--port", str(settings.port)),
         *("--loop", "uvloop", "--http", "httptools", "--log-level", level, "--no-access-log"),
         *("--no-server-header", "--no-proxy-headers", "--timeout-graceful-shutdown", "3"),
     )
@@ -191,14 +211,14 @@ def _programs(settings: Settings, api_app: str) -> list[ProcessSpec]:
         ),
         ProcessSpec(
             "worker",
-            (*python, "workers.programs", "worker"),
+            (*python, *PROGRAM_ARGUMENTS["worker"]),
             environment,
             stop_timeout_seconds=_WORKER_STOP_SECONDS,
             cwd=folder,
         ),
         ProcessSpec(
             "beat",
-            (*python, "workers.programs", "beat"),
+            (*python, *PROGRAM_ARGUMENTS["beat"]),
             environment,
             stop_timeout_seconds=_BEAT_STOP_SECONDS,
             cwd=folder,
@@ -281,4 +301,4 @@ def _load_in_background(*modules: str) -> threading.Thread:
     return thread
 
 
-__all__ = ["API_APP", "register", "run_all", "up"]
+__all__ = ["register", "run_all", "up"]

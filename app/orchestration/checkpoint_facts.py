@@ -100,19 +100,35 @@ def _is_forming(aggregate: JobAggregate) -> bool:
 
 
 def note_final_parent(context: FactContext, attempt: Attempt) -> None:
-    """The store holds a final checkpoint of which no agent has lived to tell."""
-    if attempt.parent_fence is None or attempt.parent_step is None:
+    """Record a final checkpoint that is in the store although no agent has reported it.
+
+    Its step is the job's last one: the agent that restored it has chosen it as the lineage's end.
+    """
+    step, fence, aggregate = attempt.parent_step, attempt.parent_fence, context.aggregate
+    if fence is None or step is None:
         return
-    context.aggregate.uow.jobs.add_checkpoint(
+    new = aggregate.uow.jobs.add_checkpoint(
         Checkpoint(
-            job_id=context.aggregate.job.id,
-            fence=attempt.parent_fence,
-            step=attempt.parent_step,
+            job_id=aggregate.job.id,
+            fence=fence,
+            step=step,
             digest=attempt.parent_digest or "",
-            size_bytes=0,
+            # An agent of the release before does not name the size.
+            size_bytes=whole_number(context.fact.data.get("parent_size_bytes")) or 0,
             final=True,
             committed_at=context.at,
             instance_id=context.instance.id,
         )
     )
-    context.aggregate.uow.flush()
+    aggregate.job.committed_step = max(aggregate.job.committed_step, step)
+    aggregate.uow.flush()
+    if new:
+        aggregate.record(
+            JobEventKind.CHECKPOINT_COMMITTED,
+            f"Final checkpoint {step} was found in the store; its attempt could not report it.",
+            noun="instance",
+            noun_id=context.instance.id,
+            step=step,
+            fence=fence,
+            final=True,
+        )

@@ -13,9 +13,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from app.orchestration.failing_work import work_key
+from app.orchestration.failing_work import (
+    FULL_DISK_WAIT_SECONDS_MAX,
+    WAIT_SECONDS_MAX,
+    work_key,
+)
 from app.orchestration.runtime import Runtime
-from app.ports.unit_of_work import UnitOfWork
+from app.ports.object_store import ObjectStoreFull
+from app.ports.unit_of_work import DatabaseFull, UnitOfWork
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +152,9 @@ def _note_failure(
 ) -> None:
     """One line with the count; the first in a row brings its traceback."""
     now = runtime.clock.now()
-    failure = runtime.failing.failed(controller.name, piece, now)
+    disk_full = isinstance(error, DatabaseFull | ObjectStoreFull)
+    longest = FULL_DISK_WAIT_SECONDS_MAX if disk_full else WAIT_SECONDS_MAX
+    failure = runtime.failing.failed(controller.name, piece, now, longest)
     log.error(
         "controller %s failed on %r (%d in a row, next try in %.0f s): %s: %s",
         controller.name,
@@ -156,7 +163,7 @@ def _note_failure(
         (failure.again_at - now).total_seconds(),
         type(error).__name__,
         str(error).partition("\n")[0],
-        exc_info=error if failure.times == 1 else None,
+        exc_info=error if failure.times == 1 and not disk_full else None,
     )
 
 

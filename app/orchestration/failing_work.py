@@ -16,6 +16,8 @@ from uuid import UUID
 
 FIRST_WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 300.0
+FULL_DISK_WAIT_SECONDS_MAX: Final = 15.0
+"""The work itself is in order, and goes on as soon as there is room again."""
 REMEMBERED_MAX: Final = 1_000
 
 
@@ -46,13 +48,19 @@ class FailingWork:
             found = self._failures.items()
             return sum(name == controller and now < one.again_at for (name, _), one in found)
 
-    def failed(self, controller: str, work: Any, now: datetime) -> Failure:
-        """Count a failure; the wait doubles with each in a row."""
+    def failed(
+        self,
+        controller: str,
+        work: Any,
+        now: datetime,
+        wait_seconds_max: float = WAIT_SECONDS_MAX,
+    ) -> Failure:
+        """Count a failure; the wait doubles with each in a row, up to `wait_seconds_max`."""
         key = (controller, work_key(work))
         with self._lock:
             before = self._failures.pop(key, None)
             times = 1 if before is None else before.times + 1
-            wait = min(WAIT_SECONDS_MAX, FIRST_WAIT_SECONDS * 2.0 ** min(times - 1, 16))
+            wait = min(wait_seconds_max, FIRST_WAIT_SECONDS * 2.0 ** min(times - 1, 16))
             failure = self._failures[key] = Failure(times, now + timedelta(seconds=wait))
             while len(self._failures) > REMEMBERED_MAX:
                 self._failures.popitem(last=False)

@@ -75,7 +75,13 @@ class KeepEstimates:
         return Made(now) if own is None else Made(made_at, own)
 
     def apply(self, uow: UnitOfWork, work: Unestimated, result: Made) -> None:
-        """Remember the figures of the way in which the product will rent."""
+        """Remember the figures of the way in which the product will rent.
+
+        A job that another transaction holds is left for the next run: nothing here is urgent.
+        """
+        # Another worker that writes the same row would be waited for by the insert.
+        if not uow.operations.try_single_flight(f"{self.name} {work.job_id}"):
+            return
         kept = KeptEstimate(work.job_id, result.made_at)
         uow.kept_estimates.keep(kept if result.figures is None else _kept(kept, result.figures))
 

@@ -57,8 +57,11 @@ class KeptEstimates(Protocol):
         """When a job that could not be estimated is due again."""
         ...
 
-    def keep(self, estimate: KeptEstimate) -> None:
-        """Remember it, unless there are figures already."""
+    def keep(self, estimate: KeptEstimate) -> bool:
+        """Remember it, unless there are figures already.
+
+        Waits for nobody: False, and nothing is written, while another transaction holds the job.
+        """
         ...
 
     def of(self, job_id: UUID) -> KeptEstimate | None:

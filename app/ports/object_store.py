@@ -22,6 +22,10 @@ class ObjectStoreDenied(ObjectStoreError):
     """Credentials are missing or not allowed to do this; the message says what to allow."""
 
 
+class ObjectStoreFull(ObjectStoreError):
+    """The disk of the store has no room; nothing is left of the object."""
+
+
 class StoreMissing(ObjectStoreError):
     """The bucket itself does not exist."""
 

@@ -26,6 +26,10 @@ from app.ports.sweep_store import Sweeps
 from app.ports.traffic import Traffic
 
 
+class DatabaseFull(Exception):
+    """The database's disk has no room: the transaction is undone, and reads go on."""
+
+
 class UnitOfWork(Protocol):
     """One transaction. `now` is read once, at first use: take locks before."""
 
@@ -66,6 +70,7 @@ __all__ = [
     "Attempts",
     "Billing",
     "Books",
+    "DatabaseFull",
     "EventRecord",
     "Hearing",
     "Instances",

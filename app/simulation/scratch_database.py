@@ -6,25 +6,59 @@ Not here: the databases of tests, which clone a template of their own server.
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
 
 from app.adapters.embedded.postgres_server import EmbeddedPostgres
 from app.adapters.postgres.migrate import upgrade
 
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 @contextmanager
 def scratch_database() -> Iterator[str]:
-    """The URL of a migrated, empty database."""
-    folder = Path(tempfile.mkdtemp(prefix="lowtide-simulation-"))
-    folder.chmod(0o711)
-    server = EmbeddedPostgres(folder / "postgres", fsync=False)
+    """The URL of a migrated, empty database.
+
+    Server and folder go when the program is ended by SIGTERM, SIGINT or SIGHUP, too: these raise
+    SystemExit in the block. Call it from the main thread.
+    """
+    with _signals_raise():
+        # Held back until there is something to remove, and somebody who does it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        folder = Path(tempfile.mkdtemp(prefix="lowtide-simulation-"))
+        folder.chmod(0o711)
+        server = EmbeddedPostgres(folder / "postgres", fsync=False)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            server.start()
+            upgrade(server.url)
+            yield server.url
+        finally:
+            server.stop()
+            for left in (server.home, folder):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    # What our starter had us ignore, as nohup does, stays ignored.
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _end) for number in heard}
     try:
-        server.start()
-        upgrade(server.url)
-        yield server.url
+        yield
     finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    # A second signal must not end what the first one has asked for.
+    for other in _ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)

@@ -28,9 +28,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from app.domain.errors import CommandRefused, DomainError, NotFound
 from app.orchestration.runtime import Runtime
 from app.ports.job_reports import JobReports
-from app.ports.object_store import ObjectStoreError
+from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.ports.page_reports import PageReports
 from app.ports.read_models import CostReports
+from app.ports.unit_of_work import DatabaseFull
 from app.web import formats
 from app.web.session import Sessions, Visitor
 
@@ -47,9 +48,14 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now", 503: "Try again"}
+_TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now", 503: "Try again",
+                  507: "Disk full"}  # fmt: skip
 
 _SILENT: Final = "The database or the store does not answer at the moment. Try again in a second."
+_FULL: Final = (
+    "A disk of the server is full, and nothing was changed. This works again by itself once there "
+    "is room; reading goes on."
+)
 _OLD_FORM: Final = (
     "This form is too old, or came from elsewhere. Go back, reload the page and try again."
 )
@@ -67,13 +73,19 @@ class PageParts:
     costs: CostReports
     reports: PageReports
     sessions: Sessions
+    disk_problem: Callable[[], str | None]
 
     @classmethod
     def of(
-        cls, runtime: Runtime, jobs: JobReports, costs: CostReports, reports: PageReports
+        cls,
+        runtime: Runtime,
+        jobs: JobReports,
+        costs: CostReports,
+        reports: PageReports,
+        disk_problem: Callable[[], str | None],
     ) -> PageParts:
-        """The parts on what the api has opened."""
-        return cls(runtime, jobs, costs, reports, Sessions(reports))
+        """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
+        return cls(runtime, jobs, costs, reports, Sessions(reports), disk_problem)
 
 
 class SignInNeeded(Exception):
@@ -108,12 +120,14 @@ def render(
     request: Request, template: str, visitor: Visitor | None, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """A page or a part of one."""
-    token = "" if visitor is None else parts_of(request).sessions.form_token(visitor)
-    content = (
-        _templates()
-        .get_template(template)
-        .render(visitor=visitor, form_token=token, static=static_address, **values)
-    )
+    token, problem = "", None
+    if visitor is not None:
+        parts = parts_of(request)
+        token = parts.sessions.form_token(visitor)
+        if visitor.owner is not None:
+            problem = parts.disk_problem()
+    values |= {"visitor": visitor, "form_token": token, "disk_problem": problem}
+    content = _templates().get_template(template).render(static=static_address, **values)
     return HTMLResponse(content, status, HEADERS)
 
 
@@ -172,6 +186,9 @@ def _told(request: Request, error: Exception) -> tuple[int, str]:
             return 409, error.message
         case DomainError():
             return 422, error.message
+        case DatabaseFull() | ObjectStoreFull():
+            log.warning("disk full on %s %s: %s", request.method, request.url.path, error)
+            return 507, _FULL
         case OperationalError() | ConnectionsInUse() | ObjectStoreError():
             log.warning("%s %s: %s", request.method, request.url.path, error)
             return 503, _SILENT

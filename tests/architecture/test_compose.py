@@ -138,7 +138,7 @@ def test_programs_start_as_lowtide_up_starts_them(name: str, tmp_path: Path):
         database_url="postgresql://nowhere/x",
         redis_url="redis://nowhere",
     )
-    [spec] = [one for one in up._programs(settings, up.API_APP) if one.name == name]
+    [spec] = [one for one in up._programs(settings) if one.name == name]
     here = [word for part in spec.command()[1:] for word in part.split("=")]
     there = [word for part in SERVICES[name]["command"][1:] for word in part.split("=")]
     assert SERVICES[name]["command"][0] == "python"

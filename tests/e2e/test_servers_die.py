@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from tests.support.control_plane import ControlPlane
+from tests.support.embedded import is_running
 from tests.support.followed_job import FollowedJob, submit_endless
 
 AWAY_SECONDS = 60.0
@@ -50,6 +51,28 @@ def test_every_server_is_killed_in_turn(rough_plane: ControlPlane):
         rough_plane.wait(lambda: bool(_answers(valkey)), "valkey answers")
         valkey.flushall()
     rough_plane.wait(lambda: _is_ready(rough_plane), "the api is ready")
+    job.until_step(job.show()["progress"]["step"] + 25)
+    assert_nothing_happened_to(job)
+
+
+@pytest.mark.full  # tests/integration/test_programs.py shows what is cleared before the port
+def test_the_supervisor_is_killed_and_the_same_command_goes_on(rough_plane: ControlPlane):
+    """Twice in a row, the second time in the middle of its start, as systemd would meet it."""
+    job = submit_endless(rough_plane, nodes=2, STEP_SECONDS=0.1, SAVE_EVERY=20)
+    job.until_step(5)
+    url, left = rough_plane.url, rough_plane.pids()
+    rough_plane.kill_supervisor()
+    rough_plane.up_again()
+    output = rough_plane.output
+    rough_plane.wait(lambda: "postgres is ready" in output.read_text("utf-8"), "half a start")
+    said = output.read_text("utf-8")
+    assert "stopped what an earlier run left behind" in said
+    assert all(name in said for name in left if name != "lowtide")
+    rough_plane.kill_supervisor()
+    rough_plane.up_again()
+    rough_plane.await_ready()
+    assert rough_plane.url == url
+    assert not {pid for pid in left.values() if is_running(pid)}
     job.until_step(job.show()["progress"]["step"] + 25)
     assert_nothing_happened_to(job)
 

@@ -36,10 +36,16 @@ def test_the_newest_revision_is_the_migrations_own():
 def test_a_ready_api_says_so(api: PeopleApi):
     assert httpx.get(f"{api.url}/healthz").json() == {"status": "ok"}
     answer = httpx.get(f"{api.url}/readyz")
-    assert (answer.status_code, answer.json()) == (
+    document = answer.json()
+    disks = document.pop("disks")
+    assert (answer.status_code, document) == (
         200,
         {"status": "ready", "database": "ok", "redis": "ok"},
     )
+    assert set(disks) == {"state folder", "logs", "object store", "local cloud"}
+    assert all(one["free_bytes"] > 0 and not one["full"] for one in disks.values())
+    metrics = httpx.get(f"{api.url}/metrics").text
+    assert 'lowtide_disk_free_bytes{folder="object store"} ' in metrics
 
 
 def test_another_schema_is_not_ready(api: PeopleApi):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -199,6 +200,18 @@ def test_logs_of_the_newest_attempt_or_another(world: World):
     assert world.cli.ok("logs", "digits", "--rank", "1").out == ""
     first = world.cli.ok("logs", "digits", "--json").out.splitlines()[0]
     assert first == '{"attempt": 2, "rank": 0, "line": "é one"}'
+
+
+def test_logs_cannot_move_the_cursor_unless_asked_for(world: World):
+    hostile = "\x1b]0;owned\x07\tred \x1b[31mfail\x1b[0m\x9b2J \u202eend\r\n 10 %\r100 %\n"
+    world.log(STREAM.format(2, 0), hostile.encode())
+    shown = world.cli.ok("logs", "digits").out
+    assert shown == "\\x1b]0;owned\\x07\tred fail\\x9b2J \\u202eend\n100 %\n"
+    assert world.cli.ok("logs", "digits", "--raw").out == hostile.replace("\r\n", "\n")  # as read
+    written = world.cli.ok("logs", "digits", "--json").out
+    assert written.replace("\n", "").isprintable()
+    lines = [json.loads(line)["line"] for line in written.splitlines()]
+    assert lines == hostile.split("\n")[:2]
 
 
 def test_logs_followed_end_with_the_job(world: World):

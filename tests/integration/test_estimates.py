@@ -17,6 +17,7 @@ from app.domain.launch import LaunchOutcome
 from app.domain.pool_life import hazard_factor
 from app.orchestration.controller_frame import run_controller
 from app.orchestration.keep_estimates import KeepEstimates
+from app.ports.kept_estimates import KeptEstimate
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import ON_DEMAND_PRICE, POOL, START, MoneyStory
 from tests.support.people_api import settings_for
@@ -320,3 +321,33 @@ def test_no_estimate_is_made_of_a_beginning_long_ago_or_after_the_deadline(world
         assert waits.deadline_chance == 1.0
         assert late.cost_p50_microusd is None
         assert uow.kept_estimates.next_try_at() is None
+
+
+def test_keeping_an_estimate_waits_for_nobody(world: World, caplog: pytest.LogCaptureFixture):
+    """Claims hold thousands of jobs for seconds while many are submitted."""
+    job_id = UUID(world.api.client.post("/api/v1/jobs", json=SPEC).json()["id"])
+    runtime, one = world.api.parts.runtime, tables.jobs.c.id == job_id
+    with world.story.engine.begin() as holder:
+        holder.execute(select(tables.jobs.c.id).where(one).with_for_update())
+        assert run_controller(runtime, KeepEstimates(runtime)) == 1
+    assert caplog.records == [], "no lock was waited for"
+    with world.story.begin() as first:
+        # As in a second worker that has asked for the same work.
+        first.operations.try_single_flight(f"{KeepEstimates.name} {job_id}")
+        first.kept_estimates.keep(KeptEstimate(job_id, first.now))
+        assert run_controller(runtime, KeepEstimates(runtime)) == 1
+        assert caplog.records == []
+    with world.story.begin() as uow:
+        assert uow.kept_estimates.of(job_id) is not None
+
+
+def test_jobs_that_wait_together_do_not_hold_up_who_belongs_to_them(world: World):
+    ids = [UUID(world.api.client.post("/api/v1/jobs", json=SPEC).json()["id"]) for _ in range(2)]
+    with world.story.begin() as claim:
+        first = claim.jobs.lock(ids[0])
+        first.updated_at = claim.now
+        soon = claim.now + timedelta(minutes=1)
+        assert claim.jobs.wait_together(first, first.capacity_key, soon, "no capacity") == 1
+        with world.story.begin() as uow:
+            kept = [uow.kept_estimates.keep(KeptEstimate(one, uow.now)) for one in ids]
+    assert kept == [True, True]

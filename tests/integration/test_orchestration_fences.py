@@ -115,11 +115,14 @@ def test_a_final_checkpoint_that_only_the_store_knows_is_not_trained_again(story
     (second,) = story.members(job_id, 2)
     story.register(second)
     answer = story.tell(
-        second, FactKind.PREPARED, 2, master_port=20_001, final=True,
+        second, FactKind.PREPARED, 2, master_port=20_001, final=True, parent_size_bytes=4096,
         parent={"fence": 1, "step": 300, "digest": "1-300"},
     )  # fmt: skip
     assert answer.directive.kind.value in ("hold", "leave")
     assert story.job(job_id).state == "succeeded"
+    assert story.job(job_id).committed_step == 300, "as in its final checkpoint"
+    (found,) = story.rows(tables.checkpoints, tables.checkpoints.c.job_id == job_id)
+    assert (found.fence, found.step, found.size_bytes, found.final) == (1, 300, 4096, True)
     assert story.attempt(job_id, 2).state == "succeeded"
     story.pass_time(120)
     assert story.cloud.running() == []

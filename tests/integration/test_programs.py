@@ -12,7 +12,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,13 @@ import pytest
 import redis
 
 from app.adapters.celery_wakeups import CeleryWakeups, Ringable
+from app.adapters.embedded.run_record import record_now, write_record
+from app.adapters.embedded.state_folder import open_state_folder
 from app.adapters.postgres.migrate import head
+from app.adapters.providers.local.cloud_settings import LocalSettings, settle_terms
 from app.adapters.system_entropy import SystemEntropy
 from app.settings import Settings
-from tests.support.embedded import is_running, open_folder, wait_until
+from tests.support.embedded import is_running, killed_at_the_end, open_folder, wait_until
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))
 READY_SECONDS = 120.0
@@ -172,6 +175,86 @@ def test_a_taken_port_is_refused_before_anything_starts(up: Up, folder: Path):
     assert done.returncode == 2
     assert f"nothing can listen on 127.0.0.1:{port}" in done.stderr
     assert not (folder / "never").exists()
+
+
+# Listens on argv[1] and says so; SIGTERM ends it.
+LISTENING = """
+import socket, sys, time
+taken = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print(taken.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def listening(cwd: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process in a session of its own that holds a port, and the port."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LISTENING, "0", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        start_new_session=True,
+    )
+    with killed_at_the_end(process):
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+
+
+def up_without_servers(state_dir: Path, port: str) -> subprocess.CompletedProcess[str]:
+    """`lowtide up` that ends at its database, which is after the port has been tried."""
+    dead = {"LOWTIDE_DATABASE_URL": "postgresql://h@127.0.0.1:1/x"}
+    urls = {**dead, "LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0"}
+    return lowtide("up", "--state-dir", str(state_dir), "--port", port, **urls)
+
+
+def test_what_an_earlier_run_left_is_stopped_before_the_port_is_tried(folder: Path):
+    state_dir = open_state_folder(folder / "left")
+    with listening(state_dir) as (process, port):
+        recorded = record_now("api", process.pid, stop_signal=15, stop_timeout_seconds=5.0, stage=1)
+        write_record(state_dir, [replace(recorded, name="lowtide", start_token=""), recorded])
+        done = up_without_servers(state_dir, port)
+        assert "stopped what an earlier run left behind: api" in done.stdout
+        assert "the database cannot be prepared" in done.stderr, done
+        assert process.wait(10) == -signal.SIGTERM
+
+
+def test_a_program_that_nobody_wrote_down_is_stopped_too(folder: Path):
+    """Its supervisor was killed just after its start, or could not write on a full disk."""
+    state_dir = open_state_folder(folder / "unwritten")
+    with (
+        listening(state_dir, "-m", "uvicorn", "app.api.main:app") as (process, port),
+        listening(state_dir, "uvicorn", "another:app") as (stranger, taken),
+    ):
+        done = up_without_servers(state_dir, port)
+        assert "stopped what an earlier run left behind: api" in done.stdout
+        assert "the database cannot be prepared" in done.stderr, done
+        assert process.wait(10) == -signal.SIGTERM
+        refused = up_without_servers(state_dir, taken)
+        assert (refused.returncode, stranger.poll()) == (2, None)
+        assert f"nothing can listen on 127.0.0.1:{taken}" in refused.stderr
+        assert "Traceback" not in refused.stdout + refused.stderr
+
+
+def test_up_and_down_say_what_they_mended_of_the_local_cloud(folder: Path):
+    state_dir = open_state_folder(folder / "torn")
+    cloud = state_dir / "cloud"
+    for command in ("down", "up"):
+        cloud.mkdir(exist_ok=True)
+        settle_terms(cloud, LocalSettings(), 1_000_000)
+        (cloud / "cloud.jsonl").write_text('{"machines": [{"mach\n{"machines": []}\n')
+        done = (
+            lowtide("down", "--state-dir", str(state_dir))
+            if command == "down"
+            else up_without_servers(state_dir, "0")
+        )
+        assert "line 1 of cloud.jsonl (20 bytes) was torn" in done.stdout + done.stderr, done
+        assert "Traceback" not in done.stderr
+    (cloud / "terms.json").write_text('{"epoch')
+    beyond = lowtide("down", "--state-dir", str(state_dir))
+    assert beyond.returncode == 3
+    assert "terms.json is damaged" in beyond.stderr
+    assert "Traceback" not in beyond.stderr
 
 
 def test_prices_of_the_local_cloud_come_in_by_themselves(up: Up):

@@ -6,6 +6,7 @@ it is left running. Not here: one job and its machines (`followed_job`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from app.adapters.embedded.postgres_server import EmbeddedPostgres
 from app.adapters.embedded.run_record import describe_running
 from app.adapters.embedded.valkey_server import EmbeddedValkey
 from tests.support.postgres import fast_folder
+from tests.support.small_disk import SmallDisk, small_disk
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))
 SMALL_TRAINER = Path(__file__).with_name("small_trainer.py")
@@ -40,13 +42,16 @@ Document = dict[str, Any]
 class ControlPlane:
     """One `lowtide up` that runs. Calls go over its real api with its first key."""
 
-    def __init__(self, process: subprocess.Popen[bytes], state_dir: Path, output: Path) -> None:
-        self.process = process
+    def __init__(self, state_dir: Path, settings: dict[str, str], port: int) -> None:
         self.state_dir = state_dir
-        self.output = output
+        self.output = state_dir.with_name("up.out")
+        self._settings = settings
+        self._port = port
+        self.process = self._start()
         self.ready_seconds = 0.0
         self.job_ids: list[str] = []
         self.end_marks: list[Path] = []
+        self.disks: Mapping[str, SmallDisk] = {}
         self._client: httpx.Client | None = None
 
     @property
@@ -124,6 +129,38 @@ class ControlPlane:
         os.kill(before, signal.SIGKILL)
         self.wait(lambda: self.pids().get(program, before) != before, f"{program} again", seconds)
 
+    def kill_supervisor(self) -> None:
+        """SIGKILL `lowtide up` alone; what it started lives on."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def up_again(self) -> None:
+        """The very same `lowtide up` once more, port included; `await_ready` waits for it."""
+        self._port = self._port or int(self.url.rpartition(":")[2])
+        self.close()
+        self._client = None
+        self.process = self._start()
+
+    def await_ready(self) -> None:
+        """Return once it says so; fails the test when it ends instead."""
+        began = time.monotonic()
+        self.wait(lambda: self.process.poll() is not None or self.url != "", "ready", READY_SECONDS)
+        said = self.output.read_text("utf-8", "replace")
+        assert self.process.poll() is None, f"`lowtide up` ended:\n{said}"
+        self.ready_seconds = time.monotonic() - began
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        words = ["up", "--state-dir", str(self.state_dir), "--port", str(self._port)]
+        with open(self.output, "wb") as file:
+            return subprocess.Popen(
+                [LOWTIDE, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=clean_environment(**self._settings),
+                start_new_session=True,
+            )
+
     @contextmanager
     def stopped(self, *programs: str) -> Iterator[None]:
         """SIGSTOP these programs and whatever they started, SIGCONT at the end."""
@@ -164,15 +201,29 @@ class ControlPlane:
 
 
 @contextmanager
-def running_control_plane(*, port: int = 0, **settings: str) -> Iterator[ControlPlane]:
-    """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone."""
-    with fast_folder() as folder:
-        plane = _start(folder / "state", settings, port)
+def running_control_plane(
+    *, port: int = 0, disks: Mapping[str, int] | None = None, **settings: str
+) -> Iterator[ControlPlane]:
+    """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone.
+
+    disks: megabytes of disks of their own for these parts of the state folder, "." for all of it.
+    """
+    with fast_folder() as folder, contextlib.ExitStack() as mounted:
+        made = {
+            name: mounted.enter_context(
+                small_disk(folder / "state" / name, round(megabytes * 1024))
+            )
+            for name, megabytes in (disks or {}).items()
+        }
+        plane = ControlPlane(folder / "state", settings, port)
+        plane.disks = made
         try:
-            _await_ready(plane)
+            plane.await_ready()
             yield plane
         finally:
             plane.close()
+            for disk in made.values():
+                disk.empty()
             _stop(plane)
         left = left_running(folder)
         assert not left, f"left running: {left}"
@@ -199,28 +250,6 @@ def left_running(folder: Path) -> dict[int, str]:
         if mark in command or mark in environment:
             found[int(name)] = command.replace(b"\0", b" ").decode("utf-8", "replace")
     return found
-
-
-def _start(state_dir: Path, settings: dict[str, str], port: int) -> ControlPlane:
-    output = state_dir.with_name("up.out")
-    with open(output, "wb") as file:
-        process = subprocess.Popen(
-            [LOWTIDE, "up", "--state-dir", str(state_dir), "--port", str(port)],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=clean_environment(**settings),
-            start_new_session=True,
-        )
-    return ControlPlane(process, state_dir, output)
-
-
-def _await_ready(plane: ControlPlane) -> None:
-    began = time.monotonic()
-    plane.wait(lambda: plane.process.poll() is not None or plane.url != "", "ready", READY_SECONDS)
-    said = plane.output.read_text("utf-8", "replace")
-    assert plane.process.poll() is None, f"`lowtide up` ended:\n{said}"
-    plane.ready_seconds = time.monotonic() - began
 
 
 def _stop(plane: ControlPlane) -> None:

@@ -1,54 +1,56 @@
 """Small disks for tests: a tmpfs over a folder, and the filling and emptying of it.
 
-Needs root, as the mounting does. Not here: what is expected of those who write to it.
+Needs root, as mounting does.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FILLER = ".filler"
-_PIECE = bytes(64 << 10)
+_FILL = ".fill"
+_PAGE_BYTES = 4096
 
 
 class SmallDisk:
-    """One tmpfs. `fill` takes all that is free, `empty` gives it back."""
+    """One tmpfs; `folder` is its root."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def fill(self) -> None:
-        with open(self.folder / FILLER, "ab", buffering=0) as file:
-            for size in (len(_PIECE), 4096, 1):
-                try:
-                    while file.write(_PIECE[:size]):
-                        pass
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-
-    def empty(self) -> None:
-        (self.folder / FILLER).unlink(missing_ok=True)
-
     @property
     def free_bytes(self) -> int:
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+        """What is left."""
+        facts = os.statvfs(self.folder)
+        return facts.f_bavail * facts.f_frsize
+
+    def fill(self, leave_bytes: int = 0) -> None:
+        """Write until so much is left (in pages of 4 KiB); again where others have freed some."""
+        with open(self.folder / _FILL, "ab", buffering=0) as file, contextlib.suppress(OSError):
+            while (room := self.free_bytes - leave_bytes) > 0:
+                file.write(bytes(min(1 << 20, -(-room // _PAGE_BYTES) * _PAGE_BYTES)))
+
+    def empty(self) -> None:
+        """Remove what `fill` wrote."""
+        (self.folder / _FILL).unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(folder: Path, size_kib: int) -> Iterator[SmallDisk]:
     """A disk of so many KiB at `folder`, which is made; unmounted whatever happens."""
     folder.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k,mode=0755", "tmpfs", str(folder)]
-    subprocess.run(mount, check=True, timeout=60)
+    _run("mount", "-t", "tmpfs", "-o", f"size={size_kib}k,mode=0755", "tmpfs", str(folder))
     try:
         yield SmallDisk(folder)
     finally:
-        # Lazily: a process that a failing test left behind may still be in there.
-        subprocess.run(["umount", "-l", str(folder)], check=True, timeout=60)
+        # Lazily: a process that a failing test left behind may still have files open there.
+        _run("umount", "--lazy", str(folder))
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

@@ -94,7 +94,7 @@ def test_a_script_learns_of_a_save_without_room_and_may_go_on(
     hooks = Hooks()
     hooks.progress(1)
     kept = hooks.save(1, lambda folder: (folder / "w").write_bytes(bytes(20_000)))
-    with pytest.raises(SaveFailed, match="rank 0: OSError.*No space left") as refused:
+    with pytest.raises(SaveFailed, match=r"rank 0: OSError.*No space left") as refused:
         hooks.save(2, lambda folder: (folder / "w").write_bytes(bytes(1 << 20)))
     assert getattr(refused.value.__cause__, "errno", None) == errno.ENOSPC
     assert [path.name for path in kept.parent.iterdir()] == [kept.name], "its room is given back"

@@ -52,11 +52,15 @@ class RestoreCancelled(Exception):
 
 @dataclass(frozen=True)
 class Restored:
-    """The chosen parent and the folder its files are in; None and None for a fresh start."""
+    """The chosen parent and the folder its files are in; None and None for a fresh start.
+
+    size_bytes: of all files of the parent, whichever machine needs them.
+    """
 
     parent: CheckpointRef | None = None
     folder: Path | None = None
     final: bool = False
+    size_bytes: int | None = None
 
 
 class Restorer:
@@ -188,7 +192,8 @@ class Restorer:
             raise CheckpointCorrupt(f"{key} is the manifest of another checkpoint")
         if digest is not None and manifest.digest != digest:
             raise CheckpointCorrupt(f"{key} is not the one that was recorded")
-        return Restored(manifest.ref, self._download(manifest), manifest.final)
+        folder = self._download(manifest)
+        return Restored(manifest.ref, folder, manifest.final, manifest.size_bytes)
 
     def _download(self, manifest: CheckpointManifest) -> Path | None:
         if not manifest.files:

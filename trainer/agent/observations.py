@@ -80,6 +80,7 @@ class Prepared:
 
     restored_bytes: read from the store meanwhile, what was passed over included; None: unknown.
     image: the exact image that the job runs in, None without one.
+    parent_size_bytes: of all files of the parent.
     """
 
     fence: int
@@ -88,6 +89,7 @@ class Prepared:
     parent_final: bool = False
     restored_bytes: int | None = None
     image: str | None = None
+    parent_size_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -178,8 +178,17 @@ class Preparation:
             # A thread that dies without a word would keep the whole gang waiting for hours.
             self._fail(error, f"{type(error).__name__}: {error}")
         else:
-            parent, final = restored.parent, restored.final
-            self._answer(Prepared(self._fence, parent, port, final, self._bytes_read, image))
+            self._answer(
+                Prepared(
+                    self._fence,
+                    restored.parent,
+                    port,
+                    restored.final,
+                    self._bytes_read,
+                    image,
+                    restored.size_bytes,
+                )
+            )
 
     def _set_up(self) -> Surroundings:
         tools, config = self._tools, self._config

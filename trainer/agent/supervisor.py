@@ -324,6 +324,7 @@ def _prepared(turn: Turn, seen: Prepared) -> None:
         "final": seen.parent_final,
         "restored_bytes": seen.restored_bytes,
         "image": seen.image,
+        "parent_size_bytes": seen.parent_size_bytes,
     }
     turn.emit(FactKind.PREPARED, work.fence, data)
     if seen.parent_final and seen.parent is not None:

@@ -202,6 +202,9 @@ class EmbeddedServer(ABC):
             stop_processes([target])
             if identity.is_alive():
                 raise EmbeddedServerError(f"{self.name} (pid {identity.pid}) cannot be stopped")
+        elif self._child is not None:
+            # Just started: it has not written down yet who it is.
+            self._child.kill()
         self._reap()
 
     def _reap(self) -> None:

@@ -7,7 +7,9 @@ signals (see `process_stopping`).
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +67,31 @@ def command_mentions(pid: int, program: str, argument: str) -> bool:
         return Path(words[0]).name == program and argument in words[1:]
     text = _ps(pid, "command=")
     return text is not None and program in text and argument in text
+
+
+def session_leaders_in(folder: Path, words: Sequence[str]) -> list[ProcessIdentity]:
+    """Our own processes that lead a session, work in `folder` and have `words` as arguments.
+
+    A supervisor's programs are such, even where nothing was written down about them. The words
+    stand in a row. Empty where there is no /proc.
+    """
+    if not _has_proc():
+        return []
+    wanted = [os.fsencode(word) for word in words]
+    found = []
+    for name in sorted(filter(str.isdecimal, os.listdir("/proc")), key=int):
+        place = Path("/proc", name)
+        try:
+            if place.stat().st_uid != os.geteuid() or os.getsid(int(name)) != int(name):
+                continue
+            arguments = (place / "cmdline").read_bytes().split(b"\0")
+            works_there = (place / "cwd").samefile(folder)
+        except OSError:  # ended meanwhile, or not for us to see
+            continue
+        rows = (arguments[at : at + len(wanted)] for at in range(len(arguments)))
+        if works_there and wanted in rows and (identity := identify(int(name))) is not None:
+            found.append(identity)
+    return found
 
 
 def _has_proc() -> bool:

@@ -5,6 +5,7 @@ Not here: starting the processes.
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from typing import IO, TextIO
@@ -13,7 +14,6 @@ from app.adapters.embedded import log_files
 
 _PREFIX_WIDTH = 8
 _MAX_LINE_BYTES = 64 * 1024
-_LINES_BETWEEN_SIZE_CHECKS = 1000
 _RESET = "\x1b[0m"
 # Cyan, magenta, green, blue, yellow: readable on dark and light; red stays free for errors.
 _COLOURS = ("\x1b[36m", "\x1b[35m", "\x1b[32m", "\x1b[34m", "\x1b[33m")
@@ -31,15 +31,21 @@ class ProcessOutput:
 
     def say(self, name: str, text: str) -> None:
         """Write one line under the prefix `name`."""
+        self.line(f"{self._prefix(name)}{text}")
+
+    def line(self, text: str) -> None:
+        """Write one line as it is."""
         with self._lock:
             if self._stream is None:
                 return
             try:
-                self._stream.write(f"{self._prefix(name)}{text}\n")
+                self._stream.write(f"{text}\n")
                 self._stream.flush()
-            except (OSError, ValueError):
-                # The terminal is gone; the processes and their log files go on.
-                self._stream = None
+            except (OSError, ValueError) as error:
+                # The terminal is gone: the processes and their log files go on. A file on a full
+                # disk will have room again.
+                if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                    self._stream = None
 
     def follow(self, name: str, pipe: IO[bytes], *, echo: bool) -> threading.Thread:
         """Read `pipe` to its end in a thread, line by line, into the log and onto the stream."""
@@ -50,25 +56,14 @@ class ProcessOutput:
         return thread
 
     def _read(self, name: str, pipe: IO[bytes], echo: bool) -> None:
-        path = log_files.log_path(self._state_dir, name)
+        log = log_files.LogFile(log_files.log_path(self._state_dir, name))
         with pipe:
-            ended = False
-            while not ended:
-                log_files.roll_over(path)
-                ended = self._read_some(name, pipe, path, echo)
-
-    def _read_some(self, name: str, pipe: IO[bytes], path: Path, echo: bool) -> bool:
-        with open(path, "ab") as log:
-            for _ in range(_LINES_BETWEEN_SIZE_CHECKS):
-                line = pipe.readline(_MAX_LINE_BYTES)
-                if not line:
-                    return True
+            # Whatever becomes of the log, the pipe is emptied: its writer must not be held up.
+            while line := pipe.readline(_MAX_LINE_BYTES):
                 text = line.rstrip(b"\r\n")
-                log.write(text + b"\n")
-                log.flush()
+                log.append(text)
                 if echo:
                     self.say(name, text.decode("utf-8", "replace"))
-        return False
 
     def _prefix(self, name: str) -> str:
         padded = f"{name:<{_PREFIX_WIDTH}} | "

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -61,10 +61,20 @@ class ProcessSupervisor:
         colour: bool = False,
         stream: TextIO | None = None,
         limits: RestartLimits | None = None,
+        commands: run_record.Commands = run_record.NO_COMMANDS,
+        disk_problem: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """commands: arguments by which programs of an earlier run are known (`stop_left_overs`).
+        disk_problem: which disk is full, as a sentence; a crash meanwhile is not counted.
+        """
         self.state_dir = state_folder.open_state_folder(state_dir)
         self._output = ProcessOutput(self.state_dir, stream or sys.stdout, colour=colour)
         self._limits = limits or RestartLimits()
+        self._commands = commands
+        self._read_disks = disk_problem
+        self._disk_problem: str | None = None
+        self._next_disk_look_seconds = 0.0
+        self._record_is_behind = False
         self._children: list[_Child] = []
         self._stages = 0
         self._stop_requests = 0
@@ -80,7 +90,7 @@ class ProcessSupervisor:
                     continue
                 previous = signal.signal(number, self._on_stop_signal)
                 entering.callback(signal.signal, number, previous)
-            left = run_record.stop_left_overs(self.state_dir)
+            left = run_record.stop_left_overs(self.state_dir, self._commands)
             if left:
                 self.say(f"stopped what an earlier run left behind: {', '.join(left)}")
             self._write_record()
@@ -105,6 +115,10 @@ class ProcessSupervisor:
     def say(self, text: str) -> None:
         """Print a line of the supervisor's own."""
         self._output.say(SUPERVISOR_NAME, text)
+
+    def announce(self, line: str) -> None:
+        """Print a line as it is, for programs that read this output."""
+        self._output.line(line)
 
     def request_stop(self) -> None:
         """Ask `start` and `run` to return soon; asked twice, processes are killed, not asked."""
@@ -139,6 +153,8 @@ class ProcessSupervisor:
 
     def look_after_all(self) -> None:
         """One round: notice ends, restart what is due, ask the started whether they are ready."""
+        if time.monotonic() >= self._next_disk_look_seconds:
+            self._look_at_disks()
         for child in self._children:
             if child.finished:
                 continue
@@ -151,6 +167,17 @@ class ProcessSupervisor:
                 self._check_ready(child)
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _look_at_disks(self) -> None:
+        """Say that a disk has become full, and that it has room again."""
+        self._next_disk_look_seconds = time.monotonic() + self._limits.full_disk_delay_seconds
+        before, self._disk_problem = self._disk_problem, self._read_disks()
+        if self._disk_problem is not None and before is None:
+            self.say(self._disk_problem)
+        if self._disk_problem is None and before is not None:
+            self.say("the disk has room again; everything goes on")
+        if self._record_is_behind:
+            self._write_record()
 
     def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
         self.request_stop()
@@ -182,9 +209,10 @@ class ProcessSupervisor:
             child.ready = child.was_ready = True
             self.say(f"{spec.name} is ready after {waited:.1f} s (pid {self._pid(child)})")
         elif waited > spec.ready_timeout_seconds:
-            if not child.was_ready:
+            self._look_at_disks()
+            if not child.was_ready and self._disk_problem is None:
                 raise self._failed(child, f"was not ready within {waited:.0f} s")
-            self.say(f"{spec.name} is not ready {waited:.0f} s after its restart; starting again")
+            self.say(f"{spec.name} is not ready {waited:.0f} s after its start; starting again")
             self._stop([child])
 
     def _on_exit(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
@@ -202,11 +230,20 @@ class ProcessSupervisor:
 
     def _on_crash(self, child: _Child, how: str) -> None:
         now = time.monotonic()
-        delay = child.crashes.delay_after_crash(now, was_ready=child.was_ready)
-        if delay is None:
+        self._look_at_disks()
+        if self._disk_problem is not None:
+            # It would fail until there is room: no sign of anything wrong with the program.
+            delay = self._limits.full_disk_delay_seconds
+            child.restart_due_seconds = now + delay
+            self.say(
+                f"{child.spec.name} {how}; {self._disk_problem}; starting it again in {delay:g} s"
+            )
+            return
+        back_off = child.crashes.delay_after_crash(now, was_ready=child.was_ready)
+        if back_off is None:
             raise self._failed(child, f"{how}; it has failed {child.crashes.count} times now")
-        child.restart_due_seconds = now + delay
-        self.say(f"{child.spec.name} {how}; starting it again in {delay:g} s")
+        child.restart_due_seconds = now + back_off
+        self.say(f"{child.spec.name} {how}; starting it again in {back_off:g} s")
 
     def _failed(self, child: _Child, why: str) -> ChildFailedError:
         path = log_files.log_path(self.state_dir, child.spec.name)
@@ -253,4 +290,9 @@ class ProcessSupervisor:
 
     def _write_record(self) -> None:
         records = [child.record for child in self._children if child.record is not None]
-        run_record.write_record(self.state_dir, [self._self_record, *records])
+        try:
+            run_record.write_record(self.state_dir, [self._self_record, *records])
+            self._record_is_behind = False
+        except OSError:
+            # On a full disk: tried again with the next look. `commands` find what is missing.
+            self._record_is_behind = True

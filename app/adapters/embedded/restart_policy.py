@@ -14,7 +14,8 @@ class RestartLimits:
     """Back-off between `first_delay_seconds` and `max_delay_seconds`, doubling at each crash.
 
     After `max_crashes` within `window_seconds` the process is given up, and so it is after
-    `max_start_crashes` while it has never been ready.
+    `max_start_crashes` while it has never been ready. While a disk is full no crash is counted, and
+    a start is tried every `full_disk_delay_seconds`.
     """
 
     first_delay_seconds: float = 1.0
@@ -22,6 +23,7 @@ class RestartLimits:
     max_crashes: int = 10
     window_seconds: float = 600.0
     max_start_crashes: int = 3
+    full_disk_delay_seconds: float = 10.0
 
 
 @dataclass(slots=True)

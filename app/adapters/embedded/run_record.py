@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from app.adapters.embedded import process_identity, state_folder
 from app.adapters.embedded.process_identity import ProcessIdentity
 from app.adapters.embedded.process_stopping import StopTarget, stop_processes
 
 SUPERVISOR_NAME = "lowtide"
+Commands = Mapping[str, Sequence[str]]
+NO_COMMANDS: Commands = MappingProxyType({})
 _RECORD = "run.json"
 _LEFT_OVER_TIMEOUT_SECONDS = 15.0
 
@@ -102,11 +105,14 @@ def describe_running(state_dir: Path) -> list[RunningProcess]:
     return described
 
 
-def stop_running(state_dir: Path, timeout_seconds: float = 30.0) -> list[str]:
+def stop_running(
+    state_dir: Path, timeout_seconds: float = 30.0, commands: Commands = NO_COMMANDS
+) -> list[str]:
     """Stop what runs from `state_dir` and return the names of what was alive; safe to repeat.
 
     A live supervisor is asked to stop and has `timeout_seconds` for it; then it is killed and its
-    processes are stopped from here. Raises StateFolderBusyError when another `up` has just begun.
+    processes are stopped from here. commands: as in `stop_left_overs`. Raises StateFolderBusyError
+    when another `up` has just begun.
     """
     processes = _read_record(state_dir)
     was_alive = [process.name for process in processes if process.identity.is_alive()]
@@ -120,15 +126,18 @@ def stop_running(state_dir: Path, timeout_seconds: float = 30.0) -> list[str]:
     )
     if state_dir.is_dir():
         with state_folder.up_lock(state_dir):
-            stop_left_overs(state_dir)
+            stopped = stop_left_overs(state_dir, commands)
+            was_alive += [name for name in stopped if name not in was_alive]
     return was_alive
 
 
-def stop_left_overs(state_dir: Path) -> list[str]:
-    """Stop recorded processes whose supervisor is gone, last stage first; the caller has the lock.
+def stop_left_overs(state_dir: Path, commands: Commands = NO_COMMANDS) -> list[str]:
+    """Stop the processes of a supervisor that is gone, last stage first; the caller has the lock.
 
-    Returns the names of those that were alive.
+    commands: arguments by which a program is known that started and was not written down, because
+    its supervisor was killed just then or the disk was full. Returns the names of those alive.
     """
+    unrecorded = _stop_unrecorded(state_dir, commands)
     children = [p for p in _read_record(state_dir) if p.name != SUPERVISOR_NAME]
     alive = [process for process in children if process.identity.is_alive()]
     for stage in sorted({process.stage for process in alive}, reverse=True):
@@ -140,7 +149,19 @@ def stop_left_overs(state_dir: Path) -> list[str]:
             ]
         )
     remove_record(state_dir)
-    return [process.name for process in alive]
+    return [*(process.name for process in alive), *unrecorded]
+
+
+def _stop_unrecorded(state_dir: Path, commands: Commands) -> list[str]:
+    recorded = {process.identity for process in _read_record(state_dir)}
+    found = [
+        StopTarget(name, identity, signal.SIGTERM, _LEFT_OVER_TIMEOUT_SECONDS)
+        for name, words in commands.items()
+        for identity in process_identity.session_leaders_in(state_dir, words)
+        if identity not in recorded
+    ]
+    stop_processes(found)
+    return [target.name for target in found]
 
 
 def _read_record(state_dir: Path) -> list[RecordedProcess]:

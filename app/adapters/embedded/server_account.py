@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.state_folder import has_text, write_atomically
 
 _ACCOUNT_NAME = "nobody"
 _HOME_RECORD = "server_home"
@@ -104,6 +105,19 @@ def _made_safely(place: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not shared
 
 
+def has_home(state_dir: Path) -> bool:
+    """Whether a server of `state_dir` was ever started."""
+    return has_text(state_dir / _HOME_RECORD)
+
+
+def recorded_home(state_dir: Path) -> Path | None:
+    """Where the servers of `state_dir` have their data; None before their first start."""
+    if not has_home(state_dir):
+        return None
+    written = (state_dir / _HOME_RECORD).read_text("utf-8").strip()
+    return state_dir if written == _INSIDE else Path(written)
+
+
 def server_home(
     state_dir: Path, account: ServerAccount | None, system_dir: Path | None = None
 ) -> Path:
@@ -114,7 +128,7 @@ def server_home(
     lost its way to the recorded place.
     """
     record = state_dir / _HOME_RECORD
-    if record.exists():
+    if recorded := has_text(record):
         written = record.read_text("utf-8").strip()
     elif can_use(account, state_dir):
         written = _INSIDE
@@ -122,8 +136,8 @@ def server_home(
         assert account is not None  # our own account can use everything
         homes = system_folder(account, system_dir)
         written = str(homes / f"home-{secrets.token_hex(8)}")
-    if not record.exists():
-        record.write_text(written + "\n", "utf-8")
+    if not recorded:
+        write_atomically(record, written + "\n", 0o644)
     home = state_dir if written == _INSIDE else Path(written)
     if not home.exists():
         home.mkdir(parents=True)

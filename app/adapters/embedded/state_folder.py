@@ -59,9 +59,11 @@ def up_lock(state_dir: Path) -> Iterator[None]:
                 f"another lowtide (pid {holder or 'unknown'}) is running from {state_dir}; "
                 "stop it with `lowtide down`, or use another state folder"
             ) from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        with contextlib.suppress(
+            OSError
+        ):  # the pid is for people; a full disk may lack room for it
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode("ascii"))
         yield
 
 
@@ -88,14 +90,23 @@ def brief_lock(state_dir: Path, name: str, timeout_seconds: float) -> Iterator[N
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace the whole file at once; it never exists with wider permissions than `mode`."""
+    """Replace the whole file at once; it never exists with wider permissions than `mode`.
+
+    Raises OSError, on a full disk for one, and the file is as it was.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    draft.chmod(mode)
-    draft.replace(path)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.chmod(mode)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def read_json(path: Path) -> Any:
@@ -108,9 +119,14 @@ def read_json(path: Path) -> Any:
 
 def kept_secret(path: Path) -> str:
     """The secret in the file, generated and written (mode 0600) the first time; URL-safe."""
-    if not path.exists():
+    if not has_text(path):
         write_atomically(path, secrets.token_urlsafe(24) + "\n")
     return path.read_text("ascii").strip()
+
+
+def has_text(path: Path) -> bool:
+    """Whether the file is there and not empty, as one that a full disk has cut short."""
+    return path.is_file() and path.stat().st_size > 0
 
 
 def kept_port(path: Path) -> int:

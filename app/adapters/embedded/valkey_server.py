@@ -63,7 +63,10 @@ class EmbeddedValkey(EmbeddedServer):
             if not folder.exists():
                 folder.mkdir(mode=0o711)
                 folder.chmod(0o711)
-        write_atomically(self._config_path, self._config(port))
+        config = self._config(port)
+        # A restart on a full disk can do without writing what is there.
+        if not (self._config_path.exists() and self._config_path.read_text("ascii") == config):
+            write_atomically(self._config_path, config)
         if self.account is not None:
             os.chown(self._data_dir, self.account.uid, self.account.gid)
             os.chown(self._config_path, self.account.uid, self.account.gid)

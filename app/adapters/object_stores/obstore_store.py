@@ -7,6 +7,7 @@ Here: the operations, and obstore's errors in the port's words. Not here: addres
 
 from __future__ import annotations
 
+import errno
 import functools
 import threading
 import time
@@ -27,6 +28,7 @@ from app.ports.object_store import (
     ObjectMissing,
     ObjectStoreDenied,
     ObjectStoreError,
+    ObjectStoreFull,
     StoreMissing,
 )
 
@@ -41,6 +43,8 @@ _RIGHTS: Final = {
 # What stores say in the middle of an error that has no type of its own.
 _DENIED_SIGNS: Final = ("403 Forbidden", "401 Unauthorized", "AccessDenied", "SignatureDoesNot",
                         "InvalidAccessKeyId", "ExpiredToken")  # fmt: skip
+# How Rust writes ENOSPC and EDQUOT, in an error of obstore's that has no type of its own.
+_FULL_SIGNS: Final = ("(os error 28)", "(os error 122)")
 # A store's word, or obstore's own, for a range that begins at the end or beyond it.
 _BEYOND_SIGNS: Final = ("416 Range Not Satisfiable", "InvalidRange")
 _REGION_SIGNS: Final = ("incorrectly configured region", "AuthorizationHeaderMalformed",
@@ -181,6 +185,8 @@ class ObstoreStore:
         self, key: str, error: Exception, missing: bool, refused: bool
     ) -> ObjectStoreError:
         told, place = str(error), self._address.place
+        if self._address.scheme == "file" and any(sign in told for sign in _FULL_SIGNS):
+            return ObjectStoreFull(self._say(key, f"the disk of {place} is full"))
         if "NoSuchBucket" in told or "bucket does not exist" in told:
             return StoreMissing(
                 self._say(key, f"{place} does not exist; make it, or correct the address")
@@ -213,7 +219,8 @@ class ObstoreStore:
                     store = open_client(self._address, self._options)
                     once = open_client(self._address, self._options, retries=0)
                 except (OSError, exceptions.BaseError) as error:
-                    raise ObjectStoreError(
+                    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+                    raise (ObjectStoreFull if full else ObjectStoreError)(
                         f"the object store in {self._address.place} cannot be opened: "
                         f"{_first_line(error)}"
                     ) from error

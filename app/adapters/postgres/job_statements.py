@@ -159,7 +159,8 @@ _WAIT_ALIKE = (
         _jobs.c.id != bindparam("this_job"),
     )
     .order_by(_jobs.c.id)
-    .with_for_update(skip_locked=True)
+    # Not the key: whoever writes a row that belongs to the job need not wait for thousands of jobs.
+    .with_for_update(skip_locked=True, key_share=True)
     .cte("alike")
     .prefix_with("MATERIALIZED")
 )

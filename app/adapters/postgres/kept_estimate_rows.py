@@ -92,8 +92,16 @@ class KeptEstimateRows:
         ).scalar_one()
         return due
 
-    def keep(self, estimate: KeptEstimate) -> None:
-        """Remember it, unless there are figures already."""
+    def keep(self, estimate: KeptEstimate) -> bool:
+        """Remember it, unless there are figures already.
+
+        False, and nothing is written, while another transaction holds the job.
+        """
+        # The foreign key takes this lock in any case, but waits for it.
+        held = select(_job.id).where(_job.id == estimate.job_id)
+        held = held.with_for_update(read=True, key_share=True, skip_locked=True)
+        if self._session.execute(held).first() is None:
+            return False
         values = asdict(estimate)
         told = upsert(job_estimates).values(values)
         self._session.execute(
@@ -103,6 +111,7 @@ class KeptEstimateRows:
                 where=_kept.cost_p50_microusd.is_(None),
             )
         )
+        return True
 
     def of(self, job_id: UUID) -> KeptEstimate | None:
         """A job's."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
+import psycopg
 from sqlalchemy import Engine, func, select
+from sqlalchemy.exc import DBAPIError
 
 from app.adapters.postgres.attempt_repository import AttemptRepository
 from app.adapters.postgres.books_store import BooksStore
@@ -38,6 +40,7 @@ from app.ports.pool_experience import PoolExperience
 from app.ports.pool_past import PoolPasts
 from app.ports.sweep_store import Sweeps
 from app.ports.traffic import Traffic
+from app.ports.unit_of_work import DatabaseFull
 from app.ports.wakeups import Wakeups
 
 _CLOCK = Ready(select(func.clock_timestamp()), frozenset())
@@ -110,7 +113,10 @@ class PostgresUnitOfWorkFactory:
         self._read_clock = read_clock
 
     def __call__(self) -> AbstractContextManager[PostgresUnitOfWork]:
-        """A transaction that commits at the end of the block, or rolls back."""
+        """A transaction that commits at the end of the block, or rolls back.
+
+        Raises DatabaseFull where the disk has no room for it.
+        """
         return self._open()
 
     @contextmanager
@@ -120,6 +126,11 @@ class PostgresUnitOfWorkFactory:
             work = PostgresUnitOfWork(session, self._read_clock)
             yield work
             session.commit(self._before_commit)
+        except (DBAPIError, psycopg.errors.DiskFull) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if isinstance(cause, psycopg.errors.DiskFull):
+                raise DatabaseFull(str(cause).split("\n", 1)[0]) from error
+            raise
         finally:
             session.close()
         if work.rings:

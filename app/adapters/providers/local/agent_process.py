@@ -17,7 +17,7 @@ from pathlib import Path
 
 from app.adapters.providers.local.cloud_settings import LocalSettings
 from app.adapters.providers.local.machine import Machine
-from app.adapters.providers.local.machine_processes import MARKER, start_ticks
+from app.adapters.providers.local.machine_processes import DISK, MARKER, start_ticks
 
 # What a machine's image would bring. Nothing else of the service's environment reaches a machine:
 # it may hold credentials.
@@ -30,9 +30,14 @@ _POWER_OFF = Path(__file__).with_name("power_off.py")
 AgentExit = Callable[[Machine, int | None], None]
 
 
+def machines_folder(folder: Path) -> Path:
+    """Where the machines of a cloud have their folders."""
+    return folder / "machines"
+
+
 def machine_folder(folder: Path, machine: Machine) -> Path:
     """Where a machine's disk and console are."""
-    return folder / "machines" / machine.machine_id
+    return machines_folder(folder) / machine.machine_id
 
 
 class AgentProcesses:
@@ -115,7 +120,7 @@ class AgentProcesses:
                 "PYTHONPATH": os.pathsep.join(path for path in paths if path),
                 "PYTHONUNBUFFERED": "1",
                 MARKER: machine.machine_id,
-                "LOWTIDE_MACHINE_DIR": str(disk),
+                DISK: str(disk),
                 "LOWTIDE_CLOUD": machine.cloud,
                 "LOWTIDE_PRIVATE_ADDRESS": "127.0.0.1",
                 "LOWTIDE_INTERFACE": "lo",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -58,8 +59,9 @@ def main() -> int:
         os.close(tell)
         return 0 if os.read(ready, 1) else 1
     os.close(ready)
-    os.ftruncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
+    with contextlib.suppress(OSError):  # for people; a full disk is no reason not to run
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
 
     def say_ready() -> None:
         os.write(tell, b"!")

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from app.adapters.disk_space import full_sentence
 from app.adapters.providers.local.cloud_folder import (
     DAEMON,
     LOG_FILE,
@@ -104,7 +105,8 @@ class CloudClient:
         except subprocess.TimeoutExpired as error:
             raise ProviderError(RefusalKind.UNAVAILABLE, "the local cloud starts slowly") from error
         if started.returncode != 0:
-            message = f"the local cloud does not start; see {LOG_FILE} in its folder"
+            why = full_sentence({"local cloud": self.folder}) or f"see {LOG_FILE} in its folder"
+            message = f"the local cloud does not start; {why}"
             raise ProviderError(RefusalKind.UNAVAILABLE, message)
 
 

@@ -115,19 +115,33 @@ class CloudTerms:
     public_ip_microusd_per_hour: int = 0
 
 
+class TermsUnreadable(Exception):
+    """The folder's terms are damaged; prices and bills of its machines cannot be told any more."""
+
+
 def read_terms(folder: Path) -> CloudTerms | None:
-    """The terms of the cloud in `folder`; None before its first start."""
+    """The terms of the cloud in `folder`; None before its first start.
+
+    Raises TermsUnreadable.
+    """
+    path = folder / _TERMS_FILE
     try:
-        found = json.loads((folder / _TERMS_FILE).read_text("utf-8"))
+        found = json.loads(path.read_text("utf-8"))
+        return CloudTerms(
+            epoch_us=int(found["epoch_us"]),
+            market_offset_seconds=int(found["market_offset_seconds"]),
+            market_speed=Fraction(found["market_speed"]),
+            billing_speed=Fraction(found["billing_speed"]),
+            **{name: int(found.get(name, 0)) for name in _ATTACHED},
+        )
     except FileNotFoundError:
         return None
-    return CloudTerms(
-        epoch_us=found["epoch_us"],
-        market_offset_seconds=found["market_offset_seconds"],
-        market_speed=Fraction(found["market_speed"]),
-        billing_speed=Fraction(found["billing_speed"]),
-        **{name: found.get(name, 0) for name in _ATTACHED},
-    )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TermsUnreadable(
+            f"{path} is damaged ({error}): it holds what the local cloud's bills rest on. Put it "
+            f"back from a copy, or remove the folder {folder}, and with it the record of its "
+            "machines"
+        ) from error
 
 
 def settle_terms(folder: Path, settings: LocalSettings, now_us: int) -> CloudTerms:

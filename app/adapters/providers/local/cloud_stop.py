@@ -1,4 +1,5 @@
-"""Ending a local cloud for good, whatever state its daemon is in.
+"""Ending a local cloud for good, whatever state its daemon is in, and mending its files before it
+runs again.
 
 Stop whoever may call the cloud first: a call would start it again.
 """
@@ -9,6 +10,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ from app.adapters.providers.local.cloud_folder import (
     try_lock,
 )
 from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings, read_terms
+from app.adapters.providers.local.journal import Journal
 from app.adapters.providers.local.local_cloud import LocalCloud
 from app.ports.cloud_provider import ProviderError
 
@@ -27,12 +30,31 @@ _PAUSE_SECONDS: Final = 0.02
 _LEAVE_SECONDS: Final = 5.0
 
 
-def stop_cloud(folder: Path, timeout_seconds: float) -> int:
+def repair_cloud(folder: Path) -> tuple[str, ...]:
+    """Mend the journal of a cloud whose daemon does not run; what was mended, a sentence each.
+
+    A daemon that runs has read its journal already, and writes it anew when it ends.
+    """
+    folder = folder.absolute()
+    if not folder.is_dir() or (lock := try_lock(folder / DAEMON_LOCK)) is None:
+        return ()
+    try:
+        journal = Journal(folder)
+        journal.close()
+    finally:
+        os.close(lock)
+    return tuple(journal.repairs)
+
+
+def stop_cloud(
+    folder: Path, timeout_seconds: float, say: Callable[[str], None] = lambda sentence: None
+) -> int:
     """End every machine of the folder's cloud as given back by us, then its daemon.
 
     Returns how many machines could not be cleared within the time: 0 unless a process survived
     SIGKILL. Nothing happens where no cloud ever was. A daemon that does not answer is killed, and
-    its work done here. Raises TimeoutError when even that daemon does not go.
+    its work done here. say: is told what was mended. Raises TimeoutError when even that daemon does
+    not go, TermsUnreadable as `read_terms`.
     """
     folder = folder.absolute()
     terms = read_terms(folder)
@@ -41,35 +63,44 @@ def stop_cloud(folder: Path, timeout_seconds: float) -> int:
     try:
         left = int(call_once(folder, "stop", {}, timeout_seconds)["still_there"])
     except (NotConnected, ProviderError):
-        return _stop_without_daemon(folder, terms, timeout_seconds)
+        return _stop_without_daemon(folder, terms, timeout_seconds, say)
     os.close(_lock_of_gone_daemon(folder))
     return left
 
 
-def _stop_without_daemon(folder: Path, terms: CloudTerms, timeout_seconds: float) -> int:
+def _stop_without_daemon(
+    folder: Path, terms: CloudTerms, timeout_seconds: float, say: Callable[[str], None]
+) -> int:
     _kill_daemon(folder)
     lock = _lock_of_gone_daemon(folder)
     try:
-        left = asyncio.run(_end_all(folder, terms, timeout_seconds))
+        left = asyncio.run(_end_all(folder, terms, timeout_seconds, say))
         forget_address(folder)
     finally:
         os.close(lock)
     return left
 
 
-async def _end_all(folder: Path, terms: CloudTerms, timeout_seconds: float) -> int:
-    return await LocalCloud(folder, LocalSettings(), terms).stop(timeout_seconds)
+async def _end_all(
+    folder: Path, terms: CloudTerms, timeout_seconds: float, say: Callable[[str], None]
+) -> int:
+    cloud = LocalCloud(folder, LocalSettings(), terms)
+    for sentence in cloud.repairs:
+        say(sentence)
+    await cloud.end_strays()
+    return await cloud.stop(timeout_seconds)
 
 
 def _kill_daemon(folder: Path) -> None:
-    """SIGKILL the process that the lock file names, if it is a daemon of ours."""
-    try:
-        pid = int((folder / DAEMON_LOCK).read_text("ascii"))
-        words = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace").split("\0")
-    except (OSError, ValueError):
-        return
-    if DAEMON in words:
-        os.kill(pid, signal.SIGKILL)
+    """SIGKILL the folder's daemon, known by its command: a full disk may have kept its pid out of
+    the lock file."""
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_text("utf-8", "replace").split("\0")
+            if DAEMON in words and str(folder) in words:
+                os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            continue
 
 
 def _lock_of_gone_daemon(folder: Path) -> int:

@@ -7,11 +7,12 @@ Not here: any path.
 from __future__ import annotations
 
 import asyncio
-import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
+
+from app.adapters.providers.local.durable_files import say
 
 HEAD_BYTES_MAX = 16 * 1024
 _BODY_BYTES_MAX = 1024 * 1024
@@ -87,7 +88,7 @@ async def _reply_to(reader: asyncio.StreamReader, handler: Handler) -> Reply | N
         return None
     except Exception:
         # One bad request must not end the cloud; the trace goes to its log.
-        traceback.print_exc(file=sys.stderr)
+        say(traceback.format_exc())
         return Reply(500, b"the local cloud failed; see cloud.log\n")
 
 

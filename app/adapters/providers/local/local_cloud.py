@@ -8,20 +8,23 @@ Everything runs on one event loop; a change is in the journal before anyone is t
 from __future__ import annotations
 
 import asyncio
-import sys
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.adapters.providers.local.agent_process import AgentProcesses
+from app.adapters.disk_space import full_sentence
+from app.adapters.providers.local.agent_process import AgentProcesses, machines_folder
 from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings
-from app.adapters.providers.local.journal import Journal
+from app.adapters.providers.local.durable_files import say
+from app.adapters.providers.local.journal import Journal, JournalFull
 from app.adapters.providers.local.launching import CloudRefusal, Order, choose_pool
 from app.adapters.providers.local.machine import Machine
 from app.adapters.providers.local.machine_processes import (
     boot_id,
     carries_marker,
+    find_machine_ids,
     kill_once,
     start_ticks,
 )
@@ -40,6 +43,9 @@ _RESTARTS_MAX = FAILURES_MAX + 1
 _RESTART_SECONDS = (1.0, 30.0)
 _FINAL_CODES = frozenset({LEFT, REFUSED, SETTINGS})
 _RAN_WELL_US = 60_000_000
+# What a full disk keeps from being started or written is tried again after so long, for ever.
+_FULL_DISK_PAUSE_SECONDS = 5.0
+_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 _KILL_TRIES = 80
 _KILL_PAUSE_SECONDS = (0.01, 1.0)
 
@@ -56,12 +62,19 @@ class LocalCloud:
         self.settings = settings
         self.terms = terms
         self.markets = RecordedMarkets(terms, settings)
+        self._folder = folder
         self._journal = Journal(folder)
         self._agents = AgentProcesses(folder, settings, self._agent_exited)
         self._endpoints = MetadataEndpoints()
         self._replay = MarketReplay(self.markets, settings, now_us, self._give_notice)
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         self._clearing: dict[str, asyncio.Task[None]] = {}
+        self._catching_up: asyncio.TimerHandle | None = None
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """What was wrong with the cloud's files and was mended, a sentence each."""
+        return tuple(self._journal.repairs)
 
     def machines(self) -> tuple[Machine, ...]:
         """Every machine there ever was, by id."""
@@ -79,6 +92,9 @@ class LocalCloud:
 
     async def recover(self) -> None:
         """Take up the machines of an earlier life of this daemon."""
+        for sentence in self.repairs:
+            say(sentence)
+        await self.end_strays()
         for machine in self.machines():
             if machine.state is MachineState.SHUTTING_DOWN:
                 self._clear_later(machine)
@@ -87,6 +103,13 @@ class LocalCloud:
             elif machine.is_running:
                 await self._take_up(machine)
         self._look_at_market()
+
+    async def end_strays(self) -> None:
+        """Kill machines whose launch was torn out of the journal: nobody would ever end them."""
+        for machine_id in find_machine_ids(machines_folder(self._folder)):
+            if machine_id not in self._journal.machines:
+                say(f"{machine_id}: runs, but its launch is not in the journal; it is killed")
+                await self._kill_all(machine_id)
 
     async def _take_up(self, machine: Machine) -> None:
         await self._endpoints.open(machine)
@@ -97,7 +120,8 @@ class LocalCloud:
             return
         pid = machine.agent_pid
         if pid is None:
-            await self._kill_all(machine)  # an agent started just before its pid was recorded
+            # An agent may have been started just before its pid was recorded.
+            await self._kill_all(machine.machine_id)
             booted_us = machine.launched_at_us + int(self.settings.boot_seconds * 1_000_000)
             self._start_agent_later(machine, max(0, booted_us - now_us()) / 1_000_000)
         elif start_ticks(pid) != machine.agent_started or not (
@@ -118,6 +142,11 @@ class LocalCloud:
             message = f"{live} machines live, at most {self.settings.machines_max} at once"
             refusal = {"pool": None, "kind": RefusalKind.QUOTA.value, "message": message}
             return {"machine_ids": [], "refused": [refusal]}
+        if (full := full_sentence({"local cloud": self._folder})) is not None:
+            # What the machines' disks are on; and the journal's last room is for their ends.
+            kind = RefusalKind.UNAVAILABLE.value
+            refused = [{"pool": key, "kind": kind, "message": full} for key, _ in order.bids]
+            return {"machine_ids": [], "refused": refused}
         choice = choose_pool(order, self.markets, self._running_in, now_us())
         refused = list(choice.refused)
         if choice.market is None:
@@ -127,7 +156,11 @@ class LocalCloud:
         ids = [machine.machine_id for machine in machines]
         launch = {"digest": order.digest, "machine_ids": ids, "refused": refused}
         # Recorded before anything starts: a daemon that dies here starts them when it is back.
-        self._journal.record_launch(order.client_token, launch, machines)
+        try:
+            self._journal.record_launch(order.client_token, launch, machines)
+        except JournalFull as error:
+            message = f"disk full: the local cloud cannot write down a launch ({error})"
+            raise CloudRefusal(RefusalKind.UNAVAILABLE, message) from error
         for machine in machines:
             await self._endpoints.open(machine)
             if not machine.is_running:  # ended while we waited
@@ -153,7 +186,7 @@ class LocalCloud:
         for timer in self._timers.pop(machine.machine_id, []):
             timer.cancel()
         self._agents.forget(machine)
-        self._journal.record_machine(machine)
+        self._record(machine)
         kill_once(machine.machine_id)
         self._clear_later(machine)
         asyncio.get_running_loop().call_soon(self._look_at_market)
@@ -185,8 +218,8 @@ class LocalCloud:
             return
         machine.crashed_at_us = now_us()
         self._agents.forget(machine)
-        self._journal.record_machine(machine)
-        await self._kill_all(machine)
+        self._record(machine)
+        await self._kill_all(machine.machine_id)
         self._show_crash_later(machine)
 
     async def stop(self, timeout_seconds: float) -> int:
@@ -217,10 +250,13 @@ class LocalCloud:
         try:
             self._agents.start(machine)
         except OSError as error:
-            print(f"{machine.machine_id}: the agent cannot be started: {error}", file=sys.stderr)
-            self._agent_exited(machine, None)
+            say(f"{machine.machine_id}: the agent cannot be started: {error}")
+            if error.errno in _FULL_DISK:
+                self._start_agent_later(machine, _FULL_DISK_PAUSE_SECONDS)
+            else:
+                self._agent_exited(machine, None)
             return
-        self._journal.record_machine(machine)
+        self._record(machine)
 
     def _agent_exited(self, machine: Machine, code: int | None) -> None:
         if not machine.is_running or machine.crashed_at_us is not None:
@@ -230,7 +266,7 @@ class LocalCloud:
             return
         if now_us() - machine.agent_started_at_us > _RAN_WELL_US:
             machine.restarts = 0
-        print(f"{machine.machine_id}: agent ended ({code}), {machine.restarts=}", file=sys.stderr)
+        say(f"{machine.machine_id}: agent ended ({code}), {machine.restarts=}")
         if machine.restarts >= _RESTARTS_MAX:
             self.end(machine, EndedBy.OS_SHUTDOWN)
             return
@@ -238,12 +274,12 @@ class LocalCloud:
         seconds = min(first * 2**machine.restarts, most)
         machine.restarts += 1
         self._start_agent_later(machine, seconds)
-        self._journal.record_machine(machine)
+        self._record(machine)
 
     def _give_notice(self, machine: Machine, seconds: float) -> None:
         machine.noticed_at_us = now_us()
         machine.deadline_at_us = machine.noticed_at_us + max(0, round(seconds * 1_000_000))
-        self._journal.record_machine(machine)
+        self._record(machine)
         self._endpoints.changed(machine)
         self._await_deadline(machine, machine.deadline_at_us)
 
@@ -259,6 +295,22 @@ class LocalCloud:
         timer = asyncio.get_running_loop().call_later(seconds, action)
         self._timers.setdefault(machine.machine_id, []).append(timer)
 
+    def _record(self, machine: Machine) -> None:
+        """Write the machine down, later where the disk is full: it has happened all the same."""
+        if not self._journal.record_machine(machine):
+            say(f"{machine.machine_id}: cannot be written down as yet")
+            self._catch_up_later()
+
+    def _catch_up_later(self) -> None:
+        if self._catching_up is None:
+            loop = asyncio.get_running_loop()
+            self._catching_up = loop.call_later(_FULL_DISK_PAUSE_SECONDS, self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._catching_up = None
+        if self._journal.is_behind and not self._journal.catch_up():
+            self._catch_up_later()
+
     def _look_at_market(self) -> None:
         self._replay.look(self.machines())
 
@@ -271,21 +323,21 @@ class LocalCloud:
 
     async def _clear(self, machine: Machine) -> None:
         """Kill until nothing of the machine is left, then call it terminated."""
-        if not await self._kill_all(machine):
-            print(f"{machine.machine_id}: processes survive SIGKILL", file=sys.stderr)
+        if not await self._kill_all(machine.machine_id):
+            say(f"{machine.machine_id}: processes survive SIGKILL")
             return
         self._agents.reap(machine)
         self._endpoints.close(machine)
         machine.state = MachineState.TERMINATED
         machine.user_data = {}
-        self._journal.record_machine(machine)
+        self._record(machine)
         # The disk goes with the machine, as a cloud's does; the console log stays for people.
         await asyncio.to_thread(self._agents.remove_disk, machine)
 
-    async def _kill_all(self, machine: Machine) -> bool:
+    async def _kill_all(self, machine_id: str) -> bool:
         pause, longest = _KILL_PAUSE_SECONDS
         for _ in range(_KILL_TRIES):
-            if kill_once(machine.machine_id) == 0:
+            if kill_once(machine_id) == 0:
                 return True
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)

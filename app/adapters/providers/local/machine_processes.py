@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 MARKER: Final = "LOWTIDE_MACHINE_ID"
+DISK: Final = "LOWTIDE_MACHINE_DIR"
 # Places after the command name in /proc/PID/stat (man 5 proc).
 _STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
 
@@ -61,6 +62,22 @@ def find_processes(machine_id: str) -> tuple[int, ...]:
         grown = bool(children)
         members |= children
     return tuple(sorted(members - {os.getpid()}))
+
+
+def find_machine_ids(machines_folder: Path) -> tuple[str, ...]:
+    """Ids of the machines in a folder that have processes, by the processes alone; in order."""
+    mark, place = f"{MARKER}=".encode(), f"{DISK}={machines_folder}/".encode()
+    found = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or _look(int(name)) is None:
+            continue
+        try:
+            environment = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(variable.startswith(place) for variable in environment):
+            found |= {one.removeprefix(mark) for one in environment if one.startswith(mark)}
+    return tuple(sorted(os.fsdecode(machine_id) for machine_id in found))
 
 
 def kill_once(machine_id: str) -> int:

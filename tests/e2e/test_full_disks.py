@@ -1,0 +1,150 @@
+"""Each disk of a deployment is filled in turn while a job trains: it costs time, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from tests.e2e.conftest import SETTINGS
+from tests.support.control_plane import ControlPlane, running_control_plane
+from tests.support.followed_job import (
+    FollowedJob,
+    assert_all_books_close,
+    submit_endless,
+    submit_small,
+)
+
+DISKS = {".": 200, "logs": 6, "store": 48, "cloud": 48}
+FULL_SECONDS = 25.0
+"""Longer than two looks of the supervisor at its disks."""
+
+SMALL = {"run": "true", "infra": ["local"], "resources": {"gpu": "V100"}}
+
+pytestmark = pytest.mark.full  # tests/integration/test_full_disks.py has each part by itself
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlane]:
+    """A deployment on disks of a few megabytes."""
+    with running_control_plane(disks=DISKS, **SETTINGS) as found:
+        yield found
+        assert_all_books_close(found)
+
+
+@pytest.fixture
+def job(plane: ControlPlane) -> FollowedJob:
+    """One that trains until it is told to end."""
+    made = submit_endless(plane, STEP_SECONDS=0.1, SAVE_EVERY=20)
+    made.until_step(5)
+    return made
+
+
+def said(plane: ControlPlane) -> str:
+    return plane.output.read_text("utf-8", "replace")
+
+
+def go_on(job: FollowedJob, steps: int = 25) -> None:
+    job.until_step(job.show()["progress"]["step"] + steps)
+
+
+def write_log_files(plane: ControlPlane, count: int) -> None:
+    """Make PostgreSQL begin so many files of its log, 16 MiB each."""
+    for _ in range(count * 17):
+        plane.sql("SELECT length(pg_logical_emit_message(false, '', repeat('x', 1000000))::text)")
+
+
+def tries_to_submit(plane: ControlPlane) -> tuple[int, Any]:
+    answer = plane.api.post("/jobs", json=SMALL)
+    return answer.status_code, answer.json()
+
+
+def assert_one_attempt_did_it(job: FollowedJob, before: dict[str, int], *replaced: str) -> None:
+    """The programs that were not meant to end are the same, and so is the machine."""
+    after = job.plane.pids()
+    assert job.plane.process.poll() is None
+    for name in before.keys() - set(replaced):
+        assert after[name] == before[name], f"{name} was started again\n{job.plane.tails()}"
+    job.assert_exact(job.end_here())
+    [attempt] = job.attempts()
+    assert attempt["state"] == "succeeded", job.story()
+
+
+def test_a_full_disk_of_logs_and_then_of_the_store(plane: ControlPlane, job: FollowedJob):
+    before = plane.pids()
+    logs, store = plane.disks["logs"], plane.disks["store"]
+    logs.fill()
+    plane.wait(lambda: "disk full: logs (" in said(plane), "it is told")
+    go_on(job)
+    logs.empty()
+    plane.wait(lambda: "the disk has room again" in said(plane), "it is told, too")
+    store.fill()
+    content = b"no archive, but the disk is looked at first" * 1000
+    name = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    plane.wait(lambda: "disk full: object store (" in said(plane), "it is told")
+    assert plane.api.put(f"/workdirs/{name}", content=content).status_code in (422, 507)
+    go_on(job)
+    committed = job.show()["progress"]["committed_step"]
+    store.empty()
+    job.until_committed(committed + 1)
+    assert_one_attempt_did_it(job, before)
+
+
+def test_a_full_disk_of_the_database(plane: ControlPlane, job: FollowedJob):
+    """PostgreSQL stops when it cannot make another file of its log."""
+    before, disk = plane.pids(), plane.disks["."]
+    disk.fill()
+    with pytest.raises(DBAPIError):
+        write_log_files(plane, 4)
+    ends = time.monotonic() + FULL_SECONDS
+    while time.monotonic() < ends:
+        disk.fill()
+        status, answer = tries_to_submit(plane)
+        assert (status, answer["title"]) in ((507, "Disk full"), (201, None), (503, None)), answer
+        time.sleep(1)
+    assert (status, answer["title"]) == (507, "Disk full")
+    assert "postgres exited with 1; disk full: " in said(plane), said(plane)
+    disk.empty()
+    plane.wait(lambda: tries_to_submit(plane)[0] == 201, "jobs are taken again")
+    go_on(job)
+    assert_one_attempt_did_it(job, before, "postgres")
+
+
+def test_a_full_disk_of_the_local_cloud(plane: ControlPlane):
+    """No machine is launched on it; jobs wait, say why, and go on."""
+    first = submit_small(plane, 5)
+    first.finish()
+    disk = plane.disks["cloud"]
+    disk.fill()
+    waiting = submit_small(plane, 5)
+    plane.wait(lambda: "disk full" in str(waiting.events()), "the history says why")
+    assert waiting.show()["state"] in ("queued", "starting")
+    disk.empty()
+    waiting.finish()
+    [attempt] = [one for one in waiting.attempts() if one["state"] == "succeeded"]
+    assert attempt["members"]
+
+
+def test_up_on_a_full_disk_says_so_and_waits(plane: ControlPlane, job: FollowedJob):
+    """Its supervisor was killed, too, as a service manager may find both at once."""
+    disk, url = plane.disks["."], plane.url
+    disk.fill()
+    plane.kill_supervisor()
+    plane.up_again()
+    ends = time.monotonic() + FULL_SECONDS
+    while time.monotonic() < ends:
+        disk.fill()
+        assert plane.process.poll() is None, said(plane)
+        time.sleep(1)
+    assert "disk full: state folder (" in said(plane)
+    assert "postgres exited with 1; disk full: " in said(plane)
+    disk.empty()
+    plane.await_ready()
+    assert plane.url == url
+    go_on(job)
+    job.assert_exact(job.end_here())
+    assert len(job.attempts()) == 1
