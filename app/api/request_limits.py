@@ -11,9 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.error_responses import problem
+from app.domain.spec_text import MAX_SPEC_BYTES
 
 MIB = 1 << 20
 BODY_BYTES_MAX = MIB
+# Bodies that are a job spec, by their path.
+SPEC_PATHS = frozenset({"/api/v1/jobs", "/api/v1/estimates"})
 # Routes that take more, by the beginning of their path; they stream what they get.
 LARGER_BODIES = {
     "/api/v1/workdirs/": 100 * MIB,
@@ -73,6 +76,8 @@ class RequestLimits:
 
 def limit_of(path: str) -> int:
     """Most bytes that a body may have at a path."""
+    if path in SPEC_PATHS:
+        return MAX_SPEC_BYTES
     for beginning, limit in LARGER_BODIES.items():
         if path.startswith(beginning):
             return limit
@@ -86,6 +91,8 @@ def _too_many(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _too_large(limit: int) -> str:
+    if limit == MAX_SPEC_BYTES:
+        return f"The job spec is larger than {limit >> 10} KiB; put what is large into `workdir`."
     return f"The body is larger than {limit // MIB} MiB; send less."
 
 
