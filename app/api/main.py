@@ -31,6 +31,7 @@ from app.api import (
     workdirs,
 )
 from app.api.agent_board import start_board, stop_board
+from app.api.connection_limits import ConnectionLimits
 from app.api.error_responses import describe_problems, explained, install_error_responses
 from app.api.hot_route import HotPaths, QuickEndpoint
 from app.api.monitoring import CountRequests, RequestCounts
@@ -72,7 +73,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The app. Settings are read, and servers spoken to, only when it starts."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, ConnectionLimits]]:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
         async with open_parts(settings or load_settings()) as parts:
             app.state.parts = parts
@@ -83,7 +84,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 log.warning(sentence)
             await start_board(app, parts.runtime)
             try:
-                yield
+                yield ConnectionLimits.of(parts.settings).as_state()
             finally:
                 await stop_board(app)
 

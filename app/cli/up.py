@@ -176,7 +176,8 @@ def _programs(settings: Settings, api_app: str) -> list[ProcessSpec]:
     level = "warning" if settings.log_level == "info" else settings.log_level
     api = (
         *(*python, "uvicorn", api_app, "--host", settings.host, "--port", str(settings.port)),
-        *("--loop", "uvloop", "--http", "httptools", "--log-level", level, "--no-access-log"),
+        *("--loop", "uvloop", "--http", "app.api.connection_limits:LimitedHttp"),
+        *("--log-level", level, "--no-access-log"),
         *("--no-server-header", "--no-proxy-headers", "--timeout-graceful-shutdown", "3"),
     )
     return [
