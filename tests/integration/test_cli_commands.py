@@ -136,6 +136,23 @@ def test_cancelling_several_goes_on_past_one_that_fails(world: World):
     ran = world.cli.fails(2, "cancel", "nothing", "waiting", "--now")
     assert "nothing: " in ran.errors
     assert "waiting: cancelled" in ran.out
+    told = world.cli.ok("cancel", "waiting", "waiting", "--json").json
+    assert [(one["name"], one["outcome"]) for one in told] == [("waiting", "unchanged")]
+
+
+def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
+    for name in ("sweep-1", "sweep-2"):
+        world.story.job(world.job.project_id, name, state=JobState.QUEUED)
+    assert "name jobs, or give" in world.cli.fails(2, "cancel").errors
+    assert "name jobs, or give" in world.cli.fails(2, "cancel", "sweep-1", "--all").errors
+    assert "say --yes" in world.cli.fails(2, "cancel", "--all").errors
+    assert "key=value" in world.cli.fails(2, "cancel", "-l", "team", "--yes").errors
+    assert "no state" in world.cli.fails(2, "cancel", "-s", "asleep", "--yes").errors
+    ran = world.cli.ok("cancel", "--state", "queued", "--name", "sweep", "--yes", "-q")
+    assert sorted(ran.out.split()) == ["sweep-1", "sweep-2"]
+    assert "No job matches" in world.cli.ok("cancel", "-s", "queued", "--name", "sweep", "-y").out
+    assert "digits: stopping" in world.cli.ok("cancel", "--all", "--yes").out
+    assert "digits: stopping already" in world.cli.ok("cancel", "-l", "team=nlp", "-y").out
 
 
 # --- history --------------------------------------------------------------------------------------
