@@ -37,6 +37,7 @@ from app.api.error_responses import describe_problems, explained, install_error_
 from app.api.hot_route import HotPaths, QuickEndpoint
 from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
+from app.api.reader_turns import ReaderTurns
 from app.api.request_limits import RequestLimits
 from app.domain.job_spec import JobSpec
 from app.settings import Settings, load_settings, unknown_variables
@@ -45,8 +46,9 @@ from app.web.pages import mount_pages
 
 log = logging.getLogger(__name__)
 
-# Threads for routes that block: no more than the database has connections for.
-_THREADS = 20
+# Threads for routes that block. With those of estimates and of the board no more than the database
+# has connections for, so that none of them waits for one.
+_THREADS = 17
 # Busiest first: routes are tried in this order.
 _ROUTERS = (
     jobs,
@@ -104,6 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.request_counts = RequestCounts()
     install_error_responses(app)
     app.add_middleware(HotPaths, endpoints=_HOT, explain=explained)
+    app.add_middleware(ReaderTurns, explain=explained)
     app.add_middleware(RequestLimits)
     app.add_middleware(CountRequests, counts=app.state.request_counts)
     for module in _ROUTERS:

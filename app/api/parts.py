@@ -22,6 +22,7 @@ from app.adapters.postgres.hot_statements import HotStatements, make_pool
 from app.adapters.postgres.job_read_models import PostgresJobReports
 from app.adapters.postgres.page_read_models import PostgresPageReports
 from app.api.key_ring import KeyRing
+from app.api.offers_page import OffersPage
 from app.api.turns import Turns
 from app.bootstrap import (
     build_runtime,
@@ -70,6 +71,7 @@ class ApiParts:
     reports: JobReports
     costs: CostReports
     page_reports: PageReports
+    offers: OffersPage
     local_cloud: LocalCloud | None
     specs: SpecReader
     spec_turns: Turns
@@ -89,15 +91,16 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
     try:
         await pool.open()
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=bell)
-        hot = HotStatements(pool)
+        hot, reports = HotStatements(pool), PostgresJobReports(engine)
         yield ApiParts(
             settings=settings,
             runtime=runtime,
             hot=hot,
             keys=KeyRing(hot.key_owner, runtime.clock),
-            reports=PostgresJobReports(engine),
+            reports=reports,
             costs=PostgresCostReports(engine),
             page_reports=PostgresPageReports(engine),
+            offers=OffersPage(runtime, reports),
             local_cloud=open_local_cloud(settings),
             specs=specs,
             spec_turns=Turns(1, _SPECS_WAITING_MAX, "job specs", seconds_max=_SPEC_SECONDS_MAX),

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, insert, update
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import pools
 from app.domain.job import JobState
+from tests.support.agent_api import wait_until
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL, START
 from tests.support.people_api import make_key, settings_for
@@ -253,6 +254,8 @@ def test_offers(world: World):
     assert row["is_stale"] is False
     with world.api.engine.begin() as connection:
         connection.execute(update(pools).values(quoted_at=datetime.now(UTC) - timedelta(hours=7)))
+    # The api makes the list at most once a second.
+    wait_until(lambda: world.cli.ok("offers", POOL.key, "--json").json[0]["is_stale"])
     assert "7.0 h old: not acted on" in world.cli.ok("offers", POOL.key).row("p3.2xlarge spot")
     (row,) = world.cli.ok("offers", POOL.key, "--json").json
     assert row["is_stale"] is True

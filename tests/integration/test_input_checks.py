@@ -1,11 +1,8 @@
 """Specs and archives are read in processes with limits: these end, everybody else goes on."""
 
-import gzip
 import hashlib
-import io
 import os
 import signal
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +13,18 @@ import pytest
 
 from app.adapters.input_checks.archive_checker import ArchiveChecker
 from app.adapters.input_checks.spec_reader import SpecReader, SpecUnreadable
+from app.adapters.postgres.engine import make_engine
 from app.domain.errors import SpecError
+from tests.bench.surroundings import API_APP, api_settings, serve
 from tests.support.agent_api import wait_until
-from tests.support.people_api import PeopleApi, people_api, settings_for
+from tests.support.hostile_bodies import archive_of, sparse_terabyte, zeros_and_an_end
+from tests.support.people_api import (
+    PeopleApi,
+    make_key,
+    make_project,
+    people_api,
+    settings_for,
+)
 from tests.support.postgres import PostgresForTests
 
 YAML = {"Content-Type": "application/yaml"}
@@ -113,43 +119,27 @@ def test_while_a_spec_is_parsed_others_are_served_and_a_full_queue_says_so(api: 
     assert "Too many job specs" in refused.json()["detail"]
 
 
+def test_no_child_outlives_the_api(
+    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
+):
+    """Not even one that is killed: its child reads the end of its requests."""
+    folder = tmp_path_factory.mktemp("served")
+    url = postgres.clone()
+    engine = make_engine(url)
+    key = make_key(engine, make_project(engine, "admin"))
+    engine.dispose()
+    with serve(API_APP, folder, "/readyz", api_settings(url, valkey_url, folder)) as program:
+        headers = {**YAML, "Authorization": f"Bearer {key}"}
+        path = f"{program.url}/api/v1/jobs"
+        assert httpx.post(path, content=GOOD, headers=headers, timeout=60).status_code == 201
+        tasks = Path(f"/proc/{program.pid}/task").iterdir()
+        children = [pid for one in tasks for pid in (one / "children").read_text().split()]
+        assert len(children) == 1
+        os.kill(program.pid, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{children[0]}").exists())
+
+
 # --- archives -----------------------------------------------------------------------------------
-
-
-def archive_of(count: int, name: str = "f", size: int = 0) -> bytes:
-    """So many members of one name, without content: a block of a thousand, repeated."""
-    entry = tarfile.TarInfo(name)
-    entry.size = size
-    one = entry.tobuf(tarfile.PAX_FORMAT)
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
-        for _ in range(count // 1_000):
-            file.write(one * 1_000)
-        file.write(one * (count % 1_000) + b"\0" * 1_024)
-    return packed.getvalue()
-
-
-def sparse_terabyte() -> bytes:
-    entry = tarfile.TarInfo("holes")
-    entry.size = 512
-    words = {"major": "1", "minor": "0", "name": "holes", "realsize": str(1 << 40)}
-    entry.pax_headers = {f"GNU.sparse.{name}": value for name, value in words.items()}
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb") as file:
-        file.write(entry.tobuf(tarfile.PAX_FORMAT) + b"1\n0\n0\n".ljust(512, b"\0"))
-        file.write(b"\0" * 1_024)
-    return packed.getvalue()
-
-
-def zeros_and_an_end(mebibytes: int) -> bytes:
-    """A bomb: a small archive whose members' contents take as long as so many MiB to pass over."""
-    entry = tarfile.TarInfo("zeros")
-    entry.size = mebibytes << 20
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
-        file.write(entry.tobuf(tarfile.PAX_FORMAT))
-    zeros = gzip.compress(b"\0" * (16 << 20), 1)
-    return packed.getvalue() + zeros * (mebibytes // 16) + gzip.compress(b"\0" * 1_024)
 
 
 def put(api: PeopleApi, content: bytes) -> httpx.Response:
