@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,6 +103,20 @@ def test_a_job_that_something_else_holds_is_told_as_busy(api: PeopleApi):
     assert outcomes.pop(held) == ("busy", None)
     assert set(outcomes.values()) == {("done", "cancelled")}
     assert batch(api, ids=names)["counts"] == {"unchanged": 3, "done": 1}
+
+
+def test_batches_that_meet_on_the_same_jobs_cancel_each_once(api: PeopleApi):
+    """They lock in one order whatever order was asked for, so none waits for another in a ring."""
+    names = names_of(api, 60)
+    orders = [names, names[::-1], names[30:] + names[:30], names[::2] + names[1::2]]
+    with ThreadPoolExecutor(len(orders)) as people:
+        answers = list(people.map(lambda ids: batch(api, ids=ids), orders))
+    items = [item for answer in answers for item in answer["items"]]
+    assert {item["outcome"] for item in items} <= {"done", "unchanged", "busy"}
+    done = [item["name"] for item in items if item["outcome"] == "done"]
+    assert sorted(done) == sorted(names)
+    stops = {row.event_seq for row in rows(api, names)}
+    assert len(stops) == 1, "each history has one line about it"
 
 
 def test_what_runs_saves_first_unless_now(api: PeopleApi):
