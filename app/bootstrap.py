@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 Role = Literal["api", "worker"]
 
-# Connections kept, and further ones made when needed; the api's routes share forty threads.
+# Connections kept, and further ones made when needed; as many in all as the api has threads that
+# use them (`app.api.main`).
 _API_CONNECTIONS: Final = (5, 15)
 _WORKER_CONNECTIONS: Final = 2
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
+from app.adapters.connection_variables import ConnectionVariables
 from app.adapters.providers.aws.aws_variables import AwsVariables, aws_problem
 from app.adapters.providers.gcp.gcp_variables import GcpVariables, gcp_problem
 from app.domain.setting_lists import read_buckets, read_folders, read_places, read_words
@@ -52,7 +53,7 @@ def _quick(local: float, cloud: float, meaning: str) -> Any:
     )
 
 
-class Settings(AwsVariables, GcpVariables, BaseSettings):
+class Settings(AwsVariables, GcpVariables, ConnectionVariables, BaseSettings):
     """Every setting of the control plane and the command line. Durations are seconds."""
 
     model_config = SettingsConfigDict(
@@ -320,7 +321,7 @@ def unknown_variables() -> list[str]:
 def render_page() -> str:
     """The text of docs/settings.md."""
     rows = []
-    # The clouds' own, which are inherited, come last.
+    # Those of the clouds and of connections, which are inherited, come last.
     fields = sorted(
         Settings.model_fields.items(), key=lambda item: item[0] not in Settings.__annotations__
     )

@@ -6,7 +6,7 @@ Not here: renting or giving back, which follow from jobs.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Body, Depends, Query, Request
@@ -15,7 +15,8 @@ from starlette.responses import Response
 
 from app.api.auth import SignedIn
 from app.api.job_commands import json_only
-from app.api.json_answers import as_json, page
+from app.api.json_answers import JSON, as_json, page
+from app.api.offers_page import placed
 from app.api.parts import parts_of
 from app.domain.errors import CommandRefused, InvalidValue, NotFound
 from app.domain.offer import Pool
@@ -45,7 +46,7 @@ def instances(
     parts = parts_of(request)
     job_id = None if job is None else parts.reports.job_id(caller.project_id, job)
     found = parts.reports.instances(caller.project_id, job_id=job_id, live_only=live, limit=limit)
-    return page([_placed(row) for row in found], None)
+    return page([placed(row) for row in found], None)
 
 
 @router.post(
@@ -77,20 +78,9 @@ def offers(
     """What can be rented at which price now, cheapest first.
 
     `is_stale`: the quote is too old to be acted on. Scores and preemption rates are the clouds'
-    own, with the instant they were told; nothing is chosen by them.
+    own, with the instant they were told; nothing is chosen by them. Made at most once a second.
     """
-    parts = parts_of(request)
-    found, now = parts.reports.offers(gpu), parts.runtime.clock.now()
-    for row in found:
-        age = max(0.0, (now - row["quoted_at"]).total_seconds())
-        row["quote_age_seconds"] = round(age)
-        row["is_stale"] = age > parts.runtime.limits.quote_age_max_seconds
-        row["on_demand_ratio"] = (
-            row["price_microusd_per_hour"] / row["on_demand_microusd_per_hour"]
-            if row["on_demand_microusd_per_hour"]
-            else None
-        )
-    return page([_placed(row) for row in found], None)
+    return Response(parts_of(request).offers.page(gpu), media_type=JSON)
 
 
 @router.get("/offers/history", response_model=None)
@@ -109,7 +99,7 @@ def price_history(
     )
     if pool is not None and not found:
         raise NotFound(f"There is no pool {pool}; `lowtide offers -q` lists them all.")
-    return page([_placed(row) for row in found], None)
+    return page([placed(row) for row in found], None)
 
 
 def _pool(key: str) -> Pool:
@@ -120,15 +110,3 @@ def _pool(key: str) -> Pool:
         raise InvalidValue(
             f"{key!r} is no pool; `lowtide offers -q` lists them as they are written"
         ) from error
-
-
-def _placed(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with the parts of its pool beside the pool's key."""
-    pool = row["pool"]
-    return {
-        **row,
-        "region": None if pool is None else pool.region,
-        "zone": None if pool is None else pool.zone,
-        "instance_type": None if pool is None else pool.instance_type,
-        "market": row.get("market") or (None if pool is None else pool.market),
-    }

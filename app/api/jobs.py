@@ -6,10 +6,8 @@ here: commands to a job (`job_commands`) and its history (`job_history`).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated
-from uuid import UUID
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
@@ -19,12 +17,12 @@ from starlette.responses import Response
 from app.api.auth import Caller, SignedIn
 from app.api.hot_route import HotRoute
 from app.api.job_document import job_document
+from app.api.job_filters import read_cursor, read_states
 from app.api.job_shapes import SUBMIT_DOCS, JobDetail, JobPage
 from app.api.json_answers import JSON, as_json
 from app.api.parts import ApiParts, parts_of
 from app.api.spec_body import check_places, read_accept_risk, read_idempotency_key, read_spec
 from app.domain.errors import InvalidValue, SpecError
-from app.domain.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, spec_digest
 from app.orchestration.submit_job import accept, replay
 from app.orchestration.weigh_promise import weigh_promise
@@ -34,8 +32,6 @@ from app.ports.job_submission import Submitted
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 PAGE_MAX = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
 _LABELS_MAX = 8
 _PLAIN_VALUE_MAX = 80
 _WEIGHERS = CapacityLimiter(2)
@@ -135,11 +131,11 @@ async def list_jobs(
     wanted = JobFilter(
         project_id=caller.project_id,
         limit=limit,
-        states=_states(state),
+        states=read_states(state),
         name=name,
         labels=_labels(label or []),
         since=since,
-        before=None if cursor is None else _before(cursor),
+        before=None if cursor is None else read_cursor(cursor),
     )
     return Response(await parts_of(request).hot.list_jobs(wanted), media_type=JSON)
 
@@ -162,11 +158,11 @@ async def list_plainly(request: Request) -> Response | None:
     wanted = JobFilter(
         project_id=caller.project_id,
         limit=int(limit),
-        states=_states(values.get("state")),
+        states=read_states(values.get("state")),
         name=None,
         labels={},
         since=None,
-        before=_before(values["cursor"]) if "cursor" in values else None,
+        before=read_cursor(values["cursor"]) if "cursor" in values else None,
     )
     return Response(await parts.hot.list_jobs(wanted), media_type=JSON)
 
@@ -179,21 +175,6 @@ def show(request: Request, caller: SignedIn, job: str) -> Response:
     return as_json(job_document(facts, parts.runtime.clock.now()))
 
 
-def _states(written: str | None) -> tuple[str, ...]:
-    if not written:
-        return ()
-    states: set[str] = set()
-    for word in (part.strip().lower() for part in written.split(",")):
-        if word in _GROUPS:
-            states.update(_GROUPS[word])
-        elif word in set(JobState):
-            states.add(word)
-        else:
-            known = ", ".join((*JobState, *_GROUPS))
-            raise InvalidValue(f"state: {word[:40]!r} is no state of a job; use {known}", "state")
-    return tuple(sorted(states))
-
-
 def _labels(written: list[str]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for text in written:
@@ -202,13 +183,3 @@ def _labels(written: list[str]) -> dict[str, str]:
             raise InvalidValue(f"label: write key=value, not {text[:40]!r}", "label")
         labels[name] = value
     return labels
-
-
-def _before(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        microseconds, _, job_id = cursor.partition("-")
-        return _EPOCH + timedelta(microseconds=int(microseconds)), UUID(job_id)
-    except (ValueError, OverflowError) as error:
-        raise InvalidValue(
-            "cursor: use the `next` of the page before, unchanged", "cursor"
-        ) from error

@@ -8,10 +8,12 @@ agents' credentials (`agents`), and the pages' session cookies (`app.web`), whic
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from starlette.exceptions import HTTPException
@@ -49,10 +51,13 @@ class Caller:
 class KeyRing:
     """Knows the owners of keys, and remembers each for a second, so that a revoked key ends."""
 
-    def __init__(self, look_up: Callable[[str], Awaitable[KeyOwner | None]], clock: Clock) -> None:
+    def __init__(
+        self, look_up: Callable[[str], Coroutine[Any, Any, KeyOwner | None]], clock: Clock
+    ) -> None:
         self._look_up = look_up
         self._clock = clock
         self._remembered: dict[str, tuple[datetime, Caller]] = {}
+        self._looking: dict[str, asyncio.Task[KeyOwner | None]] = {}
 
     async def caller(self, authorization: str | None) -> Caller:
         """The caller of a request by its Authorization header; raises 401."""
@@ -74,7 +79,7 @@ class KeyRing:
         if kept is not None and now < kept[0] <= now + _REMEMBERED_FOR:
             return kept[1]
         self._remembered.pop(key_hash, None)
-        found = await self._look_up(key_hash)
+        found = await self._look_up_once(key_hash)
         if found is None:
             return None
         caller = Caller(
@@ -84,6 +89,16 @@ class KeyRing:
             self._remembered.clear()
         self._remembered[key_hash] = (now + _REMEMBERED_FOR, caller)
         return caller
+
+    async def _look_up_once(self, key_hash: str) -> KeyOwner | None:
+        """Requests that come together with one key ask the database one time."""
+        looking = self._looking.get(key_hash)
+        if looking is None:
+            looking = asyncio.create_task(self._look_up(key_hash))
+            self._looking[key_hash] = looking
+            looking.add_done_callback(lambda _: self._looking.pop(key_hash, None))
+        # Who leaves must not take the answer away from the others.
+        return await asyncio.shield(looking)
 
 
 def _unauthorized(detail: str) -> HTTPException:

@@ -25,6 +25,7 @@ from app.api import (
     explanations,
     health,
     instances,
+    job_batches,
     job_commands,
     job_history,
     jobs,
@@ -32,10 +33,12 @@ from app.api import (
     workdirs,
 )
 from app.api.agent_board import start_board, stop_board
+from app.api.connection_limits import ConnectionLimits
 from app.api.error_responses import describe_problems, explained, install_error_responses
 from app.api.hot_route import HotPaths, QuickEndpoint
 from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
+from app.api.reader_turns import ReaderTurns
 from app.api.request_limits import RequestLimits
 from app.bootstrap import deployment_folders
 from app.domain.job_spec import JobSpec
@@ -45,13 +48,15 @@ from app.web.pages import mount_pages
 
 log = logging.getLogger(__name__)
 
-# Threads for routes that block: no more than the database has connections for.
-_THREADS = 20
+# Threads for routes that block. With those of estimates and of the board no more than the database
+# has connections for, so that none of them waits for one.
+_THREADS = 17
 # Busiest first: routes are tried in this order.
 _ROUTERS = (
     jobs,
     agents,
     job_commands,
+    job_batches,
     job_history,
     checkpoint_files,
     explanations,
@@ -74,7 +79,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The app. Settings are read, and servers spoken to, only when it starts."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, ConnectionLimits]]:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
         async with open_parts(settings or load_settings()) as parts:
             app.state.parts = parts
@@ -92,7 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 log.warning(sentence)
             await start_board(app, parts.runtime)
             try:
-                yield
+                yield ConnectionLimits.of(parts.settings).as_state()
             finally:
                 await stop_board(app)
 
@@ -110,6 +115,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.request_counts = RequestCounts()
     install_error_responses(app)
     app.add_middleware(HotPaths, endpoints=_HOT, explain=explained)
+    app.add_middleware(ReaderTurns, explain=explained)
     app.add_middleware(RequestLimits)
     app.add_middleware(CountRequests, counts=app.state.request_counts)
     for module in _ROUTERS:

@@ -6,21 +6,24 @@ Lives here: the bundle, its opening and closing. Not here: the making of the run
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Request
 
+from app.adapters.input_checks.archive_checker import ArchiveChecker
+from app.adapters.input_checks.spec_reader import SpecReader
 from app.adapters.postgres.cost_read_models import PostgresCostReports
 from app.adapters.postgres.hot_statements import HotStatements, make_pool
 from app.adapters.postgres.job_read_models import PostgresJobReports
 from app.adapters.postgres.page_read_models import PostgresPageReports
 from app.api.key_ring import KeyRing
+from app.api.offers_page import OffersPage
+from app.api.turns import Turns
 from app.bootstrap import (
     build_runtime,
     database_url,
@@ -34,7 +37,11 @@ from app.ports.page_reports import PageReports
 from app.ports.read_models import CostReports
 from app.settings import Settings
 
-_STORING_MAX = 2
+_SPECS_WAITING_MAX = 32
+_SPEC_SECONDS_MAX = 30.0
+_ARCHIVES_AT_ONCE = 2
+_ARCHIVE_SECONDS_MAX = 300.0
+_UPLOADS_AT_ONCE = 10
 
 
 class LocalCloud(Protocol):
@@ -53,7 +60,8 @@ class LocalCloud(Protocol):
 class ApiParts:
     """One process's parts. `hot` is for async routes; everything else blocks: use it in `def`.
 
-    local_cloud: None where the local provider is off. storing: turns for storing large objects.
+    local_cloud: None where the local provider is off. specs: used by `spec_thread` alone, in turns.
+    uploads: archives that are being received; archive_turns: that are being checked and stored.
     """
 
     settings: Settings
@@ -63,8 +71,14 @@ class ApiParts:
     reports: JobReports
     costs: CostReports
     page_reports: PageReports
+    offers: OffersPage
     local_cloud: LocalCloud | None
-    storing: asyncio.Semaphore
+    specs: SpecReader
+    spec_turns: Turns
+    spec_thread: CapacityLimiter
+    archives: ArchiveChecker
+    uploads: Turns
+    archive_turns: Turns
 
 
 @asynccontextmanager
@@ -73,22 +87,35 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
     engine = open_engine(settings, "api")
     bell = open_wakeups(settings)
     pool = make_pool(database_url(settings))
+    specs = SpecReader()
     try:
         await pool.open()
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=bell)
-        hot = HotStatements(pool)
+        hot, reports = HotStatements(pool), PostgresJobReports(engine)
         yield ApiParts(
             settings=settings,
             runtime=runtime,
             hot=hot,
             keys=KeyRing(hot.key_owner, runtime.clock),
-            reports=PostgresJobReports(engine),
+            reports=reports,
             costs=PostgresCostReports(engine),
             page_reports=PostgresPageReports(engine),
+            offers=OffersPage(runtime, reports),
             local_cloud=open_local_cloud(settings),
-            storing=asyncio.Semaphore(_STORING_MAX),
+            specs=specs,
+            spec_turns=Turns(1, _SPECS_WAITING_MAX, "job specs", seconds_max=_SPEC_SECONDS_MAX),
+            spec_thread=CapacityLimiter(1),
+            archives=ArchiveChecker(),
+            uploads=Turns(_UPLOADS_AT_ONCE, 0, "uploads", seconds_max=_ARCHIVE_SECONDS_MAX),
+            archive_turns=Turns(
+                _ARCHIVES_AT_ONCE,
+                _UPLOADS_AT_ONCE,
+                "archives",
+                seconds_max=_ARCHIVE_SECONDS_MAX,
+            ),
         )
     finally:
+        await to_thread.run_sync(specs.close)
         await pool.close(timeout=5)
         await to_thread.run_sync(bell.close)
         engine.dispose()

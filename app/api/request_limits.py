@@ -1,4 +1,4 @@
-"""Bounds on every request before a route sees it: body, address, headers, and NUL bytes.
+"""Bounds on every request before a route sees it: body and its pace, address, headers, NUL bytes.
 
 Lives here: the ASGI layer that refuses. Not here: what a body means (the routes).
 """
@@ -10,10 +10,14 @@ import asyncio
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.connection_limits import ConnectionLimits, limits_of_request
 from app.api.error_responses import problem
+from app.domain.spec_text import MAX_SPEC_BYTES
 
 MIB = 1 << 20
 BODY_BYTES_MAX = MIB
+# Bodies that are a job spec, by their path.
+SPEC_PATHS = frozenset({"/api/v1/jobs", "/api/v1/estimates"})
 # Routes that take more, by the beginning of their path; they stream what they get.
 LARGER_BODIES = {
     "/api/v1/workdirs/": 100 * MIB,
@@ -57,22 +61,55 @@ class RequestLimits:
         if declared.isdigit() and int(declared[:20]) > limit:
             await _answer(scope, receive, send, 413, _too_large(limit))
             return
-        seen = 0
+        body = _Body(receive, limit, limits_of_request(scope))
+        await self._app(scope, body.receive, send)
 
-        async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
-            if message["type"] == "http.request":
-                seen += len(message.get("body", b""))
-                if seen > limit:
-                    raise HTTPException(413, _too_large(limit))
-            return message
 
-        await self._app(scope, counted, send)
+class _Body:
+    """Counts a body while a route reads it, and the time for which the route waits for it."""
+
+    def __init__(self, receive: Receive, bytes_max: int, limits: ConnectionLimits) -> None:
+        self._receive = receive
+        self._bytes_max = bytes_max
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._seen = 0
+        self._waited = 0.0
+        self._ended = False
+
+    async def receive(self) -> Message:
+        """The next message. Raises HTTPException 413 or 408. After the body there is no limit:
+        who asks then waits for the client to leave."""
+        if self._ended:
+            return await self._receive()
+        earned = self._seen / self._limits.body_bytes_per_second
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds + earned - self._waited):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, self._late(), headers={"Connection": "close"}) from None
+        self._waited += self._loop.time() - began
+        self._seen += len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
+        if self._seen > self._bytes_max:
+            raise HTTPException(413, _too_large(self._bytes_max))
+        return message
+
+    def _late(self) -> str:
+        rate = self._limits.body_bytes_per_second
+        return (
+            f"The body came too slowly: {self._seen:,} bytes in {self._waited:.0f} seconds of "
+            f"waiting. At least {rate:,} bytes a second are expected after the first "
+            f"{self._limits.body_seconds:g} seconds; try again, or ask whoever runs this api for "
+            "LOWTIDE_REQUEST_BODY_BYTES_PER_SECOND."
+        )
 
 
 def limit_of(path: str) -> int:
     """Most bytes that a body may have at a path."""
+    if path in SPEC_PATHS:
+        return MAX_SPEC_BYTES
     for beginning, limit in LARGER_BODIES.items():
         if path.startswith(beginning):
             return limit
@@ -86,6 +123,8 @@ def _too_many(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _too_large(limit: int) -> str:
+    if limit == MAX_SPEC_BYTES:
+        return f"The job spec is larger than {limit >> 10} KiB; put what is large into `workdir`."
     return f"The body is larger than {limit // MIB} MiB; send less."
 
 

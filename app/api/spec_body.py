@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 from anyio import to_thread
 from fastapi import HTTPException, Request
 
+from app.adapters.input_checks.spec_reader import SpecUnreadable
+from app.api.parts import parts_of
 from app.api.spec_places import (
     check_data_path,
     check_data_places,
@@ -29,6 +31,8 @@ from app.orchestration.submit_job import IDEMPOTENCY_KEY_LENGTH_MAX
 from app.ports.object_store import ObjectMissing, ObjectStore
 
 _YES, _NO = frozenset({"true", "1"}), frozenset({"false", "0"})
+# Parsing the worst JSON of this length takes 5 ms.
+_INLINE_BYTES_MAX = 16 << 10
 _TYPES: dict[str, SpecTextType] = {
     "application/json": "json",
     "application/yaml": "yaml",
@@ -39,14 +43,31 @@ _TYPES: dict[str, SpecTextType] = {
 
 
 async def read_spec(request: Request) -> JobSpec:
-    """The spec in a request's body. Raises 415, and SpecError for everything wrong in it."""
+    """The spec in a request's body. Raises 415, and SpecError for everything wrong in it.
+
+    Short JSON is parsed at once; all else by the child process, one spec at a time, with 503 when
+    too many wait.
+    """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     text_type = _TYPES.get(content_type)
     if text_type is None:
         raise HTTPException(
             415, "Send the job spec as Content-Type: application/json or application/yaml."
         )
-    return parse_spec(parse_spec_text(await request.body(), text_type))
+    body = await request.body()
+    if text_type == "json" and len(body) <= _INLINE_BYTES_MAX:
+        return parse_spec(parse_spec_text(body, "json"))
+    parts = parts_of(request)
+    async with parts.spec_turns.turn():
+        try:
+            plain = await to_thread.run_sync(
+                parts.specs.parse, body, text_type, limiter=parts.spec_thread
+            )
+        except SpecUnreadable as error:
+            raise HTTPException(
+                503, f"The spec could not be read: {error}; try again.", {"Retry-After": "2"}
+            ) from error
+    return parse_spec(plain)
 
 
 def read_idempotency_key(request: Request) -> str | None:

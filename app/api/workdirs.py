@@ -1,12 +1,11 @@
 """Packed working folders, by content: asked for with HEAD, sent once with PUT.
 
-Not here: packing (`app.cli`), what an archive may hold (`workdir_archive`), and how machines fetch
+Not here: packing (`app.cli`), what an archive may hold (`input_checks`), and how machines fetch
 it (`agents`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import tempfile
@@ -16,20 +15,18 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
+from app.adapters.input_checks.archive_checker import CheckFailed
 from app.api.auth import SignedIn
 from app.api.json_answers import as_json
-from app.api.parts import parts_of
+from app.api.parts import ApiParts, parts_of
 from app.api.spec_body import workdir_exists
-from app.api.workdir_archive import check_archive
 from app.domain.errors import InvalidValue, NotFound
 from app.orchestration.read_workdir import workdir_key
-from app.ports.object_store import ObjectExists, ObjectStore
+from app.ports.object_store import ObjectExists
 
 router = APIRouter(prefix="/api/v1/workdirs", tags=["workdirs"])
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
-_IN_MEMORY_BYTES = 1 << 20
-_RECEIVE_SECONDS = 600
 
 
 @router.head("/{digest}", response_model=None)
@@ -45,37 +42,41 @@ async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
     """Store a tar.gz of at most 100 MiB under its SHA-256: 201, or 200 when it was here already."""
     hex_digest = _hex(digest)
     parts = parts_of(request)
-    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
-        size = await _receive(request, file, hex_digest)
-        # An archive is held whole while it is stored, so few are stored at a time.
-        async with parts.storing:
-            created = await to_thread.run_sync(_keep, parts.runtime.object_store, file, hex_digest)
+    async with parts.uploads.turn():
+        with tempfile.TemporaryFile(prefix="lowtide-workdir-") as file:
+            size = await _receive(request, file, hex_digest)
+            # An archive is held whole while it is stored, so few are stored at a time.
+            async with parts.archive_turns.turn():
+                created = await to_thread.run_sync(_keep, parts, file, hex_digest)
     document = {"digest": f"sha256:{hex_digest}", "size_bytes": size, "created": created}
     return as_json(document, 201 if created else 200)
 
 
 async def _receive(request: Request, file: IO[bytes], hex_digest: str) -> int:
     hashed, size = hashlib.sha256(), 0
-    try:
-        async with asyncio.timeout(_RECEIVE_SECONDS):
-            async for piece in request.stream():
-                hashed.update(piece)
-                size += len(piece)
-                file.write(piece)
-    except TimeoutError:
-        raise HTTPException(408, "The archive took longer than ten minutes; try again.") from None
+    async for piece in request.stream():
+        hashed.update(piece)
+        size += len(piece)
+        file.write(piece)
     if hashed.hexdigest() != hex_digest:
         raise InvalidValue(
             f"The body's SHA-256 is {hashed.hexdigest()}, not the one in the address; "
             "send the archive unchanged.",
             "digest",
         )
+    # The process that checks it reads the file, not this object's buffer.
+    file.flush()
     return size
 
 
-def _keep(store: ObjectStore, file: IO[bytes], hex_digest: str) -> bool:
-    file.seek(0)
-    check_archive(file)
+def _keep(parts: ApiParts, file: IO[bytes], hex_digest: str) -> bool:
+    store = parts.runtime.object_store
+    try:
+        parts.archives.check(file)
+    except CheckFailed as error:
+        raise HTTPException(
+            503, f"The archive could not be checked: {error}; try again.", {"Retry-After": "5"}
+        ) from error
     file.seek(0)
     try:
         store.put_new(workdir_key(hex_digest), file.read())

@@ -23,6 +23,7 @@ _TRIES: Final = 3
 _WAIT_BETWEEN_TRIES_SECONDS: Final = 0.5
 _PAGES_MAX: Final = 1_000
 _PAGE_ITEMS_MAX: Final = 200
+_CHECK_SECONDS: Final = 400.0
 _BUSY: Final = 503
 """The api's answer when it has done nothing and may be asked again."""
 Query = Mapping[str, Any]
@@ -118,9 +119,12 @@ class ApiClient:
         return True
 
     def upload(self, path: str, content: Iterator[bytes], size_bytes: int) -> None:
-        """PUT a file of so many bytes; the time limit is for each piece."""
+        """PUT a file of so many bytes; the time limit is for each piece, and a longer one for the
+        answer: the api checks the file first, perhaps after others."""
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/gzip"}
-        self._ask("PUT", path, tries=1, content=content, headers=headers)
+        usual = self._http.timeout
+        limits = (usual.connect, _CHECK_SECONDS, usual.write, usual.pool)
+        self._ask("PUT", path, tries=1, content=content, headers=headers, timeout=limits)
 
     def _ask(self, method: str, path: str, *, tries: int, **request: Any) -> httpx.Response:
         import httpx

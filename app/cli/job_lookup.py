@@ -21,16 +21,21 @@ _LOOKED_THROUGH = 200
 
 
 def job_path(api: ApiClient, name: str) -> str:
-    """The job's path below /api/v1. Only what looks like the end of an id is looked up first,
-    among the newest 200 jobs. Raises CommandFailed when it may mean several, or is empty.
+    """The job's path below /api/v1. Raises CommandFailed as `job_named` does."""
+    return f"/jobs/{quote(job_named(api, name), safe='')}"
+
+
+def job_named(api: ApiClient, name: str) -> str:
+    """The job's name or whole id. Only what looks like the end of an id is looked up, among the
+    newest 200 jobs. Raises CommandFailed when it may mean several, or is empty.
     """
     if not name.strip() or "/" in name or name in (".", ".."):
         raise CommandFailed(f"{name!r} is neither a name nor an id of a job")
     if _SHORT_ID.fullmatch(name):
         found = api.pages("/jobs", limit=_LOOKED_THROUGH)
         if all(job["name"] != name for job in found):
-            name = one_ending_in([job["id"] for job in found], name) or name
-    return f"/jobs/{quote(name, safe='')}"
+            return one_ending_in([job["id"] for job in found], name) or name
+    return name
 
 
 def one_ending_in(ids: list[str], end: str) -> str | None:

@@ -1,6 +1,6 @@
-"""`lowtide jobs` (also `ps`), `show`, `cancel`, `pause` and `resume`.
+"""`lowtide jobs` (also `ps`), `show`, `pause` and `resume`.
 
-Not here: following a job (`follow`) and its history (`history`).
+Not here: `cancel`, following a job (`follow`) and its history (`history`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import job_view, wording
-from app.cli.failures import CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Column, Terminal, style_of_state
@@ -85,34 +84,10 @@ def show(invocation: Invocation, job: JobName) -> None:
         terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
 
 
-@api_command("lowtide cancel bert-ft", "lowtide cancel one two --now")
-def cancel(
-    invocation: Invocation,
-    job: Annotated[list[str], typer.Argument(metavar="JOB...", help="Names or ids of jobs.")],
-    now: Annotated[bool, typer.Option("--now", help="Kill at once, without saving.")] = False,
-) -> None:
-    """Cancel jobs for good; what runs saves first."""
-    failures: list[CommandFailed] = []
-    answers = []
-    for one in job:
-        try:
-            answers.append(_command(invocation, one, "cancel", {"now": now}))
-        except CommandFailed as failure:
-            failures.append(failure)
-            if len(job) > 1:
-                invocation.terminal.complain([f"{one}: {failure.message}"])
-    if invocation.terminal.as_json:
-        invocation.terminal.json(answers)
-    if failures:
-        if len(job) == 1:
-            raise failures[0]
-        raise typer.Exit(max(failure.exit_code for failure in failures))
-
-
 @api_command("lowtide pause bert-ft")
 def pause(invocation: Invocation, job: JobName) -> None:
     """Save, give the machines back, wait for `resume`."""
-    answer = _command(invocation, job, "pause", None)
+    answer = command_to_job(invocation, job, "pause", None)
     if invocation.terminal.as_json:
         invocation.terminal.json(answer)
 
@@ -127,12 +102,13 @@ def resume(
 ) -> None:
     """Put a paused job back into the queue."""
     body = {} if budget is None else {"add_budget_usd": budget}
-    answer = _command(invocation, job, "resume", body)
+    answer = command_to_job(invocation, job, "resume", body)
     if invocation.terminal.as_json:
         invocation.terminal.json(answer)
 
 
-def _command(invocation: Invocation, job: str, verb: str, body: Any) -> dict[str, Any]:
+def command_to_job(invocation: Invocation, job: str, verb: str, body: Any) -> dict[str, Any]:
+    """Give one job a command, and say what it did. Raises CommandFailed."""
     path = job_path(invocation.api, job)
     answer: dict[str, Any] = invocation.api.post(f"{path}/{verb}", body)
     _say(invocation.terminal, answer)

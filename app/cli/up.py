@@ -196,7 +196,8 @@ def _programs(settings: Settings) -> list[ProcessSpec]:
     api = (
         *(*python, *PROGRAM_ARGUMENTS["api"], "--host", settings.host),
         *("--port", str(settings.port)),
-        *("--loop", "uvloop", "--http", "httptools", "--log-level", level, "--no-access-log"),
+        *("--loop", "uvloop", "--http", "app.api.connection_limits:LimitedHttp"),
+        *("--log-level", level, "--no-access-log"),
         *("--no-server-header", "--no-proxy-headers", "--timeout-graceful-shutdown", "3"),
     )
     return [

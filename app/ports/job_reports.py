@@ -46,6 +46,15 @@ class JobFilter:
     before: tuple[datetime, UUID] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MatchingJob:
+    """A job that a filter finds."""
+
+    id: UUID
+    name: str
+    submitted_at: datetime
+
+
 @dataclass(frozen=True)
 class MachineFacts:
     """A machine with its newest report and what an hour in its pool costs now."""
@@ -94,6 +103,14 @@ class JobReports(Protocol):
 
     def job_id(self, project_id: UUID, id_or_name: str) -> UUID:
         """The job of that id or name; raises NotFound."""
+        ...
+
+    def named(self, project_id: UUID, written: Sequence[str]) -> dict[str, tuple[UUID, str]]:
+        """(id, name) of the jobs of these ids or names, by what was written, less unknown ones."""
+        ...
+
+    def matching(self, wanted: JobFilter) -> list[MatchingJob]:
+        """Jobs that a filter finds, newest first."""
         ...
 
     def job(self, job_id: UUID) -> JobFacts:

@@ -30,6 +30,7 @@ from tests.support.embedded import open_folder
 from tests.support.postgres import fast_folder
 
 ROOT = Path(__file__).parents[2]
+API_APP = "app.api.main:app"
 _ANSWERS_SECONDS = 30.0
 _STOP_SECONDS = 20.0
 
@@ -157,7 +158,8 @@ def serve(
     """Run an application as `lowtide up` runs the api; `probe` is a path that answers 200."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", application, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--loop", "uvloop", "--http", "httptools"]
+    http = "app.api.connection_limits:LimitedHttp" if application == API_APP else "httptools"
+    command += ["--port", str(port), "--loop", "uvloop", "--http", http]
     command += ["--log-level", "warning", "--no-access-log", "--no-server-header"]
     command += ["--no-proxy-headers", "--timeout-graceful-shutdown", "3"]
     log = folder / f"{application.replace(':', '.')}.log"

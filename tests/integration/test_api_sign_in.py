@@ -87,9 +87,10 @@ def test_a_key_is_stored_as_its_digest_alone(api: PeopleApi):
 
 def test_a_large_body_is_refused_before_it_is_read(api: PeopleApi):
     headers = {"Content-Type": "application/json"}
-    answer = api.client.post("/api/v1/jobs", content=b"x" * 10_000_000, headers=headers)
-    assert answer.status_code == 413
-    assert "1 MiB" in answer.json()["detail"]
+    for path, limit in (("/api/v1/jobs", "256 KiB"), ("/api/v1/jobs/batch", "1 MiB")):
+        answer = api.client.post(path, content=b"x" * 10_000_000, headers=headers)
+        assert answer.status_code == 413
+        assert limit in answer.json()["detail"]
 
 
 def test_a_large_body_without_a_length_is_refused_on_the_way(api: PeopleApi):

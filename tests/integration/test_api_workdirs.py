@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.api import workdir_archive
+from app.adapters.input_checks import workdir_archive
+from app.domain.errors import SpecError
 from tests.support.people_api import SPEC, PeopleApi, people_api, settings_for
 from tests.support.postgres import PostgresForTests
 
@@ -98,11 +99,11 @@ def test_what_is_no_archive_is_refused(api: PeopleApi, content: bytes):
     assert "no tar.gz" in answer.json()["detail"]
 
 
-def test_an_archive_may_not_unpack_to_very_much(api: PeopleApi, monkeypatch: pytest.MonkeyPatch):
+def test_an_archive_may_not_unpack_to_very_much(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workdir_archive, "UNPACKED_BYTES_MAX", 1 << 20)
-    answer = put(api, packed(member("zeros"), content=b"\0" * (2 << 20)))
-    assert answer.status_code == 422
-    assert "unpacks to more" in answer.json()["detail"]
+    content = packed(member("zeros"), content=b"\0" * (2 << 20))
+    with pytest.raises(SpecError, match="unpacks to more"):
+        workdir_archive.check_archive(io.BytesIO(content))
 
 
 def test_the_digest_must_be_that_of_the_body(api: PeopleApi):

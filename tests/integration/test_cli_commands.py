@@ -13,6 +13,7 @@ from sqlalchemy import Engine, insert, update
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import pools
 from app.domain.job import JobState
+from tests.support.agent_api import wait_until
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL, START
 from tests.support.people_api import make_key, settings_for
@@ -137,6 +138,23 @@ def test_cancelling_several_goes_on_past_one_that_fails(world: World):
     ran = world.cli.fails(2, "cancel", "nothing", "waiting", "--now")
     assert "nothing: " in ran.errors
     assert "waiting: cancelled" in ran.out
+    told = world.cli.ok("cancel", "waiting", "waiting", "--json").json
+    assert [(one["name"], one["outcome"]) for one in told] == [("waiting", "unchanged")]
+
+
+def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
+    for name in ("sweep-1", "sweep-2"):
+        world.story.job(world.job.project_id, name, state=JobState.QUEUED)
+    assert "name jobs, or give" in world.cli.fails(2, "cancel").errors
+    assert "name jobs, or give" in world.cli.fails(2, "cancel", "sweep-1", "--all").errors
+    assert "say --yes" in world.cli.fails(2, "cancel", "--all").errors
+    assert "key=value" in world.cli.fails(2, "cancel", "-l", "team", "--yes").errors
+    assert "no state" in world.cli.fails(2, "cancel", "-s", "asleep", "--yes").errors
+    ran = world.cli.ok("cancel", "--state", "queued", "--name", "sweep", "--yes", "-q")
+    assert sorted(ran.out.split()) == ["sweep-1", "sweep-2"]
+    assert "No job matches" in world.cli.ok("cancel", "-s", "queued", "--name", "sweep", "-y").out
+    assert "digits: stopping" in world.cli.ok("cancel", "--all", "--yes").out
+    assert "digits: stopping already" in world.cli.ok("cancel", "-l", "team=nlp", "-y").out
 
 
 # --- history --------------------------------------------------------------------------------------
@@ -249,6 +267,8 @@ def test_offers(world: World):
     assert row["is_stale"] is False
     with world.api.engine.begin() as connection:
         connection.execute(update(pools).values(quoted_at=datetime.now(UTC) - timedelta(hours=7)))
+    # The api makes the list at most once a second.
+    wait_until(lambda: world.cli.ok("offers", POOL.key, "--json").json[0]["is_stale"])
     assert "7.0 h old: not acted on" in world.cli.ok("offers", POOL.key).row("p3.2xlarge spot")
     (row,) = world.cli.ok("offers", POOL.key, "--json").json
     assert row["is_stale"] is True

@@ -210,9 +210,7 @@ def running_control_plane(
     """
     with fast_folder() as folder, contextlib.ExitStack() as mounted:
         made = {
-            name: mounted.enter_context(
-                small_disk(folder / "state" / name, round(megabytes * 1024))
-            )
+            name: mounted.enter_context(small_disk(folder / "state" / name, megabytes << 10))
             for name, megabytes in (disks or {}).items()
         }
         plane = ControlPlane(folder / "state", settings, port)

@@ -23,6 +23,7 @@ from app.adapters.postgres import tables
 from app.adapters.postgres.engine import make_engine
 from app.adapters.providers.local.cloud_stop import stop_cloud
 from app.adapters.system_entropy import SystemEntropy
+from app.api.connection_limits import LimitedHttp
 from app.api.main import create_app
 from app.api.parts import ApiParts
 from app.bootstrap import local_cloud_folder
@@ -120,7 +121,9 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
     project_id = make_project(engine, "admin")
     key = make_key(engine, project_id)
     app = create_app(settings)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, http=LimitedHttp, log_level="warning", lifespan="on"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

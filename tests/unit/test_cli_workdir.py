@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api.workdir_archive import check_archive
+from app.adapters.input_checks.workdir_archive import check_archive
 from app.cli import workdir_archive
 from app.cli.failures import CommandFailed
 from app.cli.workdir_archive import packed

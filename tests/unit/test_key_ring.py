@@ -43,3 +43,40 @@ def test_a_revoked_key_is_refused_within_a_second_whatever_the_clock_does(
         assert await ring.owner("hash") is None
 
     asyncio.run(ask())
+
+
+def test_requests_that_come_together_look_a_key_up_once() -> None:
+    clock, asked = HandClock(), list[str]()
+
+    async def look_up(key_hash: str) -> KeyOwner | None:
+        asked.append(key_hash)
+        await asyncio.sleep(0)
+        return OWNER
+
+    async def ask() -> None:
+        ring = KeyRing(look_up, clock)
+        gone, *others = [asyncio.create_task(ring.owner("hash")) for _ in range(50)]
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert all(await asyncio.gather(*others))
+        clock.at += timedelta(seconds=2)
+        assert await ring.owner("hash") is not None
+
+    asyncio.run(ask())
+    assert asked == ["hash", "hash"]
+
+
+def test_a_look_up_that_fails_fails_all_and_is_made_again() -> None:
+    async def look_up(key_hash: str) -> KeyOwner | None:
+        await asyncio.sleep(0)
+        raise OSError("away")
+
+    async def ask() -> None:
+        ring = KeyRing(look_up, HandClock())
+        for _ in range(2):
+            told = await asyncio.gather(
+                *(ring.owner("h") for _ in range(3)), return_exceptions=True
+            )
+            assert [type(one) for one in told] == [OSError] * 3
+
+    asyncio.run(ask())

@@ -23,7 +23,8 @@ from app.ports.job_submission import KnownJob, Submission
 STATEMENT_TIMEOUT_MS = 5_000
 LOCK_TIMEOUT_MS = 2_000
 _CONNECT_SECONDS = 5
-_WAIT_FOR_CONNECTION_SECONDS = 3.0
+# Its queue is fair, and readers come to it in turns: this long only when the database hangs.
+_WAIT_FOR_CONNECTION_SECONDS = 8.0
 
 KNOWN_JOB: Final = """
 SELECT id, name, state, submitted_at, deadline_at, idempotency_digest

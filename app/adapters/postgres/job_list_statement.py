@@ -152,6 +152,20 @@ SELECT json_build_object(
 
 def list_statement(wanted: JobFilter) -> tuple[str, dict[str, Any]]:
     """The statement and its parameters; it returns one row with one JSON text."""
+    conditions, parameters = _conditions(wanted)
+    return _statement(conditions, int(wanted.limit)), parameters
+
+
+def matching_statement(wanted: JobFilter) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for (id, name, submitted_at) alone, in the list's order."""
+    conditions, parameters = _conditions(wanted)
+    return (
+        f"SELECT id, name, submitted_at FROM jobs WHERE {conditions} "
+        f"ORDER BY submitted_at DESC, id DESC LIMIT {int(wanted.limit)}"
+    ), parameters
+
+
+def _conditions(wanted: JobFilter) -> tuple[str, dict[str, Any]]:
     conditions = ["project_id = %(project_id)s"]
     parameters: dict[str, Any] = {"project_id": wanted.project_id}
     if wanted.states:
@@ -169,7 +183,7 @@ def list_statement(wanted: JobFilter) -> tuple[str, dict[str, Any]]:
     if wanted.before is not None:
         conditions.append("(submitted_at, id) < (%(before_at)s, %(before_id)s)")
         parameters["before_at"], parameters["before_id"] = wanted.before
-    return _statement(" AND ".join(conditions), int(wanted.limit)), parameters
+    return " AND ".join(conditions), parameters
 
 
 @lru_cache(maxsize=256)

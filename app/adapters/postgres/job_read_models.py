@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.deployment_read_models import DeploymentReports
+from app.adapters.postgres.job_list_statement import matching_statement
 from app.adapters.postgres.mapping import (
     ReadAttempt,
     ReadBudget,
@@ -25,7 +26,7 @@ from app.adapters.postgres.mapping import (
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.errors import NotFound
 from app.domain.instance import LIVE_INSTANCE_STATES
-from app.ports.job_reports import AttemptCounts, JobFacts, MachineFacts
+from app.ports.job_reports import AttemptCounts, JobFacts, JobFilter, MachineFacts, MatchingJob
 
 _jobs = tables.jobs
 _attempts = tables.attempts
@@ -58,6 +59,31 @@ class PostgresJobReports(DeploymentReports):
                 f"There is no job {id_or_name[:80]!r} in this project; see the list of jobs."
             )
         return found
+
+    def named(self, project_id: UUID, written: Sequence[str]) -> dict[str, tuple[UUID, str]]:
+        """(id, name) of the jobs of these ids or names, by what was written, less unknown ones."""
+        wanted_ids = {text: _as_id(text) for text in written}
+        ids = [one for one in wanted_ids.values() if one is not None]
+        statement = select(_jobs.c.id, _jobs.c.name).where(
+            _jobs.c.project_id == project_id,
+            or_(_jobs.c.id.in_(ids), _jobs.c.name.in_(list(written))),
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(statement).all()
+        by_id, by_name = {row.id: row for row in rows}, {row.name: row for row in rows}
+        # A name may look like an id; then the id means its job.
+        found = {
+            text: by_id.get(wanted_id) or by_name.get(text)
+            for text, wanted_id in wanted_ids.items()
+        }
+        return {text: (row.id, row.name) for text, row in found.items() if row is not None}
+
+    def matching(self, wanted: JobFilter) -> list[MatchingJob]:
+        """Jobs that a filter finds, newest first."""
+        statement, parameters = matching_statement(wanted)
+        with self._engine.connect() as connection:
+            rows = connection.exec_driver_sql(statement, parameters)
+            return [MatchingJob(*row) for row in rows]
 
     def job(self, job_id: UUID) -> JobFacts:
         """One job with everything it owns; raises NotFound."""
@@ -202,6 +228,13 @@ class PostgresJobReports(DeploymentReports):
     def _read(self, statement: Select[Any]) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:
             return _rows(connection.execute(statement))
+
+
+def _as_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def _rows(result: Any) -> list[dict[str, Any]]:

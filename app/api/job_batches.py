@@ -1,0 +1,173 @@
+"""One command for many jobs, by their ids or by a filter; each answer says what happened to each.
+
+Not here: the command itself (`app.orchestration.stop_many`), or commands to one (`job_commands`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from anyio import to_thread
+from fastapi import APIRouter, Body, Depends, Request
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.api.auth import Caller, SignedIn
+from app.api.job_commands import json_only
+from app.api.job_filters import cursor_of, read_cursor, read_states
+from app.api.job_shapes import Shape
+from app.api.json_answers import as_json
+from app.api.parts import ApiParts, parts_of
+from app.domain.errors import InvalidValue
+from app.domain.job import JobState
+from app.orchestration.stop_many import CommandedJob, CommandOutcome, cancel_jobs
+from app.ports.job_reports import JobFilter
+
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], dependencies=[Depends(json_only)])
+
+JOBS_MAX = 200
+"""Jobs of one request; at 50 a second it is answered in four seconds."""
+_JOBS_OF_TRANSACTION = 50
+# A controller holds a job for some milliseconds; what is locked for longer is told as busy.
+_ROUNDS_FOR_BUSY = 5
+_SECONDS_BETWEEN_ROUNDS = 0.3
+_NAME = Annotated[str, Field(min_length=1, max_length=80)]
+
+
+class BatchFilter(BaseModel):
+    """Which jobs: as the filters of the list, and live ones unless `state` says otherwise."""
+
+    model_config = ConfigDict(extra="forbid")
+    state: Annotated[str, Field(max_length=200)] = "live"
+    name: Annotated[str | None, Field(max_length=63)] = None
+    labels: Annotated[dict[str, str], Field(max_length=8)] = {}
+    since: AwareDatetime | None = None
+
+
+class BatchBody(BaseModel):
+    """Either `ids` (ids or names) or a `filter` with, after the first part, its `cursor`.
+
+    `now`: kill at once, without saving first.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    action: Literal["cancel"]
+    ids: Annotated[list[_NAME] | None, Field(min_length=1, max_length=JOBS_MAX)] = None
+    filter: BatchFilter | None = None
+    cursor: Annotated[str | None, Field(max_length=80)] = None
+    now: Annotated[bool, Field(strict=True)] = False
+
+
+class BatchItem(Shape):
+    """What happened to one job. `named`: as the request named it; null under a filter."""
+
+    id: UUID | None
+    name: str | None
+    named: str | None
+    outcome: CommandOutcome
+    state: JobState | None
+    detail: str | None
+
+
+class BatchAnswer(Shape):
+    """`counts`: items by outcome. `next`: the cursor of the filter's next part, null at its end."""
+
+    action: Literal["cancel"]
+    items: list[BatchItem]
+    counts: dict[str, int]
+    next: str | None
+
+
+@router.post("/batch", response_model=None, responses={200: {"model": BatchAnswer}})
+async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, Body()]) -> Response:
+    """Cancel many jobs, at most 200 a request, 50 in one transaction each.
+
+    The same request again changes nothing: jobs that are cancelled or being cancelled are
+    `unchanged`. A job that something else holds is tried for a second or two, then `busy`.
+    """
+    if (body.ids is None) == (body.filter is None):
+        raise InvalidValue("give either `ids` or `filter`", "ids")
+    if body.cursor is not None and body.filter is None:
+        raise InvalidValue("cursor: goes with a `filter`", "cursor")
+    parts = parts_of(request)
+    following: str | None = None
+    if body.filter is not None:
+        wanted = _wanted(caller, body.filter, body.cursor)
+        found = await to_thread.run_sync(parts.reports.matching, wanted)
+        if len(found) > JOBS_MAX:
+            found = found[:JOBS_MAX]
+            following = cursor_of(found[-1].submitted_at, found[-1].id)
+        names: dict[UUID, str] = {one.id: one.name for one in found}
+        asked: list[tuple[str | None, UUID | None]] = [(None, one.id) for one in found]
+    else:
+        written = list(dict.fromkeys(body.ids or ()))
+        known = await to_thread.run_sync(parts.reports.named, caller.project_id, written)
+        names = dict(known.values())
+        asked = [(one, known[one][0] if one in known else None) for one in written]
+    done = await _cancel(parts, caller, names, body.now)
+    items = [_item(named, job_id, names, done) for named, job_id in asked]
+    counts = Counter(item["outcome"] for item in items)
+    return as_json(
+        {"action": body.action, "items": items, "counts": dict(counts), "next": following}
+    )
+
+
+def _wanted(caller: Caller, written: BatchFilter, cursor: str | None) -> JobFilter:
+    """The filter, with one job more than a request takes: it tells whether there is a next part."""
+    return JobFilter(
+        project_id=caller.project_id,
+        limit=JOBS_MAX + 1,
+        states=read_states(written.state),
+        name=written.name,
+        labels=written.labels,
+        since=written.since,
+        before=None if cursor is None else read_cursor(cursor),
+    )
+
+
+async def _cancel(
+    parts: ApiParts, caller: Caller, job_ids: Collection[UUID], at_once: bool
+) -> dict[UUID, CommandedJob]:
+    done: dict[UUID, CommandedJob] = {}
+    left = sorted(job_ids)
+    for turn in range(_ROUNDS_FOR_BUSY):
+        if turn:
+            await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
+        for batch_ids in _batches(left):
+            order = partial(cancel_jobs, parts.runtime, batch_ids, caller.actor, at_once=at_once)
+            done |= await to_thread.run_sync(order)
+        left = [job_id for job_id in left if done[job_id].outcome is CommandOutcome.BUSY]
+        if not left:
+            break
+    return done
+
+
+def _batches(job_ids: Sequence[UUID]) -> list[Sequence[UUID]]:
+    starts = range(0, len(job_ids), _JOBS_OF_TRANSACTION)
+    return [job_ids[start : start + _JOBS_OF_TRANSACTION] for start in starts]
+
+
+def _item(
+    named: str | None,
+    job_id: UUID | None,
+    names: Mapping[UUID, str],
+    done: Mapping[UUID, CommandedJob],
+) -> dict[str, Any]:
+    if job_id is None:
+        detail = f"There is no job {str(named)[:80]!r} in this project."
+        told = CommandedJob(CommandOutcome.NOT_FOUND, None, detail)
+    else:
+        told = done[job_id]
+    return {
+        "id": job_id,
+        "name": None if job_id is None else names[job_id],
+        "named": named,
+        "outcome": told.outcome,
+        "state": told.state,
+        "detail": told.detail,
+    }
