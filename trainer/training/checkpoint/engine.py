@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,12 @@ class CheckpointEngine:
         """Whether a checkpoint is still on its way; memory that is made ready is none."""
         return self._is_saving and not self._idle.is_set()
 
-    def prepare(self, trees: Mapping[str, Any], own: Mapping[str, Tensor]) -> None:
+    def prepare(
+        self, trees: Mapping[str, Any], own: Mapping[str, Tensor], uncut: Collection[str] = ()
+    ) -> None:
         """Allocates the memory for such a state in the background, so that no save waits for it."""
         self._join()
-        state = state_of(trees, own)
+        state = state_of(trees, own, uncut)
 
         def allocate() -> None:
             # What fails here fails again in `save`, where somebody can be told.
@@ -134,6 +136,7 @@ class CheckpointEngine:
         trees: Mapping[str, Any],
         own: Mapping[str, Tensor],
         *,
+        uncut: Collection[str] = (),
         best: bool = False,
         hurried: bool = False,
     ) -> None:
@@ -141,12 +144,13 @@ class CheckpointEngine:
 
         header: the manifest without what describes files; ``step`` and ``final`` at least.
         trees: name -> nested plain values and tensors, alike on all ranks. own: this rank's own
-        tensors, written beside the last tree. A save that is still on its way is waited for.
+        tensors, written beside the last tree. uncut: tensors that only the first rank is to write.
+        A save that is still on its way is waited for.
         Raises ``TypeError`` for what a checkpoint cannot hold; what goes wrong later is a result.
         """
         self._join()
         asked_at = time.monotonic()
-        state = state_of(trees, own)
+        state = state_of(trees, own, uncut)
         layout, snapshot = self._memory_for(state)
         snapshot.take(layout.sources(state))
         self._count += 1
