@@ -253,13 +253,16 @@ class Run:
             self._header(final=False), self._trees(), self.learner.own_state(), best=best
         )
 
-    def save_last(self, final: bool) -> None:
-        """Returns on all ranks when this place's checkpoint is durable.
+    def save_last(self, final: bool, seconds_left: float | None = None) -> None:
+        """Returns on all ranks when this place's checkpoint is durable, or the one before it where
+        ``seconds_left`` are too few for both.
 
         Raises ``CheckpointNotSavedError`` on all of them when it cannot be written.
         """
         self.progress.phase("checkpoint", self.place.step)
-        self.saving.take_last(self._header(final), self._trees(), self.learner.own_state())
+        self.saving.take_last(
+            self._header(final), self._trees(), self.learner.own_state(), seconds_left
+        )
 
     def _header(self, final: bool) -> dict[str, Any]:
         droppable = {"optional": [AVERAGES]} if self._averages_can_be_dropped else {}

@@ -9,6 +9,7 @@ other machines' ranks only hand over their random state. How a checkpoint is wri
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from trainer.training.config import TrainConfig
 from trainer.training.distributed import Gang
 from trainer.training.errors import CheckpointNotSavedError
 from trainer.training.goodput import Bucket
+from trainer.training.last_save import LastSave
 from trainer.training.own_tensors import own_tensors_of
 from trainer.training.progress import Progress
 from trainer.training.rank_environment import RankEnvironment
@@ -94,25 +96,64 @@ class Saving:
         self._inflation_before = self._inflation()
         self._take(header, trees, own, best, hurried=False)
 
-    def take_last(self, header: dict[str, Any], trees: Trees, own: OwnState) -> None:
+    def take_last(
+        self,
+        header: dict[str, Any],
+        trees: Trees,
+        own: OwnState,
+        seconds_left: float | None = None,
+    ) -> None:
         """Returns when a checkpoint of this state is durable; the end of an attempt.
 
-        What is on its way is finished first, and not written twice. Raises
-        ``CheckpointNotSavedError`` on all ranks when it cannot be written.
+        What is on its way is finished by this thread or dropped, whichever saves the newest step in
+        the ``seconds_left``, None if nobody knows; a state is not written twice, nor are two where
+        one is enough. Raises ``CheckpointNotSavedError`` on all ranks when it cannot be written.
         """
+        step, asked_at = header["step"], time.monotonic()
+        plan = self._plan_of(header, seconds_left)
         if self._engine is not None:
-            self._engine.finish()
+            self._engine.take_over(plan.finish)
         self.tell()
-        step = header["step"]
         # Only a machine's first rank knows what was committed there, and all shares are needed; a
         # final checkpoint is another one at its step.
-        safe = self._gang.sum(self._newest == step)[0] >= self._machines
-        if header["final"] or not safe:
+        spent = time.monotonic() - asked_at
+        newest, older, late = self._gang.sum(
+            self._newest == step,
+            self._newest is not None and self._newest == plan.flight_step,
+            not plan.fits_after(spent),
+        )
+        if header["final"] or newest < self._machines:
+            if older >= self._machines and late > 0 and not header["final"]:
+                self._leave_out(step)
+                return
             self._take(header, trees, own, best=False, hurried=True)
             problem = self.tell()
             problems = [each for each in self._gang.gather(problem) if each]
             if problems:
                 raise CheckpointNotSavedError(problems[0])
+
+    def _plan_of(self, header: Mapping[str, Any], seconds_left: float | None) -> LastSave:
+        """Alike on all ranks: of the slowest one's figures, and of the machine that ends first."""
+        engine = self._engine
+        flight = engine.in_flight() if engine is not None else None
+        whole = engine.whole_seconds() if engine is not None else None
+        known = self._gang.gather((flight, whole, seconds_left))
+        flights = [each[0] for each in known if each[0] is not None]
+        return LastSave(
+            step=header["step"],
+            final=header["final"],
+            flights=flights,
+            whole_seconds=max((each[1] for each in known if each[1] is not None), default=None),
+            seconds_left=min((each[2] for each in known if each[2] is not None), default=None),
+        )
+
+    def _leave_out(self, step: int) -> None:
+        """The step is not saved: what was on its way was the newest that could be."""
+        if self._gang.rank == 0:
+            print(
+                f"note: there was no time to save step {step} too; step {self._newest} is saved",
+                flush=True,
+            )
 
     def tell(self, schedule: SaveSchedule | None = None) -> str | None:
         """Writes down the saves that have ended; the sentence of one that failed, or None.
