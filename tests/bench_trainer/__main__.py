@@ -30,6 +30,7 @@ ROWS: dict[str, str] = {
     "checkpoint": "checkpoint_cost",
     "gpu-checkpoint": "checkpoint_stall",
     "notice": "notice_to_durable",
+    "in-flight": "notice_in_flight",
     "store": "notice_to_store",
     "resume": "exact_resume",
     "elastic": "elastic_ranks",

@@ -110,3 +110,73 @@ class Hungry(Stack):
 
     def _fail(self, images: Tensor) -> None:
         raise torch.OutOfMemoryError(f"CUDA out of memory with {len(images)} samples")
+
+
+class Moving(Stack):
+    """Keeps more than its state dict says: a buffer that is not persistent and follows the data,
+    and an extra state, ``dict`` or ``tensor``, that grows. Both change what is computed."""
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        extra: str = "none",
+        plain: bool = False,
+        wide: int = 32,
+    ) -> None:
+        super().__init__(input_shape, num_classes, plain)
+        self.register_buffer("moving", torch.zeros(wide), persistent=False)
+        self.register_buffer("kept", torch.zeros(wide))
+        self.tracked = Tracked(extra) if extra != "none" else nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = self.first(images.flatten(1))
+        if self.training:
+            with torch.no_grad():
+                self.moving.mul_(0.9).add_(hidden.mean())
+                self.kept.mul_(0.9).add_(hidden.std())
+        hidden = self.tracked(hidden + self.moving[:32] + self.kept[-32:])
+        for block in self.blocks:
+            hidden = hidden + block(hidden)
+        scores: Tensor = self.last(hidden)
+        return scores
+
+
+class Tracked(nn.Module):
+    """Remembers numbers of its last passes in an extra state, and computes with them."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+        self.means = torch.zeros(1)
+        self.passes = 0
+
+    def get_extra_state(self) -> object:
+        if self._kind == "tensor":
+            return torch.cat([self.means, torch.tensor([float(self.passes)])])
+        return {
+            "means": self.means,
+            "passes": self.passes,
+            "recipe": {"margin": 0.5, "names": ("a", None), "raw": b"\x00\xff", 3: {"x", "y"}},
+        }
+
+    def set_extra_state(self, state: object) -> None:
+        if isinstance(state, Tensor):
+            self.means, self.passes = state[:-1], int(state[-1])
+        else:
+            assert isinstance(state, dict)
+            assert state["recipe"] == {
+                "margin": 0.5,
+                "names": ("a", None),
+                "raw": b"\x00\xff",
+                3: {"x", "y"},
+            }
+            self.means, self.passes = state["means"], state["passes"]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        if self.training:
+            self.passes += 1
+            mean = hidden.detach().mean().reshape(1)
+            # Another size than at the start, and after most saves another than before.
+            self.means = torch.cat([self.means, mean])[-(2 + self.passes % 5) :]
+        return hidden * (1.0 + 0.1 * self.means.mean()) + 0.001 * self.passes

@@ -43,9 +43,18 @@ class TellOutlook:
 
 @dataclass(frozen=True)
 class SignalDrain:
-    """SIGTERM to the trainer's group."""
+    """SIGTERM to the trainer's group. `until`: when it will be killed, None for not yet known."""
 
     fence: int
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class TellDeadline:
+    """The trainer, which is draining, has less time than it was told: it will be killed then."""
+
+    fence: int
+    until: float
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,7 @@ Action = (
     | StartTrainer
     | TellOutlook
     | SignalDrain
+    | TellDeadline
     | DumpStacks
     | KillTrainer
     | PublishCheckpoint

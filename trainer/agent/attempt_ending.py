@@ -19,6 +19,7 @@ from trainer.agent.actions import (
     PublishCheckpoint,
     ReportNow,
     SignalDrain,
+    TellDeadline,
 )
 from trainer.agent.agent_state import (
     TRAINER_STAGES,
@@ -55,13 +56,15 @@ def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
         goes_on = goes_on and work.stage is Stage.CLOSING
         if reason is not DrainReason.HOLD and until is not None and not goes_on:
             earlier = until if work.end_by is None else min(until, work.end_by)
+            if work.stage is Stage.DRAINING and earlier != work.end_by:
+                turn.do(TellDeadline(work.fence, earlier))
             turn.work(end_by=earlier)
         return
     if work.stage is not Stage.RUNNING or work.kill_at is not None:
         return
     turn.work(stage=Stage.DRAINING, end_by=until, drain_reason=reason)
     turn.enter(MachinePhase.DRAIN, turn.now, work.step)
-    turn.do(SignalDrain(work.fence))
+    turn.do(SignalDrain(work.fence, until))
     turn.do(ReportNow())
 
 

@@ -72,6 +72,11 @@ class AttemptFolders:
         return self.root / "hazard.json"
 
     @property
+    def notice_file(self) -> Path:
+        """LOWTIDE_NOTICE_FILE: by when a trainer that was asked to stop must have saved."""
+        return self.root / "notice.json"
+
+    @property
     def script_modules(self) -> Path:
         """On the PYTHONPATH of a user's command: lowtide_hooks and lowtide_callbacks."""
         return self.root / "modules"

@@ -28,6 +28,7 @@ from trainer.agent.actions import (
     SignalDrain,
     StartPreparation,
     StartTrainer,
+    TellDeadline,
     TellOutlook,
 )
 from trainer.agent.agent_state import AgentState, Stage, TrainerEnd
@@ -172,8 +173,10 @@ class MachineRuntime:
             case TellOutlook(directive):
                 folders = self._tools.folders.attempt(directive.fence or 0)
                 outlook_file.write_outlook(self._config, directive, folders.hazard_file)
-            case SignalDrain() if self._trainer is not None:
-                self._trainer.drain()
+            case SignalDrain(_, until) if self._trainer is not None:
+                self._trainer.drain(until)
+            case TellDeadline(_, until) if self._trainer is not None:
+                self._trainer.tell_deadline(until)
             case DumpStacks() if self._trainer is not None:
                 self._trainer.dump_stacks()
             case KillTrainer() if self._trainer is not None:

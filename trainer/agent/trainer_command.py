@@ -18,6 +18,7 @@ from trainer.agent.outlook_file import PRICE_VARIABLE, sets_price, write_outlook
 from trainer.agent.process_group import ATTEMPT_MARK, MACHINE_MARK
 from trainer.agent.script_modules import place_script_modules
 from trainer.protocol.directive import Directive
+from trainer.protocol.drain_notice import NOTICE_VARIABLE
 from trainer.protocol.run_config import RunConfig
 from trainer.protocol.train_options.parallel import ParallelOptions
 
@@ -133,6 +134,7 @@ def trainer_environment(
         {
             "LOWTIDE_CHECKPOINT_DIR": str(folders.checkpoints),
             "LOWTIDE_HAZARD_FILE": str(folders.hazard_file),
+            NOTICE_VARIABLE: str(folders.notice_file),
             "LOWTIDE_PROGRESS_FILE": str(folders.progress_file),
             "LOWTIDE_END_FILE_DIR": str(folders.progress_file.parent),
             "LOWTIDE_TORCHRUN_ARGS": " ".join(torchrun_arguments(config, directive)),

@@ -26,6 +26,7 @@ from trainer.agent.end_files import (
     started_pids,
 )
 from trainer.agent.machine_folders import AttemptFolders
+from trainer.agent.notice_file import write_deadline
 from trainer.agent.observations import (
     CheckpointReady,
     Observation,
@@ -132,13 +133,14 @@ class TrainerRun:
             target=self._watch, name="trainer-watch", args=(output,), daemon=True
         ).start()
 
-    def drain(self) -> None:
-        """SIGTERM: save and end.
+    def drain(self, until: float | None) -> None:
+        """SIGTERM: save and end, by `until` if it is known, in `boot_seconds`.
 
         To the bundled trainer's own ranks where they run, else to the group. torchrun would hand
         it on and then kill them after a time that not every version lets us choose.
         """
         self._draining = True
+        self.tell_deadline(until)
         if self._process is None or self._process.poll() is not None:
             return
         marked = set(process_group.marked_processes(self._machine_id))
@@ -158,6 +160,10 @@ class TrainerRun:
     def progress_read(self) -> int:
         """So many bytes of the progress file have been taken in."""
         return self._tail.offset
+
+    def tell_deadline(self, until: float | None) -> None:
+        """Lets the trainer know how long it has."""
+        write_deadline(self._folders.notice_file, until)
 
     def dump_stacks(self) -> None:
         """Ask every rank of this machine for its stacks; they go where its output goes."""

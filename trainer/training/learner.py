@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainer.training import compilation, randomness
+from trainer.training import compilation, module_state, randomness
 from trainer.training.averages import batch_norms, make_averages, statistics_anew
+from trainer.training.checkpoint import own_tensors
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.data.batches import MicroBatch, zero_batch
@@ -45,6 +46,8 @@ class Learner:
         self._data = data
         torch.manual_seed(config.seed)
         model = build_model(config.model, data.shape, data.classes, config.model_options)
+        module_state.require_storable_state(model)
+        self._has_extra_state = bool(module_state.extra_state_keys(model))
         self.model = placed(model, config, gang.device)
         if config.precision == "fp8":
             use_float8(self.model)
@@ -166,6 +169,22 @@ class Learner:
         self.shared.end_scoring()
         self.gang.share_buffers(self.model)
 
+    def weights(self) -> dict[str, Any]:
+        """The model's state dict, extra states as the first rank has them: a collective then."""
+        weights: dict[str, Any] = self.model.state_dict()
+        if self._has_extra_state:
+            mine = module_state.extra_states(self.model)
+            if self.gang.world_size > 1:
+                mine = self.gang.from_first(own_tensors(mine, Tensor.cpu))
+            weights.update(mine)
+        return weights
+
+    def own_state(self) -> dict[str, Any]:
+        """What this rank has besides; {} for nothing. Of buffers that are alike at the start of
+        each step the first rank's are enough."""
+        weights, rank = self.model.state_dict(), self.gang.rank
+        return module_state.own_state(self.model, weights, rank, apart=self.shared.sharded)
+
     def training_state(self) -> dict[str, Any]:
         """All but the weights, which are saved beside it: plain values and tensors."""
         state: dict[str, Any] = {
@@ -181,12 +200,27 @@ class Learner:
             state["compiled_code"] = self._compiled_code
         return state
 
-    def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Puts back weights and state, both whole tensors; each rank keeps its part of them."""
+    def load(
+        self, weights: dict[str, Any], state: dict[str, Any], own_state: Mapping[str, Any]
+    ) -> None:
+        """Puts back weights and state, both whole tensors; each rank keeps its part of them.
+
+        own_state: as this rank's ``own_state`` was, or the first rank's.
+        """
         own = self.model.state_dict()
-        self.model.load_state_dict(
-            {name: placed_like(value, own[name]) for name, value in weights.items()}
-        )
+        extra = {
+            key: module_state.placed_extra_state(saved, own[key], self.gang.device)
+            for key, saved in {**weights, **own_state.get(module_state.EXTRA_STATES, {})}.items()
+            if key in module_state.extra_state_keys(self.model)
+        }
+        tensors = {
+            name: placed_like(value, own[name])
+            for name, value in weights.items()
+            if name not in extra
+        }
+        self.model.load_state_dict({**tensors, **extra})
+        buffers = own_state.get(module_state.BUFFERS, {})
+        module_state.put_back(self.model, {module_state.BUFFERS: buffers})
         self.optimizer.load_state_dict(self._own_part(state["optimizer"]))
         self.scaler.load_state_dict(state["scaler"])
         if self.averages is not None and "averages" in state:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from trainer.training.checkpoint import CheckpointFolder, CheckpointReader, own_
 from trainer.training.checkpoint.manifest import MANIFEST
 from trainer.training.distributed import Gang
 from trainer.training.errors import CheckpointCorruptError, ConfigError
+from trainer.training.module_state import BUFFERS
+from trainer.training.own_tensors import own_state_of
 from trainer.training.rank_environment import RankEnvironment
 
 CANDIDATES_MAX = 64
@@ -30,12 +32,14 @@ _ALWAYS_THERE = ("weights", "training_state")
 @dataclass(frozen=True)
 class Restored:
     """A verified checkpoint. ``weights`` are views of the files, ``training_state`` is a copy;
-    ``random`` is this rank's random state, None when another number of ranks was training."""
+    ``random`` is this rank's random state, None when another number of ranks was training;
+    ``own`` what the rank had besides (``module_state.py``), as far as anybody can go on with it."""
 
     manifest: dict[str, Any]
-    weights: dict[str, Tensor]
+    weights: dict[str, Any]
     training_state: dict[str, Any]
     random: dict[str, Tensor] | None
+    own: dict[str, Any]
 
 
 def restore(
@@ -52,11 +56,13 @@ def restore(
     _check_identity(reader.manifest, identity)
     contents = reader.read()
     mine = None
-    if reader.manifest["world_size"] == gang.world_size:
+    tensors = reader.tensors("training_state")
+    same_ranks = reader.manifest["world_size"] == gang.world_size
+    if same_ranks:
         prefix = f"random.{gang.rank}."
         mine = {
             key.removeprefix(prefix): tensor
-            for key, tensor in reader.tensors("training_state").items()
+            for key, tensor in tensors.items()
             if key.startswith(prefix)
         }
     return Restored(
@@ -65,11 +71,24 @@ def restore(
         # The optimizer keeps what it is given: not the mapped file.
         training_state=own_tensors(_training_state(reader.manifest, contents)),
         random=mine or None,
+        own=_own_state(tensors, gang.rank if same_ranks else 0),
     )
 
 
-def check_weights(weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
-    """Raises ``ConfigError`` naming the first tensor that the model has otherwise."""
+def _own_state(tensors: Mapping[str, Tensor], rank: int) -> dict[str, Any]:
+    """The rank's own; of buffers that it did not save, the first rank's."""
+    first, mine = own_state_of(0, tensors), own_state_of(rank, tensors)
+    buffers = {**first.get(BUFFERS, {}), **mine.get(BUFFERS, {})}
+    return {**mine, BUFFERS: buffers}
+
+
+def check_weights(
+    weights: Mapping[str, Any], model: Mapping[str, Any], any_form: Collection[str] = ()
+) -> None:
+    """Raises ``ConfigError`` naming the first tensor that the model has otherwise.
+
+    any_form: keys of extra states, which may be anything.
+    """
     for key in sorted(weights.keys() | model.keys()):
         if key not in weights or key not in model:
             here, there = ("model", "checkpoint") if key in model else ("checkpoint", "model")
@@ -77,7 +96,7 @@ def check_weights(weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) ->
                 f"model: the checkpoint is of another one: {key} is in the {here},"
                 f" not in the {there}"
             )
-        if weights[key].shape != model[key].shape:
+        if key not in any_form and weights[key].shape != model[key].shape:
             raise ConfigError(
                 f"model: the checkpoint is of another one: {key} has the shape"
                 f" {tuple(weights[key].shape)} there and {tuple(model[key].shape)} here"

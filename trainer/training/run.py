@@ -13,7 +13,14 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer.training import compilation, distributed, preflight, randomness, restoring
+from trainer.training import (
+    compilation,
+    distributed,
+    module_state,
+    preflight,
+    randomness,
+    restoring,
+)
 from trainer.training.config import TrainConfig
 from trainer.training.data import SampleOrder, load_data
 from trainer.training.data.loader import Loader
@@ -81,7 +88,8 @@ class Run:
             options=config,
         )
         self.data_wait = DataWait(self.loader, self.gang, progress.ledger)
-        self.saving = Saving(config, environment, self.gang, progress)
+        buffers = [name for name, _ in self.learner.model.named_buffers()]
+        self.saving = Saving(config, environment, self.gang, progress, buffers)
 
     def restore(self, folder: Path) -> None:
         """Continues from the checkpoint in ``folder``, which every machine has a copy of.
@@ -92,9 +100,13 @@ class Run:
         found = restoring.restore(folder, self.environment, self.gang, self._identity())
         if found is None:
             return
-        restoring.check_weights(found.weights, self.learner.model.state_dict())
+        restoring.check_weights(
+            found.weights,
+            self.learner.model.state_dict(),
+            module_state.extra_state_keys(self.learner.model),
+        )
         state = found.training_state
-        self.learner.load(found.weights, state)
+        self.learner.load(found.weights, state, found.own)
         self.place.__dict__.update(state["place"])
         self.earlier_seconds = seconds_in(found.manifest)
         if found.random is not None:
@@ -232,20 +244,25 @@ class Run:
 
     def prepare_saving(self) -> None:
         """Has the memory for checkpoints allocated: once there is an optimizer state to hold."""
-        self.saving.prepare(self._trees())
+        self.saving.prepare(self._trees(), self.learner.own_state())
 
     def save(self, *, best: bool = False) -> None:
         """Takes this place's state; it becomes a checkpoint while training goes on."""
         self.progress.phase("checkpoint", self.place.step)
-        self.saving.take(self._header(final=False), self._trees(), best=best)
+        self.saving.take(
+            self._header(final=False), self._trees(), self.learner.own_state(), best=best
+        )
 
-    def save_last(self, final: bool) -> None:
-        """Returns on all ranks when this place's checkpoint is durable.
+    def save_last(self, final: bool, seconds_left: float | None = None) -> None:
+        """Returns on all ranks when this place's checkpoint is durable, or the one before it where
+        ``seconds_left`` are too few for both.
 
         Raises ``CheckpointNotSavedError`` on all of them when it cannot be written.
         """
         self.progress.phase("checkpoint", self.place.step)
-        self.saving.take_last(self._header(final), self._trees())
+        self.saving.take_last(
+            self._header(final), self._trees(), self.learner.own_state(), seconds_left
+        )
 
     def _header(self, final: bool) -> dict[str, Any]:
         droppable = {"optional": [AVERAGES]} if self._averages_can_be_dropped else {}
@@ -271,7 +288,7 @@ class Run:
         state = {**self.learner.training_state(), "place": asdict(self.place)}
         # In files of its own, so that an upload can do without them.
         apart = {AVERAGES: state.pop(AVERAGES)} if self._averages_can_be_dropped else {}
-        return {"weights": self.learner.model.state_dict(), **apart, "training_state": state}
+        return {"weights": self.learner.weights(), **apart, "training_state": state}
 
     @property
     def _averages_can_be_dropped(self) -> bool:

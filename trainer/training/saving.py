@@ -9,7 +9,8 @@ other machines' ranks only hand over their random state. How a checkpoint is wri
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -27,11 +28,14 @@ from trainer.training.config import TrainConfig
 from trainer.training.distributed import Gang
 from trainer.training.errors import CheckpointNotSavedError
 from trainer.training.goodput import Bucket
+from trainer.training.last_save import LastSave
+from trainer.training.own_tensors import own_tensors_of
 from trainer.training.progress import Progress
 from trainer.training.rank_environment import RankEnvironment
 from trainer.training.save_schedule import SaveSchedule
 
 Trees = Mapping[str, Any]
+OwnState = Mapping[str, Any]
 STATE = "training_state"
 COMPILED_CODE = "compiled_code"
 
@@ -40,9 +44,18 @@ class Saving:
     """Of one rank. ``take``, ``take_last`` and ``prepare`` are called by all ranks alike."""
 
     def __init__(
-        self, config: TrainConfig, environment: RankEnvironment, gang: Gang, progress: Progress
+        self,
+        config: TrainConfig,
+        environment: RankEnvironment,
+        gang: Gang,
+        progress: Progress,
+        uncut: Collection[str] = (),
     ) -> None:
-        """A machine's first rank clears away what killed processes left half-written."""
+        """A machine's first rank clears away what killed processes left half-written.
+
+        uncut: names of buffers: what other ranks hold of them may differ from the first one's.
+        """
+        self._uncut = frozenset(uncut)
         self._gang = gang
         self._progress = progress
         here = min(environment.local_world_size, gang.world_size)
@@ -67,36 +80,80 @@ class Saving:
         """Whether this rank's share of a checkpoint is still on its way."""
         return self._engine is not None and self._engine.busy
 
-    def prepare(self, trees: Trees) -> None:
+    def prepare(self, trees: Trees, own: OwnState) -> None:
         """Has the memory for such a state allocated in the background."""
-        own, trees = self._own_tensors(), self._within_reach(self._alike(trees))
+        tensors, trees = self._own_tensors(own), self._within_reach(self._alike(trees))
         if self._engine is not None:
-            self._engine.prepare(trees, own)
+            self._engine.prepare(trees, tensors, self._uncut)
 
-    def take(self, header: dict[str, Any], trees: Trees, *, best: bool = False) -> None:
-        """Copies the state as it is now; it becomes a checkpoint in the background."""
+    def take(
+        self, header: dict[str, Any], trees: Trees, own: OwnState, *, best: bool = False
+    ) -> None:
+        """Copies the state as it is now; it becomes a checkpoint in the background.
+
+        own: what this rank alone has, beside its random state.
+        """
         self._inflation_before = self._inflation()
-        self._take(header, trees, best, hurried=False)
+        self._take(header, trees, own, best, hurried=False)
 
-    def take_last(self, header: dict[str, Any], trees: Trees) -> None:
+    def take_last(
+        self,
+        header: dict[str, Any],
+        trees: Trees,
+        own: OwnState,
+        seconds_left: float | None = None,
+    ) -> None:
         """Returns when a checkpoint of this state is durable; the end of an attempt.
 
-        What is on its way is finished first, and not written twice. Raises
-        ``CheckpointNotSavedError`` on all ranks when it cannot be written.
+        What is on its way is finished by this thread or dropped, whichever saves the newest step in
+        the ``seconds_left``, None if nobody knows; a state is not written twice, nor are two where
+        one is enough. Raises ``CheckpointNotSavedError`` on all ranks when it cannot be written.
         """
+        step, asked_at = header["step"], time.monotonic()
+        plan = self._plan_of(header, seconds_left)
         if self._engine is not None:
-            self._engine.finish()
+            self._engine.take_over(plan.finish)
         self.tell()
-        step = header["step"]
         # Only a machine's first rank knows what was committed there, and all shares are needed; a
         # final checkpoint is another one at its step.
-        safe = self._gang.sum(self._newest == step)[0] >= self._machines
-        if header["final"] or not safe:
-            self._take(header, trees, best=False, hurried=True)
+        spent = time.monotonic() - asked_at
+        newest, older, late = self._gang.sum(
+            self._newest == step,
+            self._newest is not None and self._newest == plan.flight_step,
+            not plan.fits_after(spent),
+        )
+        if header["final"] or newest < self._machines:
+            if older >= self._machines and late > 0 and not header["final"]:
+                self._leave_out(step)
+                return
+            self._take(header, trees, own, best=False, hurried=True)
             problem = self.tell()
             problems = [each for each in self._gang.gather(problem) if each]
             if problems:
                 raise CheckpointNotSavedError(problems[0])
+
+    def _plan_of(self, header: Mapping[str, Any], seconds_left: float | None) -> LastSave:
+        """Alike on all ranks: of the slowest one's figures, and of the machine that ends first."""
+        engine = self._engine
+        flight = engine.in_flight() if engine is not None else None
+        whole = engine.whole_seconds() if engine is not None else None
+        known = self._gang.gather((flight, whole, seconds_left))
+        flights = [each[0] for each in known if each[0] is not None]
+        return LastSave(
+            step=header["step"],
+            final=header["final"],
+            flights=flights,
+            whole_seconds=max((each[1] for each in known if each[1] is not None), default=None),
+            seconds_left=min((each[2] for each in known if each[2] is not None), default=None),
+        )
+
+    def _leave_out(self, step: int) -> None:
+        """The step is not saved: what was on its way was the newest that could be."""
+        if self._gang.rank == 0:
+            print(
+                f"note: there was no time to save step {step} too; step {self._newest} is saved",
+                flush=True,
+            )
 
     def tell(self, schedule: SaveSchedule | None = None) -> str | None:
         """Writes down the saves that have ended; the sentence of one that failed, or None.
@@ -128,10 +185,12 @@ class Saving:
             self._engine.finish(seconds)
             self.tell()
 
-    def _take(self, header: dict[str, Any], trees: Trees, best: bool, hurried: bool) -> None:
-        own, trees = self._own_tensors(), self._within_reach(self._alike(trees))
+    def _take(
+        self, header: dict[str, Any], trees: Trees, own: OwnState, best: bool, hurried: bool
+    ) -> None:
+        tensors, trees = self._own_tensors(own), self._within_reach(self._alike(trees))
         if self._engine is not None:
-            self._engine.save(header, trees, own, best=best, hurried=hurried)
+            self._engine.save(header, trees, tensors, uncut=self._uncut, best=best, hurried=hurried)
 
     def _alike(self, trees: Trees) -> Trees:
         """With the first rank's compiled code: each has its own, as large as it happens to be, and
@@ -152,21 +211,16 @@ class Saving:
             return trees
         return {name: own_tensors(tree, _whole) for name, tree in trees.items()}
 
-    def _own_tensors(self) -> dict[str, Tensor]:
-        """The random states that this rank writes: its own; rank 0 also those of others that write
-        nothing."""
-        mine = randomness.capture(self._gang.device)
-        states = {self._gang.rank: mine}
-        if not self._all_write:
-            gathered = self._gang.gather(mine)
-            if self._gang.rank == 0 and self._engine is not None:
-                parts = self._engine.writer.parts
-                states.update({rank: gathered[rank] for rank in range(parts, len(gathered))})
-        return {
-            randomness_key(rank, name): tensor
-            for rank, state in states.items()
-            for name, tensor in state.items()
-        }
+    def _own_tensors(self, state: OwnState) -> dict[str, Tensor]:
+        """What this rank writes of its own; rank 0 also that of others that write nothing."""
+        mine = own_tensors_of(self._gang.rank, randomness.capture(self._gang.device), state)
+        if self._all_write:
+            return mine
+        gathered = self._gang.gather(own_tensors(mine, Tensor.cpu))
+        if self._gang.rank == 0 and self._engine is not None:
+            for others in gathered[self._engine.writer.parts :]:
+                mine.update(others)
+        return mine
 
     def _failed(self, result: Saved, error: str) -> str:
         if self._engine is None or not self._engine.writer.commits:
@@ -192,8 +246,3 @@ class Saving:
 def _whole(tensor: Any) -> Tensor:
     whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole
-
-
-def randomness_key(rank: int, name: str) -> str:
-    """How one tensor of a rank's random state is called in a checkpoint."""
-    return f"random.{rank}.{name}"

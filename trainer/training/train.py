@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer.protocol.drain_notice import seconds_left
 from trainer.training import drain, ending
 from trainer.training.config import TrainConfig, load_config
 from trainer.training.ending import Ending
@@ -102,7 +103,7 @@ def train(run: Run, stop: drain.StopRequest) -> Ending:
     if stopping:
         progress.phase("drain", place.step)
         if place.step > first_step:
-            run.save_last(final=False)
+            run.save_last(final=False, seconds_left=seconds_left())
         gang.barrier()
         return Ending("drained", place.step, ending.EXIT_DRAINED)
     run.save_last(final=True)

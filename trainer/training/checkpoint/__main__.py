@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer.training.checkpoint.files import write_bytes
-from trainer.training.checkpoint.reader import CheckpointReader
+from trainer.training.checkpoint.reader import CheckpointReader, own_tensors
 from trainer.training.checkpoint.shards import Piece, file_image
 from trainer.training.ending import EXIT_CHECKPOINT_CORRUPT
 from trainer.training.errors import CheckpointCorruptError
@@ -63,11 +64,15 @@ def _show(reader: CheckpointReader, verified: bool) -> None:
     )
 
 
-def _export(weights: dict[str, Tensor], path: Path) -> None:
+def _export(weights: dict[str, Any], path: Path) -> None:
+    """The state dict. safetensors files hold tensors alone: other extra states are left out."""
     if path.suffix == ".pt":
-        torch.save({key: tensor.clone() for key, tensor in weights.items()}, path)
+        torch.save(own_tensors(weights), path)
         return
-    image = file_image(Piece(key, tensor) for key, tensor in weights.items())
+    tensors = {key: each for key, each in weights.items() if isinstance(each, Tensor)}
+    for key in weights.keys() - tensors.keys():
+        print(f"note: {key} is no tensor and not in {path}; a .pt file holds it", file=sys.stderr)
+    image = file_image(Piece(key, tensor) for key, tensor in tensors.items())
     body = b"".join(_bytes_of(piece.source) for piece in image.pieces)
     write_bytes(path, image.header + body)
 

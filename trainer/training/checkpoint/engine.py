@@ -1,102 +1,46 @@
 """Saving beside training: a copy while training stands still, the rest in a thread of its own.
 
-One checkpoint is on its way at a time. Each rank writes its part of the bytes to its machine's
-disk; the first rank of a machine then waits for the parts of the others there and commits what is
-the machine's share, which is the whole where one machine saves alone. The ranks of a machine meet
-in the folder only, never in a collective, so training's own messages are not disturbed. The thread
-spends its time in calls that do not hold the GIL (numpy's loops, SHA-256, write, fsync).
+One checkpoint is on its way at a time, a piece after the other (``writing.py``). The thread gives
+way to training, so it is at a lower priority, which nobody but root can raise again: when training
+waits, training's own thread takes over where the other one has stopped. Both spend their time in
+calls that do not hold the GIL (numpy's loops, SHA-256, write, fsync).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
-import json
 import os
 import queue
-import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer.training.checkpoint import manifest as manifests
-from trainer.training.checkpoint.content_hash import CHUNK_BYTES, NAME, ContentHash
-from trainer.training.checkpoint.files import replace_bytes, write_bytes, write_image
 from trainer.training.checkpoint.folder import CheckpointFolder
 from trainer.training.checkpoint.layout import Layout, State, lay_out, state_of
 from trainer.training.checkpoint.snapshot import Snapshot
+from trainer.training.checkpoint.writing import Order, Saved, Writer, Writing
 
-PEER_SECONDS = 600.0
-_FAILED, _NO_ROOM = ".failed", ".no-room"
-_LOOK_SECONDS = 0.005
-# How the thread gives way to training; under a notice nothing gives way.
+# How the thread gives way to training.
 _NICE = 10
+# Of the time that a save takes; the rest is hashing before and committing after it.
+_WRITING_PART = 0.75
 
 
 @dataclass(frozen=True)
-class Writer:
-    """This rank's part of the bytes: writer ``part`` of ``parts``, alike many on each machine.
-
-    ``machines``: how many save, each its share; the first writer of each commits there.
-    """
-
-    part: int = 0
-    parts: int = 1
-    fence: int = 0
-    machines: int = 1
-
-    @property
-    def parts_here(self) -> int:
-        """How many write on this machine."""
-        return self.parts // self.machines
-
-    @property
-    def machine(self) -> int:
-        """The number of this machine, from 0."""
-        return self.part // self.parts_here
-
-    @property
-    def commits(self) -> bool:
-        """Whether it is the first one on its machine."""
-        return self.part % self.parts_here == 0
-
-
-@dataclass(frozen=True)
-class Saved:
-    """How one save went. ``path`` is set on a machine's first rank when it is committed there;
-    ``error`` says why not, ``disk_full`` that its disk had no room for it.
-
-    ``stall_seconds``: training stood still; ``seconds``: from the asking to being durable.
-    """
+class InFlight:
+    """A save on its way. ``left_seconds``, ``whole_seconds``: until it is durable from now on, and
+    from its beginning; predicted from the save before, or from what was written so far."""
 
     step: int
-    final: bool
-    stall_seconds: float
-    seconds: float
-    path: Path | None = None
-    error: str | None = None
-    disk_full: bool = False
-
-
-@dataclass(frozen=True)
-class _Order:
-    header: dict[str, Any]
-    document: Mapping[str, Any]
-    layout: Layout
-    snapshot: Snapshot
-    temporary: Path
-    number: int
-    best: bool
-    asked_at: float
-    stall_seconds: float = 0.0
+    left_seconds: float
+    whole_seconds: float
 
 
 class CheckpointEngine:
@@ -113,16 +57,21 @@ class CheckpointEngine:
         self._idle.set()
         self._is_saving = False
         self._count = 0
+        self._writing: Writing | None = None
+        self._taken_over = threading.Event()
+        self._seconds_per_byte: float | None = None
 
     @property
     def busy(self) -> bool:
         """Whether a checkpoint is still on its way; memory that is made ready is none."""
         return self._is_saving and not self._idle.is_set()
 
-    def prepare(self, trees: Mapping[str, Any], own: Mapping[str, Tensor]) -> None:
+    def prepare(
+        self, trees: Mapping[str, Any], own: Mapping[str, Tensor], uncut: Collection[str] = ()
+    ) -> None:
         """Allocates the memory for such a state in the background, so that no save waits for it."""
         self._join()
-        state = state_of(trees, own)
+        state = state_of(trees, own, uncut)
 
         def allocate() -> None:
             # What fails here fails again in `save`, where somebody can be told.
@@ -137,6 +86,7 @@ class CheckpointEngine:
         trees: Mapping[str, Any],
         own: Mapping[str, Tensor],
         *,
+        uncut: Collection[str] = (),
         best: bool = False,
         hurried: bool = False,
     ) -> None:
@@ -144,16 +94,17 @@ class CheckpointEngine:
 
         header: the manifest without what describes files; ``step`` and ``final`` at least.
         trees: name -> nested plain values and tensors, alike on all ranks. own: this rank's own
-        tensors, written beside the last tree. A save that is still on its way is waited for.
+        tensors, written beside the last tree. uncut: tensors that only the first rank is to write.
+        A save that is still on its way is waited for.
         Raises ``TypeError`` for what a checkpoint cannot hold; what goes wrong later is a result.
         """
         self._join()
         asked_at = time.monotonic()
-        state = state_of(trees, own)
+        state = state_of(trees, own, uncut)
         layout, snapshot = self._memory_for(state)
         snapshot.take(layout.sources(state))
         self._count += 1
-        order = _Order(
+        order = Order(
             header={"format": manifests.FORMAT, **header, "torch": torch.__version__},
             document=state.document,
             layout=layout,
@@ -161,14 +112,51 @@ class CheckpointEngine:
             temporary=self.folder.temporary(header["step"], self.writer.fence, self._count),
             number=self._count,
             best=best,
+            hurried=hurried,
             asked_at=asked_at,
             stall_seconds=time.monotonic() - asked_at,
         )
+        writing = self._writing = Writing(order, self.folder, self.writer)
         if hurried:
-            self._carry_out(order, direct=False)
+            self._work_off(writing)
         else:
             self._is_saving = True
-            self._start(lambda: self._carry_out(order, direct=True))
+            self._start(lambda: self._work_off(writing, self._taken_over))
+
+    def in_flight(self) -> InFlight | None:
+        """What is on its way, as far as can be foretold; None if nothing is."""
+        writing = self._writing
+        if not self.busy or writing is None or writing.result is not None:
+            return None
+        order = writing.order
+        done, size = writing.written_bytes, max(1, order.bytes)
+        spent = time.monotonic() - order.asked_at
+        pace = self._seconds_per_byte
+        if pace is None:
+            # Too long rather than too short: hashing comes before the first byte.
+            pace = spent / max(done, size // 16, 1)
+        whole = pace * size
+        left = max(whole - spent, _WRITING_PART * pace * (size - done), 0.0)
+        return InFlight(order.header["step"], left, whole)
+
+    def whole_seconds(self) -> float | None:
+        """How long a save of the newest state takes, by the one before; None if there was none."""
+        if self._seconds_per_byte is None or self._writing is None:
+            return None
+        return self._seconds_per_byte * self._writing.order.bytes
+
+    def take_over(self, keep: bool) -> None:
+        """Goes on with what is on its way, in this thread: to its end, or drops it."""
+        self._taken_over.set()
+        self._idle.wait()
+        self._taken_over.clear()
+        writing = self._writing
+        if self._is_saving and writing is not None and writing.result is None:
+            if keep:
+                self._work_off(writing)
+            else:
+                writing.drop()
+        self._is_saving = False
 
     def finish(self, seconds: float | None = None) -> None:
         """Waits until nothing is on its way, or for so many seconds."""
@@ -212,125 +200,16 @@ class CheckpointEngine:
         self._idle.wait()
         self._is_saving = False
 
-    def _carry_out(self, order: _Order, direct: bool) -> None:
-        """Writes and, on a machine's first rank, commits; leaves a result behind in any case."""
-        path, problem, no_room = None, None, False
-        try:
-            path = self._write(order, direct)
-        except Exception as error:  # in a thread: training's thread reads the result
-            problem, no_room = _sentence(error), _is_no_room(error)
-            self._clear_away(order, problem, no_room)
-        header = order.header
-        self._results.append(
-            Saved(
-                step=header["step"],
-                final=bool(header["final"]),
-                stall_seconds=order.stall_seconds,
-                seconds=time.monotonic() - order.asked_at,
-                path=path,
-                error=problem,
-                disk_full=no_room,
-            )
-        )
-
-    def _write(self, order: _Order, direct: bool) -> Path | None:
-        if self.writer.commits:
-            self.folder.sweep(besides=order.temporary)
-        order.temporary.mkdir(parents=True, exist_ok=True)
-        key = _key(order)
-        hashing = ContentHash(key)
-        order.snapshot.wait()
-        written = []
-        layout = order.layout
-        files = zip(layout.names, layout.images, order.snapshot.contents(), strict=True)
-        for name, image, content in files:
-            chunks = hashing.chunks(content[: image.size])
-            write_image(order.temporary / name, content, image.size, direct)
-            written.append({"path": name, "size": image.size, "chunks": chunks})
-        if not self.writer.commits:
-            done = order.temporary / _part_name(self.writer.part)
-            replace_bytes(done, json.dumps(written).encode())
-            return None
-        first = self.writer.part
-        for part in range(first + 1, first + self.writer.parts_here):
-            written += _await_part(order.temporary, part)
-        return self._commit(order, hashing, key, written)
-
-    def _commit(
-        self, order: _Order, hashing: ContentHash, key: bytes, files: list[dict[str, Any]]
-    ) -> Path:
-        """The tree and what describes the whole is the first machine's to write."""
-        writer, header, name = self.writer, order.header, manifests.MANIFEST
-        if writer.machines > 1:
-            share = manifests.Share(writer.machine, writer.machines, order.number)
-            header, name = manifests.header_of(share, header), share.manifest_name
-        if writer.machine == 0:
-            tree = json.dumps(order.document).encode()
-            write_bytes(order.temporary / manifests.TREE, tree)
-            entry = {"path": manifests.TREE, "size": len(tree), "chunks": hashing.chunks(tree)}
-            files = [entry, *files]
-        manifest = manifests.seal(
-            {
-                **header,
-                **manifests.optional_files(order.header, files),
-                "hash": {"name": NAME, "key": key.hex(), "chunk_bytes": CHUNK_BYTES},
-                "files": files,
-            }
-        )
-        write_bytes(order.temporary / name, json.dumps(manifest, indent=1).encode())
-        return self.folder.commit(order.temporary, order.header["step"], order.best)
-
-    def _clear_away(self, order: _Order, problem: str, no_room: bool) -> None:
-        """A full disk must get its room back; the others must not wait for this part."""
-        if self.writer.commits:
-            shutil.rmtree(order.temporary, ignore_errors=True)
-            return
-        word = _NO_ROOM if no_room else _FAILED
-        failed = order.temporary / f"{_part_name(self.writer.part)}{word}"
-        # Whatever cannot be done here: then the first one gives up by itself, after PEER_SECONDS.
-        for name in order.layout.names:
-            with contextlib.suppress(OSError):
-                (order.temporary / name).unlink()
-        with contextlib.suppress(OSError):
-            failed.write_text(problem)
-
-
-def _await_part(folder: Path, part: int) -> list[dict[str, Any]]:
-    """The files of another rank's part. Raises ``OSError`` when it failed or never comes."""
-    done = folder / _part_name(part)
-    failed = folder / f"{_part_name(part)}{_FAILED}"
-    no_room = folder / f"{_part_name(part)}{_NO_ROOM}"
-    deadline = time.monotonic() + PEER_SECONDS
-    while not done.exists():
-        if no_room.exists():
-            raise OSError(errno.ENOSPC, no_room.read_text() or os.strerror(errno.ENOSPC))
-        if failed.exists():
-            raise OSError(failed.read_text() or f"rank {part} could not write its part")
-        if time.monotonic() > deadline:
-            raise OSError(f"rank {part} did not write its part within {PEER_SECONDS:.0f} s")
-        time.sleep(_LOOK_SECONDS)
-    files: list[dict[str, Any]] = json.loads(done.read_bytes())
-    done.unlink()
-    return files
-
-
-def _part_name(part: int) -> str:
-    return f"part-{part:05d}.json"
-
-
-def _key(order: _Order) -> bytes:
-    """16 bytes that all ranks know, and no other checkpoint of this job has."""
-    return hashlib.sha256(order.temporary.name.encode()).digest()[:16]
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
-
-
-def _is_no_room(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    def _work_off(self, writing: Writing, stop: threading.Event | None = None) -> None:
+        """To its end, which leaves a result behind in any case, or until ``stop``."""
+        while stop is None or not stop.is_set():
+            if not writing.advance():
+                break
+        result = writing.result
+        if result is not None:
+            if result.error is None:
+                self._seconds_per_byte = result.seconds / max(1, writing.order.bytes)
+            self._results.append(result)
 
 
 def _give_way() -> None:

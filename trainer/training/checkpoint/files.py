@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,27 @@ def write_image(path: Path, content: Any, size: int, direct: bool) -> None:
 
     ``content`` is a buffer that begins at a page and is padded to whole pages. Raises ``OSError``.
     """
+    for _ in write_pieces(path, content, size, direct):
+        pass
+
+
+def write_pieces(path: Path, content: Any, size: int, direct: bool) -> Iterator[int]:
+    """As ``write_image``, piece by piece: yields the bytes of each; durable at the end."""
     view = memoryview(content)
     if direct and hasattr(os, "O_DIRECT"):
         try:
-            _write(path, view, size, os.O_DIRECT)
+            yield from _write(path, view, size, os.O_DIRECT)
             return
         except OSError as error:
             if error.errno not in _NOT_DIRECT:
                 raise
-    _write(path, view[:size], size, 0)
+    yield from _write(path, view[:size], size, 0)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a small new file durably. Raises ``OSError``."""
-    _write(path, memoryview(content), len(content), 0)
+    for _ in _write(path, memoryview(content), len(content), 0):
+        pass
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
@@ -55,13 +63,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write(path: Path, view: memoryview, size: int, flags: int) -> None:
+def _write(path: Path, view: memoryview, size: int, flags: int) -> Iterator[int]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o644)
     try:
         written = 0
         while written < len(view):
             # A short write of a whole number of pages may be gone on with; others end in EINVAL.
-            written += os.write(descriptor, view[written : written + WRITE_BYTES])
+            count = os.write(descriptor, view[written : written + WRITE_BYTES])
+            written += count
+            yield count
         if size != len(view):
             os.ftruncate(descriptor, size)
         os.fsync(descriptor)

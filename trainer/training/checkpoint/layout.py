@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,15 +27,17 @@ Tensors = Mapping[str, Tensor]
 class State:
     """A state taken apart: each group's tensors by key, and the document that holds the rest.
 
-    ``own`` are this rank's own tensors; they go into the last group's file.
+    ``own`` are this rank's own tensors; they go into the last group's file. ``uncut``: keys of
+    tensors that the first rank writes whole, because the other ranks may have others.
     """
 
     groups: Mapping[str, Tensors]
     own: Tensors
     document: Mapping[str, Any]
+    uncut: Collection[str] = ()
 
 
-def state_of(trees: Mapping[str, Any], own: Tensors) -> State:
+def state_of(trees: Mapping[str, Any], own: Tensors, uncut: Collection[str] = ()) -> State:
     """Takes the trees apart. Raises ``TypeError`` for what a checkpoint cannot hold."""
     groups: dict[str, Tensors] = {}
     document = {}
@@ -43,7 +45,7 @@ def state_of(trees: Mapping[str, Any], own: Tensors) -> State:
         tensors: dict[str, Tensor] = {}
         document[group] = take_apart(tree, tensors)
         groups[group] = tensors
-    return State(groups, own, document)
+    return State(groups, own, document, uncut)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def lay_out(state: State, part: int, parts: int) -> Layout:
     for group, tensors in state.groups.items():
         large = size_of(tensors) >= SHARED_LEAST_BYTES
         shared = parts if large or any(map(is_divided, tensors.values())) else 1
-        pieces = pieces_of(tensors, part, shared) if part < shared else []
+        pieces = pieces_of(tensors, part, shared, state.uncut) if part < shared else []
         if group == last:
             pieces += [Piece(key, tensor.detach()) for key, tensor in state.own.items()]
             shared = parts

@@ -10,7 +10,7 @@ huggingface/safetensors.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +61,15 @@ class Piece:
         return self.first + len(self.source)
 
 
-def pieces_of(tensors: Mapping[str, Tensor], part: int, parts: int) -> list[Piece]:
+def pieces_of(
+    tensors: Mapping[str, Tensor], part: int, parts: int, uncut: Collection[str] = ()
+) -> list[Piece]:
     """What writer ``part`` of ``parts`` writes, of tensors that each writer's rank has.
 
-    Of those that all hold alike, near-equal shares of the bytes, cut between rows, small ones as
-    the first rank has them: running statistics differ between the ranks until the next pass, which
-    begins with the first one's. Of those that are divided (FSDP2's, by rows), each its own.
+    Of those that all hold alike, near-equal shares of the bytes, cut between rows, small ones
+    and those named in ``uncut`` as the first rank has them: running statistics differ between the
+    ranks until the next pass, which begins with the first one's. Of those that are divided
+    (FSDP2's, by rows), each its own.
     """
     pieces = []
     for key, tensor in tensors.items():
@@ -74,7 +77,7 @@ def pieces_of(tensors: Mapping[str, Tensor], part: int, parts: int) -> list[Piec
             own = _own_rows(key, tensor)
             pieces += [own] if own is not None else []
     alike = {key: tensor for key, tensor in tensors.items() if not is_divided(tensor)}
-    return pieces + _share_of(alike, part, parts)
+    return pieces + _share_of(alike, part, parts, uncut)
 
 
 def is_divided(tensor: Any) -> bool:
@@ -94,14 +97,18 @@ def _own_rows(key: str, tensor: Any) -> Piece | None:
     return Piece(key, local, first, whole=len(local) == rows, divided=True)
 
 
-def _share_of(tensors: Mapping[str, Tensor], part: int, parts: int) -> list[Piece]:
+def _share_of(
+    tensors: Mapping[str, Tensor], part: int, parts: int, uncut: Collection[str]
+) -> list[Piece]:
     total = size_of(tensors)
     low, high = total * part // parts, total * (part + 1) // parts
     plain = {
         key: tensor.to_local() if hasattr(tensor, "to_local") else tensor
         for key, tensor in tensors.items()
     }
-    whole = {key: one for key, one in plain.items() if parts == 1 or not _can_be_cut(one)}
+    whole = {
+        key: one for key, one in plain.items() if parts == 1 or key in uncut or not _can_be_cut(one)
+    }
     pieces = [Piece(key, one.detach()) for key, one in whole.items()] if part == 0 else []
     at = size_of(whole)
     for key, tensor in plain.items():

@@ -1,15 +1,18 @@
 """Nested plain values and tensors to a JSON document plus named tensors, and back. Never pickle.
 
 A tensor becomes ``{"$": "tensor", "key": ..., "shape": ...}``: its key is its path, joined by dots.
-Tuples and dicts whose keys are not all plain strings are marked likewise. Floats keep their full
+Bytes, byte streams and numpy arrays lie among the tensors too. They, tuples, sets, number formats
+and dicts whose keys are not all plain strings are marked likewise. Floats keep their full
 precision.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,10 +48,39 @@ def take_apart(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
             for number, item in enumerate(value)
         ]
         return listed if isinstance(value, list) else {MARK: "tuple", "items": listed}
-    raise TypeError(
-        f"{path or 'the state'}: a checkpoint holds tensors and plain values,"
-        f" not {type(value).__name__}"
-    )
+    return _take_apart_rest(value, tensors, path)
+
+
+def _take_apart_rest(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
+    """What a module's extra state may hold besides."""
+    if isinstance(value, torch.dtype):
+        return {MARK: "dtype", "name": str(value).removeprefix("torch.")}
+    if isinstance(value, (set, frozenset)):
+        items = sorted(value, key=repr)
+        return {MARK: "set", "items": take_apart(items, tensors, path)}
+    raw: Tensor | None = None
+    if isinstance(value, (bytes, bytearray)):
+        mark, raw = "bytes", _as_tensor(bytes(value))
+    elif isinstance(value, io.BytesIO):
+        mark, raw = "stream", _as_tensor(value.getvalue())
+    elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
+        mark, raw = "array", torch.from_numpy(np.array(value, order="C"))
+    if raw is None:
+        raise TypeError(
+            f"{path or 'the state'}: a checkpoint holds tensors and plain values,"
+            f" not {type(value).__name__}"
+        )
+    return {**take_apart(raw, tensors, path), MARK: mark}
+
+
+def require_storable(value: Any) -> None:
+    """Raises ``TypeError`` naming the path of what a checkpoint cannot hold."""
+    tensors: dict[str, Tensor] = {}
+    take_apart(value, tensors)
+    for path, tensor in tensors.items():
+        if tensor.dtype not in DTYPE_NAMES or tensor.layout is not torch.strided:
+            kind = f"{tensor.layout} tensors of {tensor.dtype}"
+            raise TypeError(f"{path or 'the state'}: a checkpoint does not hold {kind}")
 
 
 def put_together(document: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -65,8 +97,26 @@ def put_together(document: Any, tensors: Mapping[str, Tensor]) -> Any:
         if tensor is None or list(tensor.shape) != document["shape"]:
             raise CheckpointCorruptError(f"the tensor {document['key']} is not in the files, whole")
         return tensor
+    if mark in ("bytes", "stream", "array"):
+        content = put_together({**document, MARK: "tensor"}, tensors).cpu().numpy()
+        if mark == "array":
+            return content.copy()
+        return content.tobytes() if mark == "bytes" else io.BytesIO(content.tobytes())
+    if mark == "dtype":
+        dtype = getattr(torch, document["name"], None)
+        if not isinstance(dtype, torch.dtype):
+            raise CheckpointCorruptError(f"{document['name']} is no number format of this PyTorch")
+        return dtype
     items = [put_together(item, tensors) for item in document["items"]]
+    if mark == "set":
+        return set(items)
     return tuple(items) if mark == "tuple" else dict(items)
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    if not content:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 DTYPE_NAMES: dict[torch.dtype, str] = {
