@@ -16,6 +16,7 @@ from app.domain.events import Actor, ActorKind
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.apply_facts import apply_fact
 from app.orchestration.compute_directive import compute_directive
+from app.orchestration.keep_pace import forget_pace, hear_pace
 from app.orchestration.register_agent import NotKnownYet
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
@@ -90,6 +91,8 @@ def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> No
         return
     contact.seq = report.seq
     contact.answered_at = max(contact.answered_at, aggregate.now)
+    if report.fence is not None and report.fence != contact.fence:
+        forget_pace(contact)
     contact.phase, contact.fence = report.phase.value, report.fence
     progress = report.progress
     if progress is not None:
@@ -97,6 +100,7 @@ def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> No
             contact.step_at = aggregate.now
         contact.step, contact.total_steps = progress.step, progress.total_steps
         contact.metrics = dict(progress.metrics)
+        hear_pace(contact, progress.pace)
         if progress.total_steps is not None:
             aggregate.job.total_steps = progress.total_steps
 
