@@ -27,12 +27,12 @@ from app.domain.retry_policy import (
     pool_cool_down_seconds,
     progress_exhausted,
 )
-from app.domain.same_work import work_digest
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.data_facts import note_untold_outputs
 from app.orchestration.estimate_remaining import note_training
 from app.orchestration.keep_pace import keep_pace, pace_of
+from app.orchestration.read_start_up import note_start_up
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
 
@@ -65,9 +65,8 @@ def end_attempt(
             attempt.best_step = max(attempt.best_step, contact.step or 0)
             reported.append(contact)
     keep_pace(attempt, [pace_of(contact) for contact in reported])
-    if attempt.start_up_seconds is not None:
-        attempt.work_digest = work_digest(job.project_id, job.spec)
-    note_training(job, aggregate.spec, attempt, reported)
+    note_training(job, aggregate.spec, attempt)
+    note_start_up(aggregate, attempt)
     _count(aggregate, attempt, reason)
     ending = ending_of(
         reason,
