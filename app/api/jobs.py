@@ -137,7 +137,9 @@ async def list_jobs(
         since=since,
         before=None if cursor is None else read_cursor(cursor),
     )
-    return Response(await parts_of(request).hot.list_jobs(wanted), media_type=JSON)
+    parts = parts_of(request)
+    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
+    return Response(found, media_type=JSON)
 
 
 async def list_plainly(request: Request) -> Response | None:
@@ -164,7 +166,8 @@ async def list_plainly(request: Request) -> Response | None:
         since=None,
         before=read_cursor(values["cursor"]) if "cursor" in values else None,
     )
-    return Response(await parts.hot.list_jobs(wanted), media_type=JSON)
+    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
+    return Response(found, media_type=JSON)
 
 
 @router.get("/{job}", response_model=None, responses={200: {"model": JobDetail}})

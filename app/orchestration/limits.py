@@ -23,8 +23,16 @@ class Limits:
     pools, and how long it is left alone after a start, a move or one that came to nothing.
     migration_saving_share, migration_saving_microusd: what a move must save at least, of what is
     left to pay and in all; a share of 1 or more means never.
+    slower_pace_seconds: a pace that would force a job off spot before its estimate does is believed
+    once it was seen for so long.
+    return_rest_seconds: a job that has changed its market is not taken back to spot before that.
+    return_room_share: of the work left that must be to spare for it, or twice a restart.
+    return_saving_share, return_saving_microusd: what it must save, of the cost to the end and in
+    all.
     resize_seconds: how long a running gang keeps its size at least, and how often that is judged.
     boot_p95_seconds, restore_seconds: used until a pool's own times are learned.
+    start_up_seconds, start_up_p95_seconds: of one job, from its trainer's start to its first step,
+    usually and at worst (`read_start_up.own_limits`); 0 of a deployment, which knows none.
     """
 
     report_interval_seconds: float = 10.0
@@ -53,6 +61,8 @@ class Limits:
     on_demand_acquire_seconds: float = 1800.0
     boot_p95_seconds: float = 300.0
     restore_seconds: float = 60.0
+    start_up_seconds: float = 0.0
+    start_up_p95_seconds: float = 0.0
     launch_token_seconds: float = 900.0
     listening_gap_seconds: float = 15.0
     cost_settle_seconds: float = 5.0
@@ -62,8 +72,17 @@ class Limits:
     migration_rest_seconds: float = 1800.0
     migration_saving_share: float = 0.10
     migration_saving_microusd: int = 100_000
+    slower_pace_seconds: float = 60.0
+    return_rest_seconds: float = 1800.0
+    return_room_share: float = 0.10
+    return_saving_share: float = 0.10
+    return_saving_microusd: int = 100_000
 
     @property
     def restart_seconds(self) -> float:
-        """From the request of machines until work goes on there, as expected."""
-        return self.boot_p95_seconds + self.restore_seconds
+        """From the request of machines until work goes on there, as expected.
+
+        Boot until they register, restore until the trainer's process starts, then its start-up:
+        each begins where the one before ends.
+        """
+        return self.boot_p95_seconds + self.restore_seconds + self.start_up_seconds
