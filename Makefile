@@ -15,7 +15,7 @@ DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-full test-cloud test-tensorflow check static bench bench-trainer migrate-regenerate docs-regenerate browser clean
+.PHONY: help demo test test-full test-cloud test-tensorflow check static bench bench-trainer docs-regenerate browser clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
@@ -55,9 +55,6 @@ bench: $(DEV_READY) ## measure against plain baselines; prints a table, writes J
 
 bench-trainer: $(DEV_READY) ## measure the trainer: checkpoints, drains, exact resume, goodput
 	@$(BIN)/python -m tests.bench_trainer
-
-migrate-regenerate: $(DEV_READY) ## rewrite the first migrations from the tables (before a release)
-	@$(BIN)/python -m migrations.regenerate
 
 docs-regenerate: $(DEV_READY) ## rewrite the pages that are generated from code
 	@$(BIN)/python -m app.domain.state_diagrams > .make/page && mv .make/page docs/state-machines.md

@@ -321,6 +321,7 @@ def _answered(report: SteadyReport, seconds_ago: float) -> AnsweredReport:
         step=report.step,
         total_steps=report.total_steps,
         metrics=report.metrics,
+        pace=report.pace,
     )
 
 

@@ -24,6 +24,7 @@ from app.api.steady_report import (
     INT_MAX,
     METRICS_MAX,
     PROTOCOLS,
+    SECONDS_MAX,
     STEP_MAX,
     TEXT_MAX,
     read_steady,
@@ -49,7 +50,7 @@ from app.orchestration.register_agent import (
     TokenRefused,
     register_agent,
 )
-from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Registration
+from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Pace, Registration
 from trainer.protocol.wire import WireError, decode, encode
 
 REPORT_BYTES_MAX = 4 << 20
@@ -247,12 +248,24 @@ def _check_report(found: AgentReport) -> None:
         _within("progress.total_steps", progress.total_steps, STEP_MAX)
         if len(progress.metrics) > METRICS_MAX:
             raise WireError(f"progress.metrics: at most {METRICS_MAX} of them")
+        if progress.pace is not None:
+            _check_pace(progress.pace)
     if len(facts) > FACTS_PER_REPORT_MAX:
         raise WireError(f"facts: at most {FACTS_PER_REPORT_MAX} in one report")
     for index, fact in enumerate(facts):
         _within(f"facts[{index}].fact_no", fact.fact_no, INT_MAX)
         _within(f"facts[{index}].fence", fact.fence, INT_MAX)
         _within(f"facts[{index}].uptime_ms", fact.uptime_ms, _UPTIME_MS_MAX)
+
+
+def _check_pace(pace: Pace) -> None:
+    _within("progress.pace.first_step", pace.first_step, STEP_MAX)
+    _within("progress.pace.last_step", pace.last_step, STEP_MAX)
+    if pace.last_step < pace.first_step:
+        raise WireError("progress.pace.last_step: expected no less than first_step")
+    for name in ("stepping_seconds", "start_up_seconds"):
+        if not 0 <= getattr(pace, name) <= SECONDS_MAX:
+            raise WireError(f"progress.pace.{name}: expected 0 to {SECONDS_MAX:.0f} seconds")
 
 
 def _within(field: str, value: int | None, most: int) -> None:

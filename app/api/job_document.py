@@ -31,7 +31,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
     job = facts.job
     spec = parse_spec(job.spec)
     contacts = [machine.contact for machine in facts.machines if machine.contact is not None]
-    left = work_left(job, spec, facts.attempt, contacts)
+    left = work_left(job, spec, facts.attempt, contacts, now)
     return {
         "id": job.id,
         "name": job.name,
@@ -88,8 +88,8 @@ def _progress(
         default=None,
     )
     metrics = {} if newest is None else dict(newest.metrics)
-    measured = left.steps_per_second is not None
-    ahead = left.seconds is not None and job.state is JobState.RUNNING
+    to_the_end = left.to_the_end
+    ahead = to_the_end is not None and job.state is JobState.RUNNING
     percent = None
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
@@ -106,9 +106,11 @@ def _progress(
         "samples_per_second": metrics.get("samples_per_second"),
         "loss": metrics.get("loss"),
         "metrics": metrics,
-        "remaining_seconds": left.seconds,
-        "eta_at": now + timedelta(seconds=left.seconds or 0) if ahead else None,
-        "eta_from": ("measured" if measured else "estimate") if ahead else None,
+        "start_up_seconds": job.start_up_seconds,
+        "start_up_left_seconds": left.start_seconds if ahead else None,
+        "remaining_seconds": to_the_end,
+        "eta_at": now + timedelta(seconds=to_the_end or 0) if ahead else None,
+        "eta_from": left.source if ahead else None,
     }
 
 

@@ -83,7 +83,11 @@ class JobPage(Shape):
 
 
 class ProgressShape(Shape):
-    """How far the training is. `eta_from`: the measured rate, or the spec's estimate."""
+    """How far the training is. `eta_from`: the measured rate, or the spec's estimate.
+
+    `start_up_seconds`: from the start of the trainer to the end of its first step, as learned;
+    `start_up_left_seconds`: what is left of it now. `remaining_seconds` and `eta_at` include that.
+    """
 
     step: int
     total_steps: int | None
@@ -95,6 +99,8 @@ class ProgressShape(Shape):
     samples_per_second: float | None
     loss: float | None
     metrics: dict[str, float]
+    start_up_seconds: float | None
+    start_up_left_seconds: float | None
     remaining_seconds: int | None
     eta_at: datetime | None
     eta_from: Literal["measured", "estimate"] | None

@@ -141,7 +141,9 @@ async def list_jobs(
         since=since,
         before=None if cursor is None else _before(cursor),
     )
-    return Response(await parts_of(request).hot.list_jobs(wanted), media_type=JSON)
+    parts = parts_of(request)
+    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
+    return Response(found, media_type=JSON)
 
 
 async def list_plainly(request: Request) -> Response | None:
@@ -168,7 +170,8 @@ async def list_plainly(request: Request) -> Response | None:
         since=None,
         before=_before(values["cursor"]) if "cursor" in values else None,
     )
-    return Response(await parts.hot.list_jobs(wanted), media_type=JSON)
+    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
+    return Response(found, media_type=JSON)
 
 
 @router.get("/{job}", response_model=None, responses={200: {"model": JobDetail}})

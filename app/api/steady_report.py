@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 from uuid import UUID
 
-from trainer.protocol.agent_report import PROTOCOL_VERSION, MachinePhase
+from trainer.protocol.agent_report import PROTOCOL_VERSION, MachinePhase, Pace
 
 PROTOCOLS = (PROTOCOL_VERSION, PROTOCOL_VERSION - 1)
 """Versions that are spoken here: this one and the one before."""
@@ -17,6 +17,8 @@ PROTOCOLS = (PROTOCOL_VERSION, PROTOCOL_VERSION - 1)
 INT_MAX = 2**31 - 1
 """What a counter of the protocol may reach."""
 STEP_MAX = 2**62
+SECONDS_MAX = 1e9
+"""What a duration may be: beyond any calendar, and still a number that can be added."""
 METRICS_MAX = 64
 TEXT_MAX = 200
 _PHASES = frozenset(phase.value for phase in MachinePhase)
@@ -24,7 +26,8 @@ _PHASES = frozenset(phase.value for phase in MachinePhase)
 
 @dataclass(frozen=True, slots=True)
 class SteadyReport:
-    """A report without facts. step, total_steps: None without progress."""
+    """A report without facts. step, total_steps: None without progress; pace: None where the agent
+    measured none."""
 
     instance_id: UUID
     session_id: str
@@ -34,6 +37,7 @@ class SteadyReport:
     step: int | None
     total_steps: int | None
     metrics: dict[str, float]
+    pace: Pace | None = None
 
 
 def read_steady(document: Any) -> SteadyReport | None:
@@ -65,7 +69,7 @@ def read_steady(document: Any) -> SteadyReport | None:
     return SteadyReport(instance_id, session_id, seq, fence, phase, *progress)
 
 
-def _progress(value: Any) -> tuple[int, int | None, dict[str, float]] | None:
+def _progress(value: Any) -> tuple[int, int | None, dict[str, float], Pace | None] | None:
     if type(value) is not dict:
         return None
     step, total = value.get("step"), value.get("total_steps")
@@ -76,7 +80,28 @@ def _progress(value: Any) -> tuple[int, int | None, dict[str, float]] | None:
         return None
     if not all(type(number) in (int, float) for number in metrics.values()):
         return None
-    return step, total, metrics
+    pace = None
+    if value.get("pace") is not None:
+        pace = _pace(value["pace"])
+        if pace is None:
+            return None
+    return step, total, metrics, pace
+
+
+def _pace(value: Any) -> Pace | None:
+    if type(value) is not dict:
+        return None
+    first, last = value.get("first_step"), value.get("last_step")
+    stepping, start_up = value.get("stepping_seconds"), value.get("start_up_seconds")
+    if not (_is_count(first, STEP_MAX) and _is_count(last, STEP_MAX) and first <= last):
+        return None
+    if not (_is_duration(stepping) and _is_duration(start_up)):
+        return None
+    return Pace(first, last, float(stepping), float(start_up))
+
+
+def _is_duration(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and 0 <= value <= SECONDS_MAX
 
 
 def _is_count(value: Any, most: int) -> TypeGuard[int]:

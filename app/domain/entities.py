@@ -32,8 +32,16 @@ class Job:
     timer_at: the earliest instant at which a rule of time applies to the job or what it owns.
     prune_at: when its checkpoints are to be looked through for spare ones.
     node_count: machines of the gang it has, or will have next; the spec says within which range.
-    trained_steps, trained_seconds: what the ended attempts trained, rework included, and how long
-    it took them, or would have taken a gang of full size; None before the first reported step.
+    trained_steps, trained_seconds: what the ended attempts trained after the first step of each,
+    rework included, and how long it took them, or would have taken a gang of full size, start-up
+    excluded; None before the first measured attempt has ended.
+    begun_step: of a job that counts its own steps, the first one ever seen; else 0. saved_seconds:
+    what the ended attempts trained up to their last save, start-up excluded, of a full gang.
+    start_up_seconds, start_up_p95_seconds: from the start of a trainer's process to the end of its
+    first step, as learned from this job and its like; None before that.
+    market_changed_at: when market_mode last changed. slower_since_at: since when the measured pace
+    alone forces the job off spot.
+    steps_per_second, eta_at, eta_from: the pace and the end as last worked out, for the list.
     serial_share: how its gangs scale, as measured when its size was last looked at; None: as
     expected (`gang_scaling`).
     market_mode: where its next machines come from: `on_demand` once the last safe moment has
@@ -89,6 +97,15 @@ class Job:
     total_steps: int | None = None
     trained_steps: int | None = None
     trained_seconds: float | None = None
+    begun_step: int | None = None
+    saved_seconds: float | None = None
+    start_up_seconds: float | None = None
+    start_up_p95_seconds: float | None = None
+    market_changed_at: datetime | None = None
+    slower_since_at: datetime | None = None
+    steps_per_second: float | None = None
+    eta_at: datetime | None = None
+    eta_from: str | None = None
     serial_share: float | None = None
     retries_used: int = 0
     consecutive_failures: int = 0
@@ -106,6 +123,10 @@ class Attempt:
     hazard_per_hour, price_microusd_per_hour: losses to expect of its machines and what they cost,
     together, as its trainer was told; outlook_at: when both are to be looked at again, None = now.
     size_look_at: when an elastic gang's size is to be looked at while it trains.
+    first_step, last_step, stepping_seconds, start_up_seconds: what its agent measured of it, as in
+    `trainer.protocol.agent_report.Pace`; None until it ends, and where nothing was measured.
+    first_step_at: when its first step ended. work_digest: what its work is alike to
+    (`app.domain.same_work`), once it was measured.
     """
 
     id: UUID
@@ -138,6 +159,12 @@ class Attempt:
     end_reason: EndReason | None = None
     end_message: str | None = None
     ended_at: datetime | None = None
+    first_step: int | None = None
+    first_step_at: datetime | None = None
+    last_step: int | None = None
+    stepping_seconds: float | None = None
+    start_up_seconds: float | None = None
+    work_digest: str | None = None
 
 
 @dataclass(eq=False)
@@ -301,6 +328,8 @@ class Contact:
 
     session_uptime_ms, session_at: when the agent began that is heard, by its machine's uptime, and
     when it registered here; they tell a former agent's late words from a new one's.
+    first_step, last_step, stepping_seconds, start_up_seconds: what the agent measured of the
+    attempt's steps, as in `trainer.protocol.agent_report.Pace`; None before the first step.
     """
 
     instance_id: UUID
@@ -316,3 +345,7 @@ class Contact:
     step_at: datetime | None = None
     session_uptime_ms: int | None = None
     session_at: datetime | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    stepping_seconds: float | None = None
+    start_up_seconds: float | None = None

@@ -27,9 +27,9 @@ two on four whose paces say 20 % make 15 % of it."""
 PACE_ERROR: Final = 0.05
 """Two gangs of one kind and size differ by so much in pace, however long they are watched."""
 
-START_SECONDS: Final = 120.0
-"""Of an attempt may have gone into imports and compiling, before its first step; a shorter one says
-nothing."""
+STALL_SECONDS: Final = 120.0
+"""Saves and evaluation may stall an attempt's steps by so much more than another's; a shorter one
+says nothing."""
 
 _SHARES: Final = 400
 """Points at which the belief is summed up, evenly over all shares from 0 to 1."""
@@ -87,7 +87,7 @@ def gang_scaling(runs: Sequence[MeasuredRun]) -> GangScaling:
 
     The mean of the belief after the runs (Bayes), summed over _SHARES points. By Amdahl's law the
     machine-seconds of a step rise with the size as 1 + s (n - 1), by an unknown factor for each
-    kind, which is left free. Their logarithms err by PACE_ERROR and by what the starts may hide.
+    kind, which is left free. Their logarithms err by PACE_ERROR and by what stalls may hide.
     """
     kinds = [paces for paces in _paces(runs) if len(paces) > 1]
     if not kinds:
@@ -115,12 +115,12 @@ def _paces(runs: Iterable[MeasuredRun]) -> list[list[_Pace]]:
     """For each kind the paces of its sizes, the smallest first."""
     sums: dict[tuple[Kind, int], tuple[int, float, int]] = {}
     for run in runs:
-        if run.steps > 0 and run.seconds >= START_SECONDS and run.nodes > 0:
+        if run.steps > 0 and run.seconds >= STALL_SECONDS and run.nodes > 0:
             steps, seconds, attempts = sums.get((run.kind, run.nodes), (0, 0.0, 0))
             sums[run.kind, run.nodes] = (steps + run.steps, seconds + run.seconds, attempts + 1)
     kinds: dict[Kind, list[_Pace]] = {}
     for (kind, nodes), (steps, seconds, attempts) in sorted(sums.items()):
-        variance = PACE_ERROR**2 / attempts + (START_SECONDS * attempts / seconds) ** 2
+        variance = PACE_ERROR**2 / attempts + (STALL_SECONDS * attempts / seconds) ** 2
         pace = _Pace(nodes, math.log(nodes * seconds / steps), 1 / variance)
         kinds.setdefault(kind, []).append(pace)
     return list(kinds.values())

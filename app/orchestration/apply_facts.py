@@ -36,6 +36,7 @@ from app.orchestration.fact_context import (
     whole_number,
 )
 from app.orchestration.foresee_losses import note_warning
+from app.orchestration.keep_pace import keep_pace, told_pace
 from app.orchestration.late_facts import is_late, record_late_fact
 from app.orchestration.lose_instances import note_interruption, note_stopping
 from app.orchestration.price_restores import note_restored
@@ -216,6 +217,7 @@ def _end_member(
     if aggregate.attempt is not None:
         trained = end.get("step") or 0
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, trained)
+        keep_pace(aggregate.attempt, [told_pace(context.fact.data.get("pace"))])
     member.outcome, member.end, member.ended_at = outcome.value, end, context.at
     member.exit_code = whole_number(context.fact.data.get("exit_code"), SMALL_MAX)
     kinds = {

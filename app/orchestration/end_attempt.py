@@ -31,6 +31,8 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.data_facts import note_untold_outputs
 from app.orchestration.estimate_remaining import note_training
+from app.orchestration.keep_pace import keep_pace, pace_of
+from app.orchestration.read_start_up import note_start_up
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
 
@@ -62,7 +64,9 @@ def end_attempt(
             # Steps trained and lost are rework for the next attempt; only the reports know them.
             attempt.best_step = max(attempt.best_step, contact.step or 0)
             reported.append(contact)
-    note_training(job, aggregate.spec, attempt, reported)
+    keep_pace(attempt, [pace_of(contact) for contact in reported])
+    note_training(job, aggregate.spec, attempt)
+    note_start_up(aggregate, attempt)
     _count(aggregate, attempt, reason)
     ending = ending_of(
         reason,

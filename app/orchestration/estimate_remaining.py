@@ -1,16 +1,19 @@
-"""How much work is left, in seconds on the machines the job runs on now.
+"""How much work is left, in seconds on the machines the job runs on now: rate, work and start-up.
 
-Lives here: the measured rate, kept over attempts, else the spec's own estimate, told for the
-machines that the spec asks for. What an elastic gang trained with fewer machines counts in seconds
-of a gang of full size. Not here: several accepted kinds of machine (`work_on_kinds`), or what
-follows from it (`watch_deadlines`, the job page).
+Lives here: the one function for it, which pages, the API, deadlines and placement ask. The rate is
+what agents measured between steps, kept over attempts, and mixed with the spec's own estimate,
+which is told for the machines that the spec asks for and for training without start-up. What an
+elastic gang trained with fewer machines counts in seconds of a gang of full size. Not here: several
+accepted kinds of machine (`work_on_kinds`), or what follows from it (`watch_deadlines`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from math import ceil
 
+from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.gang_scaling import GangScaling, scaling_of_share
 from app.domain.gpu_catalog import GPU_MODELS, relative_speed
@@ -18,23 +21,38 @@ from app.domain.job_spec import JobSpec
 from app.domain.kind_speed import NOTHING_MEASURED, kind_of_choice
 from app.domain.offer import Market
 from app.domain.placement import need_of, work_alike
+from app.domain.start_up import start_up_left
+from app.orchestration.keep_pace import pace_of
+from trainer.protocol.agent_report import Pace
 
 # A trainer may report any number of steps; what is left must stay within the calendar.
 SECONDS_MAX = 100 * 365 * 86_400
-# Fewer steps are a rate only when they took so long that they cannot be a start alone.
+STEPS_MAX = 2**62
+# After the first step: fewer are a rate only when they took so long that no stall explains it.
 RATE_STEPS_MIN = 10
+SLOW_STEPS_MIN = 2
 RATE_SECONDS_ENOUGH = 300.0
 # Of an estimate is always left while no total tells the end: it may be off by so much.
 ESTIMATE_LEFT_MIN = 0.1
+# The estimate weighs as much as so much stepping, in seconds and as a share of itself.
+PRIOR_SECONDS = 60.0
+PRIOR_SHARE = 0.02
+# What is stored for the list is written again when it is off by so much.
+ETA_OFF_SECONDS = 5.0
+OFF_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class WorkLeft:
     """Progress and what is left.
 
-    `seconds` is None while neither rate nor estimate exists, and at most a hundred years.
-    `estimated`: whether they rest on the estimate. Where a spec accepts several kinds of machine
-    they are then told for the estimate's kind, and otherwise for that which trained.
+    steps_per_second: as measured, None before that. `seconds` is None while neither rate nor
+    estimate exists, and at most a hundred years; start-up is no part of it. start_seconds: until
+    the trainer steps; 0 while it does. estimate_seconds: what is left by the estimate alone, told
+    for the estimate's machines as below; None without one.
+    `estimated`: whether `seconds` rests on the estimate alone. Where a spec accepts several kinds
+    of machine it is then told for the estimate's kind, and otherwise for that which trained:
+    measured_here, that of the live attempt.
     """
 
     step: int
@@ -42,38 +60,179 @@ class WorkLeft:
     steps_per_second: float | None
     seconds: int | None
     estimated: bool = False
+    start_seconds: float = 0.0
+    estimate_seconds: int | None = None
+    measured_here: bool = False
+
+    @property
+    def to_the_end(self) -> int | None:
+        """Seconds until the work is done, once its machines are there: start-up, then work."""
+        if self.seconds is None:
+            return None
+        return min(SECONDS_MAX, self.seconds + ceil(self.start_seconds))
+
+    @property
+    def source(self) -> str | None:
+        """Where it comes from: `measured` or `estimate`; None while nothing is known."""
+        if self.seconds is None:
+            return None
+        return "estimate" if self.steps_per_second is None else "measured"
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Steps after the first of each attempt, and their seconds of a full gang; here: of the live
+    attempt among them."""
+
+    steps: int
+    seconds: float
+    here: Pace | None
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether so much says how fast it goes."""
+        slow = self.steps >= SLOW_STEPS_MIN and self.seconds >= RATE_SECONDS_ENOUGH
+        return self.seconds > 0 and (self.steps >= RATE_STEPS_MIN or slow)
 
 
 def work_left(
-    job: Job, spec: JobSpec, attempt: Attempt | None, contacts: list[Contact]
+    job: Job, spec: JobSpec, attempt: Attempt | None, contacts: list[Contact], now: datetime
 ) -> WorkLeft:
     """What is left of a job, from its newest reports.
 
     contacts: those of the live attempt's machines.
     """
-    newest = _newest(contacts, attempt)
-    step = job.committed_step
-    if newest is not None and newest.step is not None:
-        step = max(step, newest.step)
+    newest = newest_of(contacts, attempt)
+    measured = _measured(job, spec, attempt, newest)
     total = job.total_steps
+    step = _step(job, attempt, newest, measured.here)
     count = job.node_count if attempt is None else attempt.node_count
     scaling = scaling_of_share(job.serial_share)
-    rate = _rate(job, spec, attempt, newest, count)
+    pace = scaling.relative_pace(count, spec.nodes.most)
+    rate = measured.steps / measured.seconds * pace if measured.is_rate else None
     estimate = _estimated_seconds(spec, count, scaling)
-    left = None if total is None else max(0, total - step)
-    if left is not None and rate is not None:
-        return WorkLeft(step, total, rate, min(SECONDS_MAX, ceil(left / rate)))
-    if estimate is None:
-        return WorkLeft(step, total, rate, None)
-    if total is None or left is None:
-        # By its steps, so that work which was lost and done again counts once.
-        trained = _saved_seconds(attempt) if newest is None else 0.0
-        done = (trained if rate is None else step / rate) * _slowest_pace(spec)
-        seconds = max(estimate - done, estimate * ESTIMATE_LEFT_MIN, 1.0)
-        return WorkLeft(step, None, rate, min(SECONDS_MAX, ceil(seconds)), estimated=True)
-    share = left / total if total else 0.0
-    seconds = min(SECONDS_MAX, ceil(estimate * share))
-    return WorkLeft(step, total, None, seconds, estimated=True)
+    seconds: float | None = None
+    by_estimate: float | None = None
+    if total is not None:
+        left = max(0, total - step)
+        if estimate is not None:
+            by_estimate = estimate * (left / total if total else 0.0)
+        seconds = by_estimate
+        if rate is not None:
+            seconds = left / _with_prior(measured, pace, total, estimate, spec)
+    elif estimate is not None:
+        done = _done_seconds(job, attempt, measured.here, pace, rate) * _slowest_pace(spec)
+        seconds = by_estimate = max(estimate - done, estimate * ESTIMATE_LEFT_MIN, 1.0)
+    return WorkLeft(
+        step,
+        total,
+        rate,
+        _whole(seconds),
+        estimated=seconds is not None and (rate is None or total is None),
+        start_seconds=_start_seconds(job, attempt, newest, now),
+        estimate_seconds=_whole(by_estimate),
+        measured_here=measured.here is not None,
+    )
+
+
+def keep_progress(job: Job, left: WorkLeft, now: datetime) -> bool:
+    """Store for the list how a running job goes; whether it differed enough to be written."""
+    to_the_end = left.to_the_end
+    eta_at = None if to_the_end is None else now + timedelta(seconds=to_the_end)
+    off = ETA_OFF_SECONDS + OFF_SHARE * (to_the_end or 0)
+    same_end = eta_at is job.eta_at or (
+        eta_at is not None
+        and job.eta_at is not None
+        and abs((eta_at - job.eta_at).total_seconds()) <= off
+    )
+    if same_end and left.source == job.eta_from and _alike(left, job):
+        return False
+    job.eta_at, job.eta_from = eta_at, left.source
+    job.steps_per_second = left.steps_per_second
+    return True
+
+
+def _alike(left: WorkLeft, job: Job) -> bool:
+    new, old = left.steps_per_second, job.steps_per_second
+    if new is None or old is None:
+        return new is old
+    return abs(new - old) <= OFF_SHARE * old
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else ceil(min(float(SECONDS_MAX), seconds))
+
+
+def _with_prior(
+    measured: _Measured, pace: float, total: int, estimate: float | None, spec: JobSpec
+) -> float:
+    """Steps per second, measured and expected in one; as measured where kinds of machine differ.
+
+    There the estimate is told for another kind than that which trains.
+    """
+    steps, seconds = float(measured.steps), measured.seconds / pace
+    if estimate is not None and work_alike(spec):
+        weight = max(PRIOR_SECONDS, PRIOR_SHARE * estimate)
+        steps, seconds = steps + total * weight / estimate, seconds + weight
+    return steps / seconds
+
+
+def _step(job: Job, attempt: Attempt | None, newest: Contact | None, here: Pace | None) -> int:
+    """The newest step; one beyond the total is no step of the work, but what was seen counts."""
+    if newest is None or newest.step is None:
+        return job.committed_step
+    step, total = newest.step, job.total_steps
+    if total is not None and step > total:
+        parent = 0 if attempt is None else attempt.parent_step or 0
+        step = min(total, parent + (0 if here is None else here.last_step - here.first_step))
+    return max(job.committed_step, step)
+
+
+def _done_seconds(
+    job: Job, attempt: Attempt | None, here: Pace | None, pace: float, rate: float | None
+) -> float:
+    """What of an estimate is done, in seconds of the machines of now; no total tells it.
+
+    By its steps, so that work which was lost and done again counts once; without any by the time
+    up to what was saved, for what came since a loss would take away again.
+    """
+    if rate is None:
+        return (job.saved_seconds or 0.0) / pace + _saved_seconds(job, attempt, here)
+    parent = None if attempt is None else attempt.parent_step
+    begun = job.begun_step
+    if begun is None:
+        begun = here.first_step - 1 if here is not None and parent is None else 0
+    done = max(0, job.committed_step - begun)
+    if here is not None:
+        before = 0 if parent is None else max(0, parent - begun)
+        done = max(done, before + here.last_step - here.first_step + 1)
+    return done / rate
+
+
+def _start_seconds(
+    job: Job, attempt: Attempt | None, newest: Contact | None, now: datetime
+) -> float:
+    """Until the trainer steps: all of a start-up, what is left of one, or nothing."""
+    usual = job.start_up_seconds or 0.0
+    waited = unstepped_seconds(attempt, newest, now)
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        return 0.0 if waited is None else start_up_left(usual, waited)
+    return usual
+
+
+def unstepped_seconds(
+    attempt: Attempt | None, newest: Contact | None, now: datetime
+) -> float | None:
+    """How long a trainer runs without having made a step; None if it has, or does not run.
+
+    A command that tells no steps has made some by its first save.
+    """
+    if attempt is None or attempt.trained_at is None or attempt.state is not AttemptState.RUNNING:
+        return None
+    stepped = newest is not None and (newest.step or 0) > (attempt.parent_step or 0)
+    if stepped or pace_of(newest) is not None or attempt.committed_at is not None:
+        return None
+    return max(0.0, (now - attempt.trained_at).total_seconds())
 
 
 def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float | None:
@@ -91,14 +250,12 @@ def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float
     return max(NOTHING_MEASURED.seconds_on(kind_of_choice(one), seconds, kind) for one in asked)
 
 
-def _saved_seconds(attempt: Attempt | None) -> float:
-    """How long the live attempt trained up to what it saved last, of a command without steps.
-
-    What came since a loss would take away again.
-    """
+def _saved_seconds(job: Job, attempt: Attempt | None, here: Pace | None) -> float:
+    """How long an attempt trained up to what it saved last, start-up excluded."""
     if attempt is None or attempt.trained_at is None or attempt.committed_at is None:
         return 0.0
-    return max(0.0, (attempt.committed_at - attempt.trained_at).total_seconds())
+    start = (job.start_up_seconds or 0.0) if here is None else here.start_up_seconds
+    return max(0.0, (attempt.committed_at - attempt.trained_at).total_seconds() - start)
 
 
 def _slowest_pace(spec: JobSpec) -> float:
@@ -115,33 +272,37 @@ def _slowest_pace(spec: JobSpec) -> float:
     return min([1.0, *(speed / told for speed in speeds)])
 
 
-def _current(contact: Contact, attempt: Attempt | None) -> bool:
-    return attempt is not None and contact.fence == attempt.fence
-
-
 def note_scaling(job: Job, serial_share: float | None) -> None:
     """How its gangs scale, as measured by now; None: as expected.
 
     Once seconds of ended attempts are kept it stays: they were counted with it.
     """
-    if job.trained_seconds is None:
+    if job.trained_seconds is None and job.saved_seconds is None:
         job.serial_share = serial_share
 
 
-def note_training(job: Job, spec: JobSpec, attempt: Attempt, contacts: list[Contact]) -> None:
+def note_training(job: Job, spec: JobSpec, attempt: Attempt) -> None:
     """Keep what an ending attempt trained, so that the next one's rate does not start from nothing.
 
-    contacts: its members' newest reports, of its own fence.
+    What its agent measured is on the attempt already (`keep_pace`).
     """
-    trained = _trained(attempt, _newest(contacts, attempt))
-    if trained is not None:
-        job.trained_steps = (job.trained_steps or 0) + trained[0]
-        scaling = scaling_of_share(job.serial_share)
-        pace = scaling.relative_pace(attempt.node_count, spec.nodes.most)
-        job.trained_seconds = (job.trained_seconds or 0.0) + trained[1] * pace
+    scaling = scaling_of_share(job.serial_share)
+    pace = scaling.relative_pace(attempt.node_count, spec.nodes.most)
+    found = pace_of(attempt)
+    saved = _saved_seconds(job, attempt, found) * pace
+    if saved > 0:
+        job.saved_seconds = (job.saved_seconds or 0.0) + saved
+    if found is None:
+        return
+    if job.begun_step is None:
+        job.begun_step = found.first_step - 1 if attempt.parent_step is None else 0
+    steps = (job.trained_steps or 0) + found.last_step - found.first_step
+    job.trained_steps = min(STEPS_MAX, steps)
+    job.trained_seconds = (job.trained_seconds or 0.0) + found.stepping_seconds * pace
 
 
-def _newest(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
+def newest_of(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
+    """Of the live attempt's machines the one that came furthest; None before any step."""
     return max(
         (c for c in contacts if c.step is not None and _current(c, attempt)),
         key=lambda contact: contact.step or 0,
@@ -149,29 +310,21 @@ def _newest(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
     )
 
 
-def _trained(attempt: Attempt | None, newest: Contact | None) -> tuple[int, float] | None:
-    """Steps of the attempt, and the seconds from its start to the newest; None before the first."""
-    if attempt is None or attempt.trained_at is None or newest is None:
-        return None
-    if newest.step is None or newest.step_at is None:
-        return None
-    seconds = (newest.step_at - attempt.trained_at).total_seconds()
-    steps = newest.step - (attempt.parent_step or 0)
-    return (steps, seconds) if steps > 0 and seconds > 0 else None
+def _current(contact: Contact, attempt: Attempt | None) -> bool:
+    return attempt is not None and contact.fence == attempt.fence
 
 
-def _rate(
-    job: Job, spec: JobSpec, attempt: Attempt | None, newest: Contact | None, count: int
-) -> float | None:
-    """Steps per second over all of the job's training: slow to change, and so is what rests on it.
-
-    An attempt begins with imports, compiling and restoring, so that its first steps say nothing of
-    its pace: alone they are no rate, after earlier attempts they weigh little.
-    """
-    pace = scaling_of_share(job.serial_share).relative_pace(count, spec.nodes.most)
-    steps, seconds = _trained(attempt, newest) or (0, 0.0)
-    steps += job.trained_steps or 0
-    seconds = seconds * pace + (job.trained_seconds or 0.0)
-    if steps < RATE_STEPS_MIN and seconds < RATE_SECONDS_ENOUGH:
-        return None
-    return steps / seconds * pace if steps > 0 and seconds > 0 else None
+def _measured(
+    job: Job, spec: JobSpec, attempt: Attempt | None, newest: Contact | None
+) -> _Measured:
+    """What all attempts measured, each from its own first step on: slow to change, and so is what
+    rests on it."""
+    steps, seconds = job.trained_steps or 0, job.trained_seconds or 0.0
+    here = pace_of(newest)
+    if here is not None and attempt is not None:
+        scaling = scaling_of_share(job.serial_share)
+        steps += here.last_step - here.first_step
+        seconds += here.stepping_seconds * scaling.relative_pace(
+            attempt.node_count, spec.nodes.most
+        )
+    return _Measured(steps, seconds, here)

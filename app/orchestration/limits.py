@@ -25,6 +25,8 @@ class Limits:
     left to pay and in all; a share of 1 or more means never.
     resize_seconds: how long a running gang keeps its size at least, and how often that is judged.
     boot_p95_seconds, restore_seconds: used until a pool's own times are learned.
+    start_up_seconds, start_up_p95_seconds: of one job, from its trainer's start to its first step,
+    usually and at worst (`read_start_up.own_limits`); 0 of a deployment, which knows none.
     """
 
     report_interval_seconds: float = 10.0
@@ -53,6 +55,8 @@ class Limits:
     on_demand_acquire_seconds: float = 1800.0
     boot_p95_seconds: float = 300.0
     restore_seconds: float = 60.0
+    start_up_seconds: float = 0.0
+    start_up_p95_seconds: float = 0.0
     launch_token_seconds: float = 900.0
     listening_gap_seconds: float = 15.0
     cost_settle_seconds: float = 5.0
@@ -65,5 +69,9 @@ class Limits:
 
     @property
     def restart_seconds(self) -> float:
-        """From the request of machines until work goes on there, as expected."""
-        return self.boot_p95_seconds + self.restore_seconds
+        """From the request of machines until work goes on there, as expected.
+
+        Boot until they register, restore until the trainer's process starts, then its start-up:
+        each begins where the one before ends.
+        """
+        return self.boot_p95_seconds + self.restore_seconds + self.start_up_seconds

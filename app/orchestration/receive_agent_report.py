@@ -13,9 +13,12 @@ from uuid import UUID
 from app.domain.entities import Contact, Instance
 from app.domain.errors import DomainError
 from app.domain.events import Actor, ActorKind
+from app.domain.job import JobState
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.apply_facts import apply_fact
 from app.orchestration.compute_directive import compute_directive
+from app.orchestration.estimate_remaining import keep_progress, work_left
+from app.orchestration.keep_pace import forget_pace, hear_pace
 from app.orchestration.register_agent import NotKnownYet
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
@@ -57,6 +60,7 @@ def receive_agent_report(
         if contact is not None and known:
             _touch(aggregate, contact, report)
             _apply_new_facts(aggregate, instance, contact, report, runtime)
+            _keep_progress(aggregate, instance, contact)
         directive = compute_directive(
             aggregate.job,
             aggregate.attempt,
@@ -90,6 +94,8 @@ def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> No
         return
     contact.seq = report.seq
     contact.answered_at = max(contact.answered_at, aggregate.now)
+    if report.fence is not None and report.fence != contact.fence:
+        forget_pace(contact)
     contact.phase, contact.fence = report.phase.value, report.fence
     progress = report.progress
     if progress is not None:
@@ -97,8 +103,19 @@ def _touch(aggregate: JobAggregate, contact: Contact, report: AgentReport) -> No
             contact.step_at = aggregate.now
         contact.step, contact.total_steps = progress.step, progress.total_steps
         contact.metrics = dict(progress.metrics)
+        hear_pace(contact, progress.pace)
         if progress.total_steps is not None:
             aggregate.job.total_steps = progress.total_steps
+
+
+def _keep_progress(aggregate: JobAggregate, instance: Instance, contact: Contact) -> None:
+    """What the list tells of a job that runs; by the machine that tells steps, or the first."""
+    member, attempt = aggregate.member_of(instance.id), aggregate.attempt
+    if member is None or attempt is None or aggregate.job.state is not JobState.RUNNING:
+        return
+    if contact.fence == attempt.fence and (contact.step is not None or member.node_rank == 0):
+        job, spec, now = aggregate.job, aggregate.spec, aggregate.now
+        keep_progress(job, work_left(job, spec, attempt, [contact], now), now)
 
 
 def _apply_new_facts(

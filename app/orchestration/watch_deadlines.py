@@ -22,6 +22,7 @@ from app.domain.offer import Market
 from app.domain.placement_decision import DecisionVerdict
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.estimate_remaining import WorkLeft, keep_progress
 from app.orchestration.fill_gang import request_replacements
 from app.orchestration.note_decisions import Reason, note_decision
 from app.orchestration.parsed_specs import parsed_spec
@@ -114,7 +115,10 @@ class WatchDeadlines:
                 return
             job.slack_look_at = aggregate.look_in(self._every_seconds)
             kinds = self._kinds(aggregate, result)
-            view = self._view(aggregate, kinds)
+            left = left_of(aggregate)
+            if job.state is JobState.RUNNING:
+                keep_progress(job, left, aggregate.now)
+            view = self._view(aggregate, kinds, left)
             early = _before_the_last_safe_moment(view, aggregate.now)
             if early and give_up_departure(aggregate, view, self._runtime.limits):
                 view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
@@ -136,7 +140,7 @@ class WatchDeadlines:
             self._weighing.keep(aggregate.job.id, result.work)
         return self._weighing.kept(aggregate.job.id)
 
-    def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds) -> DeadlineView:
+    def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds, left: WorkLeft) -> DeadlineView:
         limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
         registered = [
             instance
@@ -145,7 +149,7 @@ class WatchDeadlines:
         ]
         return DeadlineView(
             deadline_at=job.deadline_at,
-            remaining_seconds=kinds.on_demand_seconds(aggregate, left_of(aggregate)),
+            remaining_seconds=kinds.on_demand_seconds(aggregate, left),
             restore_seconds=round(limits.restore_seconds),
             boot_p95_seconds=round(limits.boot_p95_seconds),
             on_demand_acquire_reserve_seconds=round(limits.on_demand_acquire_seconds),

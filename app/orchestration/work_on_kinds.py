@@ -91,7 +91,7 @@ def left_of(aggregate: JobAggregate) -> WorkLeft:
     """What is left of a job, from its newest reports."""
     contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
     known = [contact for contact in contacts if contact is not None]
-    return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known)
+    return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known, aggregate.now)
 
 
 def quick_enough(
@@ -116,10 +116,10 @@ def told_for(aggregate: JobAggregate, left: WorkLeft) -> Kind:
         return _estimates_kind(aggregate)
     job, uow = aggregate.job, aggregate.uow
     kind = _kind_of_members(aggregate, aggregate.members)
-    if kind is not None and aggregate.attempt is not None and aggregate.attempt.trained_at:
+    if kind is not None and left.measured_here:
         return kind
     if job.trained_steps:
-        trained = [one for one in uow.attempts.of_job(job.id) if one.trained_at is not None]
+        trained = [one for one in uow.attempts.of_job(job.id) if one.first_step is not None]
         if trained:
             last = max(trained, key=lambda one: one.fence)
             kind = _kind_of_members(aggregate, uow.attempts.members(last.id))

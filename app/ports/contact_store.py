@@ -12,13 +12,16 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from trainer.protocol.agent_report import Pace
+
 
 @dataclass(frozen=True)
 class AnsweredReport:
     """The newest report of a machine that was answered without a transaction of its own.
 
     answered_seconds_ago: age of the answer when it is stored, >= 0; instants are the store's.
-    step, total_steps: None when the report carried no progress; what is stored then stays.
+    step, total_steps: None when the report carried no progress; what is stored then stays. pace:
+    what the agent measured of the attempt's steps.
     """
 
     instance_id: UUID
@@ -29,6 +32,7 @@ class AnsweredReport:
     step: int | None = None
     total_steps: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,11 @@ class Attempts(Protocol):
         """Members, by node rank."""
         ...
 
+    def start_ups(self, work_digest: str) -> list[tuple[UUID, float]]:
+        """(job, seconds from its process's start to the end of its first step) of ended attempts
+        of this work that were measured; the newest first, bounded."""
+        ...
+
     def outlook_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt prepares or trains and has its `outlook_at` behind it, by id."""
         ...

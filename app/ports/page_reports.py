@@ -69,8 +69,8 @@ class PageReports(Protocol):
         """The secret that sessions are signed with; raises NotFound before the first use."""
         ...
 
-    def list_jobs(self, wanted: JobFilter) -> Mapping[str, Any]:
-        """A page of jobs, newest first, as the API lists them: `items` and `next`."""
+    def list_jobs(self, wanted: JobFilter, now: datetime) -> Mapping[str, Any]:
+        """A page of jobs as of now, newest first, as the API lists them: `items` and `next`."""
         ...
 
     def states(self, project_id: UUID) -> dict[str, int]:

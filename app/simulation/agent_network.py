@@ -226,4 +226,5 @@ def _answered(instance_id: UUID, report: AgentReport, seconds_ago: float) -> Ans
         step=None if progress is None else progress.step,
         total_steps=None if progress is None else progress.total_steps,
         metrics={} if progress is None else dict(progress.metrics),
+        pace=None if progress is None else progress.pace,
     )

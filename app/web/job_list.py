@@ -68,7 +68,8 @@ def job_list(parts: PageParts, project_id: UUID, shown: str, before: str | None)
             limit=ROWS_MAX,
             states=tuple(sorted(state.value for state in states)),
             before=_place(before),
-        )
+        ),
+        now,
     )
     by_state = parts.reports.states(project_id)
     return JobList(

@@ -126,7 +126,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         decisions = uow.decisions.of_job(job_id, DECISIONS_READ)
     contacts = [one.contact for one in facts.machines if one.contact is not None]
     spec = parse_spec(job.spec)
-    left = work_left(job, spec, facts.attempt, contacts)
+    left = work_left(job, spec, facts.attempt, contacts, now)
     progress = _progress(job, left, now)
     story = Story(
         timeline=timeline,
@@ -214,7 +214,7 @@ def _progress(job: Job, left: WorkLeft, now: datetime) -> Progress:
     elif left.total_steps:
         percent = min(100.0, 100 * left.step / left.total_steps)
     going = job.state in (JobState.RUNNING, JobState.STARTING, JobState.RECOVERING)
-    seconds = left.seconds if going else None
+    seconds = left.to_the_end if going else None
     return Progress(
         step=left.step,
         total_steps=left.total_steps,

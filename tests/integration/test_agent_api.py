@@ -33,6 +33,8 @@ from tests.support.agent_api import (
 )
 from trainer.protocol.agent_report import FactKind
 
+PACE = {"first_step": 1, "last_step": 5, "stepping_seconds": 8.0, "start_up_seconds": 90.0}
+
 
 @pytest.fixture
 def runtime(engine: Engine, tmp_path: Path) -> Runtime:
@@ -175,6 +177,23 @@ def test_progress_reaches_the_contact_and_stays_within_its_page(
         assert updated == within_page >= 1
 
 
+def test_what_an_agent_measured_is_written_with_its_contact(
+    api: ServedApi, engine: Engine, runtime: Runtime
+):
+    (agent,) = _training(api, engine, runtime, 1)
+    progress = {"step": 5, "total_steps": 100, "pace": PACE}
+    assert agent.report(fence=1, phase="train", progress=progress).status_code == 200
+    later = {**progress, "step": 6, "pace": {**PACE, "last_step": 6, "stepping_seconds": 9.5}}
+    assert agent.report(fence=1, phase="train", progress=later).status_code == 200
+    wait_until(lambda: _contact(engine, agent).last_step == 6)
+    found = _contact(engine, agent)
+    assert (found.first_step, found.stepping_seconds, found.start_up_seconds) == (1, 9.5, 90.0)
+    silent = {"step": 7, "total_steps": 100}
+    assert agent.report(fence=1, phase="train", progress=silent).status_code == 200
+    wait_until(lambda: _contact(engine, agent).step == 7)
+    assert _contact(engine, agent).last_step == 6
+
+
 def test_contacts_are_never_moved_back(api: ServedApi, engine: Engine, runtime: Runtime):
     (agent,) = _agents(api, engine, runtime, 1)
     before = _contact(engine, agent)
@@ -311,6 +330,10 @@ def test_who_may_report_what(api: ServedApi, engine: Engine, runtime: Runtime):
         {"phase": "dreaming"},
         {"progress": {"step": 2**70}},
         {"progress": {"step": 1, "metrics": {"loss": "low"}}},
+        {"progress": {"step": 1, "pace": {**PACE, "last_step": 2**70}}},
+        {"progress": {"step": 1, "pace": {**PACE, "last_step": 0}}},
+        {"progress": {"step": 1, "pace": {**PACE, "stepping_seconds": -1.0}}},
+        {"progress": {"step": 1, "pace": {**PACE, "start_up_seconds": 1e300}}},
         {"facts": [{"fact_no": 1, "kind": "phase", "uptime_ms": 1}] * 201},
         {"facts": [{"fact_no": 2**40, "kind": "phase", "uptime_ms": 1}]},
         {"facts": "none"},

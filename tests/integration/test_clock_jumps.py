@@ -41,9 +41,10 @@ def test_a_deadline_is_watched_after_the_clock_went_back(
     story.time -= AHEAD
     assert story.job(job_id).slack_look_at > story.time + AHEAD
     # Ten steps of a thousand in four hours: nothing ends this in four days.
+    (machine,) = story.members(job_id)
+    story.tell(machine, at_step=1)
     story.sleep(4 * 3_600)
     story.quote()
-    (machine,) = story.members(job_id)
     story.tell(machine, at_step=10)
     with story.runtime.begin() as uow:
         due = watch.next_due(uow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
 import pytest
@@ -159,7 +159,7 @@ def test_the_list_of_jobs_shows_the_final_statements_saving(
     pages = PostgresPageReports(story.engine)
 
     def saved() -> dict[str, tuple[int | None, float | None]]:
-        items = pages.list_jobs(JobFilter(job.project_id, 10))["items"]
+        items = pages.list_jobs(JobFilter(job.project_id, 10), datetime.now(UTC))["items"]
         return {one["name"]: (one["net_saved_microusd"], one["net_saved_ratio"]) for one in items}
 
     assert saved() == {"digits": (None, None), "idle": (None, None)}

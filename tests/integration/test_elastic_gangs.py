@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 
 from app.adapters.postgres import tables
 from app.domain.instance import EndedBy
+from app.domain.same_work import work_digest
 from app.orchestration.runtime import Limits
 from tests.support.orchestration_story import ON_DEMAND_PRICE, PRICES, ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
@@ -69,7 +70,11 @@ def past_run(story: Story, nodes: int, hours: float, steps: int) -> None:
     story.pass_time(60)
     attempt = story.attempt(job_id)
     began = attempt.updated_at - timedelta(hours=hours)
-    story.set(tables.attempts, attempt.id, trained_at=began)
+    story.set(
+        tables.attempts, attempt.id, trained_at=began, first_step=1, last_step=1 + steps,
+        stepping_seconds=hours * 3_600, start_up_seconds=0.0,
+        work_digest=work_digest(story.project_id, story.job(job_id).spec),
+    )  # fmt: skip
 
 
 def test_work_that_was_seen_to_scale_badly_gets_fewer_machines(story: Story) -> None:

@@ -39,6 +39,7 @@ def _training(story: Story, nodes: int = 2, **spec: Any) -> UUID:
     job_id = story.submit(nodes=nodes, **spec)
     story.train(job_id)
     first = story.members(job_id)[0]
+    story.tell(first, at_step=1)
     story.sleep(60)
     story.checkpoint(first, 1, 2)
     for instance_id in story.members(job_id):
@@ -149,6 +150,7 @@ def test_a_warning_is_a_reason_to_look_at_once_but_not_to_run(story: Story) -> N
     story.train(job_id)
     (only,) = story.members(job_id)
     story.quote(CHEAP)
+    story.tell(only, at_step=1)
     story.sleep(120)
     story.checkpoint(only, 1, 19)
     story.tell(only, at_step=20)

@@ -145,9 +145,10 @@ def test_what_an_attempt_trained_is_kept_as_the_pace_of_its_job(story: Story) ->
     job_id = story.submit(nodes=2)
     story.train(job_id)
     first, second = story.members(job_id)
-    story.sleep(30)
-    for machine in (first, second):
-        story.tell(machine, at_step=90)
+    for step in (1, 91):
+        story.sleep(30)
+        for machine in (first, second):
+            story.tell(machine, at_step=step)
     story.cloud.end(story.instance(second).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(100)
     job = story.job(job_id)

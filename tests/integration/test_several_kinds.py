@@ -17,6 +17,7 @@ from app.domain.events import Actor, ActorKind
 from app.domain.job_spec import parse_spec
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
+from app.domain.same_work import work_digest
 from app.orchestration.aggregate import open_job
 from app.orchestration.estimate_job import JobEstimate, estimate_job
 from app.orchestration.fill_gang import offers_for
@@ -70,8 +71,9 @@ def trained(story: Story, pool: Pool, steps_per_second: float) -> None:
     began = story.time - timedelta(hours=2)
     story.set(
         tables.attempts, attempt.id,
-        trained_at=began, updated_at=story.time, best_step=round(7_200 * steps_per_second),
-        state=AttemptState.STOPPED,
+        trained_at=began, updated_at=story.time, state=AttemptState.STOPPED,
+        first_step=1, last_step=1 + round(7_200 * steps_per_second), stepping_seconds=7_200.0,
+        start_up_seconds=0.0, work_digest=work_digest(story.project_id, story.job(job_id).spec),
     )  # fmt: skip
     member = {"attempt_id": attempt.id, "instance_id": machine.id, "node_rank": 0}
     known = story.rows(tables.attempt_members, tables.attempt_members.c.attempt_id == attempt.id)
@@ -178,6 +180,7 @@ def test_a_move_is_weighed_with_the_speeds_that_were_measured(
     story.train(job_id)
     (machine,) = story.members(job_id)
     assert story.instance(machine).pool == ZONE_A
+    story.tell(machine, at_step=1)
     story.sleep(60)
     story.checkpoint(machine, 1, 2)
     story.tell(machine, at_step=20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import Engine, insert, select
@@ -129,6 +129,8 @@ def small_world(settings: Settings, engine: Engine, folder: Path) -> Iterator[Wo
                 step=0,
             )
         )
+    hour = datetime.now(UTC) + timedelta(hours=1)
+    story.set_job(job, eta_at=hour, eta_from="estimate")
     ended = story.job(project_id, "older")
     gone = story.machine(ended)
     story.end(gone, 1_800, EndedBy.CLOUD_INTERRUPTION)

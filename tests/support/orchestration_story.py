@@ -49,6 +49,7 @@ from app.ports.cloud_provider import (
 )
 from app.ports.price_source import PriceChange
 from tests.support.agent_api import BY_PERSON, make_runtime
+from tests.support.watched_paces import WatchedPaces
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
     AgentReport,
@@ -200,6 +201,7 @@ class Story:
         self._seqs: dict[UUID, int] = {}
         self._facts: dict[UUID, int] = {}
         self._credentials: dict[UUID, str] = {}
+        self.paces = WatchedPaces()
         with engine.begin() as connection:
             secret = {"id": 1, "deployment_id": UUID(int=1), "secret": SECRET}
             connection.execute(insert(tables.deployment).values(secret))
@@ -290,12 +292,13 @@ class Story:
         """An agent reports, with one fact or none; its answer."""
         seq = self._seqs[instance_id] = self._seqs.get(instance_id, 0) + 1
         facts: tuple[Fact, ...] = ()
+        pace = self.paces.hear((instance_id, fence), kind, at_step, data, self.time.timestamp())
         if kind is not None:
             number = self._facts[instance_id] = self._facts.get(instance_id, 0) + 1
             facts = (Fact(number, kind, 1_000, fence, data),)
         report = AgentReport(
             PROTOCOL_VERSION, str(instance_id), "boot", "session", seq, 1_000, phase, fence,
-            None if at_step is None else Progress(at_step, 1_000), facts,
+            None if at_step is None else Progress(at_step, 1_000, pace=pace), facts,
         )  # fmt: skip
         credential = digest(self._credentials[instance_id])
         with self.runtime.begin() as uow:

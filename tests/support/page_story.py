@@ -220,7 +220,23 @@ class PageStory(MoneyStory):
         metrics = {**metrics_at(step), **SHARES.metrics()}
         self.add(
             *(
-                Contact(one.id, "s", 900, at, "train", 40, 2, step, STEPS, metrics, at)
+                Contact(
+                    one.id,
+                    "s",
+                    900,
+                    at,
+                    "train",
+                    40,
+                    2,
+                    step,
+                    STEPS,
+                    metrics,
+                    at,
+                    first_step=342,
+                    last_step=step,
+                    stepping_seconds=(step - 342) / RATE,
+                    start_up_seconds=8.0,
+                )  # fmt: skip
                 for one in machines
             )
         )

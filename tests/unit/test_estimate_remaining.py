@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -11,7 +12,14 @@ from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.job import JobState
 from app.domain.job_spec import JobSpec, parse_spec
-from app.orchestration.estimate_remaining import note_scaling, note_training, work_left
+from app.orchestration.estimate_remaining import (
+    WorkLeft,
+    keep_progress,
+    note_scaling,
+    note_training,
+    work_left,
+)
+from app.orchestration.keep_pace import keep_pace, pace_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = JobSpec.model_validate({"run": "true"})
@@ -52,51 +60,162 @@ def attempt(fence: int, parent_step: int | None) -> Attempt:
     )
 
 
-def contact(fence: int, step: int, seconds: float) -> Contact:
-    at = NOW + timedelta(seconds=seconds)
-    return Contact(UUID(int=4), "s", 1, at, "train", fence=fence, step=step, step_at=at)
+def contact(
+    fence: int, first: int, last: int, stepping: float, start_up: float = 90.0, **more: object
+) -> Contact:
+    """What was heard of a machine whose agent measured so much."""
+    known = Contact(UUID(int=4), "s", 1, NOW, "train", fence=fence, step=last, step_at=NOW)
+    measured = {"first_step": first, "last_step": last}
+    fields = {**measured, "stepping_seconds": stepping, "start_up_seconds": start_up, **more}
+    return replace(known, **fields)  # type: ignore[arg-type]
 
 
-def test_the_first_step_after_a_resume_is_not_the_pace_of_the_job():
-    one = job(committed_step=444)
-    note_training(one, SPEC, attempt(1, None), [contact(1, 444, 22.0)])
-    left = work_left(one, SPEC, attempt(2, 444), [contact(2, 445, 10.0)])
-    # 445 steps in 32 seconds; the one step in ten alone would say an hour and a half.
-    assert left.steps_per_second == pytest.approx(445 / 32)
-    assert left.seconds == 40
+def left_at(
+    seconds: float, one: Job, spec: JobSpec, live: Attempt | None, heard: list[Contact]
+) -> WorkLeft:
+    return work_left(one, spec, live, heard, NOW + timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize(("step", "seconds"), [(1, 60.0), (9, 299.0)])
-def test_a_few_steps_of_a_first_attempt_are_no_rate_yet(step: int, seconds: float):
-    left = work_left(job(), SPEC, attempt(1, None), [contact(1, step, seconds)])
+def end(one: Job, spec: JobSpec, live: Attempt, heard: list[Contact]) -> None:
+    """An attempt ends as the control plane ends it."""
+    keep_pace(live, [pace_of(of) for of in heard])
+    note_training(one, spec, live)
+    one.committed_step = max(one.committed_step, live.committed_step)
+
+
+def test_a_slow_start_is_no_slow_job():
+    # 90 s of start, then a step a second; counted from the start it would be 0.12 a second.
+    left = left_at(102, job(), SPEC, attempt(1, None), [contact(1, 1, 13, 12.0)])
+    assert left.steps_per_second == pytest.approx(1.0)
+    assert left.seconds == 987
+    assert left.start_seconds == 0
+
+
+def test_starts_of_several_attempts_do_not_slow_the_job_down():
+    one, parent = job(), None
+    for fence in (1, 2, 3):
+        live = attempt(fence, parent)
+        live.committed_step = 100 * fence
+        begun = (parent or 0) + 1
+        end(one, SPEC, live, [contact(fence, begun, 100 * fence, 100.0 * fence - begun)])
+        parent = 100 * fence
+    assert (one.trained_steps, one.trained_seconds) == (297, 297.0)
+    assert left_at(0, one, SPEC, None, []).steps_per_second == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds"), [(0, 0.0), (1, 400.0), (2, 299.0), (9, 299.0), (10, 0.0)]
+)
+def test_a_few_steps_after_the_first_are_no_rate_yet(steps: int, seconds: float):
+    heard = [contact(1, 1, 1 + steps, seconds)]
+    left = left_at(500, job(), SPEC, attempt(1, None), heard)
     assert (left.steps_per_second, left.seconds) == (None, None)
 
 
-@pytest.mark.parametrize(("step", "seconds"), [(1, 300.0), (10, 5.0)])
-def test_enough_steps_or_enough_time_are_a_rate(step: int, seconds: float):
-    left = work_left(job(), SPEC, attempt(1, None), [contact(1, step, seconds)])
-    assert left.steps_per_second == pytest.approx(step / seconds)
+@pytest.mark.parametrize(("steps", "seconds"), [(2, 300.0), (10, 5.0)])
+def test_enough_steps_or_enough_time_are_a_rate(steps: int, seconds: float):
+    heard = [contact(1, 1, 1 + steps, seconds)]
+    left = left_at(500, job(), SPEC, attempt(1, None), heard)
+    assert left.steps_per_second == pytest.approx(steps / seconds)
+
+
+def test_an_agent_that_measures_nothing_gives_no_rate():
+    heard = Contact(UUID(int=4), "s", 1, NOW, "train", fence=1, step=400, step_at=NOW)
+    left = left_at(100, job(), SPEC, attempt(1, None), [heard])
+    assert (left.step, left.steps_per_second, left.seconds) == (400, None, None)
+    assert left.start_seconds == 0, "it steps, whatever is known of it"
+
+
+def test_a_command_with_a_count_of_its_own_is_not_credited_with_what_it_did_not_do():
+    heard = [contact(1, 9_000, 9_060, 60.0)]
+    left = left_at(150, job(total_steps=10_000), SPEC, attempt(1, None), heard)
+    assert left.steps_per_second == pytest.approx(1.0)
+    assert left.seconds == 940
+    one = job(total_steps=None)
+    left = left_at(150, one, estimated(1), attempt(1, None), heard)
+    assert left.seconds == 3_600 - 61, "nor is that taken off the estimate"
+    live = attempt(1, None)
+    live.committed_step = 9_060
+    end(one, estimated(1), live, heard)
+    assert left_at(0, one, estimated(1), None, []).seconds == 3_600 - 61
+
+
+@pytest.mark.parametrize("step", [1_001, 10**11, 2**62])
+def test_a_step_beyond_the_total_is_not_the_end(step: int):
+    heard = [contact(1, 1, 400, 399.0, step=step)]
+    left = left_at(500, job(), SPEC, attempt(1, None), heard)
+    assert left.step == 399
+    assert left.seconds == 601
+
+
+def test_an_estimate_weighs_as_a_minute_of_stepping():
+    spec, live = estimated(0.25), attempt(1, None)
+    slow = left_at(200, job(total_steps=900), spec, live, [contact(1, 1, 11, 60.0)])
+    # 10 steps in 60 s, and 60 in the 60 s of the estimate: 70 in 120.
+    assert slow.seconds == pytest.approx(889 / (70 / 120), abs=1)
+    assert slow.steps_per_second == pytest.approx(10 / 60), "as it was measured"
+    assert not slow.estimated
+    assert slow.estimate_seconds == 889
+
+
+def test_a_long_estimate_weighs_as_two_hundredths_of_itself():
+    spec = estimated(10)
+    heard = [contact(1, 1, 721, 720.0)]
+    left = left_at(900, job(total_steps=36_000), spec, attempt(1, None), heard)
+    assert left.seconds == pytest.approx(36_000 - 721, abs=1)
+    twice = [contact(1, 1, 361, 720.0)]
+    left = left_at(900, job(total_steps=36_000), spec, attempt(1, None), twice)
+    assert left.seconds == pytest.approx((36_000 - 361) / 0.75, abs=1)
 
 
 def test_before_a_new_attempt_trains_the_pace_of_the_former_ones_holds():
-    one = job(committed_step=500)
-    note_training(one, SPEC, attempt(1, None), [contact(1, 500, 50.0)])
-    assert work_left(one, SPEC, None, []).seconds == 50
+    one, live = job(), attempt(1, None)
+    live.committed_step = 501
+    end(one, SPEC, live, [contact(1, 1, 501, 50.0)])
+    assert left_at(0, one, SPEC, None, []).seconds == 50
 
 
-def test_an_attempt_that_reported_no_step_leaves_the_pace_as_it_is():
+def test_an_attempt_that_was_not_measured_leaves_the_pace_as_it_is():
     one = job(trained_steps=100, trained_seconds=10.0)
-    note_training(one, SPEC, attempt(2, 100), [])
+    end(one, SPEC, attempt(2, 100), [])
     assert (one.trained_steps, one.trained_seconds) == (100, 10.0)
 
 
 def test_what_was_trained_is_read_with_the_scaling_it_was_kept_with():
     spec = parse_spec({"run": "true", "nodes": "1..4"})
-    one = job(committed_step=500)
+    one, live = job(committed_step=500), attempt(1, None)
     note_scaling(one, 0.03)
-    note_training(one, spec, attempt(1, None), [contact(1, 500, 50.0)])
+    end(one, spec, live, [contact(1, 1, 501, 50.0)])
     note_scaling(one, 0.9)
-    assert work_left(one, spec, None, []).steps_per_second == pytest.approx(10.0)
+    assert left_at(0, one, spec, None, []).steps_per_second == pytest.approx(10.0)
+
+
+def test_before_its_first_step_a_process_has_start_up_left():
+    one = job(start_up_seconds=90.0, start_up_p95_seconds=120.0)
+    assert left_at(0, one, SPEC, None, []).start_seconds == 90
+    assert left_at(30, one, SPEC, attempt(1, None), []).start_seconds == 60
+    assert left_at(400, one, SPEC, attempt(1, None), []).start_seconds == 100, "longer than usual"
+    assert left_at(8, job(), SPEC, attempt(1, None), []).start_seconds == 10, "none is known"
+    left = left_at(30, one, estimated(1), attempt(1, None), [])
+    assert left.to_the_end == 3_660
+    saved = attempt(1, None)
+    saved.committed_step, saved.committed_at = 5, NOW
+    assert left_at(30, one, SPEC, saved, []).start_seconds == 0
+    drains = attempt(1, None)
+    drains.state = AttemptState.DRAINING
+    assert left_at(30, one, SPEC, drains, []).start_seconds == 90, "the next one starts anew"
+
+
+def test_the_list_is_told_again_only_when_it_would_be_off():
+    one, live, spec = job(), attempt(1, None), SPEC
+    left = left_at(100, one, spec, live, [contact(1, 1, 101, 100.0)])
+    assert keep_progress(one, left, NOW + timedelta(seconds=100))
+    assert (one.steps_per_second, one.eta_from) == (1.0, "measured")
+    assert one.eta_at == NOW + timedelta(seconds=100 + 899)
+    left = left_at(110, one, spec, live, [contact(1, 1, 111, 110.0)])
+    assert not keep_progress(one, left, NOW + timedelta(seconds=110))
+    left = left_at(210, one, spec, live, [contact(1, 1, 111, 210.0)])
+    assert keep_progress(one, left, NOW + timedelta(seconds=210))
 
 
 def estimated(hours: float, gpus: object = "V100", **estimate: object) -> JobSpec:
@@ -105,7 +224,7 @@ def estimated(hours: float, gpus: object = "V100", **estimate: object) -> JobSpe
 
 
 def hours_left(spec: JobSpec, **fields: object) -> float:
-    left = work_left(job(**{"total_steps": None, **fields}), spec, None, [])
+    left = left_at(0, job(**{"total_steps": None, **fields}), spec, None, [])
     assert left.estimated
     assert left.seconds is not None
     return left.seconds / 3_600
@@ -133,15 +252,47 @@ def test_progress_without_a_total_is_taken_off_the_estimate():
     assert 9 < hours_left(several, committed_step=900, **trained) < 9.7
 
 
+def stepless(fence: int, saved: float | None) -> tuple[Attempt, Contact]:
+    """A command that tells no steps, and that saved last after so many seconds."""
+    trains = attempt(fence, None)
+    if saved is not None:
+        trains.committed_step, trains.committed_at = 5, NOW + timedelta(seconds=saved)
+    return trains, Contact(UUID(int=4), "s", 1, NOW, "train", fence=fence)
+
+
 @pytest.mark.parametrize(("saved", "hours"), [(None, 10.0), (3_600.0, 9.0)])
 def test_a_command_that_tells_no_steps_counts_its_time_up_to_what_it_saved(
     saved: float | None, hours: float
 ):
-    trains = attempt(1, None)
-    if saved is not None:
-        trains.committed_step, trains.committed_at = 5, NOW + timedelta(seconds=saved)
-    heard = contact(1, 0, 7_200.0)
-    heard.step = heard.step_at = None
+    trains, heard = stepless(1, saved)
     one = job(total_steps=None, committed_step=trains.committed_step)
-    left = work_left(one, estimated(10), trains, [heard])
+    left = left_at(7_200, one, estimated(10), trains, [heard])
     assert left.seconds == hours * 3_600
+
+
+def test_saved_time_is_kept_over_attempts_and_start_up_is_none_of_it():
+    one = job(total_steps=None, start_up_seconds=600.0, start_up_p95_seconds=600.0)
+    for fence, hours in ((1, 9.0), (2, 8.0), (3, 7.0)):
+        trains, heard = stepless(fence, 4_200.0)
+        before = left_at(9_000, one, estimated(10), trains, [heard]).seconds
+        assert before == hours * 3_600
+        end(one, estimated(10), trains, [heard])
+        assert left_at(9_000, one, estimated(10), None, []).seconds == before, (
+            "the end of an attempt takes nothing away that was saved"
+        )
+
+
+@pytest.mark.parametrize("total", [None, 2_000])
+@pytest.mark.parametrize("saved", [0, 300, 640])
+def test_an_interruption_costs_no_more_than_what_was_not_saved(total: int | None, saved: int):
+    spec = estimated(1)
+    one, live = job(total_steps=total), attempt(1, None)
+    live.committed_step = one.committed_step = saved
+    heard = [contact(1, 1, 641, 1_280.0)]
+    before = left_at(1_400, one, spec, live, heard)
+    end(one, spec, live, heard)
+    after = left_at(1_400, one, spec, None, [])
+    assert before.seconds is not None
+    assert after.seconds is not None
+    rate = 0.5 if total is None else before.seconds and (2_000 - 641) / before.seconds
+    assert after.seconds - before.seconds <= (641 - saved) / rate + 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainer.agent.fact_backlog import FactBacklog
+from trainer.agent.step_pace import StepPace
 from trainer.protocol.agent_report import MachinePhase, Progress, TrainerError, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import Directive
@@ -108,7 +109,8 @@ class Work:
     that cannot be published any more. On machines other than rank 0's these are shares of it.
     publishing: the one being published, since publishing_since; retry_at: when a failed
     publication is tried again.
-    stepped_at: when the newest step was seen, None while stalls are not watched.
+    stepped_at: when the newest step was seen, None while stalls are not watched. pace: what is
+    measured of the steps, from the start of the trainer's process on.
     end_by: in DRAINING when the trainer is killed; in CLOSING when publishing is given up.
     kill_at: when a stalled trainer is killed, its stacks having been asked for.
     told_outlook: the hazard and the price that the trainer was last told.
@@ -124,6 +126,7 @@ class Work:
     master_port: int | None = None
     step: int | None = None
     stepped_at: float | None = None
+    pace: StepPace | None = None
     end_by: float | None = None
     drain_reason: DrainReason | None = None
     kill_at: float | None = None

@@ -34,6 +34,7 @@ from trainer.protocol.agent_report import (
     STORE_UNAVAILABLE,
     FactKind,
     MachinePhase,
+    Pace,
     TrainerError,
     TrainerOutcome,
 )
@@ -319,11 +320,16 @@ def outlasts_drain(turn: Turn, work: Work) -> bool:
 
 
 def end_data(
-    end: TrainerEnd, reason: DrainReason | None, unsent: LocalCheckpoint | None = None
+    end: TrainerEnd,
+    reason: DrainReason | None,
+    unsent: LocalCheckpoint | None = None,
+    pace: Pace | None = None,
 ) -> dict[str, Any]:
-    """The data of a `trainer_ended` fact. unsent: what was saved here and did not get away."""
+    """The data of a `trainer_ended` fact. unsent: what was saved here and did not get away. pace:
+    what was measured of the trainer's steps."""
     return {
         **({"unsent_step": unsent.step} if unsent is not None else {}),
+        **({"pace": encode(pace)} if pace is not None else {}),
         "outcome": end.outcome.value,
         "exit_code": end.exit_code,
         "step": end.step,
@@ -371,6 +377,7 @@ def _finish(turn: Turn) -> None:
     outputs.cut(turn, work)
     turn.flush_points(at_once=True)
     unsent = work.waiting or work.publishing or work.given_up
-    turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason, unsent))
+    pace = None if work.pace is None else work.pace.told
+    turn.emit(FactKind.TRAINER_ENDED, work.fence, end_data(end, work.drain_reason, unsent, pace))
     turn.work(stage=Stage.ENDED, end=end, waiting=None, publishing=None)
     turn.enter(MachinePhase.IDLE, turn.now)

@@ -61,6 +61,7 @@ from trainer.agent.observations import (
     TrainerStarted,
 )
 from trainer.agent.progress_file import METRICS_MAX
+from trainer.agent.step_pace import StepPace
 from trainer.agent.turn import NOTICE_IDS_KEPT_MAX, Turn
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
@@ -235,6 +236,7 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
         case PreparationFailed():
             _preparation_failed(turn, seen)
         case TrainerStarted():
+            turn.work(pace=StepPace(turn.now))
             turn.emit(FactKind.TRAINER_STARTED, work.fence, {})
             turn.do(ReportNow())
         case ProgressSeen():
@@ -341,11 +343,17 @@ def _progressed(turn: Turn, seen: ProgressSeen) -> None:
     work = turn.state.work
     if work is None or work.stage not in TRAINER_STAGES:
         return
+    pace = work.pace
+    if pace is not None:
+        parent_step = None if work.parent is None else work.parent.step
+        pace = pace.seen(seen.step, parent_step, turn.now)
+        turn.work(pace=pace)
     before = turn.state.progress or Progress(seen.step)
     progress = Progress(
         max(seen.step, before.step),
         seen.total_steps if seen.total_steps is not None else before.total_steps,
         _newest_metrics(before.metrics, seen.metrics),
+        None if pace is None else pace.told,
     )
     turn.state = replace(turn.state, progress=progress)
     turn.add_point({"step": float(seen.step), **seen.metrics})

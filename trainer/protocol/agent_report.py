@@ -37,7 +37,7 @@ class FactKind(StrEnum):
     CHECKPOINT = "checkpoint"  # step, digest, size_bytes, parent|None, final, metrics
     COMPLETION = "completion"  # step, digest: the final manifest is in the lineage
     TRAINER_ENDED = "trainer_ended"  # outcome, exit_code, step|None, error|None (see TrainerEnd),
-    # unsent_step: saved there, but not committed
+    # unsent_step: saved there, but not committed; pace: as in Pace, or none
     OUTPUTS = "outputs"  # files, size_bytes, addresses; or error: a sentence
     STALLED = "stalled"  # step, seconds
     FENCED_OFF = "fenced_off"  # by_fence
@@ -112,12 +112,30 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """What an agent measured of one trainer process, from the end of the first step it saw.
+
+    stepping_seconds: from the first to the last step, stalls for saves and evaluation included.
+    start_up_seconds: from the start of the process to the end of its first step.
+    """
+
+    first_step: int
+    last_step: int
+    stepping_seconds: float
+    start_up_seconds: float
+
+
+@dataclass(frozen=True)
 class Progress:
-    """The newest progress line of the trainer; any further numeric key is in `metrics`."""
+    """The newest progress line of the trainer; any further numeric key is in `metrics`.
+
+    pace: None before the first step, and from an agent that does not measure it.
+    """
 
     step: int
     total_steps: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True)

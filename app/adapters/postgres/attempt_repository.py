@@ -26,6 +26,15 @@ _MEMBERS = Ready(
     .order_by(_members.c.node_rank)
 )
 _trains = text(tables.one_of("state", TRAINING_ATTEMPT_STATES))
+_STARTS_READ = 50
+_START_UPS = Ready(
+    select(_attempts.c.job_id, _attempts.c.start_up_seconds)
+    .where(
+        _attempts.c.work_digest == bindparam("of_work"), _attempts.c.start_up_seconds.is_not(None)
+    )
+    .order_by(_attempts.c.trained_at.desc(), _attempts.c.id)
+    .limit(_STARTS_READ)
+)
 _OUTLOOK_DUE = Ready(
     select(_attempts.c.job_id)
     .where(_trains, look_is_due(_attempts.c.outlook_at))
@@ -68,6 +77,11 @@ class AttemptRepository:
     def members(self, attempt_id: UUID) -> list[AttemptMember]:
         """Members, by node rank."""
         return self._session.all(AttemptMember, _MEMBERS, {"of_attempt": attempt_id})
+
+    def start_ups(self, work_digest: str) -> list[tuple[UUID, float]]:
+        """(job, start-up in seconds) of ended attempts of this work, the newest first."""
+        found = self._session.rows(_START_UPS, {"of_work": work_digest})
+        return [(row[0], row[1]) for row in found]
 
     def outlook_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt prepares or trains and has its `outlook_at` behind it, by id."""

@@ -43,12 +43,19 @@ _STORE = Ready(
         metrics = CASE WHEN heard.step IS NULL THEN contacts.metrics
                        ELSE CAST(heard.metrics AS jsonb) END,
         step_at = CASE WHEN heard.step IS NOT NULL AND heard.step IS DISTINCT FROM contacts.step
-                       THEN heard.answered_at ELSE contacts.step_at END
+                       THEN heard.answered_at ELSE contacts.step_at END,
+        first_step = COALESCE(heard.first_step, contacts.first_step),
+        last_step = COALESCE(heard.last_step, contacts.last_step),
+        stepping_seconds = COALESCE(heard.stepping_seconds, contacts.stepping_seconds),
+        start_up_seconds = COALESCE(heard.start_up_seconds, contacts.start_up_seconds)
     FROM unnest(
         CAST(:instance_ids AS uuid[]), CAST(:session_ids AS text[]), CAST(:seqs AS int[]),
         CAST(:answered_ats AS timestamptz[]), CAST(:phases AS text[]), CAST(:steps AS bigint[]),
-        CAST(:total_steps AS bigint[]), CAST(:metrics AS text[])
-    ) AS heard(instance_id, session_id, seq, answered_at, phase, step, total_steps, metrics)
+        CAST(:total_steps AS bigint[]), CAST(:metrics AS text[]),
+        CAST(:first_steps AS bigint[]), CAST(:last_steps AS bigint[]),
+        CAST(:stepping_seconds AS float8[]), CAST(:start_up_seconds AS float8[])
+    ) AS heard(instance_id, session_id, seq, answered_at, phase, step, total_steps, metrics,
+        first_step, last_step, stepping_seconds, start_up_seconds)
     WHERE contacts.instance_id = heard.instance_id
       AND contacts.session_id = heard.session_id
       AND contacts.seq <= heard.seq
@@ -141,6 +148,7 @@ class ContactStatements:
         if not reports:
             return 0
         self._session.rows(_TAKE_TURNS)
+        paces = [report.pace for report in reports]
         moved: int = self._session.scalar(
             _STORE,
             {
@@ -155,6 +163,10 @@ class ContactStatements:
                 "steps": [report.step for report in reports],
                 "total_steps": [report.total_steps for report in reports],
                 "metrics": [orjson.dumps(report.metrics).decode() for report in reports],
+                "first_steps": [pace and pace.first_step for pace in paces],
+                "last_steps": [pace and pace.last_step for pace in paces],
+                "stepping_seconds": [pace and pace.stepping_seconds for pace in paces],
+                "start_up_seconds": [pace and pace.start_up_seconds for pace in paces],
             },
         )
         return moved

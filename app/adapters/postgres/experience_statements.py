@@ -26,6 +26,7 @@ from app.domain.offer import Market, Pool
 from app.domain.pool_life import AGE_EDGES_SECONDS, Experience
 from app.domain.pool_sightings import Sightings
 from app.domain.refusal import RefusalKind
+from app.domain.same_work import work_digest
 
 POOLS_MAX = 500
 SIGHTINGS_MAX = 5_000
@@ -119,7 +120,7 @@ class ExperienceStatements:
         self, project_id: UUID, spec: Mapping[str, Any], since: datetime
     ) -> Sequence[MeasuredRun]:
         """Ended attempts of a project's jobs that did the same work as the spec; the newest."""
-        rows = self._session.execute(same_work(project_id, spec, since))
+        rows = self._session.execute(same_work(work_digest(project_id, spec), since))
         return [
             MeasuredRun(
                 Kind(hardware["gpu_name"], hardware["gpu_memory_gb"], hardware["gpu_count"]),

@@ -8,6 +8,7 @@ Not here: how submissions are stored (`submission_batch`), reports that may take
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -89,9 +90,9 @@ class HotStatements:
         rows = await self._read(_KEY_OWNER, {"key_hash": key_hash})
         return KeyOwner(*rows[0]) if rows else None
 
-    async def list_jobs(self, wanted: JobFilter) -> bytes:
-        """The page as JSON: `{"items": […], "next": cursor | null}`."""
-        statement, parameters = list_statement(wanted)
+    async def list_jobs(self, wanted: JobFilter, now: datetime) -> bytes:
+        """The page as of now, as JSON: `{"items": […], "next": cursor | null}`."""
+        statement, parameters = list_statement(wanted, now)
         rows = await self._read(statement, parameters)
         page: bytes = rows[0][0].encode()
         return page

@@ -7,6 +7,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -171,6 +172,10 @@ contacts = Table(
     instant("step_at"),
     Column("session_uptime_ms", BigInteger),
     instant("session_at"),
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
+    Column("stepping_seconds", Float(53)),
+    Column("start_up_seconds", Float(53)),
     # Room on each page, and no index on time: every update stays within its page.
     postgresql_with={"fillfactor": "50"},
 )

@@ -142,6 +142,16 @@ jobs = Table(
     Column("committed_step", BigInteger, nullable=False),
     Column("trained_steps", BigInteger),
     Column("trained_seconds", Float(53)),
+    Column("begun_step", BigInteger),
+    Column("saved_seconds", Float(53)),
+    Column("start_up_seconds", Float(53)),
+    Column("start_up_p95_seconds", Float(53)),
+    instant("market_changed_at"),
+    instant("slower_since_at"),
+    # How it goes, as it was last worked out, for the list: `app.orchestration.estimate_remaining`.
+    Column("steps_per_second", Float(53)),
+    instant("eta_at"),
+    Column("eta_from", Text),
     Column("serial_share", Float(53)),
     Column("total_steps", BigInteger),
     Column("retries_used", Integer, nullable=False),
@@ -235,6 +245,13 @@ attempts = Table(
     Column("end_reason", Word(EndReason)),
     Column("end_message", Text),
     instant("ended_at"),
+    Column("first_step", BigInteger),
+    instant("first_step_at"),
+    Column("last_step", BigInteger),
+    Column("stepping_seconds", Float(53)),
+    Column("start_up_seconds", Float(53)),
+    # Of the project and of what makes one step as much as another; of attempts that were measured.
+    Column("work_digest", Text),
     UniqueConstraint("job_id", "fence"),
     CheckConstraint(one_of("state", AttemptState), name="state_known"),
     Index(
@@ -247,6 +264,12 @@ attempts = Table(
         "ix_attempts_outlook",
         "outlook_at",
         postgresql_where=text(one_of("state", TRAINING_ATTEMPT_STATES)),
+    ),
+    Index(
+        "ix_attempts_work",
+        "work_digest",
+        "trained_at",
+        postgresql_where=text("work_digest IS NOT NULL"),
     ),
 )
 

@@ -58,9 +58,9 @@ class PostgresPageReports:
             raise NotFound("This deployment has no secret yet; run `lowtide migrate`.")
         return secret
 
-    def list_jobs(self, wanted: JobFilter) -> Mapping[str, Any]:
-        """A page of jobs, newest first, as the API lists them: `items` and `next`."""
-        statement, parameters = list_statement(wanted)
+    def list_jobs(self, wanted: JobFilter, now: datetime) -> Mapping[str, Any]:
+        """A page of jobs as of now, newest first, as the API lists them: `items` and `next`."""
+        statement, parameters = list_statement(wanted, now)
         with self._engine.connect() as connection:
             text = connection.exec_driver_sql(statement, parameters).scalar_one()
         page: Mapping[str, Any] = orjson.loads(text)

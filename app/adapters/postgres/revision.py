@@ -18,7 +18,7 @@ from typing import LiteralString
 import psycopg
 
 _CONNECT_TIMEOUT_SECONDS = 5
-# A migration's file is called by its revision, as `migrations.regenerate` and its template do.
+# A migration's file is called by its revision, NNNN_verb_noun.py.
 _FILE = re.compile(r"([0-9]{4})_\w+\.py")
 
 
