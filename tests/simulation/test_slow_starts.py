@@ -12,7 +12,7 @@ import pytest
 from tests.support.slow_starts import CALM, ROUGH, Lived, live, roomy, tight
 
 CHANGES_MAX = 1
-SHORT_WORK_SECONDS = 1_500.0
+SHORT_WORK_SECONDS = 1_000.0
 
 
 def _broken_promises(lived: list[Lived]) -> list[str]:

@@ -65,7 +65,7 @@ class SlowStart:
             Workload(
                 total_steps=self.steps,
                 steps_per_second=self.steps / self.work_seconds,
-                progress_seconds=60.0,
+                progress_seconds=120.0,
                 start_up_seconds=(least, self.start_up_seconds * (1 + _VARIES)),
             ),
         )
