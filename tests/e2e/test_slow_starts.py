@@ -31,7 +31,7 @@ def assert_undisturbed(job: FollowedJob) -> None:
     assert not MOVES.intersection(kinds), job.story()
     [attempt] = job.attempts()
     assert (attempt["state"], attempt["end_reason"]) == ("succeeded", "finished"), job.story()
-    assert shown["promise"]["deadline_missed_at"] is None
+    assert shown["deadline"]["missed_at"] is None
     assert {one["pool"]["market"] for one in job.instances()} == {"spot"}
 
 
