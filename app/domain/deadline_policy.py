@@ -32,24 +32,54 @@ class DeadlineAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StartTimes:
+    """From the request of on-demand machines until the trainer steps there, in seconds.
+
+    They follow each other: until there are machines (acquire), until they register (boot), until
+    the trainer's process starts (restore), and until its first step has ended (start-up).
+    """
+
+    restore_seconds: int
+    boot_p95_seconds: int
+    start_up_p95_seconds: int = 0
+    acquire_reserve_seconds: int = ON_DEMAND_ACQUIRE_RESERVE_SECONDS
+
+    @property
+    def in_all(self) -> int:
+        """All of them."""
+        return (
+            self.acquire_reserve_seconds
+            + self.boot_p95_seconds
+            + self.restore_seconds
+            + self.start_up_p95_seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineView:
     """A job with respect to its deadline.
 
     `remaining_seconds` is the work left, on the on-demand machines it would move to; None while
-    no estimate exists. `running_on` is the market of the attempt that trains or prepares, None
-    when there is none. `look_again_seconds`: until the next decision, at most.
+    no estimate exists. `start_left_seconds`: until an attempt on on-demand machines steps.
+    `running_on` is the market of the attempt that trains or prepares, None when there is none.
+    `look_again_seconds`: until the next decision, at most.
+    `estimated_seconds`: the work left by the estimate alone, None without one.
+    `slower_since_at`: since when what was measured forces the job off spot, and the estimate would
+    not; such a measurement is acted on after `sure_after_seconds`, looked at again.
     """
 
     deadline_at: datetime | None
     remaining_seconds: int | None
-    restore_seconds: int
-    boot_p95_seconds: int
-    on_demand_acquire_reserve_seconds: int = ON_DEMAND_ACQUIRE_RESERVE_SECONDS
+    start: StartTimes
+    start_left_seconds: int = 0
     running_on: Market | None = None
     moving_to_on_demand: bool = False
     on_demand_registered: bool = False
     on_demand_allowed: bool = True
     look_again_seconds: int = 0
+    estimated_seconds: int | None = None
+    slower_since_at: datetime | None = None
+    sure_after_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +96,12 @@ class DeadlineDecision:
     unsafe_since_at: datetime | None = None
 
 
-def last_safe_moment(
-    deadline_at: datetime,
-    remaining_seconds: int,
-    restore_seconds: int,
-    boot_p95_seconds: int,
-    on_demand_acquire_reserve_seconds: int,
-) -> datetime:
+def last_safe_moment(deadline_at: datetime, remaining_seconds: int, start: StartTimes) -> datetime:
     """The latest instant at which asking for on-demand still makes the deadline.
 
-    deadline - (remaining work + restore + boot p95 + time to get on-demand machines).
+    deadline - (remaining work + restore + start-up p95 + boot p95 + time to get the machines).
     """
-    needed = (
-        remaining_seconds + restore_seconds + boot_p95_seconds + on_demand_acquire_reserve_seconds
-    )
-    return deadline_at - timedelta(seconds=needed)
+    return deadline_at - timedelta(seconds=remaining_seconds + start.in_all)
 
 
 def decide(view: DeadlineView, now: datetime) -> DeadlineDecision:
@@ -106,7 +127,44 @@ def decide(view: DeadlineView, now: datetime) -> DeadlineDecision:
             f"Spot is safe for another {format_duration(slack)}.",
             last_safe_at,
         )
+    if not moving and not _is_sure(view, now):
+        return DeadlineDecision(
+            DeadlineAction.SPOT,
+            "By the measured pace the last safe moment has come, by the estimate it has not: "
+            "the pace is looked at again before the job leaves spot.",
+            last_safe_at,
+        )
     return _past_the_last_safe_moment(view, last_safe_at, now)
+
+
+def seems_slower(view: DeadlineView, now: datetime) -> bool:
+    """Whether what was measured will force the job off spot, soon or now, before the estimate does.
+
+    Soon: when it could have been looked at again. So a pace that stays slow costs no time.
+    """
+    if view.deadline_at is None or view.remaining_seconds is None:
+        return False
+    ahead = timedelta(seconds=view.look_again_seconds + view.sure_after_seconds)
+    soon = now + ahead >= _last_safe(view, view.deadline_at, view.remaining_seconds)
+    return soon and not _estimate_agrees(view, view.deadline_at, now)
+
+
+def _is_sure(view: DeadlineView, now: datetime) -> bool:
+    """Whether the last safe moment rests on more than one look at the pace of a few steps."""
+    if view.deadline_at is None or view.sure_after_seconds == 0:
+        return True
+    if _estimate_agrees(view, view.deadline_at, now):
+        return True
+    since = view.slower_since_at
+    return since is not None and now >= since + timedelta(seconds=view.sure_after_seconds)
+
+
+def _estimate_agrees(view: DeadlineView, deadline_at: datetime, now: datetime) -> bool:
+    """Whether the last safe moment by the estimate has come too; without one nothing says so."""
+    if view.estimated_seconds is None:
+        return False
+    last = _last_safe(view, deadline_at, view.estimated_seconds)
+    return now + timedelta(seconds=view.look_again_seconds) >= last
 
 
 def _past_the_last_safe_moment(
@@ -115,7 +173,7 @@ def _past_the_last_safe_moment(
     promised_until_at = last_safe_at
     if view.on_demand_allowed and (view.moving_to_on_demand or view.on_demand_registered):
         # The request is under way: it may take all of its reserve before the promise breaks.
-        promised_until_at += timedelta(seconds=view.on_demand_acquire_reserve_seconds)
+        promised_until_at += timedelta(seconds=view.start.acquire_reserve_seconds)
     unsafe = promised_until_at if now > promised_until_at else None
     if not view.on_demand_allowed:
         return DeadlineDecision(
@@ -150,7 +208,8 @@ def _on_demand(view: DeadlineView, now: datetime) -> DeadlineDecision:
     """On-demand work is safe while what is left fits, without getting machines again."""
     if view.deadline_at is None or view.remaining_seconds is None:
         return DeadlineDecision(DeadlineAction.STAY_ON_DEMAND, "The job runs on-demand.")
-    must_train_by = view.deadline_at - timedelta(seconds=view.remaining_seconds)
+    needs = view.remaining_seconds + view.start_left_seconds
+    must_train_by = view.deadline_at - timedelta(seconds=needs)
     if now <= must_train_by:
         slack = format_duration(int((must_train_by - now).total_seconds()))
         return DeadlineDecision(
@@ -176,10 +235,4 @@ def _missed(deadline_at: datetime, now: datetime) -> DeadlineDecision:
 
 
 def _last_safe(view: DeadlineView, deadline_at: datetime, remaining_seconds: int) -> datetime:
-    return last_safe_moment(
-        deadline_at,
-        remaining_seconds,
-        view.restore_seconds,
-        view.boot_p95_seconds,
-        view.on_demand_acquire_reserve_seconds,
-    )
+    return last_safe_moment(deadline_at, remaining_seconds, view.start)

@@ -33,7 +33,8 @@ class MoveTerms:
     """When a move is worth its while.
 
     boot_seconds, restore_seconds: until new machines have registered, and from then until they
-    train. saving_share: of what is left to pay a move must save so much, and saving_microusd.
+    train, the start-up of the trainer included. saving_share: of what is left to pay a move must
+    save so much, and saving_microusd.
     """
 
     boot_seconds: float

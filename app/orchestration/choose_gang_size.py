@@ -17,6 +17,7 @@ from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
 from app.domain.offer import Market, Offer
 from app.domain.placement import Considered, work_alike
 from app.orchestration.aggregate import JobAggregate
+from app.orchestration.read_start_up import own_limits
 from app.orchestration.runtime import Limits
 from app.orchestration.work_on_kinds import left_of, told_for
 
@@ -36,6 +37,7 @@ def size_question(
     are told in. learned: how gangs scale as measured by now; else as the job keeps it.
     """
     job, spec, now = aggregate.job, aggregate.spec, aggregate.now
+    limits = own_limits(aggregate, limits)
     left = left_of(aggregate)
     seconds: float | None = left.seconds
     if seconds is not None and counted_in is not None and not work_alike(spec):

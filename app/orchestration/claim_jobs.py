@@ -23,6 +23,7 @@ from app.domain.placement import need_of, together, work_alike
 from app.domain.placement_decision import DecisionVerdict
 from app.domain.placement_moment import Verdict as Way
 from app.domain.retry_policy import BACKOFF_SECONDS_MAX
+from app.domain.start_up import NOT_LEARNED, StartUp
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.choose_gang_size import note_size
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
@@ -34,6 +35,7 @@ from app.orchestration.move_gang import end_move
 from app.orchestration.note_decisions import Reason, Reasons, claim_reason, note_decision
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.price_restores import restore_of
+from app.orchestration.read_start_up import keep_start_up, read_start_up
 from app.orchestration.release_order import order_release
 from app.orchestration.reserve_budget import check_and_reserve, reserve_for_bids
 from app.orchestration.runtime import Runtime
@@ -41,7 +43,7 @@ from app.orchestration.schedule import turn_of
 from app.orchestration.settle_market import UNAFFORDABLE, settle_market, waits_for
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.shrink_gang import form_until
-from app.orchestration.spot_safety import could_go_back
+from app.orchestration.spot_safety import could_go_back, turn_market
 from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
 from app.orchestration.work_on_kinds import ONE_KIND, speeds_of
 from app.ports.job_repositories import QueuedJob
@@ -59,7 +61,10 @@ OFFERS_OLD_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class ReadyJob:
-    """A job to be claimed, if nobody else has it, with the offers as they stood at `read_at`."""
+    """A job to be claimed, if nobody else has it, with the offers as they stood at `read_at`.
+
+    start_up: of its work, as learned.
+    """
 
     job_id: UUID
     project_id: UUID
@@ -67,6 +72,7 @@ class ReadyJob:
     queued: QueuedJob = field(repr=False)
     offers: Quoted = field(repr=False)
     read_at: datetime
+    start_up: StartUp | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,16 @@ class ClaimJobs:
         offers = uow.offers.all() if found else []
         at = self._runtime.clock.now()
         return [
-            ReadyJob(one.job_id, one.project_id, one.budget_id, one, offers, at) for one in found
+            ReadyJob(
+                one.job_id,
+                one.project_id,
+                one.budget_id,
+                one,
+                offers,
+                at,
+                read_start_up(uow, one.project_id, one.spec),
+            )
+            for one in found
         ]
 
     def effect(self, work: ReadyJob) -> SortedOut:
@@ -106,7 +121,7 @@ class ClaimJobs:
         return self._sort_out(work, work.offers, self._runtime.clock.now())
 
     def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> SortedOut:
-        promise = _promise_of(work.queued)
+        promise = _promise_of(work.queued, work.start_up or NOT_LEARNED)
         weighed = None if promise is None else self._weighing.weigh(promise, offers)
         markets = [work.queued.market_mode] if weighed is None else list(Market)
         measured = self._weighing.measured(work.project_id, parsed_spec(work.queued.spec))
@@ -142,6 +157,8 @@ class ClaimJobs:
             if aggregate.job.market_mode is not work.queued.market_mode:
                 uow.ring_after_commit(CLAIM_CONTROLLER)
                 return  # it has changed since its offers were sorted out
+            if aggregate.job.start_up_seconds is None:
+                keep_start_up(aggregate.job, work.start_up)
             due = aggregate.job.claimable_at
             if due is None or due <= aggregate.now or due > self._latest(uow):
                 self._claim(aggregate, budgets, result)
@@ -196,7 +213,7 @@ class ClaimJobs:
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
         """It left spot before it had to, and no budget bears what on-demand it lacks."""
         order_release(aggregate, aggregate.usable(), "the job goes back to spot")
-        aggregate.job.market_mode = Market.SPOT
+        turn_market(aggregate, Market.SPOT)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
         count, limits = aggregate.job.node_count, self._runtime.limits
         judged = offers_for(aggregate, count, limits, anywhere=True, among=among)
@@ -316,12 +333,18 @@ def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime)
     return shortlist(offers, need, now)
 
 
-def _promise_of(queued: QueuedJob) -> Promise | None:
+def _promise_of(queued: QueuedJob, start_up: StartUp) -> Promise | None:
     """None for a job without a deadline."""
     if queued.deadline_at is None:
         return None
     spec = parsed_spec(queued.spec)
     least = spec.nodes.least
     return Promise(
-        queued.job_id, spec, queued.project_id, queued.submitted_at, queued.deadline_at, least
+        queued.job_id,
+        spec,
+        queued.project_id,
+        queued.submitted_at,
+        queued.deadline_at,
+        least,
+        start_up=start_up,
     )

@@ -33,6 +33,7 @@ from app.domain.what_if import (
     estimates,
 )
 from app.orchestration.read_measured import read_measured
+from app.orchestration.read_start_up import read_start_up, with_start_up
 from app.orchestration.runtime import Limits, Runtime
 
 POOLS_MAX = 12
@@ -123,14 +124,15 @@ def ask(
     begin = submitted_at or now
     spec.require_deadline_ahead(begin)
     with runtime.begin() as uow:
-        quoted, limits = uow.offers.all(), runtime.limits
+        quoted = uow.offers.all()
+        limits = with_start_up(runtime.limits, read_start_up(uow, project_id, spec.to_json()))
         measured = read_measured(uow, project_id, spec, now)
         acquire = limits.on_demand_acquire_seconds
         spec = with_size(spec, quoted, now, limits.restart_seconds, acquire, measured)
         spot, on_demand = _fitting(spec, quoted, now, limits.restart_seconds, measured)
         pools = [item.offer.pool for item in spot]
         known = uow.pool_experience.of(pools, now - EXPERIENCE_KEPT, now)
-    question, quickest = _question(spec, spot, on_demand, known, measured, runtime.limits, begin)
+    question, quickest = _question(spec, spot, on_demand, known, measured, limits, begin)
     if quickest is not None:
         _refuse_impossible(quickest)
     earliest = None if quickest is None else earliest_finish_seconds(quickest)

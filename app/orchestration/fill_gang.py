@@ -33,6 +33,7 @@ from app.orchestration.note_decisions import Reason, Reasons, note_decision, poo
 from app.orchestration.order_instances import LaunchPurpose, order_instances
 from app.orchestration.patience_left import patience_of
 from app.orchestration.price_restores import restore_of
+from app.orchestration.read_start_up import own_limits
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist, queue_need
 from app.orchestration.shrink_gang import reserve_places, shrink_to_members
@@ -246,7 +247,9 @@ def offers_for(
     before the job was locked; else they are read here, where the job has machines only those
     beside them.
     """
-    need = queue_need(aggregate.spec, aggregate.job.market_mode, count, limits)
+    need = queue_need(
+        aggregate.spec, aggregate.job.market_mode, count, own_limits(aggregate, limits)
+    )
     domain = None if anywhere else gang_domain(aggregate)
     need = replace(
         need,

@@ -23,6 +23,12 @@ class Limits:
     pools, and how long it is left alone after a start, a move or one that came to nothing.
     migration_saving_share, migration_saving_microusd: what a move must save at least, of what is
     left to pay and in all; a share of 1 or more means never.
+    slower_pace_seconds: a pace that would force a job off spot before its estimate does is believed
+    once it was seen for so long.
+    return_rest_seconds: a job that has changed its market is not taken back to spot before that.
+    return_room_share: of the work left that must be to spare for it, or twice a restart.
+    return_saving_share, return_saving_microusd: what it must save, of the cost to the end and in
+    all.
     resize_seconds: how long a running gang keeps its size at least, and how often that is judged.
     boot_p95_seconds, restore_seconds: used until a pool's own times are learned.
     start_up_seconds, start_up_p95_seconds: of one job, from its trainer's start to its first step,
@@ -66,6 +72,11 @@ class Limits:
     migration_rest_seconds: float = 1800.0
     migration_saving_share: float = 0.10
     migration_saving_microusd: int = 100_000
+    slower_pace_seconds: float = 60.0
+    return_rest_seconds: float = 1800.0
+    return_room_share: float = 0.10
+    return_saving_share: float = 0.10
+    return_saving_microusd: int = 100_000
 
     @property
     def restart_seconds(self) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from app.domain.deadline_policy import last_safe_moment
+from app.domain.deadline_policy import StartTimes, last_safe_moment
 from app.domain.kind_speed import NOTHING_MEASURED, KindSpeeds
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
@@ -33,6 +33,7 @@ from app.domain.placement_reasons import (
 )
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.price_restores import restore_of
+from app.orchestration.read_start_up import own_limits
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import queue_need
 from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, left_of, told_for
@@ -149,12 +150,17 @@ def safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> d
     deadline_at = aggregate.job.deadline_at
     if deadline_at is None or work is None:
         return None
-    return last_safe_moment(
-        deadline_at,
-        round(work),
-        round(limits.restore_seconds),
-        round(limits.boot_p95_seconds),
-        round(limits.on_demand_acquire_seconds),
+    return last_safe_moment(deadline_at, round(work), start_times(aggregate, limits))
+
+
+def start_times(aggregate: JobAggregate, limits: Limits) -> StartTimes:
+    """What a start of this job's on-demand machines takes, at worst."""
+    own = own_limits(aggregate, limits)
+    return StartTimes(
+        restore_seconds=round(own.restore_seconds),
+        start_up_p95_seconds=round(own.start_up_p95_seconds),
+        boot_p95_seconds=round(own.boot_p95_seconds),
+        acquire_reserve_seconds=round(own.on_demand_acquire_seconds),
     )
 
 
@@ -166,7 +172,8 @@ def told_safe_until(aggregate: JobAggregate, limits: Limits, work: float | None)
 
 
 def _need(aggregate: JobAggregate, count: int, limits: Limits) -> Need:
-    need = queue_need(aggregate.spec, aggregate.job.market_mode, count, limits)
+    own = own_limits(aggregate, limits)
+    need = queue_need(aggregate.spec, aggregate.job.market_mode, count, own)
     return replace(need, restore=restore_of(aggregate), gang=aggregate.job.node_count)
 
 

@@ -26,7 +26,7 @@ from app.orchestration.price_restores import restore_of
 from app.orchestration.reserve_budget import reserve_for_bids
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist
-from app.orchestration.spot_safety import spot_is_safe
+from app.orchestration.spot_safety import Stay, may_return, return_repays, spot_is_safe, turn_market
 from app.orchestration.weigh_markets import Stand, Weighed
 from app.orchestration.work_on_kinds import left_of
 
@@ -66,16 +66,36 @@ def settle_market(
         to_the_end = choice.on_demand * job.node_count
         if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):
             return None
-        job.market_mode = Market.ON_DEMAND
+        turn_market(aggregate, Market.ON_DEMAND)
         aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, leaving_words(choice, job.node_count))
     elif job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
-        if not spot_is_safe(aggregate, limits, seconds) or not can_begin(Market.SPOT):
+        if not _may_go_back(aggregate, choice, weighed, limits, seconds, left):
             return None
-        job.market_mode = Market.SPOT
+        if not can_begin(Market.SPOT):
+            return None
+        turn_market(aggregate, Market.SPOT)
         words = UNAFFORDABLE if left else returning_words(choice, job.node_count)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, words)
         return None if left else choice
     return choice
+
+
+def _may_go_back(
+    aggregate: JobAggregate,
+    choice: LiveChoice,
+    weighed: Weighed,
+    limits: Limits,
+    seconds: float,
+    unaffordable: bool,
+) -> bool:
+    """Whether a job without machines may turn from on-demand to spot.
+
+    unaffordable: no budget bears on-demand machines, so that neither rest nor saving matters.
+    """
+    if unaffordable:
+        return spot_is_safe(aggregate, limits, seconds)
+    stay = Stay(weighed.on_demand_usd, aggregate.job.node_count, seconds, trains=False)
+    return may_return(aggregate, limits, seconds) and return_repays(choice, stay, limits)
 
 
 def _can_begin(

@@ -14,13 +14,14 @@ from app.domain.instance import InstanceState
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.choose_gang_size import set_size
+from app.orchestration.read_start_up import own_limits
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
 
 
-def hold_seconds(limits: Limits) -> float:
-    """How long idle survivors are worth keeping: no longer than their reboot would take."""
-    return min(limits.survivor_hold_seconds, limits.restart_seconds)
+def hold_seconds(aggregate: JobAggregate, limits: Limits) -> float:
+    """How long idle survivors are worth keeping: no longer than their restart would take."""
+    return min(limits.survivor_hold_seconds, own_limits(aggregate, limits).restart_seconds)
 
 
 def form_until(aggregate: JobAggregate, at_hand: list[Instance], limits: Limits) -> datetime:
@@ -28,7 +29,7 @@ def form_until(aggregate: JobAggregate, at_hand: list[Instance], limits: Limits)
     here = [one for one in at_hand if one.state is InstanceState.REGISTERED]
     nodes, seconds = aggregate.spec.nodes, limits.provisioning_seconds
     if nodes.is_elastic and len(here) >= nodes.least:
-        seconds = min(seconds, hold_seconds(limits))
+        seconds = min(seconds, hold_seconds(aggregate, limits))
     return aggregate.now + timedelta(seconds=seconds)
 
 

@@ -13,7 +13,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
-from app.domain.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView, decide
+from app.domain.deadline_policy import (
+    DeadlineAction,
+    DeadlineDecision,
+    DeadlineView,
+    decide,
+    seems_slower,
+)
 from app.domain.durations import format_duration
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import InstanceState
@@ -24,8 +30,9 @@ from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.estimate_remaining import WorkLeft, keep_progress
 from app.orchestration.fill_gang import request_replacements
-from app.orchestration.note_decisions import Reason, note_decision
+from app.orchestration.note_decisions import Reason, note_decision, start_times
 from app.orchestration.parsed_specs import parsed_spec
+from app.orchestration.read_start_up import start_up_of
 from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
 from app.orchestration.shortlist import Quoted
@@ -34,6 +41,7 @@ from app.orchestration.weigh_running import (
     follow_return,
     give_up_departure,
     leave_spot,
+    start_left,
     weigh_running,
 )
 from app.orchestration.work_on_kinds import WorkOnKinds, left_of
@@ -119,6 +127,7 @@ class WatchDeadlines:
             if job.state is JobState.RUNNING:
                 keep_progress(job, left, aggregate.now)
             view = self._view(aggregate, kinds, left)
+            view = _doubted(aggregate, view)
             early = _before_the_last_safe_moment(view, aggregate.now)
             if early and give_up_departure(aggregate, view, self._runtime.limits):
                 view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
@@ -142,6 +151,7 @@ class WatchDeadlines:
 
     def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds, left: WorkLeft) -> DeadlineView:
         limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
+        by_estimate = replace(left, seconds=left.estimate_seconds, estimated=True)
         registered = [
             instance
             for instance in aggregate.living()
@@ -150,14 +160,16 @@ class WatchDeadlines:
         return DeadlineView(
             deadline_at=job.deadline_at,
             remaining_seconds=kinds.on_demand_seconds(aggregate, left),
-            restore_seconds=round(limits.restore_seconds),
-            boot_p95_seconds=round(limits.boot_p95_seconds),
-            on_demand_acquire_reserve_seconds=round(limits.on_demand_acquire_seconds),
+            start=start_times(aggregate, limits),
+            start_left_seconds=round(start_left(aggregate, left, limits)),
             running_on=_running_on(aggregate),
             moving_to_on_demand=job.market_mode is Market.ON_DEMAND,
             on_demand_registered=len(registered) >= job.node_count,
             on_demand_allowed=spec.effective_market() != "spot",
             look_again_seconds=round(self._every_seconds + self.period_seconds),
+            estimated_seconds=kinds.on_demand_seconds(aggregate, by_estimate),
+            slower_since_at=job.slower_since_at,
+            sure_after_seconds=round(limits.slower_pace_seconds),
         )
 
     def _act(self, aggregate: JobAggregate, decision: DeadlineDecision, early: bool) -> None:
@@ -174,6 +186,14 @@ class WatchDeadlines:
         if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
             until = aggregate.now + timedelta(seconds=limits.drain_seconds)
             order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+
+
+def _doubted(aggregate: JobAggregate, view: DeadlineView) -> DeadlineView:
+    """Note since when the pace alone would force the job off spot."""
+    job, on_spot = aggregate.job, view.running_on is not Market.ON_DEMAND
+    since = job.slower_since_at or aggregate.now
+    job.slower_since_at = since if on_spot and seems_slower(view, aggregate.now) else None
+    return replace(view, slower_since_at=job.slower_since_at)
 
 
 def _before_the_last_safe_moment(view: DeadlineView, now: datetime) -> bool:
@@ -199,6 +219,7 @@ def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
         job.deadline_at,
         job.node_count,
         tuple(sorted(pools)),
+        start_up_of(job),
     )
 
 

@@ -8,6 +8,7 @@ what follows from it (`claim_jobs`, `watch_deadlines`), or the last safe moment,
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -24,15 +25,17 @@ from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, Need, consider, passes_by_itself, work_alike
 from app.domain.placement_moment import Running
 from app.domain.pool_sightings import NO_SIGHTINGS
+from app.domain.start_up import NOT_LEARNED, StartUp
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.price_restores import restore_of
 from app.orchestration.read_measured import read_measured
+from app.orchestration.read_start_up import with_start_up
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.shortlist import Quoted, queue_need
 from app.orchestration.work_on_kinds import ONE_KIND, WorkOnKinds, quick_enough, work_on
 
 if TYPE_CHECKING:
-    from app.domain.live_placement import LiveChoice, LivePlacement, LivePool
+    from app.domain.live_placement import LiveChoice, LivePlacement, LivePool, LiveTerms
 
 HORIZON_MIN: Final = timedelta(minutes=30)
 """A job with less time than that has no use for a plan: the last safe moment alone decides."""
@@ -42,13 +45,17 @@ POOLS_MAX: Final = 20
 
 PLACEMENTS_KEPT: Final = 32
 LOOKS_KEPT: Final = 10_000
+_START_UP_STEP: Final = 30.0
 _USD: Final = 1_000_000
 _READER: Final = Actor(ActorKind.CONTROLLER, "weigh_markets")
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A job with a deadline as it stands unlocked. running_in: spot pools of its machines."""
+    """A job with a deadline as it stands unlocked. running_in: spot pools of its machines.
+
+    start_up: of its trainer, as learned.
+    """
 
     job_id: UUID
     spec: JobSpec
@@ -57,6 +64,11 @@ class Promise:
     deadline_at: datetime
     node_count: int
     running_in: tuple[Pool, ...] = ()
+    start_up: StartUp = NOT_LEARNED
+
+    def limits(self, limits: Limits) -> Limits:
+        """The deployment's times with the job's start-up."""
+        return with_start_up(limits, self.start_up)
 
     @property
     def may_weigh(self) -> bool:
@@ -81,11 +93,15 @@ class Stand:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Everything a choice needs but the job's own standing, which is read under its lock."""
+    """Everything a choice needs but the job's own standing, which is read under its lock.
+
+    on_demand_usd: what an on-demand machine costs per hour.
+    """
 
     placement: LivePlacement
     considered: tuple[Considered, ...]
     work: WorkOnKinds = ONE_KIND
+    on_demand_usd: float = 0.0
 
     def choose(self, aggregate: JobAggregate, stand: Stand, limits: Limits) -> LiveChoice | None:
         """What costs least from here on; None where the deadline leaves no choice.
@@ -180,14 +196,20 @@ class WeighMarkets:
         on_demand = self._on_demand(promise, need, quoted, now) if spot else None
         if on_demand is None:
             return None
+        from app.domain.live_placement import LiveTerms
+
         work = work_on(promise.spec, need.speeds, on_demand)
         full_price = _usd(on_demand)
         if full_price <= 0:
             return None
-        horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
+        terms = LiveTerms(
+            full_price,
+            (promise.deadline_at - promise.submitted_at).total_seconds(),
+            _planned(promise.limits(self._runtime.limits)),
+        )
         rooms = tuple(_has_room(item, promise.running_in) for item in spot)
-        placement = self._placement(spot, rooms, full_price, horizon, work, now)
-        return Weighed(placement.at_hand(), tuple(spot), work)
+        placement = self._placement(spot, rooms, terms, work, now)
+        return Weighed(placement.at_hand(), tuple(spot), work, full_price)
 
     def count(self, promise: Promise, quoted: Quoted) -> WorkOnKinds | None:
         """How the job's work is counted where nothing can be weighed; None where none fits.
@@ -202,7 +224,8 @@ class WeighMarkets:
 
     def _need(self, promise: Promise) -> Need:
         """Of spot machines, with what was measured of the work."""
-        need = queue_need(promise.spec, Market.SPOT, promise.node_count, self._runtime.limits)
+        own = promise.limits(self._runtime.limits)
+        need = queue_need(promise.spec, Market.SPOT, promise.node_count, own)
         return replace(need, speeds=self.measured(promise.project_id, promise.spec).speeds)
 
     def _on_demand(
@@ -234,22 +257,20 @@ class WeighMarkets:
         self,
         spot: Sequence[Considered],
         rooms: tuple[bool | None, ...],
-        full_price: float,
-        horizon_seconds: float,
+        terms: LiveTerms,
         work: WorkOnKinds,
         now: datetime,
     ) -> LivePlacement:
-        from app.domain.live_placement import LivePlacement, LiveTerms, tick_seconds_of
+        from app.domain.live_placement import LivePlacement, tick_seconds_of
 
-        tick = int(now.timestamp() // tick_seconds_of(horizon_seconds))
+        tick = int(now.timestamp() // tick_seconds_of(terms.horizon_seconds))
         pools = tuple(item.offer.pool for item in spot)
         paces = tuple(round(work.pace(item.offer), 3) for item in spot)
-        key = (tick, pools, rooms, paces, full_price, horizon_seconds)
+        key = (tick, pools, rooms, paces, terms)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        terms = LiveTerms(full_price, horizon_seconds, self._runtime.limits.restart_seconds)
         made = LivePlacement(terms, self._live_pools(spot, rooms, work, now), now)
         with self._lock:
             self._kept[key] = made
@@ -279,6 +300,12 @@ class WeighMarkets:
             )
             for item, has_room in zip(spot, rooms, strict=True)
         ]
+
+
+def _planned(limits: Limits) -> float:
+    """A restart to plan with: start-up in whole half minutes, so that jobs share their tables."""
+    start_up = math.ceil(limits.start_up_seconds / _START_UP_STEP) * _START_UP_STEP
+    return limits.restart_seconds - limits.start_up_seconds + start_up
 
 
 def _spot_offers(

@@ -42,6 +42,7 @@ from app.orchestration.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.price_restores import restore_of
 from app.orchestration.read_measured import read_measured
+from app.orchestration.read_start_up import own_limits
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
@@ -175,7 +176,7 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
     ]
     # By what an hour of progress costs: one far down the list does not win by its speed.
     theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count, among.speeds)
-    decision = decide_move(here, theres, move_terms(limits))
+    decision = decide_move(here, theres, move_terms(own_limits(aggregate, limits)))
     chosen = next((offer for offer in others if _name(offer.pool) == decision.to), None)
     reasons = Reasons(considered, count, speeds=among.speeds)
     if chosen is not None and begin_move(aggregate, chosen, count, decision.sentence, limits):
@@ -196,10 +197,10 @@ def _speeds(uow: UnitOfWork, job: Job) -> KindSpeeds:
 
 
 def move_terms(limits: Limits) -> MoveTerms:
-    """When a move is worth its while in this deployment."""
+    """When a move is worth its while; limits: those of the job, with its start-up."""
     return MoveTerms(
         limits.boot_p95_seconds,
-        limits.restore_seconds,
+        limits.restore_seconds + limits.start_up_seconds,
         limits.migration_saving_share,
         limits.migration_saving_microusd,
     )
@@ -219,7 +220,11 @@ def _undisturbed(
     if job.deadline_at is None or job.deadline_missed_at is not None:
         return True
     # A move costs the time of a drain and a restore, and may find its machines taken at once.
-    takes = limits.restart_seconds + limits.drain_seconds + limits.migration_rest_seconds
+    takes = (
+        own_limits(aggregate, limits).restart_seconds
+        + limits.drain_seconds
+        + limits.migration_rest_seconds
+    )
     return job.last_safe_at is not None and now + timedelta(seconds=takes) < job.last_safe_at
 
 

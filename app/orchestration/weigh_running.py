@@ -23,6 +23,7 @@ from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.choose_gang_size import set_size
 from app.orchestration.end_attempt import CLAIM_CONTROLLER
+from app.orchestration.estimate_remaining import WorkLeft
 from app.orchestration.fill_gang import request_replacements
 from app.orchestration.move_gang import bears_both
 from app.orchestration.note_decisions import Reason, Reasons, note_decision
@@ -34,7 +35,14 @@ from app.orchestration.settle_market import (
     returning_words,
     staying_words,
 )
-from app.orchestration.spot_safety import spot_is_safe
+from app.orchestration.spot_safety import (
+    Stay,
+    may_return,
+    may_still_return,
+    return_repays,
+    spot_is_safe,
+    turn_market,
+)
 from app.orchestration.weigh_markets import Stand, Weighed
 
 
@@ -73,7 +81,10 @@ def weigh_running(
         not on_spot
         and job.market_mode is Market.ON_DEMAND
         and choice.verdict is Verdict.SPOT
-        and spot_is_safe(aggregate, limits, stand.work_seconds)
+        and may_return(aggregate, limits, stand.work_seconds)
+        and return_repays(
+            choice, Stay(weighed.on_demand_usd, gang, stand.work_seconds, trains=True), limits
+        )
         and _ask_in(aggregate, Market.SPOT, limits)
     ):
         text = returning_words(choice, gang)
@@ -121,13 +132,13 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
     why = None
     if not coming:
         why = "spot had no machines"
-    elif seconds is None or not spot_is_safe(aggregate, limits, seconds, asked_for=True):
+    elif seconds is None or not may_still_return(aggregate, limits, seconds):
         why = "spot machines took too long to come"
     elif not bears_both(aggregate, limits):
         why = "the budget does not bear two gangs any longer"
     if why is not None:
         order_release(aggregate, coming, "the job stays on-demand")
-        job.market_mode = Market.ON_DEMAND
+        turn_market(aggregate, Market.ON_DEMAND)
         text = f"The job stays on-demand: {why}."
         note_decision(aggregate, Reason(DecisionVerdict.STAY, "spot_not_had", text), limits)
     elif sum(one.state is InstanceState.REGISTERED for one in coming) >= job.node_count:
@@ -153,7 +164,7 @@ def give_up_departure(aggregate: JobAggregate, view: DeadlineView, limits: Limit
     if not spot_is_safe(aggregate, limits, seconds):
         return False
     order_release(aggregate, coming, "the job stays on spot")
-    job.market_mode = Market.SPOT
+    turn_market(aggregate, Market.SPOT)
     word, why = "on_demand_not_had", "on-demand did not have the machines"
     if whole:
         word, why = "on_demand_not_borne", "the budget does not bear two gangs any longer"
@@ -181,7 +192,7 @@ def _ask_in(aggregate: JobAggregate, market: Market, limits: Limits) -> bool:
 def _turn_to(aggregate: JobAggregate, market: Market) -> None:
     """The next machines are of this market: what a gang was to grow by in the other goes back."""
     job, attempt = aggregate.job, aggregate.attempt
-    job.market_mode = market
+    turn_market(aggregate, market)
     if attempt is None:
         return  # its claim gives back what does not serve
     taken = {member.instance_id for member in aggregate.members}
@@ -209,14 +220,22 @@ def _stand(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> Stand
         return Stand(view.remaining_seconds) if not aggregate.usable() else None
     if attempt.state not in TRAINING_ATTEMPT_STATES or view.running_on is None:
         return None
-    start_left = 0.0
-    if attempt.state is AttemptState.PREPARING:
-        passed = (aggregate.now - attempt.created_at).total_seconds()
-        start_left = max(0.0, limits.restart_seconds - passed)
     pool = running_in(aggregate) if view.running_on is Market.SPOT else None
     if view.running_on is Market.SPOT and pool is None:
         return None
-    return Stand(view.remaining_seconds, view.running_on, pool, start_left)
+    return Stand(view.remaining_seconds, view.running_on, pool, float(view.start_left_seconds))
+
+
+def start_left(aggregate: JobAggregate, left: WorkLeft, limits: Limits) -> float:
+    """Seconds until the live attempt steps: what is left of its restart, or of its start-up."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return 0.0
+    if attempt.state in (AttemptState.PROVISIONING, AttemptState.PREPARING):
+        passed = (aggregate.now - attempt.created_at).total_seconds()
+        before = max(0.0, limits.boot_p95_seconds + limits.restore_seconds - passed)
+        return before + left.start_seconds
+    return left.start_seconds if attempt.state is AttemptState.RUNNING else 0.0
 
 
 def running_in(aggregate: JobAggregate) -> Pool | None:

@@ -31,6 +31,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.estimate_remaining import SECONDS_MAX, WorkLeft, work_left
 from app.orchestration.limits import Limits
 from app.orchestration.read_measured import read_measured
+from app.orchestration.read_start_up import own_limits
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def quick_enough(
     left = left_of(aggregate)
     if left.seconds is None:
         return judged
-    start = limits.restore_seconds + limits.boot_p95_seconds
+    own = own_limits(aggregate, limits)
+    start = own.restore_seconds + own.start_up_p95_seconds + own.boot_p95_seconds
     seconds = (job.deadline_at - aggregate.now).total_seconds() - start
     return in_time(judged, need.speeds, TimeLeft(seconds, left.seconds, told_for(aggregate, left)))
 

@@ -14,6 +14,7 @@ from app.domain.instance import EndedBy
 from app.orchestration.enforce_budgets import EnforceBudgets
 from app.orchestration.watch_deadlines import WatchDeadlines
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
+from tests.support.weighed_story import QUICK_RETURNS
 
 SPOT = (ZONE_A, ZONE_B, FAR)
 ON_DEMAND_B = replace(ON_DEMAND_A, zone="us-west-2b")
@@ -25,7 +26,7 @@ CAP = 60_000_000
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
     """Spot has no machines, and costs hardly less than on-demand: nobody waits for it."""
-    made = Story(engine, tmp_path / "store")
+    made = Story(engine, tmp_path / "store", QUICK_RETURNS)
     controllers = (WatchDeadlines(made.runtime), EnforceBudgets(made.runtime))
     made.controllers = (*made.controllers, *controllers)
     made.quote(dict.fromkeys(SPOT, 2_200_000), available=0)
@@ -94,6 +95,7 @@ def test_a_return_is_given_up_before_both_gangs_use_up_the_budget(story: Story) 
     job_id = story.submit(**{**SPEC, "estimate": {"hours": 5.0}})
     story.pass_time(60, every=30)
     story.train(job_id)
+    story.tell(story.members(job_id)[0], at_step=1)
     story.quote(dict.fromkeys(SPOT, 200_000), available=10)
     story.pass_time(160, every=20)
     assert sorted(row.market for row in story.living(job_id)) == ["on_demand", "spot"]

@@ -133,6 +133,7 @@ def _on_demand(story: Story, **spec: Any) -> UUID:
     job_id = story.submit(market="auto", estimate=ESTIMATE, **spec)
     story.pass_time(60, every=30)
     story.train(job_id, 1)
+    story.tell(story.members(job_id)[0], at_step=1)
     return job_id
 
 

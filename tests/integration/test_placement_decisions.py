@@ -162,6 +162,7 @@ def _train_on(story: Story, job_id: UUID) -> None:
         row.fence for row in story.rows(tables.attempts, tables.attempts.c.job_id == job_id)
     )
     story.train(job_id, fence)
+    story.tell(story.members(job_id, fence)[0], fence=fence, at_step=1)
 
 
 def test_in_an_outage_on_demand_is_taken_before_the_last_safe_moment(story: Story) -> None:

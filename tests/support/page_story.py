@@ -236,7 +236,7 @@ class PageStory(MoneyStory):
                     last_step=step,
                     stepping_seconds=(step - 342) / RATE,
                     start_up_seconds=8.0,
-                )  # fmt: skip
+                )
                 for one in machines
             )
         )

@@ -48,7 +48,7 @@ def settings_for(terms: Terms, hours: float) -> WorldSettings:
     """A world whose overheads are those of the replay.
 
     Nothing moves between spot pools but by the choice itself, and a replay has no reserve for
-    on-demand machines that come late.
+    on-demand machines that come late. Nor does it keep a distance between changes of the market.
     """
     limits = replace(
         SIMULATED_LIMITS,
@@ -56,6 +56,10 @@ def settings_for(terms: Terms, hours: float) -> WorldSettings:
         boot_p95_seconds=terms.overhead_seconds - 20.0,
         restore_seconds=20.0,
         migration_saving_share=1.0,
+        return_rest_seconds=0.0,
+        return_room_share=0.0,
+        return_saving_share=0.0,
+        return_saving_microusd=0,
         describe_seconds=45.0,
     )
     return WorldSettings(1, hours, market=CALM, limits=limits)

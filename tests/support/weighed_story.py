@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
+from app.orchestration.runtime import Limits
 from app.orchestration.watch_deadlines import WatchDeadlines
 from app.ports.placement_decisions import KeptDecision
 from tests.support.orchestration_story import Story
@@ -18,9 +19,13 @@ from tests.support.orchestration_story import Story
 ESTIMATE: Final[dict[str, Any]] = {"hours": 5.0, "gpu": "V100:1"}
 
 
-def weighed_story(engine: Engine, folder: Path) -> Story:
+QUICK_RETURNS: Final = Limits(return_rest_seconds=60.0, return_room_share=0.0)
+"""A story's jobs have five hours of work and an hour to spare: they may go back to spot soon."""
+
+
+def weighed_story(engine: Engine, folder: Path, limits: Limits = QUICK_RETURNS) -> Story:
     """With the controller of deadlines among its controllers."""
-    made = Story(engine, folder)
+    made = Story(engine, folder, limits)
     made.controllers = (*made.controllers, WatchDeadlines(made.runtime))
     return made
 

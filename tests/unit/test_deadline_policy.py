@@ -5,24 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from app.domain.deadline_policy import DeadlineAction, DeadlineView, decide, last_safe_moment
+from app.domain.deadline_policy import (
+    DeadlineAction,
+    DeadlineView,
+    StartTimes,
+    decide,
+    last_safe_moment,
+    seems_slower,
+)
 from app.domain.offer import Market
 
 DEADLINE = datetime(2026, 3, 2, 12, tzinfo=UTC)
+START = StartTimes(60, 240, 120, 1_800)
 VIEW = DeadlineView(
     deadline_at=DEADLINE,
     remaining_seconds=3600,
-    restore_seconds=60,
-    boot_p95_seconds=240,
-    on_demand_acquire_reserve_seconds=1800,
+    start=START,
     running_on=Market.SPOT,
 )
-LAST_SAFE = DEADLINE - timedelta(seconds=3600 + 60 + 240 + 1800)
+LAST_SAFE = DEADLINE - timedelta(seconds=3600 + 60 + 240 + 120 + 1800)
 SECOND = timedelta(seconds=1)
 
 
 def test_the_last_safe_moment_leaves_room_for_all_of_it() -> None:
-    assert last_safe_moment(DEADLINE, 3600, 60, 240, 1800) == LAST_SAFE
+    assert last_safe_moment(DEADLINE, 3600, START) == LAST_SAFE
 
 
 def test_spot_until_the_last_safe_moment_then_on_demand_before_release() -> None:
@@ -92,3 +98,52 @@ def test_a_missed_deadline_does_not_stop_the_work() -> None:
     missed = decide(VIEW, DEADLINE + timedelta(minutes=5))
     assert missed.action is DeadlineAction.SPOT
     assert missed.sentence == "The deadline passed 5m ago; the work goes on at the lowest price."
+
+
+# --- a pace that seems slower than the estimate ---------------------------------------------------
+
+SLOWER = replace(VIEW, estimated_seconds=1_800, look_again_seconds=30, sure_after_seconds=60)
+LAST_SAFE_BY_ESTIMATE = LAST_SAFE + timedelta(seconds=1_800)
+
+
+def test_a_slower_pace_is_acted_on_when_it_was_seen_for_a_while() -> None:
+    doubted = decide(SLOWER, LAST_SAFE)
+    assert doubted.action is DeadlineAction.SPOT
+    assert "looked at again" in doubted.sentence
+    assert doubted.last_safe_at == LAST_SAFE
+    soon = replace(SLOWER, slower_since_at=LAST_SAFE - timedelta(seconds=59))
+    assert decide(soon, LAST_SAFE).action is DeadlineAction.SPOT
+    sure = replace(SLOWER, slower_since_at=LAST_SAFE - timedelta(seconds=60))
+    assert decide(sure, LAST_SAFE).action is DeadlineAction.ACQUIRE_ON_DEMAND
+
+
+def test_it_is_acted_on_at_once_when_the_estimate_says_the_same() -> None:
+    before = LAST_SAFE_BY_ESTIMATE - timedelta(seconds=31)
+    assert decide(SLOWER, before).action is DeadlineAction.SPOT
+    after = LAST_SAFE_BY_ESTIMATE - timedelta(seconds=30)
+    assert decide(SLOWER, after).action is DeadlineAction.ACQUIRE_ON_DEMAND
+
+
+def test_a_pace_that_stays_slow_costs_no_time() -> None:
+    """It is noticed so early that the job leaves spot at the last safe moment all the same."""
+    noticed = LAST_SAFE - timedelta(seconds=90)
+    assert not seems_slower(SLOWER, noticed - SECOND)
+    assert seems_slower(SLOWER, noticed)
+    view = replace(SLOWER, slower_since_at=noticed)
+    assert decide(view, LAST_SAFE - timedelta(seconds=31)).action is DeadlineAction.SPOT
+    due = decide(view, LAST_SAFE - timedelta(seconds=30))
+    assert due.action is DeadlineAction.ACQUIRE_ON_DEMAND
+
+
+def test_without_an_estimate_one_look_is_not_enough_either() -> None:
+    view = replace(SLOWER, estimated_seconds=None)
+    assert decide(view, LAST_SAFE).action is DeadlineAction.SPOT
+    sure = replace(view, slower_since_at=LAST_SAFE - timedelta(seconds=60))
+    assert decide(sure, LAST_SAFE).action is DeadlineAction.ACQUIRE_ON_DEMAND
+
+
+def test_an_attempt_on_demand_has_its_start_before_it() -> None:
+    begins = replace(VIEW, running_on=Market.ON_DEMAND, start_left_seconds=400)
+    at = DEADLINE - timedelta(seconds=3_600 + 400)
+    assert decide(begins, at).unsafe_since_at is None
+    assert decide(begins, at + SECOND).unsafe_since_at == at
