@@ -32,7 +32,7 @@ def assert_undisturbed(job: FollowedJob) -> None:
     [attempt] = job.attempts()
     assert (attempt["state"], attempt["end_reason"]) == ("succeeded", "finished"), job.story()
     assert shown["deadline"]["missed_at"] is None
-    assert {one["pool"]["market"] for one in job.instances()} == {"spot"}
+    assert {one["market"] for one in job.instances()} == {"spot"}
 
 
 def test_a_start_almost_as_long_as_the_work_is_no_slow_pace(plane: ControlPlane):
