@@ -21,6 +21,7 @@ from app.cli.terminal import Column, Terminal
 if TYPE_CHECKING:
     from app.simulation.backtest.cells import Overrides
     from app.simulation.backtest.run_cells import Conditions, Findings
+    from app.simulation.backtest.start_ups import StartUps
 
 LEFT_OUT: Final = 1
 WARM_HOURS: Final = 120.0
@@ -61,6 +62,18 @@ TransferHours = Annotated[float, typer.Option(min=0, help="Time of moving betwee
 BillingName = Annotated[
     str | None, typer.Option("--billing", help="A cloud's waiver and minimum: ec2 or gce.")
 ]
+StartUpSeconds = Annotated[
+    str | None,
+    typer.Option(
+        "--start-up-seconds",
+        metavar="X|X..Y",
+        help="Of the trainer, in every restart: as given, or drawn for each job.",
+    ),
+]
+LearnsStartUp = Annotated[
+    bool,
+    typer.Option("--learn-start-up", help="Lowtide's policy learns it at the job's first start."),
+]
 Calibration = Annotated[
     bool,
     typer.Option("--calibration", help="Also hold the product's estimates against the outcomes."),
@@ -89,6 +102,8 @@ def backtest(
     egress_usd: Egress = 0.0,
     transfer_hours: TransferHours = 0.0,
     billing: BillingName = None,
+    start_up_seconds: StartUpSeconds = None,
+    learn_start_up: LearnsStartUp = False,
     calibration: Calibration = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,6 +122,7 @@ def backtest(
             _numbers(overhead_hours, "--overhead-hours"),
             job_hours,
             starts,
+            _start_ups(start_up_seconds),
         )
         found = _conditions(
             traces=traces,
@@ -118,6 +134,7 @@ def backtest(
             egress_usd=egress_usd,
             transfer_hours=transfer_hours,
             calibration=calibration,
+            learns_start_up=learn_start_up,
         )
         if json_file is not None:
             _check_files(json_file)
@@ -273,6 +290,20 @@ def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     if not all(map(math.isfinite, numbers)):
         raise CommandFailed(f"{option} takes numbers parted by commas, not {text!r}.")
     return numbers
+
+
+def _start_ups(text: str | None) -> StartUps:
+    """From `600` or `60..1200`."""
+    from app.simulation.backtest.start_ups import NO_START_UPS, StartUps
+
+    if text is None:
+        return NO_START_UPS
+    least, _, most = text.partition("..")
+    try:
+        return StartUps(float(least), float(most or least))
+    except ValueError as error:
+        problem = f"--start-up-seconds takes a number or two with .. between, not {text!r}."
+        raise CommandFailed(problem) from error
 
 
 def _one_of(option: str, value: str, known: Sequence[str]) -> None:

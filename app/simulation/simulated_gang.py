@@ -31,7 +31,8 @@ class Workload:
     """What the trainers of a job do. `steps_per_second` is of the whole gang.
 
     fails_at: the step at which rank 0 ends with `exit_code`; hangs_at: at which all stand still.
-    Both happen in the first attempt that reaches the step, once.
+    Both happen in the first attempt that reaches the step, once. start_up_seconds: least and most
+    from the start of the processes to their stepping; each attempt draws its own.
     """
 
     total_steps: int
@@ -41,6 +42,7 @@ class Workload:
     fails_at: int | None = None
     hangs_at: int | None = None
     out_of_memory: bool = False
+    start_up_seconds: tuple[float, float] = (0.0, 0.0)
 
 
 class Trainings:
@@ -126,8 +128,11 @@ class SimulatedGang:
         if self._draining:
             self._after(self._dice.uniform(0.1, 1.0), lambda: self._end_rank(rank, _terminated()))
         elif len(self._ever) == self.size and len(self._ranks) == self.size:
-            self._began_seconds = self._saved_at = self._loop.clock.elapsed_seconds
-            self._plan()
+            least, most = self.workload.start_up_seconds
+            if most > 0:
+                self._next = self._after(self._dice.uniform(least, most), self._begin)
+            else:
+                self._begin()
 
     def drain(self, rank: int) -> None:
         """SIGTERM to one rank: all agree on it after the present step, save and end."""
@@ -160,6 +165,12 @@ class SimulatedGang:
 
     # --- inside ---
 
+    def _begin(self) -> None:
+        """The start-up is over, unless a rank was lost or drained in it."""
+        if not self._draining and len(self._ranks) == self.size:
+            self._began_seconds = self._saved_at = self._loop.clock.elapsed_seconds
+            self._plan()
+
     def _plan(self) -> None:
         """The next instant at which the trainers have something to say."""
         if not self.stepping or self._draining:
@@ -169,6 +180,8 @@ class SimulatedGang:
         since_save = self._loop.clock.elapsed_seconds - self._saved_at
         to_save = max(0.0, work.checkpoint_seconds - since_save)
         waits = [left, to_save, work.progress_seconds]
+        if self.step() == self._began_step:
+            waits.append(1 / work.steps_per_second)  # an agent sees the first step as it is made
         for step in (work.fails_at, work.hangs_at):
             if step is not None and step > self.step():
                 waits.append((step - self.step()) / work.steps_per_second)

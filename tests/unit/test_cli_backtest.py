@@ -119,6 +119,23 @@ def test_figures_given_replace_those_of_the_file(folder: Path, tmp_path: Path):
     assert not out.with_suffix(".svg").exists(), "it would show cost over the optimum"
 
 
+def test_start_ups_are_given_or_drawn_for_each_job(folder: Path, tmp_path: Path):
+    out = tmp_path / "rows.json"
+
+    def figures(text: str) -> list[float]:
+        code, _, _ = _run(
+            "--traces", str(folder), "--policies", "greedy,lowtide", "--learn-start-up", "--slack",
+            "1.8", "--start-up-seconds", text, "--json", str(out),
+        )  # fmt: skip
+        assert code == 0
+        return [row["start_up_seconds"] for row in json.loads(out.read_text())]
+
+    assert set(figures("600")) == {600.0}
+    drawn = figures("60..1200")
+    assert len(set(drawn)) > 1
+    assert all(60 <= seconds <= 1_200 for seconds in drawn)
+
+
 def test_all_among_the_policies_is_all_of_them(folder: Path, tmp_path: Path):
     out = tmp_path / "rows.json"
     code, _, _ = _run(
@@ -139,6 +156,9 @@ def test_all_among_the_policies_is_all_of_them(folder: Path, tmp_path: Path):
         (["--billing", "moon"], "--billing is 'moon'"),
         (["--slack", "a"], "--slack takes numbers"),
         (["--slack", "1"], "do not fit in"),
+        (["--start-up-seconds", "1..2..3"], "--start-up-seconds takes a number or two"),
+        (["--start-up-seconds", "60..10"], "--start-up-seconds must be from 0 to 7200"),
+        (["--start-up-seconds", "nan"], "--start-up-seconds must be from 0 to 7200"),
         (["--groups", "nowhere.json"], "nowhere.json: there is no such file"),
         (["--job-hours", "0"], "--job-hours must be above 0"),
         (["--egress-usd", "inf"], "--egress-usd must be from 0 to 1e+06"),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from app.simulation.backtest.job_view import WHOLE_SECOND
+from app.simulation.backtest.start_ups import NO_START_UPS, SECONDS_MAX, StartUps
 from app.simulation.backtest.traces import COUNT_MAX, Trace, TraceProblem
 
 ALL_ZONES = "*"
@@ -52,11 +53,20 @@ class Plan:
     job_hours: float
     starts: int
     longest_slack: float
+    start_ups: StartUps = NO_START_UPS
+
+    @property
+    def restarts_hours(self) -> tuple[float, ...]:
+        """The longest restart of each overhead."""
+        return tuple(overhead + self.start_ups.most / 3600 for overhead in self.overhead_hours)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One job: where, from which tick on, and how tight. ticks: how long its window is."""
+    """One job: where, from which tick on, and how tight. ticks: how long its window is.
+
+    start_up_seconds: its trainer's own part of every restart, beside the overhead.
+    """
 
     group: Group
     zone: str
@@ -66,6 +76,12 @@ class Cell:
     slack: float
     overhead_hours: float
     job_hours: float
+    start_up_seconds: float = 0.0
+
+    @property
+    def restart_seconds(self) -> float:
+        """From a launch until work goes on."""
+        return self.overhead_hours * 3600 + self.start_up_seconds
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,7 @@ class Overrides:
     overhead_hours: tuple[float, ...] | None = None
     job_hours: float | None = None
     starts: int | None = None
+    start_ups: StartUps = NO_START_UPS
 
 
 def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
@@ -109,12 +126,14 @@ def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
     if job_hours is None:
         job_hours = _part(document, "job_hours", (int, float), path)
     _check_terms(_sources(path, overrides), chosen, overheads, starts, job_hours)
+    _check_start_ups(overrides.start_ups)
     groups = tuple(_group(entry, number, path) for number, entry in enumerate(entries, 1))
     if not groups:
         raise TraceProblem(f"{path.name}: {key} names no group")
     if len({group.name for group in groups}) != len(groups):
         raise TraceProblem(f"{path.name}: two groups of {key} have the same name")
-    return Plan(groups, chosen, overheads, float(job_hours), starts, max(*slacks, *chosen))
+    longest = max(*slacks, *chosen)
+    return Plan(groups, chosen, overheads, float(job_hours), starts, longest, overrides.start_ups)
 
 
 def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterator[Cell]:
@@ -135,18 +154,20 @@ def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterat
     sets = [(pool, (pool,)) for pool in pools] if alone else [(ALL_ZONES, pools)]
     for zone, chosen in sets:
         for start in starts:
+            start_up = plan.start_ups.of_job(group.name, zone, start)
             for overhead_hours in plan.overhead_hours:
                 for slack in plan.slacks:
                     yield Cell(
-                        group, zone, chosen, start, ticks, slack, overhead_hours, plan.job_hours
-                    )
+                        group, zone, chosen, start, ticks, slack, overhead_hours, plan.job_hours,
+                        start_up,
+                    )  # fmt: skip
 
 
 def _check_ticks(group: Group, trace: Trace, plan: Plan) -> None:
     """Whether on-demand alone is in time in whole ticks of the recording."""
     for slack in plan.slacks:
         had = math.floor(slack * plan.job_hours * 3600 / trace.gap_seconds + WHOLE_SECOND)
-        for overhead in plan.overhead_hours:
+        for overhead in plan.restarts_hours:
             seconds = (plan.job_hours + overhead) * 3600
             needed = math.ceil(seconds / trace.gap_seconds - WHOLE_SECOND)
             if needed > had:
@@ -155,6 +176,13 @@ def _check_ticks(group: Group, trace: Trace, plan: Plan) -> None:
                     f"{needed} ticks of {trace.gap_seconds} s, and the deadline leaves {had} "
                     f"(slack {slack:g}, {group.name})"
                 )
+
+
+def _check_start_ups(start_ups: StartUps) -> None:
+    if not 0 <= start_ups.least <= start_ups.most <= SECONDS_MAX:
+        raise TraceProblem(
+            f"--start-up-seconds must be from 0 to {SECONDS_MAX:g}, the lesser figure first"
+        )
 
 
 def _group(entry: Any, number: int, path: Path) -> Group:

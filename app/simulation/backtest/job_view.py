@@ -57,6 +57,8 @@ ON_DEMAND = Choice(Act.ON_DEMAND)
 class Terms:
     """The job and what it costs beside machine time.
 
+    overhead_seconds: of every launch, restart and move; start_up_seconds of them are the trainer's
+    own, which differ from job to job and are known for good once a machine has got through them.
     transfer_seconds: added to the restart when the next pool is not where the last one was.
     egress_usd: paid for such a move. checkpoint_seconds: an interruption loses what was done
     since the last multiple of it; 0: nothing is lost.
@@ -68,6 +70,7 @@ class Terms:
     checkpoint_seconds: float = 0.0
     egress_usd: float = 0.0
     transfer_seconds: float = 0.0
+    start_up_seconds: float = 0.0
 
 
 @dataclass(slots=True)

@@ -5,6 +5,8 @@ Here: that translation. Not here: the choice itself (`app.domain.placement_choic
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.domain.placement_choice import Placement
 from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
 from app.simulation.backtest.job_view import (
@@ -21,16 +23,23 @@ from app.simulation.backtest.job_view import (
 class Lowtide:
     """One job's placement, told each tick what is seen."""
 
-    def __init__(self, briefing: Briefing, *, probes: bool = True) -> None:
-        """probes: whether it may pay for looks, as the product never does."""
+    def __init__(
+        self, briefing: Briefing, *, probes: bool = True, told_start_up: bool = True
+    ) -> None:
+        """probes: whether it may pay for looks, as the product never does.
+
+        told_start_up: False where nothing is known of the trainer's start-up until it has been seen
+        once, as with the first job of its kind.
+        """
         self.terms = briefing.terms
+        untold = 0.0 if told_start_up else briefing.terms.start_up_seconds
         self.tick_seconds = briefing.tick_seconds
         self.placement = Placement(
             JobTerms(
                 pools=briefing.pools,
                 on_demand_price=briefing.on_demand,
                 tick_seconds=briefing.tick_seconds,
-                restart_seconds=briefing.terms.overhead_seconds,
+                restart_seconds=briefing.terms.overhead_seconds - untold,
                 horizon_seconds=briefing.terms.deadline_seconds,
                 move_seconds=briefing.terms.transfer_seconds,
                 move_usd=briefing.terms.egress_usd,
@@ -47,6 +56,7 @@ class Lowtide:
         """What the domain's choice is for this tick."""
         if view.tick != self._tick:
             self._tick = view.tick
+            self._learn_start_up(view)
             self.placement.begin_tick(view.seen)
         else:
             for pool, (before, now) in enumerate(zip(self._told, view.seen, strict=True)):
@@ -62,6 +72,13 @@ class Lowtide:
         if choice.verdict is Verdict.SPOT:
             return Choice(Act.SPOT, choice.pool)
         return ON_DEMAND if choice.verdict is Verdict.ON_DEMAND else WAIT
+
+    def _learn_start_up(self, view: JobView) -> None:
+        """Once work has begun on a machine it is known how long its trainer took to start."""
+        known = self.placement.terms
+        if view.progress_seconds > 0 and known.restart_seconds < self.terms.overhead_seconds:
+            learned = replace(known, restart_seconds=self.terms.overhead_seconds)
+            self.placement.terms = learned
 
     def _moment(self, view: JobView) -> Moment:
         return Moment(

@@ -53,7 +53,8 @@ class Conditions:
     """How cells are replayed. The extras cost nothing where they are 0 or None.
 
     history_hours: how much of the recording before the start a policy may see. calibration: rows of
-    Lowtide's own policy also tell what the product would have foretold.
+    Lowtide's own policy also tell what the product would have foretold. learns_start_up: Lowtide's
+    own policy is not told the job's start-up; the others are.
     """
 
     traces: Path
@@ -65,6 +66,7 @@ class Conditions:
     transfer_hours: float = 0.0
     billing: BillingRules | None = None
     calibration: bool = False
+    learns_start_up: bool = False
 
 
 @dataclass
@@ -105,9 +107,9 @@ def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Cells that share a window and an optimum, but for the slack."""
     by_window: dict[tuple[str, int, float], list[Cell]] = {}
     for cell in cells:
-        by_window.setdefault((cell.zone, cell.start, cell.overhead_hours), []).append(cell)
-    # One overhead after the other: value tables are shared by jobs with equal restarts.
-    return sorted(by_window.values(), key=lambda batch: batch[0].overhead_hours)
+        by_window.setdefault((cell.zone, cell.start, cell.restart_seconds), []).append(cell)
+    # One restart after the other: value tables are shared by jobs with equal ones.
+    return sorted(by_window.values(), key=lambda batch: batch[0].restart_seconds)
 
 
 def _finished(
@@ -132,14 +134,14 @@ def run_batch(batch: Sequence[Cell], conditions: Conditions) -> list[Row]:
     trace = read_trace(conditions.traces / first.group.file)
     past_ticks = math.ceil(conditions.history_hours * 3600 / trace.gap_seconds)
     window = cut_window(trace, first.pools, first.group.gang, first.start, first.ticks, past_ticks)
-    overhead_seconds = first.overhead_hours * 3600
-    optimum = _optimum(window, first, overhead_seconds)
+    optimum = _optimum(window, first)
     rows = []
     for cell in batch:
         terms = Terms(
             job_seconds=cell.job_hours * 3600,
             deadline_seconds=cell.slack * cell.job_hours * 3600,
-            overhead_seconds=overhead_seconds,
+            overhead_seconds=cell.restart_seconds,
+            start_up_seconds=cell.start_up_seconds,
             checkpoint_seconds=conditions.checkpoint_hours * 3600,
             egress_usd=conditions.egress_usd,
             transfer_seconds=conditions.transfer_hours * 3600,
@@ -157,13 +159,13 @@ def on_demand_cost(window: Window, terms: Terms) -> float:
     return ticks * window.tick_seconds / 3600 * window.on_demand
 
 
-def _optimum(window: Window, cell: Cell, overhead_seconds: float) -> NDArray[np.float64]:
+def _optimum(window: Window, cell: Cell) -> NDArray[np.float64]:
     return optimum_by_tick(
         window.up,
         window.prices,
         window.on_demand,
         window.tick_seconds,
-        overhead_seconds,
+        cell.restart_seconds,
         cell.job_hours * 3600,
     )
 
@@ -180,13 +182,17 @@ def _row(
         past_prices=window.past_prices,
     )
     replay = Replay(window, terms, conditions.information, conditions.billing)
-    outcome = replay.run(POLICIES[name](briefing))
+    if name == OWN and conditions.learns_start_up:
+        outcome = replay.run(Lowtide(briefing, told_start_up=False))
+    else:
+        outcome = replay.run(POLICIES[name](briefing))
     row = {
         "group": cell.group.name,
         "zone": cell.zone,
         "start": cell.start,
         "slack": cell.slack,
         "overhead_hours": cell.overhead_hours,
+        "start_up_seconds": cell.start_up_seconds,
         "policy": name,
         "cost_usd": round(outcome.cost_usd, 6),
         "on_demand_usd": round(on_demand_cost(window, terms), 6),
