@@ -50,7 +50,7 @@ class Tiers:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._left_out:
             terminalreporter.write_line(
-                f"{self._left_out} long tests were left for `make test-full` (pytest --full)"
+                f"left for `make test-full` (pytest --full): {self._left_out} long tests"
             )
 
 
