@@ -15,6 +15,7 @@ import torch.distributed.checkpoint
 import torch.distributed.device_mesh
 import torch.distributed.tensor
 
+from tests.training import stand_in_gpu
 from trainer.hooks import Hooks, SaveFailed
 
 
@@ -194,12 +195,13 @@ def _sharded(value: float) -> dict[str, torch.Tensor]:
     return {"weights": weights, "counter": torch.tensor(41.0 * bool(value))}
 
 
-def own_device(hooks: Hooks, _: Path) -> list[str]:
-    """With GPUs that are not there, only as far as choosing one goes."""
-    chosen: list[str] = []
-    torch.cuda.is_available = lambda: True  # type: ignore[assignment]
-    torch.cuda.set_device = lambda device: chosen.append(str(device))  # type: ignore[assignment]
-    return [str(hooks.device()), *chosen]
+def own_device(hooks: Hooks, _: Path) -> list[list[str]]:
+    """Where all ranks see both GPUs, and where each sees one; only as far as choosing one goes."""
+    told = []
+    for count in (2, 1):
+        stand_in_gpu.install(count)
+        told.append([str(hooks.device()), f"current {torch.cuda.current_device()}"])
+    return told
 
 
 def _write_own(folder: Path) -> None:

@@ -205,4 +205,5 @@ def test_a_save_under_way_is_left_alone_by_another_process(gangs: ScriptGangs):
 
 def test_the_device_is_the_gpu_of_this_rank_and_the_current_one(gangs: ScriptGangs):
     _, ended = gangs.run("own_device")
-    assert values(ended) == [["cuda:0", "cuda:0"], ["cuda:1", "cuda:1"]]
+    alone = ["cuda:0", "current 0"]
+    assert values(ended) == [[alone, alone], [["cuda:1", "current 1"], alone]]

@@ -76,7 +76,9 @@ class Hooks:
 
         if not torch.cuda.is_available():
             return torch.device("cpu")
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        # One alone is this rank's, whatever its number: each rank may see only its own.
+        several = torch.cuda.device_count() > 1
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) if several else 0)
         torch.cuda.set_device(device)
         return device
 
