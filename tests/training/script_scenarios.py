@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -27,6 +28,26 @@ def votes(hooks: Hooks, _: Path) -> list[bool]:
             os.kill(os.getpid(), signal.SIGTERM)
         answers.append(hooks.should_drain())
     return answers
+
+
+def votes_by_default_elsewhere(hooks: Hooks, _: Path) -> list[bool]:
+    """A script may have its tensors made on the GPU unless it says otherwise."""
+    torch.set_default_device("meta")
+    try:
+        return [hooks.should_drain() for _ in range(3)]
+    finally:
+        torch.set_default_device("cpu")
+
+
+def save_twice(hooks: Hooks, _: Path) -> list[str]:
+    """The same step periodically, at a drain, and as the final one."""
+    numbers = []
+    for final in (False, False, True):
+        folder = hooks.save(1, _write_own, every_rank=True, final=final)
+        (manifest,) = folder.glob("manifest*.json")
+        told = json.loads(manifest.read_text())
+        numbers.append(f"{told['share']['save']} {told['final']}")
+    return numbers
 
 
 def rare_votes(hooks: Hooks, _: Path) -> list[bool]:
@@ -90,7 +111,8 @@ def same_step_fails(hooks: Hooks, _: Path) -> str:
 
     Path.rename = rename  # type: ignore[assignment,method-assign]
     try:
-        hooks.save(1, lambda folder: (folder / f"second-{hooks.rank}").touch(), every_rank=True)
+        second = f"second-{hooks.rank}"
+        hooks.save(1, lambda to: (to / second).touch(), every_rank=True, final=True)
     except SaveFailed:
         Path.rename = appear  # type: ignore[method-assign]
         names = sorted(path.name for path in hooks.folder.glob("*/*"))

@@ -56,6 +56,22 @@ def test_calls_that_are_far_apart_have_the_answer_at_once(gangs: ScriptGangs):
     assert values(ended) == [[False, True, True]] * 2
 
 
+def test_the_vote_is_the_processors_whatever_the_scripts_default_device_is(gangs: ScriptGangs):
+    _, ended = gangs.run("votes_by_default_elsewhere")
+    assert values(ended) == [[False] * 3] * 2
+
+
+def test_a_shared_step_is_saved_once_and_once_more_as_the_final_one(gangs: ScriptGangs):
+    """Its keys in the store hold the first one's files: another one could not be sent."""
+    _, ended = gangs.run("save_twice", machines=2)
+    first, second = values(ended)
+    assert first == second
+    assert isinstance(first, list)
+    periodic, again, final = first
+    assert periodic == again != final
+    assert [each.split()[1] for each in first] == ["False", "False", "True"]
+
+
 @pytest.mark.parametrize("group", ["gloo", CUDA_ONLY])
 def test_what_all_ranks_of_two_machines_write_becomes_two_shares(gangs: ScriptGangs, group: str):
     root, ended = gangs.run("save_each_rank", ranks=4, machines=2, group=group)

@@ -82,6 +82,11 @@ class Save:
             self._release()
         return self._number
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several machines' folders make up the checkpoint."""
+        return self._machines > 1
+
     def _begin(self, last: int) -> tuple[str, int]:
         """Rank 0's folder, under a name that no other save has; and the save's number.
 
