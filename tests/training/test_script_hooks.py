@@ -7,6 +7,7 @@ tensors as NCCL does. Not here: whole agents (tests/integration/test_agent_scrip
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,21 @@ def test_a_write_that_fails_on_one_rank_fails_on_all_and_all_go_on(
         assert each["problems"] == {}
         expected = ["step-000000000001", "step-000000000004"]
         assert each["folders"] == expected
+
+
+def test_a_disk_that_is_full_on_one_machine_costs_that_checkpoint(
+    gangs: ScriptGangs, tmp_path: Path
+):
+    small = tmp_path / "machine-1"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
+    subprocess.run(mount, check=True, timeout=30)
+    try:
+        _, ended = gangs.run("save_on_small_disk", machines=2, root=tmp_path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(small)], check=True, timeout=30)
+    kept = ["step-000000000001", "step-000000000004"]
+    assert values(ended) == [["2 failed", "3 failed", *kept]] * 2
 
 
 def test_a_save_that_fails_last_on_machine_0_leaves_what_was_there(gangs: ScriptGangs):
