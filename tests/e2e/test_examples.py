@@ -1,8 +1,9 @@
 """The examples of docs/examples, as a user runs them: through an interruption, to their end.
 
 Here: the command of each job.yaml on real machines of the local cloud, and that no step was lost,
-done twice or trained differently. Not here: TensorFlow, which has a target of its own
-(tests/examples).
+done twice or trained differently. Short, and without a control plane: the plain loop in
+tests/training/test_examples_on_gpus.py, the hooks in test_script_hooks.py. Not here: TensorFlow,
+which has a target of its own (tests/examples).
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def losses(plane: ControlPlane, job: FollowedJob) -> dict[int, float]:
     return {point["step"]: point["metrics"]["loss"] for point in points}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "steps", "nodes"),
     [

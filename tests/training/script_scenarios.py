@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import torch.distributed.checkpoint
 import torch.distributed.device_mesh
 import torch.distributed.tensor
 
+from tests.training import stand_in_gpu
 from trainer.hooks import Hooks, SaveFailed
 
 
@@ -26,6 +28,26 @@ def votes(hooks: Hooks, _: Path) -> list[bool]:
             os.kill(os.getpid(), signal.SIGTERM)
         answers.append(hooks.should_drain())
     return answers
+
+
+def votes_by_default_elsewhere(hooks: Hooks, _: Path) -> list[bool]:
+    """A script may have its tensors made on the GPU unless it says otherwise."""
+    torch.set_default_device("meta")
+    try:
+        return [hooks.should_drain() for _ in range(3)]
+    finally:
+        torch.set_default_device("cpu")
+
+
+def save_twice(hooks: Hooks, _: Path) -> list[str]:
+    """The same step periodically, at a drain, and as the final one."""
+    numbers = []
+    for final in (False, False, True):
+        folder = hooks.save(1, _write_own, every_rank=True, final=final)
+        (manifest,) = folder.glob("manifest*.json")
+        told = json.loads(manifest.read_text())
+        numbers.append(f"{told['share']['save']} {told['final']}")
+    return numbers
 
 
 def rare_votes(hooks: Hooks, _: Path) -> list[bool]:
@@ -77,6 +99,27 @@ def save_with_failures(hooks: Hooks, _: Path) -> dict[str, Any]:
     }
 
 
+def save_on_small_disk(hooks: Hooks, _: Path) -> list[str]:
+    """Rank 1's disk holds a megabyte: too little at step 2, and not even for a manifest at 3."""
+    told = []
+    for step in (1, 2, 3, 4):
+
+        def write(folder: Path, step: int = step) -> None:
+            _write_own(folder)
+            if hooks.rank == 1 and step in (2, 3):
+                with (folder / "large").open("wb", buffering=0) as file:
+                    try:
+                        while file.write(bytes(4096)):
+                            pass
+                    except OSError:
+                        if step == 2:
+                            raise
+
+        if not hooks.try_save(step, write, every_rank=True):
+            told.append(f"{step} failed")
+    return [*told, *sorted(path.name for path in hooks.folder.iterdir())]
+
+
 def same_step_fails(hooks: Hooks, _: Path) -> str:
     """A step that is there is saved once more, on all machines but the first with success."""
     hooks.save(1, _write_own, every_rank=True)
@@ -89,7 +132,8 @@ def same_step_fails(hooks: Hooks, _: Path) -> str:
 
     Path.rename = rename  # type: ignore[assignment,method-assign]
     try:
-        hooks.save(1, lambda folder: (folder / f"second-{hooks.rank}").touch(), every_rank=True)
+        second = f"second-{hooks.rank}"
+        hooks.save(1, lambda to: (to / second).touch(), every_rank=True, final=True)
     except SaveFailed:
         Path.rename = appear  # type: ignore[method-assign]
         names = sorted(path.name for path in hooks.folder.glob("*/*"))
@@ -194,12 +238,13 @@ def _sharded(value: float) -> dict[str, torch.Tensor]:
     return {"weights": weights, "counter": torch.tensor(41.0 * bool(value))}
 
 
-def own_device(hooks: Hooks, _: Path) -> list[str]:
-    """With GPUs that are not there, only as far as choosing one goes."""
-    chosen: list[str] = []
-    torch.cuda.is_available = lambda: True  # type: ignore[assignment]
-    torch.cuda.set_device = lambda device: chosen.append(str(device))  # type: ignore[assignment]
-    return [str(hooks.device()), *chosen]
+def own_device(hooks: Hooks, _: Path) -> list[list[str]]:
+    """Where all ranks see both GPUs, and where each sees one; only as far as choosing one goes."""
+    told = []
+    for count in (2, 1):
+        stand_in_gpu.install(count)
+        told.append([str(hooks.device()), f"current {torch.cuda.current_device()}"])
+    return told
 
 
 def _write_own(folder: Path) -> None:

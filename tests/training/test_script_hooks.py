@@ -7,6 +7,7 @@ tensors as NCCL does. Not here: whole agents (tests/integration/test_agent_scrip
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,22 @@ def test_a_rank_alone_drains_at_once(gangs: ScriptGangs):
 def test_calls_that_are_far_apart_have_the_answer_at_once(gangs: ScriptGangs):
     _, ended = gangs.run("rare_votes", ranks=2, group=CUDA_ONLY)
     assert values(ended) == [[False, True, True]] * 2
+
+
+def test_the_vote_is_the_processors_whatever_the_scripts_default_device_is(gangs: ScriptGangs):
+    _, ended = gangs.run("votes_by_default_elsewhere")
+    assert values(ended) == [[False] * 3] * 2
+
+
+def test_a_shared_step_is_saved_once_and_once_more_as_the_final_one(gangs: ScriptGangs):
+    """Its keys in the store hold the first one's files: another one could not be sent."""
+    _, ended = gangs.run("save_twice", machines=2)
+    first, second = values(ended)
+    assert first == second
+    assert isinstance(first, list)
+    periodic, again, final = first
+    assert periodic == again != final
+    assert [each.split()[1] for each in first] == ["False", "False", "True"]
 
 
 @pytest.mark.parametrize("group", ["gloo", CUDA_ONLY])
@@ -109,6 +126,21 @@ def test_a_write_that_fails_on_one_rank_fails_on_all_and_all_go_on(
         assert each["problems"] == {}
         expected = ["step-000000000001", "step-000000000004"]
         assert each["folders"] == expected
+
+
+def test_a_disk_that_is_full_on_one_machine_costs_that_checkpoint(
+    gangs: ScriptGangs, tmp_path: Path
+):
+    small = tmp_path / "machine-1"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
+    subprocess.run(mount, check=True, timeout=30)
+    try:
+        _, ended = gangs.run("save_on_small_disk", machines=2, root=tmp_path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(small)], check=True, timeout=30)
+    kept = ["step-000000000001", "step-000000000004"]
+    assert values(ended) == [["2 failed", "3 failed", *kept]] * 2
 
 
 def test_a_save_that_fails_last_on_machine_0_leaves_what_was_there(gangs: ScriptGangs):
@@ -205,4 +237,5 @@ def test_a_save_under_way_is_left_alone_by_another_process(gangs: ScriptGangs):
 
 def test_the_device_is_the_gpu_of_this_rank_and_the_current_one(gangs: ScriptGangs):
     _, ended = gangs.run("own_device")
-    assert values(ended) == [["cuda:0", "cuda:0"], ["cuda:1", "cuda:1"]]
+    alone = ["cuda:0", "current 0"]
+    assert values(ended) == [[alone, alone], [["cuda:1", "current 1"], alone]]

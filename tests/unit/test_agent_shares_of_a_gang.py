@@ -5,16 +5,21 @@ Not here: how a share gets into the store (tests/integration/test_agent_shares.p
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.supervised_machine import Machine, committed, ended, of
 from trainer.agent import actions as act
 from trainer.agent import observations as seen
 from trainer.agent.agent_state import LocalCheckpoint, Stage
+from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.notices import Notice, NoticeKind
+from trainer.agent.trainer_command import CommandContext, trainer_environment
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
-from trainer.protocol.directive import DirectiveKind, DrainCause
+from trainer.protocol.directive import Directive, DirectiveKind, DrainCause, Peer
+from trainer.protocol.run_config import RunConfig
 
 DRAINED = ended(TrainerOutcome.DRAINED, exit_code=75, step=9)
 FAILED = ended(TrainerOutcome.FAILED, exit_code=1, step=9)
@@ -138,3 +143,16 @@ def test_the_time_that_counts_is_the_taken_machines() -> None:
         last = LocalCheckpoint(9, False, "folder-2", 150 * 10**6, 50 * 10**6, 2)
         (order,) = of(act.PublishCheckpoint, machine.see(ready(last)))
         assert order.leave_out == left_out
+
+
+@pytest.mark.parametrize(("run", "trainer"), [("python train.py", None), (None, {"model": "mlp"})])
+@pytest.mark.parametrize("machines", [1, 2])
+def test_a_command_and_the_bundled_trainer_may_save_shares_on_several_machines(
+    tmp_path: Path, run: str | None, trainer: dict[str, str] | None, machines: int
+) -> None:
+    peers = tuple(Peer(rank, "127.0.0.1", 1, 2) for rank in range(machines))
+    order = Directive(DirectiveKind.TRAIN, 1, fence=1, node_rank=0, peers=peers)
+    config = RunConfig("j", "j", machines, 1, "file:///c", 3, 600.0, trainer=trainer, run=run)
+    context = CommandContext("i-1", "127.0.0.1", "", {"LOWTIDE_CHECKPOINT_SHARES": "1"})
+    told = trainer_environment(context, config, order, AttemptFolders(tmp_path), None)
+    assert ("LOWTIDE_CHECKPOINT_SHARES" in told) is (machines > 1)

@@ -51,7 +51,7 @@ class Hooks:
         self._progress = os.environ.get("LOWTIDE_PROGRESS_FILE")
         self._keep, self._asked = keep, False
         self._gang: Gang | None = None
-        self._last_save = 0
+        self._last_save, self._shared_step = 0, -1
         self.listen()
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # a stall shows where it hangs
 
@@ -76,7 +76,9 @@ class Hooks:
 
         if not torch.cuda.is_available():
             return torch.device("cpu")
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        # One alone is this rank's, whatever its number: each rank may see only its own.
+        several = torch.cuda.device_count() > 1
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) if several else 0)
         torch.cuda.set_device(device)
         return device
 
@@ -115,7 +117,8 @@ class Hooks:
         ``write(folder)`` fills it, on rank 0 alone unless ``every_rank``; ``final`` marks the
         finished run's last one. With ``every_rank`` on several machines each has a folder of its
         own; what they write becomes one checkpoint, so that a file has the same name on two
-        machines only if it has the same content. Returns its folder on this machine when it is on
+        machines only if it has the same content; the same step again changes nothing unless it is
+        ``final``. Returns its folder on this machine when it is on
         disk and every rank may go on.
 
         Raises, on all ranks alike: ``SaveFailed`` where a rank could not write (a full disk, an
@@ -128,6 +131,8 @@ class Hooks:
                 "every rank of several machines writes, and only torch.distributed can bring them"
                 " together: initialise it first, or save on rank 0 alone"
             )
+        if every_rank and step == self._shared_step and not final:
+            return self.folder / f"step-{step:012d}"  # its shares may be on their way already
         saving = Save(self.folder, gang, self.rank, step, final)
         if gang is not None or self.rank == 0:
             try:
@@ -136,6 +141,7 @@ class Hooks:
                 if saving.disk_full:
                     self._tell({"type": "checkpoint_failed", "step": step, "disk_full": True})
                 raise
+            self._shared_step = step if saving.is_shared else -1
             for old in self._saved()[: -self._keep] if saving.leads else ():
                 shutil.rmtree(old, ignore_errors=True)
             if gang is not None:

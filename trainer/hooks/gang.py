@@ -37,7 +37,8 @@ class Gang:
 
         decided = self._counted()
         now = time.monotonic()
-        ballot = torch.tensor([float(flag), now - self._voted_at], dtype=torch.float64)
+        told = [float(flag), now - self._voted_at]
+        ballot = torch.tensor(told, dtype=torch.float64, device="cpu")  # whatever the default is
         self._voted_at = now
         most = self._dist.ReduceOp.MAX
         work = self._dist.all_reduce(ballot, op=most, group=self._group, async_op=True)

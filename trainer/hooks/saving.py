@@ -87,6 +87,11 @@ class Save:
             self._release()
         return self._number
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several machines' folders make up the checkpoint."""
+        return self._machines > 1
+
     def _begin(self, last: int) -> tuple[str, int]:
         """Rank 0's folder, under a name that no other save has; and the save's number.
 
@@ -176,7 +181,7 @@ class Save:
                 name = f"manifest-{self._machine + 1:05d}-of-{self._machines:05d}.json"
         (self._temporary / name).write_text(json.dumps(manifest))
         for path in (*self._temporary.rglob("*"), self._temporary):
-            if not path.is_symlink():
+            if not path.is_symlink() and (path.is_file() or path.is_dir()):
                 _sync(path)
         if appear:
             self._appear()
@@ -291,6 +296,7 @@ def _is_held(path: Path) -> bool:
 
 
 def machines_of_job() -> int:
+    """How many machines train together; one where nobody has said."""
     return int(os.environ.get("LOWTIDE_NUM_NODES", "1"))
 
 
@@ -309,5 +315,8 @@ def _hash(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    os.fsync(descriptor := os.open(path, os.O_RDONLY))
-    os.close(descriptor)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
