@@ -38,7 +38,7 @@ class JobAccepted(Shape):
 
 
 class JobSummary(Shape):
-    """One line of the list of jobs. `pools`: where its machines are.
+    """One line of the list of jobs. `pools`: where its machines are. `disk_full`: of one of them.
 
     remaining_seconds: while it runs, from the measured rate, else from the spec's estimate.
     net_saved_…: as in its cost statement, once its cost is final.
@@ -49,6 +49,7 @@ class JobSummary(Shape):
     state: JobState
     priority: int
     why: str | None
+    disk_full: bool
     stop_cause: StopCause | None
     end_reason: EndReason | None
     next_look_at: datetime | None

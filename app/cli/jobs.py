@@ -123,11 +123,15 @@ def _say(terminal: Terminal, job: dict[str, Any]) -> None:
         terminal.line(f"{job['name']}: {terminal.state(job['state'])}{why}")
 
 
+def _state(job: dict[str, Any]) -> str:
+    return f"{job['state']}, disk full" if job.get("disk_full") else str(job["state"])
+
+
 def _columns(now: datetime) -> list[Column]:
     return [
         Column("ID", lambda job: wording.short_id(job["id"])),
         Column("NAME", lambda job: job["name"]),
-        Column("STATE", lambda job: job["state"], style=lambda job: style_of_state(job["state"])),
+        Column("STATE", _state, style=lambda job: style_of_state(job["state"])),
         Column("PROGRESS", _progress),
         Column("ETA/DEADLINE", lambda job: _eta_and_deadline(job, now)),
         Column("WHERE", _where),

@@ -187,6 +187,8 @@ def _offset_of_tail(api: ApiClient, path: str, row: dict[str, Any], lines: int) 
     if following > start + len(content):  # a part is missing there: the end begins behind it
         start = following
         content, _ = _read(api, path, row["stream"], start, _TAIL_BYTES)
+    in_gap = len(content) - len(content.lstrip(b"\0"))
+    start, content = start + in_gap, content[in_gap:]
     kept = content.removesuffix(b"\n").rsplit(b"\n", lines)
     if len(kept) <= lines:
         return start

@@ -241,6 +241,7 @@ def test_a_full_disk_is_in_the_job_the_list_and_the_history_until_it_has_room(ap
     def shown() -> tuple[bool, str | None, str | None, dict]:
         [listed] = api.client.get("/api/v1/jobs", params={"name": "brimming"}).json()["items"]
         found = show(api, "brimming")
+        assert listed["disk_full"] is found["machines"][0]["disk_full"]
         [machine] = found["machines"]
         return machine["disk_full"], found["why"], listed["why"], found["progress"]["metrics"]
 

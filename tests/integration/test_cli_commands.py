@@ -12,7 +12,9 @@ from sqlalchemy import Engine, insert, update
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import pools
+from app.domain.disk_full import DISK_FULL_KEY
 from app.domain.job import JobState
+from app.ports.log_index import GAP_KEY
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL, START
@@ -230,6 +232,43 @@ def test_logs_cannot_move_the_cursor_unless_asked_for(world: World):
     assert written.replace("\n", "").isprintable()
     lines = [json.loads(line)["line"] for line in written.splitlines()]
     assert lines == hostile.split("\n")[:2]
+
+
+def test_logs_with_a_missing_part_say_so_and_go_on_behind_it(world: World):
+    stream, begin, end = STREAM.format(1, 0), b"begin\n", b"RuntimeError: the reason\n"
+    world.log(stream, begin)
+    gap = 1_000_000
+    world.log(stream, end, offset=len(begin) + gap)
+    own = {"job_id": world.job.id, "stream": stream}
+    with world.story.engine.begin() as connection:
+        chunk = {"byte_offset": len(begin), "size_bytes": gap, "object_key": GAP_KEY}
+        connection.execute(insert(tables.log_chunks).values(**own, **chunk))
+        size = len(begin) + gap + len(end)
+        connection.execute(update(tables.log_streams).values(size_bytes=size))
+    said = world.cli.ok("logs", "digits").out
+    assert said.startswith("begin\n")
+    assert "[lowtide] 1000000 bytes of log are missing here" in said
+    assert said.endswith("RuntimeError: the reason\n")
+    assert len(said) < 1_000
+    assert world.cli.ok("logs", "digits", "-n", "5").out == end.decode()
+
+
+def test_a_full_disk_is_said_by_show_and_in_the_list(world: World):
+    with world.story.engine.begin() as connection:
+        own = tables.jobs.c.id == world.job.id
+        connection.execute(update(tables.jobs).where(own).values(state=JobState.RUNNING))
+        connection.execute(
+            insert(tables.contacts).values(
+                instance_id=world.machine.id, session_id="s", seq=1, phase="train", fence=1,
+                answered_at=datetime.now(UTC), metrics={DISK_FULL_KEY: 0.0}, fact_no=0,
+            )
+        )  # fmt: skip
+        own = tables.attempts.c.job_id == world.job.id
+        connection.execute(update(tables.attempts).where(own).values(state="running"))
+    assert "running, disk full" in world.cli.ok("jobs", "--name", "digits").out
+    said = " ".join(world.cli.ok("show", "digits").out.split())
+    assert "running: Disk full: a machine has no room left" in said
+    assert "disk full" in said.partition("Disk full")[2]
 
 
 def test_logs_followed_end_with_the_job(world: World):

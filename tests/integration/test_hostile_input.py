@@ -74,6 +74,22 @@ def training(api: PeopleApi, **spec: Any) -> tuple[SpeakingAgent, str]:
     return agent, name
 
 
+def test_a_full_disk_is_on_the_page_whatever_its_folder_is_called(
+    api: PeopleApi, browser: httpx.Client
+) -> None:
+    agent, name = training(api)
+    told = {"folder": "/scratch/<script>alert(1)</script>\u2028\x1b[2J", "free_bytes": 512}
+    assert agent.report(fence=1, phase="train", disk_full=told).status_code == 200
+    page = browser.get(f"/jobs/{name}").text
+    assert "Disk full: a machine has no room left." in page
+    assert "training, disk full (512 bytes free)" in page
+    assert "<script>alert" not in page
+    assert "Disk full" in browser.get("/jobs").text
+    assert_can_be_looked_at(api, browser, name)
+    assert agent.report(fence=1, phase="train").status_code == 200
+    assert "Disk full: a machine" not in browser.get(f"/jobs/{name}").text
+
+
 def assert_can_be_looked_at(api: PeopleApi, browser: httpx.Client, name: str) -> None:
     """Every view of the job still answers."""
     for part in PAGES:

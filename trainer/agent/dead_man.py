@@ -93,6 +93,14 @@ def watch(deadline_file: Path, command: str, unarmed_at: float | None) -> None:
     _wait(deadline_file, command, unarmed_at)
 
 
+def read_deadline(deadline_file: Path) -> float:
+    """What is in the file. Raises OSError, or ValueError for one that is not whole."""
+    content = deadline_file.read_bytes()
+    if not content.endswith(b"\n"):
+        raise ValueError("a deadline ends with its line")
+    return float(content)
+
+
 def _wait(deadline_file: Path, command: str, unarmed_at: float | None) -> None:
     born = time.clock_gettime(time.CLOCK_BOOTTIME)
     was_there = unarmed_at is None
@@ -100,13 +108,13 @@ def _wait(deadline_file: Path, command: str, unarmed_at: float | None) -> None:
     while True:
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
-            deadline = float(deadline_file.read_text())
+            deadline = read_deadline(deadline_file)
             was_there = True
         except FileNotFoundError:
             if was_there:
                 return
         except (OSError, ValueError):
-            pass  # half written just now: the one before holds until the next look
+            pass  # torn: the one before holds until the next look
         if now >= min(deadline, born + LIFE_SECONDS_MAX):
             power_off(command)
             return

@@ -64,6 +64,7 @@ SELECT json_build_object(
         'id', id, 'name', name, 'state', state, 'priority', priority,
         'why', coalesce(end_message, wait_reason,
             CASE WHEN state = 'running' AND disk_full THEN '{disk_full}' END),
+        'disk_full', state = 'running' AND coalesce(disk_full, false),
         'stop_cause', stop_cause,
         'end_reason', end_reason, 'next_look_at', claimable_at,
         'submitted_at', submitted_at, 'started_at', started_at, 'ended_at', ended_at,

@@ -64,7 +64,8 @@ dead_man() {
         if [ -r "$home/machine-dir" ]; then . "$home/machine-dir"; fi
         for file in "$home/power-off-at" "${LOWTIDE_MACHINE_DIR:-}/agent/power-off-at"; do
             at=
-            if [ -r "$file" ]; then read -r at < "$file" || :; fi
+            # A line that lacks its end is torn: the one before holds.
+            if [ -r "$file" ]; then read -r at < "$file" || at=; fi
             case $at in '' | *[!0-9.]*) ;; *) until=${at%%.*} ;; esac
         done
         now=$(uptime_seconds)
