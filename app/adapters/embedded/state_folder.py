@@ -118,15 +118,31 @@ def read_json(path: Path) -> Any:
 
 
 def kept_secret(path: Path) -> str:
-    """The secret in the file, generated and written (mode 0600) the first time; URL-safe."""
-    if not has_text(path):
-        write_atomically(path, secrets.token_urlsafe(24) + "\n")
-    return path.read_text("ascii").strip()
+    """The secret in the file, generated and written (mode 0600) the first time; URL-safe.
+
+    Raises EmbeddedServerError for a file that was cut short.
+    """
+    known = kept_line(path)
+    if known is None:
+        known = secrets.token_urlsafe(24)
+        write_atomically(path, known + "\n")
+    return known
 
 
-def has_text(path: Path) -> bool:
-    """Whether the file is there and not empty, as one that a full disk has cut short."""
-    return path.is_file() and path.stat().st_size > 0
+def kept_line(path: Path) -> str | None:
+    """The one line of the file; None when it is missing, or empty as a full disk may leave it.
+
+    Raises EmbeddedServerError for a line without its end: a part of it would mean another thing.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    if text and not text.endswith("\n"):
+        raise EmbeddedServerError(
+            f"{path} was cut short: its line has no end; put back the whole file from a copy"
+        )
+    return text.strip() or None
 
 
 def kept_port(path: Path) -> int:
