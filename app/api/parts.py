@@ -23,6 +23,7 @@ from app.adapters.postgres.page_read_models import PostgresPageReports
 from app.api.key_ring import KeyRing
 from app.bootstrap import (
     build_runtime,
+    database_disk,
     database_url,
     open_engine,
     open_local_cloud,
@@ -76,7 +77,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
     try:
         await pool.open()
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=bell)
-        hot = HotStatements(pool)
+        hot = HotStatements(pool, database_disk(settings).is_full)
         yield ApiParts(
             settings=settings,
             runtime=runtime,

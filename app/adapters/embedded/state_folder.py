@@ -147,10 +147,7 @@ def kept_line(path: Path) -> str | None:
 
 def kept_port(path: Path) -> int:
     """The remembered port when it is free now, else a new free one, remembered in the file."""
-    try:
-        remembered = int(path.read_text("ascii"))
-    except (FileNotFoundError, ValueError):
-        remembered = 0
+    remembered = recorded_port(path)
     if remembered and port_is_free(remembered):
         return remembered
     digest = hashlib.sha256(os.fsencode(path)).digest()
@@ -164,6 +161,14 @@ def kept_port(path: Path) -> int:
         f"found no free port on 127.0.0.1 among {_PORT_TRIES} from {_FIRST_PORT} to "
         f"{_FIRST_PORT + _PORT_SPAN}; stop what listens there"
     )
+
+
+def recorded_port(path: Path) -> int | None:
+    """The remembered port, free or not; None where none is."""
+    try:
+        return int(path.read_text("ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def port_is_free(port: int) -> bool:
