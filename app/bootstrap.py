@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
 
 from app.orchestration.limits import Limits
 from app.orchestration.schedule import TURNS, turn_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from app.adapters.celery_wakeups import CeleryWakeups
+    from app.adapters.disk_space import DiskProbe
     from app.adapters.providers.local.cloud_settings import LocalSettings
     from app.adapters.providers.local.provider import LocalProvider
     from app.orchestration.runtime import Runtime
@@ -116,6 +118,7 @@ def open_engine(settings: Settings, role: Role) -> Engine:
         pool_size=kept,
         max_overflow=more,
         application_name=f"lowtide-{role}",
+        only_reads=database_disk(settings).is_full,
     )
 
 
@@ -163,13 +166,18 @@ def deployment_folders(settings: Settings) -> dict[str, Path]:
     """The folders on this machine that a deployment writes to, by name."""
     from app.adapters.disk_space import DATABASE
     from app.adapters.embedded.server_account import recorded_home
+    from app.adapters.embedded.state_folder import recorded_port
     from app.adapters.object_stores.store_address import parse_address
     from app.ports.object_store import ObjectStoreError
 
     found = {"state folder": settings.state_dir, "logs": settings.state_dir / "logs"}
-    home = recorded_home(settings.state_dir)
-    if home is not None or settings.database_url is None:
-        found[DATABASE] = (home or settings.state_dir) / "postgres"
+    # Programs of `lowtide up` are given its URL, as if it were somebody else's server.
+    address = urlsplit(settings.database_url or "")
+    port = recorded_port(settings.state_dir / "postgres_port")
+    ours = address.hostname == "127.0.0.1" and address.port is not None and address.port == port
+    if ours or settings.database_url is None:
+        home = recorded_home(settings.state_dir) or settings.state_dir
+        found[DATABASE] = home / "postgres"
     with contextlib.suppress(ObjectStoreError):  # an address of no use has no folder
         store = parse_address(settings.object_store_uri)
         if store.scheme == "file":
@@ -177,6 +185,14 @@ def deployment_folders(settings: Settings) -> dict[str, Path]:
     if "local" in settings.providers:
         found["local cloud"] = local_cloud_folder(settings.state_dir)
     return found
+
+
+def database_disk(settings: Settings) -> DiskProbe:
+    """The disk of our own database; never full where the database is somebody else's."""
+    from app.adapters.disk_space import DATABASE, DiskProbe
+
+    folders = deployment_folders(settings)
+    return DiskProbe({name: path for name, path in folders.items() if name == DATABASE})
 
 
 def database_url(settings: Settings) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ NEEDED_BYTES: Final = 4 * 2**20
 NEEDED_BY_DATABASE_BYTES: Final = 32 * 2**20
 """PostgreSQL stops when it cannot make the next 16 MiB of its log."""
 
+_PROBE_SECONDS: Final = 1.0
 _MB: Final = 1_000_000
 
 
@@ -63,6 +66,23 @@ def full_sentence(folders: Mapping[str, Path]) -> str | None:
     """`disk full: …`, with every folder that is; None when all have room."""
     full = [space.sentence() for space in measure_folders(folders) if space.is_full]
     return f"disk full: {'; '.join(full)}" if full else None
+
+
+class DiskProbe:
+    """Whether one of some folders is on a full disk, looked at once a second at most."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
+        self._looked_at = -math.inf
+        self._is_full = False
+
+    def is_full(self) -> bool:
+        """As of a moment ago; cheap enough to ask before every transaction."""
+        now = time.monotonic()
+        if self._folders and now - self._looked_at >= _PROBE_SECONDS:
+            self._looked_at = now
+            self._is_full = full_sentence(self._folders) is not None
+        return self._is_full
 
 
 def _measure(name: str, folder: Path) -> FolderSpace | None:

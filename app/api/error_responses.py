@@ -197,7 +197,7 @@ async def _database_error(request: Request, error: Exception) -> Response:
     if isinstance(cause, psycopg.DataError):
         detail = "A value is outside of what can be stored; correct it."
         return problem(422, detail, instance=path)
-    if isinstance(cause, psycopg.errors.DiskFull):
+    if isinstance(cause, psycopg.errors.DiskFull | psycopg.errors.ReadOnlySqlTransaction):
         log.warning("disk full on %s %s: %s", request.method, path, cause)
         return disk_full("of the database", path)
     if isinstance(cause, psycopg.OperationalError):

@@ -15,7 +15,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.adapters.disk_space import DATABASE, full_sentence
+from app.adapters.disk_space import full_sentence
 from app.api import (
     agent_wheel,
     agents,
@@ -40,7 +40,7 @@ from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
 from app.api.reader_turns import ReaderTurns
 from app.api.request_limits import RequestLimits
-from app.bootstrap import deployment_folders
+from app.bootstrap import database_disk, deployment_folders
 from app.domain.job_spec import JobSpec
 from app.settings import Settings, load_settings, unknown_variables
 from app.web.page_frame import PageParts
@@ -84,8 +84,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with open_parts(settings or load_settings()) as parts:
             app.state.parts = parts
             folders = deployment_folders(parts.settings)
-            database = {name: path for name, path in folders.items() if name == DATABASE}
-            app.state.database_disk_is_full = lambda: full_sentence(database) is not None
+            app.state.database_disk_is_full = database_disk(parts.settings).is_full
             app.state.pages = PageParts.of(
                 parts.runtime,
                 parts.reports,

@@ -26,6 +26,7 @@ from app.api.offers_page import OffersPage
 from app.api.turns import Turns
 from app.bootstrap import (
     build_runtime,
+    database_disk,
     database_url,
     open_engine,
     open_local_cloud,
@@ -91,7 +92,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
     try:
         await pool.open()
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=bell)
-        hot, reports = HotStatements(pool), PostgresJobReports(engine)
+        hot = HotStatements(pool, database_disk(settings).is_full)
+        reports = PostgresJobReports(engine)
         yield ApiParts(
             settings=settings,
             runtime=runtime,

@@ -112,7 +112,7 @@ def test_what_was_published_comes_back_byte_for_byte(place: Place) -> None:
     assert manifest.size_bytes == len(BIG)
     assert manifest.metrics == {"loss": 0.5}
     restored = place.restore(2)
-    assert restored.parent == manifest.ref
+    assert (restored.parent, restored.size_bytes) == (manifest.ref, len(BIG))
     assert restored.folder is not None
     assert (restored.folder / "weights.pt").read_bytes() == BIG
     assert (restored.folder / "sub dir" / "empty.bin").read_bytes() == b""

@@ -18,17 +18,22 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from app.adapters.disk_space import full_sentence, measure_folders
+from app.adapters.disk_space import DiskProbe, full_sentence, measure_folders
 from app.adapters.embedded.process_spec import ProcessSpec
 from app.adapters.embedded.process_supervisor import ProcessSupervisor
 from app.adapters.embedded.restart_policy import RestartLimits
 from app.adapters.embedded.run_record import describe_running
 from app.adapters.embedded.state_folder import kept_secret, write_atomically
 from app.adapters.object_stores.obstore_store import open_object_store
+from app.adapters.postgres.engine import make_engine
+from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
+from app.bootstrap import NoRings, deployment_folders
 from app.orchestration.controller_frame import run_controller
 from app.orchestration.failing_work import FULL_DISK_WAIT_SECONDS_MAX, FailingWork
 from app.orchestration.keep_estimates import KeepEstimates
 from app.ports.object_store import ObjectStoreFull
+from app.ports.unit_of_work import DatabaseFull
+from app.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.embedded import wait_until
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
@@ -158,6 +163,44 @@ def test_a_full_database_is_told_and_everything_goes_on(
         assert api.client.get(f"/api/v1/jobs/{known}").status_code == 200
         sql(engine, ROOM_AGAIN)
         assert api.client.post("/api/v1/jobs", json={"run": "true"}).status_code == 201
+
+
+def test_only_reads_go_through_before_the_disk_is_quite_full(database_url: str, disk: SmallDisk):
+    """PostgreSQL stops when it cannot write its log; the disk stands for that of the database."""
+    probe = DiskProbe({"logs": disk.folder})
+    engine = make_engine(database_url, only_reads=probe.is_full)
+    begin = PostgresUnitOfWorkFactory(engine, NoRings())
+
+    def writes() -> bool:
+        try:
+            with begin() as uow:
+                uow.operations.close_stale_results("local", uow.now)
+        except DatabaseFull:
+            return False
+        return True
+
+    try:
+        assert writes()
+        disk.fill()
+        wait_until(lambda: not writes(), "nothing is written")
+        with begin() as uow:
+            assert uow.kept_estimates.missing(1, uow.now) == []
+        disk.empty()
+        wait_until(writes, "it is written again")
+    finally:
+        engine.dispose()
+
+
+def test_our_own_database_is_known_by_its_port(tmp_path: Path):
+    (tmp_path / "postgres_port").write_text("20123\n", "ascii")
+    for url, ours in (
+        (None, True),
+        ("postgresql+psycopg://lowtide:p@127.0.0.1:20123/lowtide", True),
+        ("postgresql+psycopg://lowtide:p@127.0.0.1:20124/lowtide", False),
+        ("postgresql+psycopg://lowtide:p@db.example:20123/lowtide", False),
+    ):
+        settings = Settings(state_dir=tmp_path, database_url=url)
+        assert ("database" in deployment_folders(settings)) == ours, url
 
 
 def test_controllers_try_again_soon_after_a_full_disk(

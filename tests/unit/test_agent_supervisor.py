@@ -103,8 +103,10 @@ def test_a_last_checkpoint_that_waits_is_published_as_the_final_one() -> None:
 def test_a_final_parent_completes_without_training() -> None:
     machine = Machine()
     machine.told(DirectiveKind.PREPARE, fence=3)
-    machine.see(seen.Prepared(3, CheckpointRef(2, 10, "abc"), 29_501, parent_final=True))
+    parent = CheckpointRef(2, 10, "abc")
+    machine.see(seen.Prepared(3, parent, 29_501, parent_final=True, parent_size_bytes=4096))
     assert machine.fact(FactKind.COMPLETION) == {"step": 10, "digest": "abc"}
+    assert machine.fact(FactKind.PREPARED)["parent_size_bytes"] == 4096
 
 
 # --- notices and drains ------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from app.adapters.embedded.binaries import POSTGRES_MAJOR_VERSION
 from app.adapters.embedded.embedded_server import EmbeddedServer
 from app.adapters.embedded.errors import EmbeddedServerError
 from app.adapters.embedded.process_identity import ProcessIdentity
-from app.adapters.embedded.state_folder import has_text, kept_secret, write_atomically
+from app.adapters.embedded.state_folder import kept_line, kept_secret, write_atomically
 
 ROLE = "lowtide"
 DATABASE = "lowtide"
@@ -178,7 +178,7 @@ class EmbeddedPostgres(EmbeddedServer):
                 f"PostgreSQL {POSTGRES_MAJOR_VERSION}; dump it with the old release and load it "
                 "into a new state folder"
             )
-        if not has_text(self._password_path):
+        if kept_line(self._password_path) is None:
             raise EmbeddedServerError(
                 f"{self._password_path} is missing, and without it the data in {self.data_dir} "
                 "cannot be opened; put the file back, or start with a new state folder"

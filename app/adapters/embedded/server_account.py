@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.adapters.embedded.errors import EmbeddedServerError
-from app.adapters.embedded.state_folder import has_text, write_atomically
+from app.adapters.embedded.state_folder import kept_line, write_atomically
 
 _ACCOUNT_NAME = "nobody"
 _HOME_RECORD = "server_home"
@@ -107,14 +107,17 @@ def _made_safely(place: Path) -> bool:
 
 def has_home(state_dir: Path) -> bool:
     """Whether a server of `state_dir` was ever started."""
-    return has_text(state_dir / _HOME_RECORD)
+    return (state_dir / _HOME_RECORD).exists()
 
 
 def recorded_home(state_dir: Path) -> Path | None:
     """Where the servers of `state_dir` have their data; None before their first start."""
-    if not has_home(state_dir):
+    try:
+        written = kept_line(state_dir / _HOME_RECORD)
+    except EmbeddedServerError:
+        return None  # whoever starts the servers says so
+    if written is None:
         return None
-    written = (state_dir / _HOME_RECORD).read_text("utf-8").strip()
     return state_dir if written == _INSIDE else Path(written)
 
 
@@ -128,15 +131,16 @@ def server_home(
     lost its way to the recorded place.
     """
     record = state_dir / _HOME_RECORD
-    if recorded := has_text(record):
-        written = record.read_text("utf-8").strip()
+    recorded = kept_line(record)
+    if recorded is not None:
+        written = recorded
     elif can_use(account, state_dir):
         written = _INSIDE
     else:
         assert account is not None  # our own account can use everything
         homes = system_folder(account, system_dir)
         written = str(homes / f"home-{secrets.token_hex(8)}")
-    if not recorded:
+    if recorded is None:
         write_atomically(record, written + "\n", 0o644)
     home = state_dir if written == _INSIDE else Path(written)
     if not home.exists():

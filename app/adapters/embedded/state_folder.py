@@ -118,23 +118,36 @@ def read_json(path: Path) -> Any:
 
 
 def kept_secret(path: Path) -> str:
-    """The secret in the file, generated and written (mode 0600) the first time; URL-safe."""
-    if not has_text(path):
-        write_atomically(path, secrets.token_urlsafe(24) + "\n")
-    return path.read_text("ascii").strip()
+    """The secret in the file, generated and written (mode 0600) the first time; URL-safe.
+
+    Raises EmbeddedServerError for a file that was cut short.
+    """
+    known = kept_line(path)
+    if known is None:
+        known = secrets.token_urlsafe(24)
+        write_atomically(path, known + "\n")
+    return known
 
 
-def has_text(path: Path) -> bool:
-    """Whether the file is there and not empty, as one that a full disk has cut short."""
-    return path.is_file() and path.stat().st_size > 0
+def kept_line(path: Path) -> str | None:
+    """The one line of the file; None when it is missing, or empty as a full disk may leave it.
+
+    Raises EmbeddedServerError for a line without its end: a part of it would mean another thing.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    if text and not text.endswith("\n"):
+        raise EmbeddedServerError(
+            f"{path} was cut short: its line has no end; put back the whole file from a copy"
+        )
+    return text.strip() or None
 
 
 def kept_port(path: Path) -> int:
     """The remembered port when it is free now, else a new free one, remembered in the file."""
-    try:
-        remembered = int(path.read_text("ascii"))
-    except (FileNotFoundError, ValueError):
-        remembered = 0
+    remembered = recorded_port(path)
     if remembered and port_is_free(remembered):
         return remembered
     digest = hashlib.sha256(os.fsencode(path)).digest()
@@ -148,6 +161,14 @@ def kept_port(path: Path) -> int:
         f"found no free port on 127.0.0.1 among {_PORT_TRIES} from {_FIRST_PORT} to "
         f"{_FIRST_PORT + _PORT_SPAN}; stop what listens there"
     )
+
+
+def recorded_port(path: Path) -> int | None:
+    """The remembered port, free or not; None where none is."""
+    try:
+        return int(path.read_text("ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def port_is_free(port: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -20,11 +21,18 @@ _RETURNED_AT = "returned_at"
 
 
 def make_engine(
-    url: str, *, pool_size: int = 5, max_overflow: int = 5, application_name: str = "lowtide"
+    url: str,
+    *,
+    pool_size: int = 5,
+    max_overflow: int = 5,
+    application_name: str = "lowtide",
+    only_reads: Callable[[], bool] = lambda: False,
 ) -> Engine:
     """An engine whose sessions refuse to wait for ever.
 
-    url: `postgresql+psycopg://…`.
+    url: `postgresql+psycopg://…`. only_reads: asked before each transaction; while it says so,
+    transactions are READ ONLY. Before the disk is quite full, that is: PostgreSQL stops, and reads
+    with it, once it cannot write its log.
     """
     options = (
         f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout={STATEMENT_TIMEOUT_MS} "
@@ -48,6 +56,12 @@ def make_engine(
     )
     event.listen(engine, "checkin", _note_return)
     event.listen(engine, "checkout", _ping_after_idleness)
+
+    def begin_as_allowed(connection: psycopg.Connection[Any], _record: Any, _pooled: Any) -> None:
+        # None leaves it to the server, and costs no statement.
+        connection.read_only = True if only_reads() else None
+
+    event.listen(engine, "checkout", begin_as_allowed)
     return engine
 
 

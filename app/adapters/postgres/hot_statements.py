@@ -7,7 +7,7 @@ Not here: how submissions are stored (`submission_batch`), reports that may take
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -20,6 +20,7 @@ from app.adapters.postgres.job_list_statement import list_statement
 from app.adapters.postgres.submission_batch import Pool, SubmissionBatch
 from app.ports.job_reports import JobFilter, KeyOwner
 from app.ports.job_submission import KnownJob, Submission
+from app.ports.unit_of_work import DatabaseFull
 
 STATEMENT_TIMEOUT_MS = 5_000
 LOCK_TIMEOUT_MS = 2_000
@@ -68,12 +69,19 @@ def make_pool(url: str, *, max_size: int = 8) -> Pool:
 class HotStatements:
     """One statement per call. Raises psycopg.Error and psycopg_pool.PoolTimeout."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, only_reads: Callable[[], bool] = lambda: False) -> None:
+        """only_reads: as for `make_engine`."""
         self._pool = pool
+        self._only_reads = only_reads
         self._submissions = SubmissionBatch(pool)
 
     async def submit(self, submission: Submission) -> bool:
-        """Store a new job; False, and nothing stored, when its name or key is taken."""
+        """Store a new job; False, and nothing stored, when its name or key is taken.
+
+        Raises DatabaseFull while only reads are allowed.
+        """
+        if self._only_reads():
+            raise DatabaseFull("nothing is written while the disk is about to be full")
         return await self._submissions.store(submission)
 
     async def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:

@@ -43,6 +43,8 @@ from app.ports.traffic import Traffic
 from app.ports.unit_of_work import DatabaseFull
 from app.ports.wakeups import Wakeups
 
+# The second one: the engine lets nothing be written while the disk is about to be full.
+_FULL = (psycopg.errors.DiskFull, psycopg.errors.ReadOnlySqlTransaction)
 _CLOCK = Ready(select(func.clock_timestamp()), frozenset())
 
 
@@ -126,9 +128,9 @@ class PostgresUnitOfWorkFactory:
             work = PostgresUnitOfWork(session, self._read_clock)
             yield work
             session.commit(self._before_commit)
-        except (DBAPIError, psycopg.errors.DiskFull) as error:
+        except (DBAPIError, *_FULL) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            if isinstance(cause, psycopg.errors.DiskFull):
+            if isinstance(cause, _FULL):
                 raise DatabaseFull(str(cause).split("\n", 1)[0]) from error
             raise
         finally:
