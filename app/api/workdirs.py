@@ -7,9 +7,9 @@ it (`agents`).
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import tempfile
-from typing import IO
 
 from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request
@@ -44,7 +44,7 @@ async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
     parts = parts_of(request)
     async with parts.uploads.turn():
         with tempfile.TemporaryFile(prefix="lowtide-workdir-") as file:
-            size = await _receive(request, file, hex_digest)
+            size = await _receive(request, file)
             # An archive is held whole while it is stored, so few are stored at a time.
             async with parts.archive_turns.turn():
                 created = await to_thread.run_sync(_keep, parts, file, hex_digest)
@@ -52,24 +52,26 @@ async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
     return as_json(document, 201 if created else 200)
 
 
-async def _receive(request: Request, file: IO[bytes], hex_digest: str) -> int:
-    hashed, size = hashlib.sha256(), 0
+async def _receive(request: Request, file: io.BufferedRandom) -> int:
+    size = 0
     async for piece in request.stream():
-        hashed.update(piece)
         size += len(piece)
         file.write(piece)
-    if hashed.hexdigest() != hex_digest:
-        raise InvalidValue(
-            f"The body's SHA-256 is {hashed.hexdigest()}, not the one in the address; "
-            "send the archive unchanged.",
-            "digest",
-        )
     # The process that checks it reads the file, not this object's buffer.
     file.flush()
     return size
 
 
-def _keep(parts: ApiParts, file: IO[bytes], hex_digest: str) -> bool:
+def _keep(parts: ApiParts, file: io.BufferedRandom, hex_digest: str) -> bool:
+    # In this thread, not while it came: hashing would take the event loop from everybody else.
+    file.seek(0)
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != hex_digest:
+        raise InvalidValue(
+            f"The body's SHA-256 is {found}, not the one in the address; "
+            "send the archive unchanged.",
+            "digest",
+        )
     store = parts.runtime.object_store
     try:
         parts.archives.check(file)
