@@ -72,6 +72,7 @@ class MachinePhase(StrEnum):
     IDLE = "idle"
     RESTORE = "restore"
     GANG_WAIT = "gang_wait"
+    COMPILE = "compile"
     TRAIN = "train"
     CHECKPOINT = "checkpoint"
     EVAL = "eval"
