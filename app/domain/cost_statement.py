@@ -50,6 +50,7 @@ _ACTIVITY_OF_PHASE: Mapping[MachinePhase, Activity] = {
     MachinePhase.IDLE: Activity.IDLE,
     MachinePhase.RESTORE: Activity.RESTORE,
     MachinePhase.GANG_WAIT: Activity.GANG_WAIT,
+    MachinePhase.COMPILE: Activity.SETUP,
     MachinePhase.TRAIN: Activity.USEFUL,
     MachinePhase.CHECKPOINT: Activity.CHECKPOINT,
     MachinePhase.EVAL: Activity.USEFUL,

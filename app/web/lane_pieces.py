@@ -143,9 +143,11 @@ def _gathered(stretches: Iterable[_Stretch], axis: Axis) -> Iterator[list[_Stret
 
 
 def _activity(phase: MachinePhase) -> Activity:
-    """What a phase's time buys; all but training and evaluation are called alike."""
+    """What a phase's time buys; all but training, evaluation and compiling are called alike."""
     if phase in (MachinePhase.TRAIN, MachinePhase.EVAL):
         return Activity.USEFUL
+    if phase is MachinePhase.COMPILE:
+        return Activity.SETUP
     return Activity(phase.value)
 
 

@@ -24,6 +24,7 @@ _DOING: Final[dict[str, str]] = {
     MachinePhase.SETUP: "setting up",
     MachinePhase.RESTORE: "restoring",
     MachinePhase.GANG_WAIT: "waiting for the others",
+    MachinePhase.COMPILE: "compiling the model",
     MachinePhase.TRAIN: "training",
     MachinePhase.CHECKPOINT: "saving a checkpoint",
     MachinePhase.EVAL: "evaluating",

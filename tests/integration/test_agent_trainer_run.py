@@ -5,6 +5,7 @@ Not here: the whole agent (`test_agent_run`), or how an end is read (`test_agent
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from tests.support.fake_control_plane import wait_until
 from tests.support.free_port import free_port
 from trainer.agent import process_group, trainer_command
+from trainer.agent.boot_clock import boot_seconds
 from trainer.agent.end_files import read_end
 from trainer.agent.machine_folders import AttemptFolders, MachineFolders
 from trainer.agent.observations import Observation, TrainerExited
@@ -25,6 +27,7 @@ from trainer.agent.run_place import MachinePlace
 from trainer.agent.trainer_run import TrainerRun
 from trainer.protocol.agent_report import TrainerOutcome
 from trainer.protocol.directive import Directive, DirectiveKind, Peer
+from trainer.protocol.drain_notice import NOTICE_VARIABLE, seconds_left
 from trainer.protocol.run_config import RunConfig
 
 # A launcher that starts one rank in a session of its own, as torchrun does, and is slow to end.
@@ -39,12 +42,15 @@ RANK = r"""
 import json, os, pathlib, signal, time
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+notice = pathlib.Path(os.environ["LOWTIDE_NOTICE_FILE"])
 folder = pathlib.Path(os.environ["ENDS"])
 (folder / "started-rank0.tmp").write_text(json.dumps({"pid": os.getpid()}))
 (folder / "started-rank0.tmp").rename(folder / "started-rank0.json")
 while not told and not os.path.exists("finish"):
     time.sleep(0.02)
 outcome = "drained" if told else "finished"
+if told and notice.exists():
+    pathlib.Path("notice-seen").write_text(notice.read_text())
 marker = {"outcome": outcome, "step": 5, "exit_code": 0, "error": None, "at_seconds": 1.0}
 (folder / "ended-rank0.tmp").write_text(json.dumps(marker))
 (folder / "ended-rank0.tmp").rename(folder / "ended-rank0.json")
@@ -76,6 +82,7 @@ class Machine:
         environment = {
             **os.environ,
             "ENDS": str(self.ends),
+            NOTICE_VARIABLE: str(self.attempt.notice_file),
             process_group.MACHINE_MARK: self.mark,
             process_group.ATTEMPT_MARK: "attempt-1",
         }
@@ -101,13 +108,20 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_a_drain_is_told_to_the_ranks_and_not_to_what_started_them(machine: Machine) -> None:
     """torchrun of some versions kills its ranks 30 s after it is told, saved or not."""
-    machine.start(ranks=1, linger_seconds=0.0).drain()
+    until = boot_seconds() + 90.0
+    machine.start(ranks=1, linger_seconds=0.0).drain(until)
     assert machine.exited(60.0).end.outcome is TrainerOutcome.DRAINED
     assert not (machine.root / "launcher-was-told").exists()
+    # By when it had to be done lay there before the signal came.
+    assert json.loads((machine.root / "notice-seen").read_text()) == {"deadline": until}
 
 
 def test_a_users_command_is_told_as_a_whole(machine: Machine) -> None:
-    machine.start(ranks=0, linger_seconds=0.0).drain()
+    run = machine.start(ranks=0, linger_seconds=0.0)
+    run.drain(None)
+    assert not machine.attempt.notice_file.exists()
+    run.tell_deadline(boot_seconds() + 5.0)
+    assert seconds_left({NOTICE_VARIABLE: str(machine.attempt.notice_file)}) is not None
     wait_until((machine.root / "launcher-was-told").exists, lambda: "nobody was told")
 
 
@@ -144,6 +158,7 @@ def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path)
         CONTEXT, config, directive, folders.attempt(1), None
     )
     assert environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "120"
+    assert environment[NOTICE_VARIABLE] == str(folders.attempt(1).notice_file)
 
 
 def test_machines_that_never_meet_end_torchrun_soon_and_nobody_is_blamed(tmp_path: Path) -> None:

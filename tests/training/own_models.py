@@ -66,6 +66,30 @@ class Slow(nn.Module):
         return scores
 
 
+class Spare(Stack):
+    """Has a layer that no pass uses."""
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__(input_shape, num_classes, plain=True)
+        self.spare = nn.Linear(8, 8)
+
+
+class Failing(Stack):
+    """Raises an error of its own on rank 1, after so many passes."""
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, after: int) -> None:
+        super().__init__(input_shape, num_classes, plain=True)
+        self._left = after
+        here = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        self._fails = here == 1
+
+    def forward(self, images: Tensor) -> Tensor:
+        self._left -= 1
+        if self._fails and self._left < 0:
+            raise RuntimeError("a bug of the model, closed by peer, out of memory")
+        return super().forward(images)
+
+
 class Hungry(Stack):
     """Runs out of memory with more than ``most`` samples at once, ``recomputed_most`` when its
     blocks are recomputed: at the end of the forward pass, in the ``middle`` of it or on the way

@@ -190,8 +190,7 @@ def test_every_second_of_a_run_is_in_one_bucket(run: Path) -> None:
     assert last["total_seconds"] >= last["at"] - started["at_seconds"]
     (traced,) = [line for line in lines if line["type"] == "profile"]
     assert Path(traced["trace"]).parent == run / "profiles"
-    (said,) = [line for line in lines if line["type"] == "verdict"]
-    assert said["step"] == 25
+    assert not [line for line in lines if line["type"] == "verdict"]  # too few steps for one
     steps = [line for line in lines if line["type"] == "step"]
     price = steps[-1]["usd_per_million_samples"]
     assert price == pytest.approx(1000 / steps[-1]["samples_per_second"])

@@ -236,7 +236,7 @@ def test_network_options_become_the_variables_of_nccl_and_gloo() -> None:
 def test_what_the_ranks_wait_for_each_other_is_measured(
     gangs: GangStarter, options: dict[str, Any], further: dict[str, Any], bound: str
 ) -> None:
-    config = {**STACK, **further, "model": "tests.training.own_models:Slow", "steps": 24}
+    config = {**STACK, **further, "model": "tests.training.own_models:Slow", "steps": 52}
     name = "-".join(["waits", *options, *further])
     (machine,) = gangs.start(name, {**config, "optimizer": "sgd", "model_options": options})
     assert machine.wait() == 0, machine.log()

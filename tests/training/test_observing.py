@@ -324,25 +324,69 @@ def observer_in(
     return Observer(ObservingOptions(**options), run, progress, prices)
 
 
+class Stepping(Progress):
+    """Progress whose every step takes ``seconds`` of a clock of its own."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__(path)
+        self.now = 0.0
+        self.ledger = Ledger(0.0, lambda: self.now)
+        self._seconds = seconds
+
+    def write(self, kind: str, /, **values: Any) -> None:
+        if kind == "step":
+            self.now += self._seconds
+        super().write(kind, **values)
+
+
+@pytest.mark.parametrize(("steps", "seconds"), [(12, 9.0), (49, 9.0), (100, 0.01)])
+def test_of_few_steps_or_seconds_nothing_is_concluded(
+    tmp_path: Path, steps: int, seconds: float
+) -> None:
+    progress = Stepping(tmp_path / "progress.jsonl", seconds)
+    observer = observer_in(tmp_path, progress)
+    progress.phase("train", 0)
+    for step in range(1, steps + 1):
+        progress.write("step", step=step, loss=0.5)
+        observer.after_step(step)
+    observer.close(steps)
+    assert lines_of(tmp_path, "verdict") == []
+
+
+@pytest.mark.parametrize(("steps", "said"), [(59, 0), (60, 1)])
+def test_one_save_in_a_short_run_is_no_reason_to_save_less(
+    tmp_path: Path, steps: int, said: int
+) -> None:
+    progress = Stepping(tmp_path / "progress.jsonl", 0.905)
+    observer = observer_in(tmp_path, progress)
+    progress.phase("checkpoint", 0)
+    progress.now += 6.0
+    progress.phase("train", 0)
+    for step in range(1, steps + 1):
+        progress.write("step", step=step, loss=0.5)
+    observer.close(steps)
+    assert [line["bound"] for line in lines_of(tmp_path, "verdict")] == ["checkpoint"] * said
+
+
 def test_a_short_run_gets_its_verdict_at_the_end(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = Stepping(tmp_path / "progress.jsonl", 0.064)
     observer = observer_in(tmp_path, progress, tensorboard="auto", profile_steps=(19, 30))
     progress.phase("train", 0)
-    for step in range(25):
+    for step in range(50):
         observer.before_step(step)
         numbers = observer.step_numbers(seconds=0.064)
         progress.write("step", step=step + 1, loss=0.5, **numbers)
         observer.after_step(step + 1)
-    observer.close(25)
-    observer.close(25)
+    observer.close(50)
+    observer.close(50)
     assert numbers == {"usd_per_million_samples": pytest.approx(1.0)}
     (said,) = lines_of(tmp_path, "verdict")
-    assert (said["step"], said["bound"]) == (25, "compute")
+    assert (said["step"], said["bound"]) == (50, "compute")
     assert said["share_compute"] > 0.9
     assert "Computing takes" in said["sentence"]
     assert [path.name for path in (tmp_path / "tensorboard").iterdir()] != []
     (traced,) = lines_of(tmp_path, "profile")
-    assert (traced["first_step"], traced["step"]) == (19, 25)
+    assert (traced["first_step"], traced["step"]) == (19, 30)
 
 
 def test_outputs_of_these_names_get_the_files(tmp_path: Path) -> None:
@@ -363,20 +407,20 @@ def test_outputs_of_these_names_get_the_files(tmp_path: Path) -> None:
 
 
 def test_readings_of_a_window_make_its_verdict(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = Stepping(tmp_path / "progress.jsonl", 0.064)
     observer = observer_in(tmp_path, progress)
     observer.tell_reading({"gpu_utilization": 90.0})  # before the first step nobody is told
     progress.phase("train", 0)
-    for step in range(1, 21):
+    for step in range(1, 51):
         progress.write("step", step=step, loss=0.5, **observer.step_numbers(0.064))
         observer.tell_reading({"gpu_utilization": float(step % 2), "gpu_power_watts": 90.0})
-    observer.close(20)
-    assert len(lines_of(tmp_path, "gpu")) == 20
+    observer.close(50)
+    assert len(lines_of(tmp_path, "gpu")) == 50
     assert lines_of(tmp_path, "step")[2]["gpu_utilization"] == 0.0
     (said,) = lines_of(tmp_path, "verdict")
     assert said["bound"] == "small_steps"
-    assert said["gpu_utilization"] == pytest.approx(100 / 21)
-    assert "The GPU is busy 5 % of the time" in said["sentence"]
+    assert said["gpu_utilization"] == pytest.approx(115 / 51)
+    assert "The GPU is busy 2 % of the time" in said["sentence"]
 
 
 def test_only_rank_0_looks(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from trainer.training.errors import (
     PreflightError,
     RendezvousError,
     StepOutOfMemoryError,
+    is_out_of_memory,
 )
 from trainer.training.place import Place
 from trainer.training.progress import Progress
@@ -89,7 +90,8 @@ def test_a_drain_during_a_periodic_save_ends_after_the_next_step(tmp_path: Path)
     config = {**DIGITS, "checkpoint_interval_steps": 5}
     assert run_here(tmp_path, config, stop_at="checkpoint") == Ending("drained", 6, 75)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names == ["step-000000000005", "step-000000000006"]
+    # That of step 5 is dropped if most of it was still to be written.
+    assert names in (["step-000000000006"], ["step-000000000005", "step-000000000006"])
 
 
 def test_a_resumed_run_that_is_drained_at_once_writes_nothing(tmp_path: Path) -> None:
@@ -113,13 +115,38 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
         run_here(tmp_path, config)
 
 
+def test_an_error_without_a_type_of_its_own_is_asked_for_its_cause() -> None:
+    """torch has no type for a connection that gloo lost; its words may change."""
+    looks: list[bool] = []
+
+    def lost_a_peer() -> bool:
+        looks.append(True)
+        return True
+
+    for error, kind in (
+        (RuntimeError("anything"), "peer_communication"),
+        (ValueError("Connection closed by peer"), "exception"),
+        (torch.OutOfMemoryError("x"), "out_of_memory"),
+    ):
+        result = ending.failure(error, 4, lost_a_peer)
+        assert result.error is not None
+        assert result.error.kind == kind
+    assert looks == [True]
+
+
+def test_a_gpu_error_is_short_memory_by_its_number() -> None:
+    error = torch.AcceleratorError("CUDA error: out of memory")
+    assert not is_out_of_memory(error)
+    error.error_code = 2
+    assert is_out_of_memory(error)
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "code"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out_of_memory", 1),
         (MemoryError(), "out_of_memory", 1),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory", 1),
-        (RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed"), "peer_communication", 1),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:1] out of memory, NCCL"), "exception", 1),
         (torch.distributed.DistNetworkError("no route"), "peer_communication", 1),
         (ConfigError("x"), "configuration", 2),
         (CheckpointCorruptError("x"), "checkpoint_corrupt", 65),

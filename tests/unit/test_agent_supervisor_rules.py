@@ -184,6 +184,39 @@ def test_a_stall_dumps_stacks_then_kills() -> None:
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "killed"
 
 
+def test_restoring_and_compiling_each_have_the_whole_time() -> None:
+    machine = Machine().running()
+    for phase in (MachinePhase.RESTORE, MachinePhase.COMPILE):
+        assert not of(act.DumpStacks, machine.after(599.0))
+        machine.see(seen.PhaseEntered(1, phase, machine.now, 0))
+        assert machine.state.phase is phase
+        machine.told(DirectiveKind.TRAIN, fence=1, master_port=29_501)  # renews the lease
+    machine.after(300.0)
+    machine.see(seen.PhaseEntered(1, MachinePhase.COMPILE, machine.now, 0))  # said again: not new
+    assert not of(act.DumpStacks, machine.after(299.0))
+    assert of(act.DumpStacks, machine.after(1.0))
+
+
+def test_the_first_step_ends_compiling_and_later_phases_are_no_step() -> None:
+    machine = Machine().running()
+    machine.see(seen.PhaseEntered(1, MachinePhase.COMPILE, machine.now, 0))
+    machine.see(seen.ProgressSeen(1, 1))
+    assert machine.state.phase is MachinePhase.TRAIN
+    machine.after(599.0)
+    machine.see(seen.PhaseEntered(1, MachinePhase.COMPILE, machine.now, 1))
+    assert of(act.DumpStacks, machine.after(1.0))
+
+
+def test_a_drain_carries_its_deadline_and_an_earlier_one_is_told() -> None:
+    machine = Machine().running()
+    asked = machine.told(DirectiveKind.DRAIN, fence=1, drain_seconds=90.0)
+    assert of(act.SignalDrain, asked) == [act.SignalDrain(1, machine.now + 90.0)]
+    assert not of(act.TellDeadline, machine.told(DirectiveKind.DRAIN, fence=1, drain_seconds=90.0))
+    asked = machine.told(DirectiveKind.DRAIN, fence=1, drain_seconds=20.0)
+    assert of(act.TellDeadline, asked) == [act.TellDeadline(1, machine.now + 20.0)]
+    assert not of(act.SignalDrain, asked)
+
+
 def test_a_stop_of_a_stalled_gang_dumps_the_stacks_here_too() -> None:
     machine = Machine().running()
     asked = machine.told(DirectiveKind.STOP, fence=1, stalled=True)

@@ -78,12 +78,18 @@ from trainer.protocol.agent_report import (
 from trainer.protocol.wire import encode
 
 _TRAINER_PHASES = frozenset(
-    {MachinePhase.RESTORE, MachinePhase.TRAIN, MachinePhase.CHECKPOINT, MachinePhase.EVAL}
+    {
+        MachinePhase.RESTORE,
+        MachinePhase.COMPILE,
+        MachinePhase.TRAIN,
+        MachinePhase.CHECKPOINT,
+        MachinePhase.EVAL,
+    }
 )
 """What a trainer can say of itself; the rest of the timeline is the agent's to tell."""
 
-_BEFORE_FIRST_STEP = frozenset({MachinePhase.SETUP, MachinePhase.RESTORE})
-"""A trainer that starts up or loads a checkpoint; its first step says that it trains."""
+_BEFORE_FIRST_STEP = frozenset({MachinePhase.SETUP, MachinePhase.RESTORE, MachinePhase.COMPILE})
+"""A trainer that starts up, loads a checkpoint or compiles; its first step says that it trains."""
 
 
 def initial_state(
@@ -239,6 +245,7 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
         case PhaseEntered(_, phase, at, at_step):
             trains = work.stage is Stage.RUNNING and phase in _TRAINER_PHASES
             if trains or work.stage is Stage.PREPARING:
+                _lives_on(turn, phase)
                 turn.enter(phase, at, at_step)
         case Prepared():
             _prepared(turn, seen)
@@ -266,6 +273,15 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
             attempt_ending.fenced_off(turn, by_fence)
         case TrainerExited(_, end):
             attempt_ending.trainer_exited(turn, end)
+
+
+def _lives_on(turn: Turn, phase: MachinePhase) -> None:
+    """Before the first step each new phase has the whole time in which a step is expected."""
+    work = turn.state.work
+    if work is None or work.step is not None or work.stepped_at is None:
+        return
+    if phase in _BEFORE_FIRST_STEP and phase is not turn.state.phase:
+        turn.work(stepped_at=turn.now)
 
 
 def _renew_lease(turn: Turn, sent_at: float, lease_seconds: float) -> None:

@@ -78,6 +78,7 @@ class MachinePhase(StrEnum):
     IDLE = "idle"
     RESTORE = "restore"
     GANG_WAIT = "gang_wait"
+    COMPILE = "compile"
     TRAIN = "train"
     CHECKPOINT = "checkpoint"
     EVAL = "eval"

@@ -26,10 +26,18 @@ class Window:
         self._before = self._ledger.seconds()
         self._waited_before = self._ledger.all_reduce_seconds
 
+    def seconds(self) -> float:
+        """What the shares are of, so far."""
+        spent = self._spent()
+        return sum(spent[bucket] for bucket in (*_STEPPING, *_SAVING, Bucket.DATA_WAIT))
+
+    def _spent(self) -> dict[Bucket, float]:
+        now = self._ledger.seconds()
+        return {bucket: now[bucket.value] - self._before[bucket.value] for bucket in Bucket}
+
     def shares(self, gpu_utilization: float | None, ranks: int) -> Shares | None:
         """The shares of the window so far; None when nothing was trained in it."""
-        now = self._ledger.seconds()
-        spent = {bucket: now[bucket.value] - self._before[bucket.value] for bucket in Bucket}
+        spent = self._spent()
         stepping = sum(spent[bucket] for bucket in _STEPPING)
         saving = sum(spent[bucket] for bucket in _SAVING)
         waited = self._ledger.all_reduce_seconds - self._waited_before

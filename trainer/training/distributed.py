@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,11 @@ from trainer.training.config import TrainConfig
 from trainer.training.errors import RendezvousError
 from trainer.training.network_settings import export_network_settings
 from trainer.training.rank_environment import RankEnvironment
+
+# How long the end of another process takes at most to be seen here.
+GONE_SECONDS = 1.0
+# Of the gang that this process has joined, if it did.
+_WATCHES: list[PeerWatch] = []
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Gang:
             return [float(value) for value in values]
         packed = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(packed, group=self.agreeing)
+        for watch in _WATCHES:
+            watch.agreed()
         answer: list[float] = packed.tolist()
         return answer
 
@@ -94,11 +102,51 @@ def join(environment: RankEnvironment, config: TrainConfig) -> Gang:
     agreeing = None
     if device.type == "cuda":
         agreeing = dist.new_group(backend="gloo", timeout=timeout)
+    _WATCHES.append(PeerWatch(environment.rank, environment.world_size, timeout))
     return Gang(environment.rank, environment.world_size, device, agreeing)
+
+
+class PeerWatch:
+    """Connections to all other ranks that carry nothing: one that is closed says who has gone."""
+
+    def __init__(self, rank: int, world_size: int, timeout: timedelta) -> None:
+        """A collective."""
+        self._others = [other for other in range(world_size) if other != rank]
+        self._group = dist.new_group(backend="gloo", timeout=timeout)
+        self._silent_seconds = timeout.total_seconds()
+        self._agreed_at = time.monotonic()
+        self._pending: list[Any] = []
+
+    def agreed(self) -> None:
+        """The ranks have just heard of each other."""
+        self._agreed_at = time.monotonic()
+
+    def finds_one_gone(self) -> bool:
+        """Whether a rank has ended, or all were silent for the time that one is waited for."""
+        if time.monotonic() - self._agreed_at >= self._silent_seconds:
+            return True
+        end = time.monotonic() + GONE_SECONDS
+        while time.monotonic() < end:
+            for other in self._others:
+                try:
+                    # Nothing is ever sent. On a closed connection it is refused at once.
+                    answer = torch.empty(1)
+                    self._pending.append((dist.irecv(answer, other, self._group), answer))
+                except RuntimeError:
+                    return True
+            time.sleep(GONE_SECONDS / 10)
+        return False
+
+
+def lost_a_peer() -> bool:
+    """Whether an error of this rank comes from another rank's end. Not a collective; takes up to
+    ``GONE_SECONDS``."""
+    return any(watch.finds_one_gone() for watch in _WATCHES)
 
 
 def leave() -> None:
     """Closes the connections. Errors do not matter any more: the work is done or has failed."""
+    _WATCHES.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,7 +46,6 @@ _OWN_KINDS: dict[type[BaseException], str] = {
     LossNotFiniteError: "loss_not_finite",
 }
 _PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
-_PEER_PHRASES = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,15 @@ class Ending:
     reason: str = ""
 
 
-def failure(error: BaseException, step: int) -> Ending:
-    """The ending that an exception makes: its kind and exit code."""
+def failure(
+    error: BaseException, step: int, lost_a_peer: Callable[[], bool] = lambda: False
+) -> Ending:
+    """The ending that an exception makes: its kind and exit code.
+
+    lost_a_peer: looks whether another rank has gone; asked about errors that do not say it.
+    """
     text = " ".join(str(error).split())[:1000]
-    kind = _kind(error, text)
+    kind = _kind(error, lost_a_peer)
     codes = {"configuration": EXIT_CONFIG, "checkpoint_corrupt": EXIT_CHECKPOINT_CORRUPT}
     described = EndError(
         kind=kind,
@@ -92,16 +97,16 @@ def failure(error: BaseException, step: int) -> Ending:
     return Ending("failed", step, codes.get(kind, EXIT_FAILED), described)
 
 
-def _kind(error: BaseException, text: str) -> str:
-    name = type(error).__name__
-    # torch raises plain RuntimeErrors for most of these, so the text has to be read.
-    plain = isinstance(error, RuntimeError)
+def _kind(error: BaseException, lost_a_peer: Callable[[], bool]) -> str:
     for error_type, kind in _OWN_KINDS.items():
         if isinstance(error, error_type):
             return kind
     if is_out_of_memory(error):
         return "out_of_memory"
-    if name in _PEER_TYPES or (plain and any(each in text for each in _PEER_PHRASES)):
+    if type(error).__name__ in _PEER_TYPES:
+        return "peer_communication"
+    # gloo raises plain RuntimeErrors, as much else does.
+    if isinstance(error, RuntimeError) and lost_a_peer():
         return "peer_communication"
     return "exception"
 

@@ -42,15 +42,19 @@ class CheckpointNotSavedError(RuntimeError):
 
 
 _MEMORY_TYPES = ("OutOfMemoryError", "MemoryError")
-_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "not enough memory")
+# cudaErrorMemoryAllocation. Source: CUDA Runtime API, cudaError_t.
+_CUDA_OUT_OF_MEMORY = 2
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the processor's or the GPU's memory was short; torch mostly says so in text only."""
-    if isinstance(error, StepOutOfMemoryError) or type(error).__name__ in _MEMORY_TYPES:
-        return True
-    said = str(error)
-    return isinstance(error, RuntimeError) and any(each in said for each in _MEMORY_PHRASES)
+    """Whether the GPU's memory was short, or Python's: by type and number, never by the words.
+
+    torch's own allocator for CPUs has no type for it: there it is an error like others.
+    """
+    name = type(error).__name__
+    if name == "AcceleratorError":
+        return getattr(error, "error_code", None) == _CUDA_OUT_OF_MEMORY
+    return isinstance(error, StepOutOfMemoryError) or name in _MEMORY_TYPES
 
 
 # What says all there is to say: a traceback would only bury it.

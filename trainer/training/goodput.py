@@ -42,13 +42,14 @@ class Bucket(StrEnum):
 PHASES = {
     "boot": Bucket.STARTUP,
     "restore": Bucket.RESTORE,
+    "compile": Bucket.COMPILE,
     "train": Bucket.USEFUL_STEP,
     "eval": Bucket.EVAL,
     "checkpoint": Bucket.CHECKPOINT_STALL,
     "drain": Bucket.DRAIN,
 }
-"""The bucket that is open when a phase line has been written. Of the others, rendezvous, data start
-and compile are parts of ``boot`` or ``train``; data wait and inflation are parts of ``train``."""
+"""The bucket that is open when a phase line has been written. Of the others, rendezvous and
+data start are parts of ``boot`` or ``train``; data wait and inflation are parts of ``train``."""
 
 
 class Ledger:

@@ -55,9 +55,9 @@ class Learner:
         if config.activation_checkpointing:
             self._recompute()
         self.shared = SharedModel(self.model, config, gang)
-        self._is_compiled = compilation.is_compiled(config, gang.device)
+        self.is_compiled = compilation.is_compiled(config, gang.device)
         call = self.shared.call
-        if self._is_compiled:
+        if self.is_compiled:
             call = compilation.compiled(call, config)
         self._compiled_code: Tensor | None = None
         self.optimizer = make_optimizer(config, self.model)
@@ -78,11 +78,11 @@ class Learner:
         are added up: a resumed run would add its first step in another order. Raises
         ``StepOutOfMemoryError``, as ``step`` does.
         """
-        if not self.shared.buckets_settle and not self._is_compiled:
+        if not self.shared.buckets_settle and not self.is_compiled:
             return
         start = StepStart(self.model, self.gang.device)
         count = 2
-        if self._is_compiled:  # for this number of samples
+        if self.is_compiled:  # for this number of samples
             count = self.plan.micro_batch(self.config, self.gang.world_size)
         loss_sum, problem = self._passes.run([zero_batch(self._data, count, self.gang.device)])
         self.optimizer.zero_grad(set_to_none=True)
@@ -194,7 +194,7 @@ class Learner:
         }
         if self.averages is not None:
             state["averages"] = self.averages.state()
-        if self._is_compiled and self._compiled_code is None:
+        if self.is_compiled and self._compiled_code is None:
             self._compiled_code = compilation.compiled_code()
         if self._compiled_code is not None:
             state["compiled_code"] = self._compiled_code
@@ -231,7 +231,7 @@ class Learner:
             self.averages.load({**saved, "tensors": tensors})
         elif self.averages is not None:
             self.averages.begin_anew()
-        if self._is_compiled and "compiled_code" in state:
+        if self.is_compiled and "compiled_code" in state:
             compilation.load_compiled_code(state["compiled_code"])
         if self._adapts and "memory_plan" in state:
             self._follow(MemoryPlan(**state["memory_plan"]))

@@ -36,8 +36,11 @@ from trainer.training.tensorboard_files import TensorBoardFiles
 
 VERDICT_SECONDS = 60.0
 GOODPUT_SECONDS = 60.0
-# A run that ends sooner gets one verdict, at its end, if it trained at least so many steps.
-VERDICT_STEPS_LEAST = 20
+# From less nothing is concluded: one checkpoint or one slow read would be the whole answer.
+VERDICT_STEPS_LEAST = 50
+VERDICT_SECONDS_LEAST = 2.0
+# In less than this a single save may be all there is to see of saving.
+CHECKPOINT_VERDICT_SECONDS_LEAST = 60.0
 # What each line of a step repeats of the newest reading, so that no chart has holes.
 _ON_EVERY_STEP = ("gpu_utilization", "gpu_memory_used_mb")
 
@@ -81,6 +84,7 @@ class Observer:
         self._reading: Numbers = {}
         self._busy: list[float] = []
         self._window = Window(progress.ledger)
+        self._window_step = run.first_step
         self._verdict_due_at = self._goodput_due_at = boot_seconds() + VERDICT_SECONDS
         self._profile: ProfileWindow | None = None
         self._files: TensorBoardFiles | None = None
@@ -131,8 +135,7 @@ class Observer:
         self._active = False
         if self._profile is not None:
             self._profile.close(finished)
-        if finished - self._first_step >= VERDICT_STEPS_LEAST:
-            self._write_verdict(finished)
+        self._write_verdict(finished)
         if self._thread is not None:
             self._thread.close()
         if self._files is not None:
@@ -172,12 +175,17 @@ class Observer:
             self._progress.write("gpu", step=self._progress.step, **reading)
 
     def _write_verdict(self, step: int) -> None:
-        busy, self._busy = self._busy, []
+        """Nothing where it is too early to say: the window then goes on."""
+        busy, seconds = self._busy, self._window.seconds()
         shares = self._window.shares(sum(busy) / len(busy) if busy else None, self._run.ranks)
-        self._window.restart()
-        if shares is None:
+        steps = step - self._window_step
+        if shares is None or steps < VERDICT_STEPS_LEAST or seconds < VERDICT_SECONDS_LEAST:
             return
         found = verdict(shares)
+        if found.bound == "checkpoint" and seconds < CHECKPOINT_VERDICT_SECONDS_LEAST:
+            return
+        self._busy, self._window_step = [], step
+        self._window.restart()
         self._progress.write(
             "verdict",
             step=step,

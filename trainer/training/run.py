@@ -118,6 +118,8 @@ class Run:
     def prepare(self) -> None:
         """What comes between restoring and the first step: compiling, reading ahead, observing."""
         ledger = self.progress.ledger
+        if self.learner.is_compiled:
+            self.progress.phase("compile", self.place.step)
         with ledger.spending(Bucket.COMPILE):
             self._prepare_learner()
         with ledger.spending(Bucket.DATA_START):

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.training.config import TrainConfig
 from trainer.training.distributed import Gang
+from trainer.training.errors import ConfigError
 from trainer.training.sharding import ShardedPasses
 from trainer.training.waiting import Waits
 
@@ -48,9 +49,15 @@ class SharedModel:
             self._send_from_rank_0([*model.parameters(), *model.buffers()])
         elif not alone:
             self._ddp = DistributedDataParallel(
-                model, device_ids=[gang.device.index] if gang.device.type == "cuda" else None
+                model,
+                device_ids=[gang.device.index] if gang.device.type == "cuda" else None,
+                find_unused_parameters=config.find_unused_parameters,
             )
             self.call = self._ddp
+        self._must_be_used: list[tuple[str, nn.Parameter]] = []
+        if self._ddp is not None and not config.find_unused_parameters:
+            named = model.named_parameters()
+            self._must_be_used = [(name, each) for name, each in named if each.requires_grad]
         # Of parts on a CPU each exchange is timed; on a GPU only what is left when all is computed.
         on_gpu = gang.device.type == "cuda"
         self._watches = self._ddp is not None or (self.sharded and on_gpu)
@@ -58,7 +65,7 @@ class SharedModel:
     @property
     def buckets_settle(self) -> bool:
         """Whether the first backward pass decides in which order gradients are added up."""
-        return self._ddp is not None
+        return self._ddp is not None and not self._ddp.find_unused_parameters
 
     def part_of_step(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         """Put around the passes of each part of a step: gradients travel in the last one."""
@@ -76,6 +83,19 @@ class SharedModel:
     def backward_ended(self) -> None:
         """Of the last part: the gradients of all ranks are there, if they travel in the passes."""
         self.waits.end()
+        self._require_all_used()
+
+    def _require_all_used(self) -> None:
+        """DistributedDataParallel never ends a step of which a parameter got no gradient: the next
+        one fails, or never begins. Raises ``ConfigError``."""
+        for name, parameter in self._must_be_used:
+            if parameter.grad is None:
+                unused = sum(each.grad is None for _, each in self._must_be_used)
+                more = f" and {unused - 1} more" if unused > 1 else ""
+                raise ConfigError(
+                    f"find_unused_parameters: a step did not use {name}{more}: set"
+                    " find_unused_parameters: true, or take them out of the model"
+                )
 
     def make_up(self, run_pass: Callable[[], object]) -> None:
         """After a pass that memory was short for: gives the others what it owes them."""

@@ -168,7 +168,7 @@ def run_to_end(
             run.restore(environment.resume_dir)
         result = train(run, stop)
     except Exception as error:  # whatever it is, the marker must say so
-        result = ending.failure(error, place.step)
+        result = ending.failure(error, place.step, _lost_a_peer)
         kind = result.error.kind if result.error is not None else ""
         if isinstance(error, ONE_LINE_ERRORS):
             print(f"error: {error}", file=sys.stderr)
@@ -184,6 +184,12 @@ def run_to_end(
     scores = place.metrics if result.outcome == "finished" else {}
     progress.write("end", outcome=result.outcome, step=result.step, reason=result.reason, **scores)
     return result
+
+
+def _lost_a_peer() -> bool:
+    from trainer.training.distributed import lost_a_peer
+
+    return lost_a_peer()
 
 
 def validate(config_path: Path) -> int:

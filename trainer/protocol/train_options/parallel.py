@@ -19,6 +19,11 @@ class ParallelOptions(Section):
         choices=("ddp", "fsdp"),
         about="Every rank holds the whole model (ddp) or its part of it (fsdp)",
     )
+    find_unused_parameters: bool = option(
+        False,
+        about="For models of which a step leaves parameters unused, with ddp: costs a walk through"
+        " the graph in each step",
+    )
     preflight: bool = option(
         True, about="Compare versions, configuration and data of all ranks and test their network"
     )

@@ -26,7 +26,7 @@ from trainer.training.data.parts import DataSet
 from trainer.training.data.together import read_together
 from trainer.training.data.workers import (
     ENDED,
-    TRY_SECONDS,
+    Answers,
     as_it_is,
     let_go,
     quiet_start,
@@ -106,7 +106,7 @@ class Loader:
         self._fixed = options.synthetic_fixed
         self._fixed_batches: list[MicroBatch] = []
         self._loader: DataLoader[dict[str, Any]] | None = None
-        self._answers: Iterator[dict[str, Any]] | None = None
+        self._answers: Answers | Iterator[dict[str, Any]] | None = None
         self._staged: list[MicroBatch] = []
         self._step = 0
         self.may_wait = self.workers > 0 and not self._fixed
@@ -226,16 +226,18 @@ class Loader:
         inputs = self._reader.finish(answer, scoring=scoring)
         return MicroBatch(inputs, answer["labels"], answer["ids"])
 
-    def _begun(self, requests: Iterable[Request], *, persistent: bool) -> Iterator[dict[str, Any]]:
+    def _begun(
+        self, requests: Iterable[Request], *, persistent: bool
+    ) -> Answers | Iterator[dict[str, Any]]:
         """The answers to ``requests``, from now on read by the workers if there are any."""
         if self.workers == 0:
             return map(self._reader.__getitem__, requests)
         with quiet_start():
             if not persistent:
-                return iter(self._made(requests, persistent))
+                return Answers(iter(self._made(requests, persistent)))
             if self._loader is None:
                 self._loader = self._made(requests, persistent)
-            return iter(self._loader)
+            return Answers(iter(self._loader))
 
     def _made(self, requests: Iterable[Request], persistent: bool) -> DataLoader[dict[str, Any]]:
         return DataLoader(
@@ -246,7 +248,6 @@ class Loader:
             collate_fn=as_it_is,
             num_workers=self.workers,
             prefetch_factor=self._prefetch,
-            timeout=TRY_SECONDS,
             persistent_workers=persistent,
             pin_memory=self._device.type == "cuda",
             worker_init_fn=start_worker,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import threading
 import warnings
@@ -24,7 +25,6 @@ MOST_WORKERS = 8
 TRY_SECONDS = 0.1
 CLOSING_SECONDS = 1.0
 ENDED = object()
-_TRY_FAILED = "DataLoader timed out"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -58,17 +58,62 @@ def quiet_start() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def tried(answers: Iterator[dict[str, Any]]) -> Any:
+class Answers:
+    """The answers of workers, taken by a thread of its own, one at a time: none may ever come.
+
+    The workers belong to the thread that made ``answers``, and end when nobody holds it.
+    """
+
+    def __init__(self, answers: Iterator[dict[str, Any]]) -> None:
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._is_asked = False
+        self._thread = threading.Thread(
+            target=_answer, args=(answers, self._asked, self._told), name="samples", daemon=True
+        )
+        self._thread.start()
+
+    def tried(self) -> Any:
+        """As ``tried``."""
+        if not self._is_asked:
+            self._asked.put(True)
+            self._is_asked = True
+        try:
+            answer, error = self._told.get(timeout=TRY_SECONDS)
+        except queue.Empty:
+            return None
+        self._is_asked = False
+        if error is not None:
+            raise error
+        return answer
+
+    def close(self) -> None:
+        """Lets go of the workers; returns when that is done, never where one hangs in a read."""
+        self._asked.put(False)
+        self._thread.join()
+
+    def __del__(self) -> None:
+        self._asked.put(False)
+
+
+def _answer(
+    answers: Iterator[dict[str, Any]],
+    asked: queue.SimpleQueue[bool],
+    told: queue.SimpleQueue[tuple[Any, BaseException | None]],
+) -> None:
+    while asked.get():
+        try:
+            told.put((next(answers, ENDED), None))
+        except BaseException as error:  # whoever has asked gets it
+            told.put((None, error))
+
+
+def tried(answers: Answers | Iterator[dict[str, Any]]) -> Any:
     """The next answer, None if it does not come within ``TRY_SECONDS``, ``ENDED`` after the last.
 
-    torch says that it was late in the text only; the next call goes on waiting for the same one.
+    The next call goes on waiting for the same one. Raises what reading it raised.
     """
-    try:
-        return next(answers, ENDED)
-    except RuntimeError as error:
-        if _TRY_FAILED not in str(error):
-            raise
-        return None
+    return answers.tried() if isinstance(answers, Answers) else next(answers, ENDED)
 
 
 def let_go(held: list[Any]) -> None:
@@ -76,7 +121,14 @@ def let_go(held: list[Any]) -> None:
 
     torch waits for each of them, several seconds if it hangs. They die with this process.
     """
-    ending = threading.Thread(target=held.clear, name="ending-workers", daemon=True)
+
+    def end() -> None:
+        for each in held:
+            if isinstance(each, Answers):
+                each.close()
+        held.clear()
+
+    ending = threading.Thread(target=end, name="ending-workers", daemon=True)
     ending.start()
     ending.join(CLOSING_SECONDS)
 
