@@ -1,0 +1,173 @@
+"""A slow start is not a slow job: what deadlines and the choice of market make of start-up.
+
+Not here: the rate itself (tests/unit/test_estimate_remaining.py), real processes (tests/e2e).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres import tables
+from app.domain.instance import EndedBy
+from app.orchestration.aggregate import open_job
+from app.orchestration.estimate_job import estimate_job
+from app.orchestration.parsed_specs import parsed_spec
+from app.orchestration.read_start_up import own_limits
+from app.orchestration.runtime import Limits
+from app.orchestration.weigh_moves import move_terms
+from tests.support.agent_api import BY_PERSON
+from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
+from tests.support.weighed_story import weighed_story
+
+SPOT = (ZONE_A, ZONE_B, FAR)
+MOVES = ("moved_to_on_demand", "moved_to_spot")
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    made = weighed_story(engine, tmp_path / "store", Limits())
+    made.quote(dict.fromkeys(SPOT, 918_000), available=10)
+    made.quote({ON_DEMAND_A: 3_060_000})
+    return made
+
+
+def _moves(story: Story, job_id: UUID) -> list[str]:
+    found = story.rows(tables.events, tables.events.c.job_id == job_id)
+    return [row.kind for row in sorted(found, key=lambda row: row.seq) if row.kind in MOVES]
+
+
+def _steps(story: Story, job_id: UUID, first: int, last: int, seconds: float) -> None:
+    """The live attempt makes steps at an even pace, and reports every ten seconds."""
+    fence = max(row.fence for row in _attempts(story, job_id))
+    (machine,) = story.members(job_id, fence)
+    turns = max(1, round(seconds / 10))
+    story.tell(machine, fence=fence, at_step=first)
+    for turn in range(1, turns + 1):
+        story.pass_time(seconds / turns, every=5)
+        story.tell(machine, fence=fence, at_step=first + (last - first) * turn // turns)
+
+
+def _attempts(story: Story, job_id: UUID) -> Any:
+    return story.rows(tables.attempts, tables.attempts.c.job_id == job_id)
+
+
+def _left_spot(story: Story, job_id: UUID) -> None:
+    """A job that waits turns to on-demand machines, and trains on one."""
+    turned = {"market_mode": "on_demand", "market_changed_at": story.time, "claimable_at": None}
+    story.set(tables.jobs, job_id, **turned)
+    story.train(job_id)
+    _steps(story, job_id, 1, 30, 30)
+
+
+def _trained_before(story: Story, start_up: float) -> None:
+    """Another job of the same command took so long to start, and has failed since."""
+    job_id = story.submit(name="before")
+    story.train(job_id)
+    story.pass_time(start_up)
+    _steps(story, job_id, 1, 20, 20)
+    (machine,) = story.members(job_id)
+    story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+    story.stop(job_id)
+    story.pass_time(120)
+
+
+def test_a_job_that_starts_for_two_minutes_stays_where_it_is(story: Story):
+    job_id = story.submit(deadline="90m", market="auto", estimate={"hours": 0.3, "gpu": "V100"})
+    story.pass_time(30)
+    story.train(job_id)
+    story.pass_time(120)
+    _steps(story, job_id, 1, 300, 300)
+    assert _moves(story, job_id) == []
+    assert len(_attempts(story, job_id)) == 1
+    job = story.job(job_id)
+    assert (job.steps_per_second, job.eta_from) == (pytest.approx(1.0, rel=0.02), "measured")
+    assert job.eta_at == pytest.approx(story.time + timedelta(seconds=700), abs=timedelta(0, 60))
+
+
+def test_what_one_job_took_to_start_is_in_every_restart_of_the_next(story: Story):
+    _trained_before(story, 300.0)
+    spec = {"deadline": "6h", "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(name="next", **spec)
+    story.pass_time(30)
+    limits, job = story.runtime.limits, story.job(job_id)
+    assert (job.start_up_seconds, job.start_up_p95_seconds) == (300.0, 300.0)
+    acquire = timedelta(seconds=limits.on_demand_acquire_seconds)
+    others = limits.boot_p95_seconds + limits.restore_seconds + 300.0
+    work = timedelta(hours=2, seconds=others)
+    story.pass_time(60)
+    assert story.job(job_id).last_safe_at == job.deadline_at - work - acquire
+    with (
+        story.runtime.begin() as uow,
+        open_job(uow, story.runtime.entropy, job_id, BY_PERSON) as aggregate,
+    ):
+        assert aggregate is not None
+        once = own_limits(aggregate, limits)
+        assert own_limits(aggregate, once) == once, "never counted twice"
+        assert once.restart_seconds == others
+        terms = move_terms(once)
+        assert terms.boot_seconds + terms.restore_seconds == others
+    found = estimate_job(story.runtime, story.project_id, parsed_spec(job.spec), 0, paths=20)
+    assert found.restart_seconds == others
+
+
+def test_a_start_that_lasts_is_known_to_last_before_it_has_ended(story: Story):
+    spec = {"deadline": "6h", "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(**spec)
+    story.pass_time(30)
+    story.train(job_id)
+    before = story.job(job_id).last_safe_at
+    story.pass_time(600, every=10)
+    waited = before - story.job(job_id).last_safe_at
+    assert timedelta(seconds=560) <= waited <= timedelta(seconds=620)
+    _steps(story, job_id, 1, 30, 30)
+    assert story.job(job_id).unsafe_since_at is None
+    assert story.job(job_id).eta_at is not None
+
+
+def test_a_pace_that_is_slow_for_a_moment_moves_nothing(story: Story):
+    """Its first ten steps say that it must leave spot now; half a minute later none does."""
+    job_id = story.submit(deadline="62m", market="auto", estimate={"hours": 0.3, "gpu": "V100"})
+    story.pass_time(30)
+    story.train(job_id)
+    story.pass_time(30)
+    _steps(story, job_id, 1, 12, 55)
+    story.pass_time(20)
+    assert story.job(job_id).slower_since_at is not None
+    _steps(story, job_id, 13, 400, 40)
+    story.pass_time(60)
+    assert story.job(job_id).slower_since_at is None
+    assert _moves(story, job_id) == []
+
+
+def test_a_job_that_left_spot_goes_back_after_half_an_hour_and_not_before(story: Story):
+    story.quote(dict.fromkeys(SPOT, 918_000), available=0)
+    job_id = story.submit(deadline="8h", market="auto", estimate={"hours": 5.0, "gpu": "V100"})
+    story.pass_time(30)
+    _left_spot(story, job_id)
+    began = story.job(job_id).market_changed_at
+    story.quote(dict.fromkeys(SPOT, 300_000), available=10)
+    while story.time < began + timedelta(seconds=1_790):
+        story.pass_time(120, every=20)
+        if story.time < began + timedelta(seconds=1_800):
+            assert story.job(job_id).market_mode == "on_demand"
+    story.pass_time(240, every=20)
+    assert story.job(job_id).market_mode == "spot"
+
+
+def test_a_return_that_saves_some_cents_is_none(story: Story):
+    """An hour of work: ten cents and a tenth are not to be had once both gangs were paid."""
+    story.quote(dict.fromkeys(SPOT, 918_000), available=0)
+    job_id = story.submit(deadline="5h", market="auto", estimate={"hours": 0.5, "gpu": "V100"})
+    story.pass_time(30)
+    _left_spot(story, job_id)
+    long_ago = story.time - timedelta(hours=2)
+    story.set(tables.jobs, job_id, market_changed_at=long_ago)
+    story.quote(dict.fromkeys(SPOT, 2_700_000), available=10)
+    story.pass_time(600, every=20)
+    assert story.job(job_id).market_mode == "on_demand"
