@@ -24,6 +24,7 @@ def _surprises(lived: list[Lived]) -> list[str]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_with_room_a_slow_start_changes_the_market_once_at_most(seed: int, database_url: str):
     market = CALM if seed % 2 else ROUGH
@@ -33,6 +34,7 @@ def test_with_room_a_slow_start_changes_the_market_once_at_most(seed: int, datab
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(101, 106))
 def test_with_little_room_a_miss_is_foretold(seed: int, database_url: str):
     market = CALM if seed % 2 else ROUGH

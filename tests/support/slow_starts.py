@@ -23,7 +23,7 @@ from app.simulation.simulated_market import MarketSettings
 from app.simulation.world import SIMULATED_LIMITS, JobPlan, WorldSettings
 
 START_UP_SECONDS: Final = (10.0, 1_200.0)
-WORK_SECONDS: Final = (600.0, 10_800.0)
+WORK_SECONDS: Final = (300.0, 7_200.0)
 CALM: Final = MarketSettings(drought_every_hours=0.0)
 ROUGH: Final = MarketSettings(drought_every_hours=1.2, drought_lasts_hours=0.3)
 _MARKET_HOURS: Final = 12.0
