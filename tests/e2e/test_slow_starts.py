@@ -57,6 +57,7 @@ def unhurried_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(2_700)
 def test_ninety_seconds_of_start_and_nine_hundred_of_steps(unhurried_plane: ControlPlane):
     job = submit_small(
         unhurried_plane,
@@ -72,6 +73,7 @@ def test_ninety_seconds_of_start_and_nine_hundred_of_steps(unhurried_plane: Cont
 
 
 @pytest.mark.full
+@pytest.mark.timeout(2_700)
 def test_the_tour_with_two_minutes_of_imports(unhurried_plane: ControlPlane, tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT.format(seconds=120))
     tmp_path.chmod(0o755)

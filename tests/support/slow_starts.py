@@ -22,10 +22,8 @@ from app.simulation.simulated_gang import Workload
 from app.simulation.simulated_market import MarketSettings
 from app.simulation.world import SIMULATED_LIMITS, JobPlan, WorldSettings
 
-START_UP_LEAST: Final = 10.0
-START_UP_MOST: Final = 1_200.0
-WORK_LEAST: Final = 600.0
-WORK_MOST: Final = 10_800.0
+START_UP_SECONDS: Final = (10.0, 1_200.0)
+WORK_SECONDS: Final = (300.0, 7_200.0)
 CALM: Final = MarketSettings(drought_every_hours=0.0)
 ROUGH: Final = MarketSettings(drought_every_hours=1.2, drought_lasts_hours=0.3)
 _MARKET_HOURS: Final = 12.0
@@ -113,25 +111,27 @@ class Lived:
         return self.refused or (self.unsafe_at is not None and self.unsafe_at < self.deadline_at)
 
 
-def roomy(seed: int, count: int, work_seconds_max: float = WORK_MOST) -> Iterator[SlowStart]:
+def roomy(seed: int, count: int, work: tuple[float, float] = WORK_SECONDS) -> Iterator[SlowStart]:
     """Jobs with a slack of the reserve for on-demand machines and three start-ups, or more."""
     dice = Dice(seed, "slow starts")
     for number in range(count):
-        start_up = _between(dice, START_UP_LEAST, START_UP_MOST)
-        work = _between(dice, WORK_LEAST, work_seconds_max)
+        start_up = _between(dice, *START_UP_SECONDS)
+        work_seconds = _between(dice, *work)
         slack = SIMULATED_LIMITS.on_demand_acquire_seconds + 3 * start_up * (1 + _VARIES)
         more = dice.uniform(0.0, 1.5) * slack if dice.chance(0.7) else 0.0
-        yield _job(dice, f"roomy-{seed}-{number}", start_up, work, slack + more)
+        yield _job(dice, f"roomy-{seed}-{number}", start_up, work_seconds, slack + more)
 
 
-def tight(seed: int, count: int, work_seconds_max: float = WORK_MOST) -> Iterator[SlowStart]:
+def tight(seed: int, count: int, work: tuple[float, float] = WORK_SECONDS) -> Iterator[SlowStart]:
     """Jobs with less slack than that, down to almost none."""
     dice = Dice(seed, "slow starts")
     for number in range(count):
-        start_up = _between(dice, START_UP_LEAST, START_UP_MOST)
-        work = _between(dice, WORK_LEAST, work_seconds_max)
+        start_up = _between(dice, *START_UP_SECONDS)
+        work_seconds = _between(dice, *work)
         slack = SIMULATED_LIMITS.on_demand_acquire_seconds + 3 * start_up
-        yield _job(dice, f"tight-{seed}-{number}", start_up, work, slack * dice.uniform() ** 2)
+        yield _job(
+            dice, f"tight-{seed}-{number}", start_up, work_seconds, slack * dice.uniform() ** 2
+        )
 
 
 def live(
