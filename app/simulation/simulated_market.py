@@ -42,7 +42,7 @@ class MarketSettings:
 
 @dataclass(frozen=True)
 class Drought:
-    """From `from_us` to `to_us` the pool has nothing to give and takes machines back."""
+    """From `from_us` to `to_us` the pool has nothing to give; what it has given stays."""
 
     from_us: int
     to_us: int

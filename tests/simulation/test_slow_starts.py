@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.slow_starts import CALM, ROUGH, Lived, live, roomy, tight
+from tests.support.slow_starts import Lived, live, roomy, tight
 
 CHANGES_MAX = 1
 SHORT_WORK_SECONDS = (300.0, 600.0)
@@ -27,8 +27,7 @@ def _surprises(lived: list[Lived]) -> list[str]:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_with_room_a_slow_start_changes_the_market_once_at_most(seed: int, database_url: str):
-    market = CALM if seed % 2 else ROUGH
-    lived = live(database_url, seed, roomy(seed, 10), market)
+    lived = live(database_url, seed, roomy(seed, 10), rough=seed % 2 == 0)
     assert len(lived) == 10
     assert _broken_promises(lived) == []
 
@@ -37,19 +36,18 @@ def test_with_room_a_slow_start_changes_the_market_once_at_most(seed: int, datab
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(101, 106))
 def test_with_little_room_a_miss_is_foretold(seed: int, database_url: str):
-    market = CALM if seed % 2 else ROUGH
-    lived = live(database_url, seed, tight(seed, 10), market, weighed=True)
+    lived = live(database_url, seed, tight(seed, 10), rough=seed % 2 == 0, weighed=True)
     assert len(lived) == 10
     assert _surprises(lived) == []
 
 
 def test_short_jobs_that_start_slowly_keep_their_market_and_their_deadline(database_url: str):
     jobs = roomy(201, 12, work=SHORT_WORK_SECONDS)
-    assert _broken_promises(live(database_url, 201, jobs, CALM)) == []
+    assert _broken_promises(live(database_url, 201, jobs, rough=False)) == []
 
 
 def test_short_jobs_with_little_room_miss_nothing_unforetold(database_url: str):
     jobs = tight(202, 4, work=SHORT_WORK_SECONDS)
-    lived = live(database_url, 202, jobs, ROUGH, weighed=True)
+    lived = live(database_url, 202, jobs, rough=True, weighed=True)
     assert _surprises(lived) == []
     assert any(one.missed for one in lived), "no job was in danger"

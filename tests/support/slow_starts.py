@@ -7,7 +7,7 @@ the production controllers. Not here: what must hold of them (tests/simulation).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -16,16 +16,17 @@ from sqlalchemy import text
 from app.domain.errors import SpecError
 from app.domain.job_spec import parse_spec
 from app.orchestration.weigh_promise import weigh_promise
+from app.simulation.fault_kinds import Fault
 from app.simulation.run_world import Run, run_world
+from app.simulation.scenario import CALM
 from app.simulation.seeded_entropy import Dice
 from app.simulation.simulated_gang import Workload
-from app.simulation.simulated_market import MarketSettings
 from app.simulation.world import SIMULATED_LIMITS, JobPlan, WorldSettings
 
 START_UP_SECONDS: Final = (10.0, 1_200.0)
 WORK_SECONDS: Final = (300.0, 7_200.0)
-CALM: Final = MarketSettings(drought_every_hours=0.0)
-ROUGH: Final = MarketSettings(drought_every_hours=1.2, drought_lasts_hours=0.3)
+NOTICES_PER_HOUR: Final = {Fault.NOTICE: 6.0, Fault.KILL_WITHOUT_NOTICE: 3.0}
+"""Of all the spot machines of a world together."""
 _MARKET_HOURS: Final = 12.0
 _VARIES: Final = 0.1  # of a start-up, from one attempt to the next
 _SUBMITTED_EVERY_SECONDS: Final = 20.0
@@ -135,12 +136,12 @@ def tight(seed: int, count: int, work: tuple[float, float] = WORK_SECONDS) -> It
 
 
 def live(
-    url: str, seed: int, jobs: Iterable[SlowStart], market: MarketSettings, *, weighed: bool = False
+    url: str, seed: int, jobs: Iterable[SlowStart], *, rough: bool, weighed: bool = False
 ) -> list[Lived]:
     """Let the jobs live in one world on an empty, migrated database, and see what became of them.
 
-    weighed: ask at each submission whether its promise would have been accepted. Raises
-    SimulationFailed.
+    rough: spot machines are taken, with and without a notice, and spot pools run dry. weighed: ask
+    at each submission whether its promise would have been accepted. Raises SimulationFailed.
     """
     planned = list(jobs)
     refused: set[str] = set()
@@ -153,13 +154,16 @@ def live(
                 _weigh(run, job, at, refused)
             plan = job.plan
             run.world.plan(JobPlan(plan.spec, plan.workload, at))
+        if rough:
+            run.faults.begin(NOTICES_PER_HOUR, hours)
 
     def finish(run: Run) -> None:
         found.extend(_lived(run, job, job.name in refused) for job in planned)
 
-    longest = max(job.deadline_seconds for job in planned) / 3600
+    hours = max(job.deadline_seconds for job in planned) / 3600 + 0.5
+    market = replace(CALM, drought_every_hours=1.5, drought_lasts_hours=0.4) if rough else CALM
     settings = WorldSettings(seed, _MARKET_HOURS, market)
-    run_world(url, settings, begin, longest + 0.5, f"slow starts, seed {seed}", finish=finish)
+    run_world(url, settings, begin, hours, f"slow starts, seed {seed}", finish=finish)
     return found
 
 

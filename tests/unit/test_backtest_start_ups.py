@@ -101,7 +101,7 @@ def test_a_drawn_start_up_is_the_same_in_every_run_and_within_its_bounds():
 
 
 def test_lowtide_learns_a_start_up_that_nobody_told_it():
-    """It plans with none until work has begun on its first machine, and with all of it then."""
+    """It plans with what of it has passed, and with all of it once work has begun."""
     terms = Terms(6 * 3600.0, 10 * 3600.0, 360.0 + 1_200.0, start_up_seconds=1_200.0)
     up = np.ones((1, 80), dtype=bool)
     window = Window(("a",), TICK, up, np.ones((1, 80)), up[:, :0], np.zeros((1, 0)), 3.0)
@@ -117,12 +117,28 @@ def test_lowtide_learns_a_start_up_that_nobody_told_it():
 
     policy.decide = watched  # type: ignore[assignment]
     outcome = Replay(window, terms, Information.VISIBLE).run(policy)
-    assert {restart for done, restart in planned if done == 0} == {360.0}
+    # Of 26 minutes the first six are no part of the start-up.
+    assert [restart for done, restart in planned if done == 0] == [360.0, 600.0, 1_200.0]
     assert {restart for done, restart in planned if done > 0} == {1_560.0}
     assert outcome.launches == 1
     assert not outcome.missed
     told = Lowtide(briefing)
     assert told.placement.terms.restart_seconds == 1_560.0
+
+
+def test_a_start_that_lasts_is_not_given_up_for_a_new_one(tmp_path: Path):
+    """What a running start has left is never thought longer than a start from the beginning."""
+    plan = _plan(StartUps(1_200.0, 1_200.0), starts=6)
+    told, learned = (
+        sum(
+            row["launches"]
+            for row in _rows(
+                _recording(tmp_path), plan, Setting.ONE_ZONE, ("lowtide",), learns_start_up=learns
+            )
+        )
+        for learns in (False, True)
+    )
+    assert learned <= 1.5 * told
 
 
 def test_an_untold_start_up_is_left_to_lowtide_to_learn(tmp_path: Path):

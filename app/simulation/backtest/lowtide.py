@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from app.domain.placement_choice import Placement
 from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.start_up import start_up_left
 from app.simulation.backtest.job_view import (
     ON_DEMAND,
     WAIT,
@@ -16,6 +17,7 @@ from app.simulation.backtest.job_view import (
     Briefing,
     Choice,
     JobView,
+    Machine,
     Seen,
 )
 
@@ -32,14 +34,14 @@ class Lowtide:
         once, as with the first job of its kind.
         """
         self.terms = briefing.terms
-        untold = 0.0 if told_start_up else briefing.terms.start_up_seconds
+        self._known_start_up = briefing.terms.start_up_seconds if told_start_up else 0.0
         self.tick_seconds = briefing.tick_seconds
         self.placement = Placement(
             JobTerms(
                 pools=briefing.pools,
                 on_demand_price=briefing.on_demand,
                 tick_seconds=briefing.tick_seconds,
-                restart_seconds=briefing.terms.overhead_seconds - untold,
+                restart_seconds=self._restart_seconds,
                 horizon_seconds=briefing.terms.deadline_seconds,
                 move_seconds=briefing.terms.transfer_seconds,
                 move_usd=briefing.terms.egress_usd,
@@ -73,12 +75,33 @@ class Lowtide:
             return Choice(Act.SPOT, choice.pool)
         return ON_DEMAND if choice.verdict is Verdict.ON_DEMAND else WAIT
 
+    @property
+    def _restart_seconds(self) -> float:
+        return self.terms.overhead_seconds - self.terms.start_up_seconds + self._known_start_up
+
     def _learn_start_up(self, view: JobView) -> None:
-        """Once work has begun on a machine it is known how long its trainer took to start."""
-        known = self.placement.terms
-        if view.progress_seconds > 0 and known.restart_seconds < self.terms.overhead_seconds:
-            learned = replace(known, restart_seconds=self.terms.overhead_seconds)
-            self.placement.terms = learned
+        """All of it once work has begun, and before that what of it has passed already."""
+        if self._known_start_up < self.terms.start_up_seconds:
+            passed = self._passed_start_up(view)
+            if view.progress_seconds > 0:
+                passed = self.terms.start_up_seconds
+            self._known_start_up = max(self._known_start_up, passed)
+            known = replace(self.placement.terms, restart_seconds=self._restart_seconds)
+            self.placement.terms = known
+
+    def _passed_start_up(self, view: JobView) -> float:
+        """How long the trainer of the present machine has been starting."""
+        if view.running_on == Machine.NONE:
+            return 0.0
+        return max(0.0, self.terms.start_up_seconds - view.overhead_left_seconds)
+
+    def _start_left(self, view: JobView) -> float:
+        """As it is told, or as the product expects it of a trainer that it has not seen step."""
+        start_up, left = self.terms.start_up_seconds, view.overhead_left_seconds
+        if left <= 0 or self._known_start_up >= start_up:
+            return left
+        before = max(0.0, left - start_up)
+        return before + start_up_left(self._known_start_up, self._passed_start_up(view))
 
     def _moment(self, view: JobView) -> Moment:
         return Moment(
@@ -86,7 +109,7 @@ class Lowtide:
             work_left_seconds=self.terms.job_seconds - view.progress_seconds,
             running_on=Running(view.running_on),
             pool=view.pool,
-            start_left_seconds=view.overhead_left_seconds,
+            start_left_seconds=self._start_left(view),
             at_risk_seconds=view.at_risk_seconds,
             seen=view.seen,
             prices=view.prices,
