@@ -29,6 +29,6 @@ if __name__ == "__main__":
     environment = read_rank_environment(os.environ)
     gang = distributed.join(environment, config)
     saving = Saving(config, environment, gang, Progress(None))
-    saving.prepare(trees(gang.rank))
-    saving.take_last(HEADER, trees(gang.rank))
+    saving.prepare(trees(gang.rank), {})
+    saving.take_last(HEADER, trees(gang.rank), {})
     distributed.leave()
