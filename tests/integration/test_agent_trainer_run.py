@@ -25,9 +25,9 @@ from trainer.agent.machine_folders import AttemptFolders, MachineFolders
 from trainer.agent.observations import Observation, TrainerExited
 from trainer.agent.run_place import MachinePlace
 from trainer.agent.trainer_run import TrainerRun
+from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
 from trainer.protocol.agent_report import TrainerOutcome
 from trainer.protocol.directive import Directive, DirectiveKind, Peer
-from trainer.protocol.drain_notice import NOTICE_VARIABLE, seconds_left
 from trainer.protocol.run_config import RunConfig
 
 # A launcher that starts one rank in a session of its own, as torchrun does, and is slow to end.

@@ -22,7 +22,7 @@ from tests.training.notices_in_flight import (
     p95,
 )
 from trainer.agent.notice_file import write_deadline
-from trainer.protocol.drain_notice import NOTICE_VARIABLE, seconds_left
+from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
 from trainer.training.checkpoint import (
     CheckpointEngine,
     CheckpointFolder,

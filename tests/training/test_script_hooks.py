@@ -7,7 +7,10 @@ tensors as NCCL does. Not here: whole agents (tests/integration/test_agent_scrip
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +18,9 @@ import pytest
 
 from tests.support.saving_gang import gang_in
 from tests.training.script_ranks import Ended, ScriptGangs
+from trainer.agent.notice_file import write_deadline
 from trainer.agent.observations import CheckpointPublished
+from trainer.hooks import Hooks
 
 CUDA_ONLY = "cuda:gloo"
 """A default group that knows no tensors but a GPU's, as NCCL's: any other one is an error."""
@@ -239,3 +244,24 @@ def test_the_device_is_the_gpu_of_this_rank_and_the_current_one(gangs: ScriptGan
     _, ended = gangs.run("own_device")
     alone = ["cuda:0", "current 0"]
     assert values(ended) == [[alone, alone], [["cuda:1", "current 1"], alone]]
+
+
+def test_a_script_that_is_asked_to_stop_knows_how_long_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    notice = tmp_path / "notice.json"
+    monkeypatch.setenv("LOWTIDE_NOTICE_FILE", str(notice))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        hooks = Hooks()
+        write_deadline(notice, time.clock_gettime(time.CLOCK_BOOTTIME) + 60)
+        assert hooks.seconds_left() is None, "nobody has asked it to stop"
+        os.kill(os.getpid(), signal.SIGTERM)
+        left = hooks.seconds_left()
+        assert left is not None
+        assert 0 < left <= 60
+        write_deadline(notice, None)
+        assert hooks.seconds_left() is None
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

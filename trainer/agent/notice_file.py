@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.protocol.drain_notice import notice_text
+from trainer.hooks.notice import notice_text
 
 
 def write_deadline(path: Path, deadline: float | None) -> None:

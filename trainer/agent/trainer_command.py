@@ -17,8 +17,8 @@ from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.outlook_file import PRICE_VARIABLE, sets_price, write_outlook
 from trainer.agent.process_group import ATTEMPT_MARK, MACHINE_MARK
 from trainer.agent.script_modules import place_script_modules
+from trainer.hooks.notice import NOTICE_VARIABLE
 from trainer.protocol.directive import Directive
-from trainer.protocol.drain_notice import NOTICE_VARIABLE
 from trainer.protocol.run_config import RunConfig
 from trainer.protocol.train_options.parallel import ParallelOptions
 

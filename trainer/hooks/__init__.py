@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .gang import Gang, initialized
+from .notice import seconds_left
 from .saving import NO_ROOM, Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
 
 __all__ = ["EXIT_DRAINED", "Hooks", "SaveFailed", "SaveRefused"]
@@ -103,6 +104,13 @@ class Hooks:
         """
         gang = self._met()
         return self._asked if gang is None else gang.vote(self._asked)
+
+    def seconds_left(self) -> float | None:
+        """How long this machine has, once it was asked to stop; None before that, or if unknown.
+
+        Each machine has its own answer: let rank 0 decide for all where it changes what ranks do.
+        """
+        return seconds_left() if self._asked else None
 
     def save(
         self,

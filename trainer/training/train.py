@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.protocol.drain_notice import seconds_left
+from trainer.hooks.notice import seconds_left
 from trainer.training import drain, ending
 from trainer.training.config import TrainConfig, load_config
 from trainer.training.ending import Ending
