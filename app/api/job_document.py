@@ -179,6 +179,7 @@ def _deadline(facts: JobFacts, spec: JobSpec, now: datetime) -> dict[str, Any] |
         "on_deadline": spec.on_deadline,
         "last_safe_at": job.last_safe_at,
         "slack_seconds": slack,
+        "start_up_p95_seconds": job.start_up_p95_seconds,
         "unsafe_since_at": job.unsafe_since_at,
         "missed_at": job.deadline_missed_at,
     }

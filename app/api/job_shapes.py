@@ -152,12 +152,16 @@ class MoneyShape(Shape):
 
 
 class DeadlineShape(Shape):
-    """`slack_seconds`: until the last moment at which spot is still safe."""
+    """`slack_seconds`: until the last moment at which spot is still safe.
+
+    `start_up_p95_seconds`: what that moment counts with for the trainer's start, as learned.
+    """
 
     at: datetime
     on_deadline: Literal["finish", "stop"]
     last_safe_at: datetime | None
     slack_seconds: float | None
+    start_up_p95_seconds: float | None
     unsafe_since_at: datetime | None
     missed_at: datetime | None
 

@@ -56,9 +56,15 @@ def slack_sentence(
         elif not on_demand_allowed:
             then = "after it the deadline is a matter of luck, since the spec allows no on-demand"
         span = _span(now, last_safe_at)
-        return f"Slack {span}: the last safe moment is {_at(last_safe_at)}; {then}."
+        return f"Slack {span}: the last safe moment is {_at(last_safe_at)}{_start(job)}; {then}."
     span = _span(last_safe_at, now)
     return f"No slack: the last safe moment was {span} ago, at {_at(last_safe_at)}."
+
+
+def _start(job: Job) -> str:
+    """What of a restart is the trainer's own start-up, where it is known."""
+    slow = round(job.start_up_p95_seconds or 0.0)
+    return f", which counts with {format_duration(slow)} of start-up" if slow else ""
 
 
 def nothing_carries(decision: PlacementDecision | None) -> bool:

@@ -59,7 +59,7 @@ def start_up_left(usual_seconds: float, elapsed_seconds: float) -> float:
 
 
 def at_least(known: StartUp, elapsed_seconds: float) -> StartUp:
-    """The same, where a process took so long, or has run for so long without a step."""
+    """The same, while a process has run for so long without a step."""
     elapsed = min(max(0.0, elapsed_seconds), UNSEEN_MOST_SECONDS)
     return StartUp(known.usual or elapsed, max(known.slow, elapsed))
 

@@ -38,7 +38,9 @@ def note_start_up(aggregate: JobAggregate, attempt: Attempt) -> None:
         keep_start_up(job, learn_start_up(own, alike))
         return
     stepped = attempt.committed_at is not None or attempt.best_step > (attempt.parent_step or 0)
-    if attempt.trained_at is not None and not stepped:
+    if stepped and job.start_up_seconds is None:
+        job.start_up_p95_seconds = None  # it works, and tells nothing of how it starts
+    elif attempt.trained_at is not None and not stepped:
         # It was cut off in its start, or tells no steps: the next one may take as long.
         waited = (aggregate.now - attempt.trained_at).total_seconds()
         known = StartUp(job.start_up_seconds or 0.0, job.start_up_p95_seconds or 0.0)
@@ -68,10 +70,11 @@ def own_limits(aggregate: JobAggregate, limits: Limits) -> Limits:
     known, attempt = start_up_of(aggregate.job), aggregate.attempt
     if attempt is not None and attempt.trained_at is not None:
         newest = _newest(aggregate)
+        measured = None if newest is None else newest.start_up_seconds
         waited = unstepped_seconds(attempt, newest, aggregate.now)
-        if newest is not None and newest.start_up_seconds is not None:
-            waited = newest.start_up_seconds
-        if waited is not None:
+        if measured is not None:
+            known = StartUp(known.usual or measured, max(known.slow, measured))
+        elif waited is not None:
             known = at_least(known, waited)
     return with_start_up(limits, known)
 

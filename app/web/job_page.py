@@ -57,7 +57,8 @@ class CostShare:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the job is. `percent` is None while the total is not known."""
+    """How far the job is. `percent` is None while the total is not known; start_seconds: until the
+    trainer steps, which the expected end includes."""
 
     step: int
     total_steps: int | None
@@ -65,6 +66,7 @@ class Progress:
     steps_per_second: float | None
     eta_at: datetime | None
     eta_seconds: int | None
+    start_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ def _progress(job: Job, left: WorkLeft, now: datetime) -> Progress:
         steps_per_second=left.steps_per_second if job.state is JobState.RUNNING else None,
         eta_at=None if seconds is None else now + timedelta(seconds=seconds),
         eta_seconds=seconds,
+        start_seconds=left.start_seconds if seconds is not None else 0.0,
     )
 
 

@@ -51,6 +51,9 @@ def test_a_deadline_is_watched_after_the_clock_went_back(
     assert due is not None
     assert due < story.time
     run_controller(story.runtime, watch)
+    assert story.job(job_id).slower_since_at == story.time, "it is looked at again to be sure"
+    story.sleep(story.runtime.limits.slower_pace_seconds)
+    run_controller(story.runtime, watch)
     job = story.job(job_id)
     assert job.market_mode == "on_demand"
     assert job.slack_look_at <= story.time + timedelta(seconds=60)

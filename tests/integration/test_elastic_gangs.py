@@ -225,6 +225,7 @@ def test_a_growth_that_is_refused_leaves_the_gang_as_it_is(story: Story) -> None
     story.cloud.room = {ZONE_A: 2, ZONE_B: 0}
     job_id = story.submit(nodes="2..4", estimate={"hours": 40, "nodes": 2})
     story.train(job_id)
+    story.tell(story.members(job_id)[0], at_step=1)
     story.sleep(story.runtime.limits.resize_seconds + 1)
     story.quote()
     story.resize()

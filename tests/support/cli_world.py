@@ -129,7 +129,7 @@ def small_world(settings: Settings, engine: Engine, folder: Path) -> Iterator[Wo
                 step=0,
             )
         )
-    hour = datetime.now(UTC) + timedelta(hours=1)
+    hour = datetime.now(UTC) + timedelta(minutes=59, seconds=50)
     story.set_job(job, eta_at=hour, eta_from="estimate")
     ended = story.job(project_id, "older")
     gone = story.machine(ended)
