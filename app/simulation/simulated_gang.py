@@ -181,7 +181,7 @@ class SimulatedGang:
         to_save = max(0.0, work.checkpoint_seconds - since_save)
         waits = [left, to_save, work.progress_seconds]
         if self.step() == self._began_step:
-            waits.append(1 / work.steps_per_second)  # an agent sees the first step as it is made
+            waits.append(1 / work.steps_per_second)  # a trainer tells its first step at once
         for step in (work.fails_at, work.hangs_at):
             if step is not None and step > self.step():
                 waits.append((step - self.step()) / work.steps_per_second)

@@ -16,17 +16,19 @@ from sqlalchemy import text
 from app.domain.errors import SpecError
 from app.domain.job_spec import parse_spec
 from app.orchestration.weigh_promise import weigh_promise
-from app.simulation.fault_kinds import Fault
 from app.simulation.run_world import Run, run_world
 from app.simulation.scenario import CALM
 from app.simulation.seeded_entropy import Dice
+from app.simulation.simulated_cloud import spot_machines
 from app.simulation.simulated_gang import Workload
 from app.simulation.world import SIMULATED_LIMITS, JobPlan, WorldSettings
 
 START_UP_SECONDS: Final = (10.0, 1_200.0)
 WORK_SECONDS: Final = (300.0, 7_200.0)
-NOTICES_PER_HOUR: Final = {Fault.NOTICE: 6.0, Fault.KILL_WITHOUT_NOTICE: 3.0}
-"""Of all the spot machines of a world together."""
+LOST_PER_HOUR: Final = 0.9
+"""How often each spot machine of a rough world is taken; one time in three without a notice."""
+
+_NOTICE_SECONDS: Final = 120.0
 _MARKET_HOURS: Final = 12.0
 _VARIES: Final = 0.1  # of a start-up, from one attempt to the next
 _SUBMITTED_EVERY_SECONDS: Final = 20.0
@@ -155,7 +157,7 @@ def live(
             plan = job.plan
             run.world.plan(JobPlan(plan.spec, plan.workload, at))
         if rough:
-            run.faults.begin(NOTICES_PER_HOUR, hours)
+            _lose_spot(run, len(planned), hours)
 
     def finish(run: Run) -> None:
         found.extend(_lived(run, job, job.name in refused) for job in planned)
@@ -165,6 +167,25 @@ def live(
     settings = WorldSettings(seed, _MARKET_HOURS, market)
     run_world(url, settings, begin, hours, f"slow starts, seed {seed}", finish=finish)
     return found
+
+
+def _lose_spot(run: Run, most: int, hours: float) -> None:
+    """Take spot machines until then. most: that there are at once."""
+    world, dice = run.world, run.world.entropy.stream("slow starts/losses")
+
+    def lose() -> None:
+        # Where fewer than the most are there, so many of the instants fall on none of them.
+        living, at = spot_machines(list(world.clouds.values())), dice.between(0, most - 1)
+        if at < len(living):
+            notice = None if dice.chance(1 / 3) else _NOTICE_SECONDS
+            world.clouds[living[at].pool.provider].give_notice(living[at], notice)
+        plan()
+
+    def plan() -> None:
+        if world.clock.elapsed_seconds < 3600 * hours:
+            world.loop.after(dice.waiting_seconds(3600 / (LOST_PER_HOUR * most)), lose)
+
+    plan()
 
 
 def _weigh(run: Run, job: SlowStart, at: float, refused: set[str]) -> None:
