@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.support.second_runs",
     "tests.support.cpu_seconds",
     "tests.support.tiers",
+    "tests.support.scheduling",
 ]
 
 # The same examples in every run: a change, not the dice, turns a test red. To look further:

@@ -54,10 +54,12 @@ def keep_start_up(job: Job, learned: StartUp | None) -> None:
 
 
 def start_up_of(job: Job) -> StartUp:
-    """As it is kept on the job."""
-    if job.start_up_seconds is None and job.start_up_p95_seconds is None:
-        return NOT_LEARNED
-    usual, slow = job.start_up_seconds or 0.0, job.start_up_p95_seconds or 0.0
+    """As it is kept on the job.
+
+    Of a job whose every start was cut off only that is known: each restart takes at least so long.
+    """
+    slow = job.start_up_p95_seconds or 0.0
+    usual = slow if job.start_up_seconds is None else job.start_up_seconds
     return StartUp(usual, max(usual, slow))
 
 

@@ -156,9 +156,12 @@ def test_progress_beyond_all_measure_harms_no_view_and_no_controller(
 
     def seen() -> bool:
         found = api.client.get(f"/api/v1/jobs/{name}").json()
-        return bool(found["progress"]["step"] == progress["step"])
+        return bool(found["progress"]["total_steps"] == progress["total_steps"])
 
     wait_until(seen)
+    shown = api.client.get(f"/api/v1/jobs/{name}").json()["progress"]["step"]
+    # A step beyond the total is no step of the work.
+    assert shown == (progress["step"] if progress["step"] <= progress["total_steps"] else 0)
     assert_can_be_looked_at(api, browser, name)
     run_controller(api.parts.runtime, WatchDeadlines(api.parts.runtime))
     assert "<script>alert" not in browser.get(f"/jobs/{name}").text

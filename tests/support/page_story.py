@@ -91,6 +91,7 @@ class PageStory(MoneyStory):
         self.set_job(
             job, state=JobState.RUNNING, started_at=self.after(150), next_fence=3,
             committed_step=step_at(1220), last_safe_at=self.after(4100), total_steps=STEPS,
+            eta_at=self.after(second_of(STEPS)), eta_from="measured", steps_per_second=RATE,
         )  # fmt: skip
         first = self._attempt(job_id, 1, 3, 150, None)
         one, two = (self._machine(job_id, 3, 20, first) for _ in range(2))

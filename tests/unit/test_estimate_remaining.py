@@ -12,6 +12,7 @@ from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.job import JobState
 from app.domain.job_spec import JobSpec, parse_spec
+from app.domain.start_up import StartUp
 from app.orchestration.estimate_remaining import (
     WorkLeft,
     keep_progress,
@@ -20,6 +21,7 @@ from app.orchestration.estimate_remaining import (
     work_left,
 )
 from app.orchestration.keep_pace import keep_pace, pace_of
+from app.orchestration.read_start_up import start_up_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = JobSpec.model_validate({"run": "true"})
@@ -296,3 +298,11 @@ def test_an_interruption_costs_no_more_than_what_was_not_saved(total: int | None
     assert after.seconds is not None
     rate = 0.5 if total is None else before.seconds and (2_000 - 641) / before.seconds
     assert after.seconds - before.seconds <= (641 - saved) / rate + 1
+
+
+def test_a_start_that_was_only_ever_cut_off_is_planned_with_as_far_as_it_came() -> None:
+    """Else a pool that takes machines before their first step would seem to make progress."""
+    assert start_up_of(job(start_up_p95_seconds=900.0)) == StartUp(900.0, 900.0)
+    known = job(start_up_seconds=60.0, start_up_p95_seconds=900.0)
+    assert start_up_of(known) == StartUp(60.0, 900.0)
+    assert start_up_of(job()) == StartUp()

@@ -1,0 +1,40 @@
+"""Which test files go to the same process: those that share what is dear to start.
+
+A pytest plugin for pytest-xdist. Each process starts the deployments and gangs of its own session
+fixtures, so files that share them are kept together; any other file goes wherever there is room.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+# The deployments of tests/e2e/conftest.py; the gangs of tests/training/conftest.py.
+DEPLOYMENTS = "tests/e2e/"
+GANGS = frozenset(
+    f"tests/training/test_{name}.py"
+    for name in ("training_runs", "checkpoint_safety", "gang_techniques")
+)
+
+
+def group_of(test: str) -> str:
+    """The group of a test's id: all tests of a group run in one process."""
+    path = test.partition("::")[0]
+    if path.startswith(DEPLOYMENTS):
+        return DEPLOYMENTS
+    return "gangs" if path in GANGS else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Replaces the scheduler of `--dist loadfile`."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class SharedScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return SharedScheduling(config, log)
