@@ -29,9 +29,8 @@ FULL_SECONDS = 25.0
 LOG_MEGABYTE = "SELECT length(pg_logical_emit_message(false, '', repeat('x', 1000000))::text)"
 SMALL = {"run": "true", "infra": ["local"], "resources": {"gpu": "V100"}}
 
-pytestmark = (
-    pytest.mark.full
-)  # tests/integration/test_control_plane_full_disks.py has each part by itself
+# Each part by itself: tests/integration/test_control_plane_full_disks.py.
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture

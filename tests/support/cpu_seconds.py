@@ -1,9 +1,8 @@
-"""CPU-seconds that each folder of tests used, beside its budget: a pytest plugin.
+"""CPU-seconds that each folder of tests used: a pytest plugin.
 
 A process counts what it used itself and what its ended children used, so a server that outlives a
-test is counted where it is stopped, and a process that nobody waited for is not counted. The
-budgets are for two quiet cores; they are printed and never enforced, as a busy machine makes the
-same work dearer. `--cpu-report FILE` writes the figures of each test as JSON.
+test is counted where it is stopped, and a process that nobody waited for is not counted.
+`--cpu-report FILE` writes the figures of each test as JSON.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-BUDGET_SECONDS: dict[str, float] = {}
-"""CPU-seconds per folder under tests/ in `make test`; a folder without an entry has no budget."""
 
 
 def _used() -> float:
@@ -75,10 +71,7 @@ class CpuSeconds:
             by_folder[_folder(test)] += cpu
         terminalreporter.section("CPU-seconds by folder", sep="-")
         for folder, cpu in sorted(by_folder.items(), key=lambda item: -item[1]):
-            budget = BUDGET_SECONDS.get(folder)
-            beside = "" if budget is None else f" of {budget:.0f}"
-            over = budget is not None and cpu > budget
-            terminalreporter.write_line(f"{cpu:8.1f}{beside}  tests/{folder}", yellow=over)
+            terminalreporter.write_line(f"{cpu:8.1f}  tests/{folder}")
         terminalreporter.write_line(f"{sum(by_folder.values()):8.1f}  in all")
 
 
