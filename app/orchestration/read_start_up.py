@@ -69,13 +69,15 @@ def own_limits(aggregate: JobAggregate, limits: Limits) -> Limits:
     Asking twice changes nothing. The live attempt counts already: with what was measured of it, and
     before its first step with the time that its process has run.
     """
-    known, attempt = start_up_of(aggregate.job), aggregate.attempt
+    job, attempt = aggregate.job, aggregate.attempt
+    known = start_up_of(job)
     if attempt is not None and attempt.trained_at is not None:
         newest = _newest(aggregate)
         measured = None if newest is None else newest.start_up_seconds
         waited = unstepped_seconds(attempt, newest, aggregate.now)
         if measured is not None:
-            known = StartUp(known.usual or measured, max(known.slow, measured))
+            usual = measured if job.start_up_seconds is None else known.usual
+            known = StartUp(usual, max(known.slow, measured))
         elif waited is not None:
             known = at_least(known, waited)
     return with_start_up(limits, known)

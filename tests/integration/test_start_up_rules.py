@@ -171,3 +171,29 @@ def test_a_return_that_saves_some_cents_is_none(story: Story):
     story.quote(dict.fromkeys(SPOT, 2_700_000), available=10)
     story.pass_time(600, every=20)
     assert story.job(job_id).market_mode == "on_demand"
+
+
+def _planned_start_up(story: Story, job_id: UUID) -> float:
+    with (
+        story.runtime.begin() as uow,
+        open_job(uow, story.runtime.entropy, job_id, BY_PERSON) as aggregate,
+    ):
+        assert aggregate is not None
+        return own_limits(aggregate, story.runtime.limits).start_up_seconds
+
+
+def test_a_start_that_was_cut_off_counts_until_one_is_measured(story: Story):
+    spec = {"deadline": "6h", "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(**spec)
+    story.pass_time(30)
+    story.train(job_id)
+    story.pass_time(600, every=10)
+    (machine,) = story.members(job_id)
+    story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+    story.pass_time(120, every=10)
+    assert story.job(job_id).start_up_seconds is None
+    assert 560 <= _planned_start_up(story, job_id) <= 700
+    story.train(job_id, fence=2)
+    story.pass_time(40)
+    _steps(story, job_id, 1, 20, 20)
+    assert 30 <= _planned_start_up(story, job_id) <= 100, "a measured start is better than a guess"
