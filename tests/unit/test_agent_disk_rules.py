@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.support.supervised_machine import Machine, ended
+from tests.support.supervised_machine import Machine, ended, saved
 from trainer.agent import observations as seen
 from trainer.agent.disk_rules import BLAMED_SECONDS
 from trainer.protocol.agent_report import (
@@ -30,7 +30,7 @@ def failed(machine: Machine, exit_code: int = 1, **error: object) -> dict[str, o
     return machine.fact(FactKind.TRAINER_ENDED)
 
 
-def test_reports_say_it_until_the_disk_has_had_room_for_a_while() -> None:
+def test_reports_say_it_until_the_disk_has_room() -> None:
     machine = Machine().running()
     assert machine.report().disk_full is None
     asked = machine.see(seen.DiskSeen(FULL))
@@ -38,9 +38,23 @@ def test_reports_say_it_until_the_disk_has_had_room_for_a_while() -> None:
     assert machine.see(seen.DiskSeen(FULL)) == [], "and once"
     assert machine.report().disk_full == FULL
     machine.see(seen.DiskSeen(None))
-    assert machine.report().disk_full == FULL, "a moment ago is not over"
-    machine.after(BLAMED_SECONDS + 1)
     assert machine.report().disk_full is None
+
+
+def test_reports_say_that_a_save_lacked_room_until_one_is_complete() -> None:
+    left = DiskFull("/scratch/checkpoints", 3 << 30)
+    machine = Machine().running()
+    machine.see(seen.SaveLackedRoom(1, 120, left))
+    machine.see(seen.DiskSeen(FULL))
+    machine.see(seen.DiskSeen(None))
+    machine.after(BLAMED_SECONDS - 1)
+    assert machine.report().disk_full == FULL, "the newest of both"
+    machine.see(seen.CheckpointReady(1, saved(130)))
+    assert machine.report().disk_full is None
+    machine.see(seen.SaveLackedRoom(1, 140, left))
+    assert machine.report().disk_full == left
+    machine.after(BLAMED_SECONDS + 1)
+    assert machine.report().disk_full is None, "it may never save again"
 
 
 def test_an_end_while_the_disk_is_full_is_the_disks() -> None:

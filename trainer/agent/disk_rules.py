@@ -43,8 +43,22 @@ def disk_seen(turn: Turn, seen: DiskSeen) -> None:
 
 def save_lacked_room(turn: Turn, left: DiskFull) -> None:
     """The trainer said so: it may need much more than what counts as no room here."""
-    turn.state = replace(turn.state, disk_full_at=turn.now, last_disk_full=left)
+    turn.state = replace(
+        turn.state, disk_full_at=turn.now, last_disk_full=left, save_lacked_room=True
+    )
     turn.do(ReportNow())
+
+
+def save_found_room(turn: Turn) -> None:
+    """A checkpoint is complete: what the one before lacked is there again."""
+    if turn.state.save_lacked_room:
+        turn.state = replace(turn.state, save_lacked_room=False)
+        turn.do(ReportNow())
+
+
+def told_full(state: AgentState, now: float) -> DiskFull | None:
+    """What a report says: the disk that is full, or in which a save found no room a moment ago."""
+    return full_lately(state, now) if state.save_lacked_room else state.disk_full
 
 
 def full_lately(state: AgentState, now: float) -> DiskFull | None:

@@ -159,7 +159,7 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
         fence=_told_fence(state),
         progress=state.progress,
         facts=state.facts.next_batch(),
-        disk_full=disk_rules.full_lately(state, now_seconds),
+        disk_full=disk_rules.told_full(state, now_seconds),
     )
     return state, report
 
@@ -260,6 +260,7 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
         case SaveLackedRoom(_, _, left):
             disk_rules.save_lacked_room(turn, left)
         case CheckpointReady(_, checkpoint):
+            disk_rules.save_found_room(turn)
             attempt_ending.checkpoint_ready(turn, checkpoint)
         case CheckpointPublished():
             attempt_ending.checkpoint_published(turn, seen)
