@@ -64,4 +64,6 @@ class StatementRunner:
 
 
 def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [] if cursor.description is None else cursor.fetchall()
+    # `description` would tell the same, and makes an object for each column to do so.
+    result = cursor.pgresult
+    return [] if result is None or result.nfields == 0 else cursor.fetchall()
