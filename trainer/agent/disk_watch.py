@@ -1,6 +1,6 @@
 """Looks at this machine's disks every second, clears a full one, and tells what it found.
 
-A thread of its own. Not here: what counts as full and what may go (`disk_space`), what a full disk
+A thread of its own. Not here: what counts as full and what may go (`make_room`), what a full disk
 means for the attempt (`disk_rules`).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.disk_space import (
+from trainer.agent.make_room import (
     FreeSpace,
     Removable,
     free_space,

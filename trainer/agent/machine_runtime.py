@@ -33,11 +33,11 @@ from trainer.agent.actions import (
 )
 from trainer.agent.agent_state import AgentState, Stage, TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.disk_space import Removable
 from trainer.agent.disk_watch import DiskWatch
 from trainer.agent.gather_shares import ShareGatherer
 from trainer.agent.log_shipper import LogShipper
 from trainer.agent.machine_folders import AttemptFolders
+from trainer.agent.make_room import Removable
 from trainer.agent.named_folders import output_folders
 from trainer.agent.observations import (
     Observation,

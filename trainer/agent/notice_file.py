@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from trainer.agent.small_files import replace_file
 from trainer.hooks.notice import notice_text
 
 
@@ -15,17 +14,8 @@ def write_deadline(path: Path, deadline: float | None) -> None:
 
     A disk that is full is no reason to end anything: the trainer then knows of no deadline.
     """
-    temporary = None
-    try:
-        if deadline is None:
-            path.unlink(missing_ok=True)
-            return
-        descriptor, temporary = tempfile.mkstemp(prefix=".notice-", dir=path.parent)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(notice_text(deadline))
-        os.chmod(temporary, 0o644)  # the trainer may be another user
-        os.replace(temporary, path)
-    except OSError:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
+    if deadline is not None:
+        replace_file(path, notice_text(deadline))
+        return
+    with suppress(OSError):
+        path.unlink(missing_ok=True)

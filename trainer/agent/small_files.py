@@ -35,6 +35,7 @@ def replace_file(path: Path, content: str, mode: int = 0o644, durable: bool = Fa
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         try:
+            os.fchmod(descriptor, mode)  # whatever the umask: another user may have to read it
             _write_all(descriptor, content.encode())
             if durable:
                 os.fsync(descriptor)

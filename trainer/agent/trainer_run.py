@@ -17,7 +17,6 @@ from pathlib import Path
 from trainer.agent import process_group
 from trainer.agent.agent_state import TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.disk_space import free_space, told_as
 from trainer.agent.end_files import (
     all_ended_well,
     failed_already,
@@ -26,6 +25,7 @@ from trainer.agent.end_files import (
     started_pids,
 )
 from trainer.agent.machine_folders import AttemptFolders
+from trainer.agent.make_room import free_space, told_as
 from trainer.agent.notice_file import write_deadline
 from trainer.agent.observations import (
     CheckpointReady,

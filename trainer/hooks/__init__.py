@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .gang import Gang, initialized
+from .gang_save import NO_ROOM, Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
 from .notice import seconds_left
-from .saving import NO_ROOM, Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
 
 __all__ = ["EXIT_DRAINED", "Hooks", "SaveFailed", "SaveRefused"]
 

@@ -18,7 +18,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from app.adapters.postgres.instance_tables import instances, launches
 from app.adapters.postgres.money_tables import prices
 from app.adapters.postgres.record_session import RecordSession
-from app.adapters.postgres.same_work import same_work
+from app.adapters.postgres.same_work_runs import same_work
 from app.domain.instance import EndedBy
 from app.domain.launch import LaunchOutcome
 from app.domain.measured_run import Kind, MeasuredRun
