@@ -2,6 +2,8 @@
 # sets up what it lacks, once, in .venv; the logs of set-up are in .make/.
 
 PYTHON ?= python3
+# Compiled once and kept beside the sources, not again in each of the thousand processes of a run.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STEP := sh .ci/step
@@ -27,16 +29,16 @@ help: ## show this list
 demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
 	@$(BIN)/lowtide demo
 
-# Three workers on two cores, as tests of real processes wait half of their time.
+# Four workers on two cores, as tests of real processes wait half of their time.
 # Types are checked beside the tests, as that takes a minute of one core where nothing is cached.
 test: $(DEV_READY) browser static ## run every check and every test but the long ones
 	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
-	$(PYTEST) -n 3 tests; tests=$$?; wait $$types; types=$$?; \
+	$(PYTEST) -n 4 tests; tests=$$?; wait $$types; types=$$?; \
 	cat .make/types.line; exit $$((tests | types))
 
 test-full: $(DEV_READY) browser static ## run the long tests, too
 	@$(TYPES)
-	@$(PYTEST) -n 3 --full tests
+	@$(PYTEST) -n 4 --full tests
 	@sh .ci/record-full-run
 
 test-cloud: $(DEV_READY) ## run the provider tests against real accounts, where some are named

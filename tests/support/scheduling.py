@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-# The deployments of tests/e2e/conftest.py; the gangs of tests/training/conftest.py.
-DEPLOYMENTS = "tests/e2e/"
+# The deployments of tests/e2e/conftest.py; the syntax trees of all files; the gangs of
+# tests/training/conftest.py.
+FOLDERS = ("tests/e2e/", "tests/architecture/")
 GANGS = frozenset(
     f"tests/training/test_{name}.py"
     for name in ("training_runs", "checkpoint_safety", "gang_techniques")
@@ -21,9 +22,8 @@ GANGS = frozenset(
 def group_of(test: str) -> str:
     """The group of a test's id: all tests of a group run in one process."""
     path = test.partition("::")[0]
-    if path.startswith(DEPLOYMENTS):
-        return DEPLOYMENTS
-    return "gangs" if path in GANGS else path
+    folder = next((folder for folder in FOLDERS if path.startswith(folder)), None)
+    return folder or ("gangs" if path in GANGS else path)
 
 
 @pytest.hookimpl(optionalhook=True)
