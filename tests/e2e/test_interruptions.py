@@ -48,6 +48,7 @@ def assert_replaced_at_once(job: FollowedJob, machine: Document) -> None:
     assert (at(asked) - at(noticed)).total_seconds() < 1.0
 
 
+@pytest.mark.full
 def test_the_trainer_goes_on_at_the_very_step_after_a_notice_of_google(plane: ControlPlane):
     place = {"infra": ["local/us-central1"], "resources": {"gpu": "H100"}}
     job = submit(plane, trainer=SAVES_AT_NOTICES, **place)

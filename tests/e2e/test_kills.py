@@ -42,6 +42,7 @@ def assert_recovered(job: FollowedJob, victim: str) -> None:
         assert second["parent_step"] == first["committed_step"]
 
 
+@pytest.mark.full
 def test_gangs_survive_kills_while_they_train(plane: ControlPlane):
     jobs = {
         victim: submit_endless(plane, nodes=2, STEP_SECONDS=0.05, SAVE_EVERY=10) for victim in KILLS

@@ -142,6 +142,7 @@ def test_stops_and_restarts_end_the_container(world: World, docker: FakeDocker) 
     assert (docker.containers(), world.processes()) == ([], [])
 
 
+@pytest.mark.full
 def test_a_stalled_container_shows_its_stacks(world: World, docker: FakeDocker) -> None:
     (world.root / "stuck.py").write_text(
         "import faulthandler,signal,time,os\n"

@@ -35,6 +35,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.full
 def test_a_machine_that_vanishes_while_all_save_spoils_nothing(world: World) -> None:
     plane = world.open(run=None, trainer=LARGE)
     agents = start_gang(world, plane)

@@ -87,7 +87,9 @@ def _await_registration(engine: Engine, gang: Gang, machine: BootedMachine) -> N
     assert _instance(engine, gang).registered_at is not None, machine.output()
 
 
-@pytest.mark.parametrize(("shell", "cloud"), [("dash", "ec2"), ("bash", "gce")])
+@pytest.mark.parametrize(
+    ("shell", "cloud"), [("dash", "ec2"), pytest.param("bash", "gce", marks=pytest.mark.full)]
+)
 def test_a_machine_boots_to_a_registered_agent(
     api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path, shell: str, cloud: str
 ):
@@ -203,6 +205,7 @@ def test_a_control_plane_that_cannot_be_reached(engine: Engine, gang: Gang, tmp_
     assert "Traceback" not in machine.output()
 
 
+@pytest.mark.full
 def test_a_token_used_twice(api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path):
     assert SpeakingAgent(api, gang).register().status_code == 200
     root = tmp_path / "machine"

@@ -152,7 +152,9 @@ def put(api: PeopleApi, content: bytes) -> httpx.Response:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: archive_of(1_000_000), "more than 100,000 members"),
+        pytest.param(
+            lambda: archive_of(1_000_000), "more than 100,000 members", marks=pytest.mark.full
+        ),
         (lambda: archive_of(100_050), "more than 100,000 members"),
         (sparse_terabyte, "more than 4 GiB"),
     ],

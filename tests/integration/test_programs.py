@@ -262,7 +262,10 @@ def test_prices_of_the_local_cloud_come_in_by_themselves(up: Up):
     wait_until(lambda: b"us-west-2a" in up.get("/api/v1/offers", key)[1], "offers are listed")
 
 
-@pytest.mark.parametrize("program", ["api", "worker", "beat", "postgres"])
+@pytest.mark.parametrize(
+    "program",
+    ["api", "worker", *(pytest.param(one, marks=pytest.mark.full) for one in ("beat", "postgres"))],
+)
 def test_a_killed_program_comes_back(up: Up, program: str):
     before = up.pids()
     os.kill(before[program], signal.SIGKILL)

@@ -140,7 +140,14 @@ def with_one_broken(broken: type[Any]) -> Callable[[Runtime], tuple[AnyControlle
     return controllers
 
 
-@pytest.mark.parametrize("name", BROKEN)
+# Those that are caught late, after a whole calm world.
+LONG = {"rounds up"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full) if name in LONG else name for name in BROKEN],
+)
 def test_a_broken_controller_is_caught(name: str, database_url: str) -> None:
     broken, script, rule = BROKEN[name]
     settings = WorldSettings(

@@ -43,7 +43,9 @@ LINEAR = {"model": "tests.training.own_models:Stack"}
             {**LINEAR, "accumulation": 2, "precision": "fp16", "optimizer": "sgd"},
             marks=pytest.mark.full,
         ),
-        (0, {"on_oom": "adapt", "clip_norm": 0.5, "label_smoothing": 0.1}),
+        pytest.param(
+            0, {"on_oom": "adapt", "clip_norm": 0.5, "label_smoothing": 0.1}, marks=pytest.mark.full
+        ),
     ],
 )
 def test_every_loss_after_any_cut_is_that_of_the_whole_run(

@@ -58,6 +58,7 @@ def test_a_bucket_is_read_as_a_folder_is(bucket: Fake, tmp_path: Path, layout: s
     assert all(copy.read_bytes() == next(here.rglob(copy.name)).read_bytes() for copy in copies)
 
 
+@pytest.mark.full
 def test_the_cache_holds_no_more_than_its_bound(bucket: Fake, tmp_path: Path) -> None:
     here, cache = tmp_path / "here", tmp_path / "cache"
     for number in range(4):

@@ -41,6 +41,7 @@ def flowers(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(small_data.image_folders(tmp_path_factory.mktemp("flowers"), each=10))
 
 
+@pytest.mark.full
 def test_a_signal_to_every_process_drains_and_the_rest_is_exact(
     flowers: str, tmp_path: Path, gangs: GangStarter
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_sharded_run_over_machines_is_written_where_it_lies(
         ),
     ],
 )
+@pytest.mark.full
 def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(
     gangs: GangStarter, parallel: str, where: str, further: dict[str, Any]
 ) -> None:

@@ -56,6 +56,7 @@ def together(gangs: GangStarter) -> list[Machine]:
     return machines
 
 
+@pytest.mark.full
 def test_every_machine_writes_about_as_much(together: list[Machine]) -> None:
     sizes = []
     for number, machine in enumerate(together):
@@ -90,6 +91,7 @@ def test_going_on_is_exact_on_two_machines_and_one_and_two(
         assert torch.equal(other["weights"][name], each), name
 
 
+@pytest.mark.full
 def test_a_missing_or_foreign_share_is_found(tmp_path: Path, together: list[Machine]) -> None:
     whole = gather_shares(together, 6, tmp_path / "whole")
     load_checkpoint(whole)
@@ -105,6 +107,7 @@ def test_a_missing_or_foreign_share_is_found(tmp_path: Path, together: list[Mach
         load_checkpoint(whole)
 
 
+@pytest.mark.full
 def test_a_damaged_share_falls_back_to_the_checkpoint_before(
     tmp_path: Path, together: list[Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_sudden_deaths_go_on_from_the_newest_committed_checkpoint(
         assert told.setdefault(step, loss) == loss  # done again, to the same bit
 
 
+@pytest.mark.full
 def test_a_full_disk_costs_a_checkpoint_not_the_run(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the kernel answers EFBIG in its place."""
     config = {
@@ -169,6 +170,7 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(tmp_path: Path) -> None:
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
+@pytest.mark.full
 def test_nothing_to_save_does_not_wait_for_the_others(tmp_path: Path) -> None:
     """Deep in a call of torch: rank 1 of 2 never comes, and the notice ends rank 0 all the same."""
     run = InterruptedRun(tmp_path, EVERYTHING)
