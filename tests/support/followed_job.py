@@ -33,6 +33,7 @@ _POLL_SECONDS = 0.1
 _ENDED = ("succeeded", "failed", "cancelled")
 _LOG_TAIL_BYTES = 3_000
 _ENDLESS = 6_000  # steps: minutes more than any test waits
+MOVES = {"moved_to_on_demand", "moved_to_spot", "deadline_unsafe"}
 
 
 class FollowedJob:
@@ -217,6 +218,15 @@ class FollowedJob:
     def assert_exact(self, steps: int) -> None:
         """Every step was done once, from the state of the one before."""
         assert f"finished {steps} {expected(steps)}" in self.logs(), self.story()
+
+    def assert_undisturbed(self) -> None:
+        """One attempt made all of it on spot; nobody moved it, or feared for its deadline."""
+        kinds = [event["kind"] for event in self.events()]
+        assert not MOVES.intersection(kinds), self.story()
+        [attempt] = self.attempts()
+        assert (attempt["state"], attempt["end_reason"]) == ("succeeded", "finished"), self.story()
+        assert self.show()["deadline"]["missed_at"] is None
+        assert {one["market"] for one in self.instances()} == {"spot"}
 
 
 def submit(plane: ControlPlane, **spec: Any) -> FollowedJob:

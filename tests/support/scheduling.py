@@ -13,6 +13,11 @@ import pytest
 # The deployments of tests/e2e/conftest.py; the syntax trees of all files; the gangs of
 # tests/training/conftest.py.
 FOLDERS = ("tests/e2e/", "tests/architecture/")
+# These have deployments of their own.
+ALONE = frozenset(
+    f"tests/e2e/test_{name}.py"
+    for name in ("clouds", "demo", "full_disks", "silence", "slow_starts_at_length")
+)
 GANGS = frozenset(
     f"tests/training/test_{name}.py"
     for name in ("training_runs", "checkpoint_safety", "gang_techniques")
@@ -22,6 +27,8 @@ GANGS = frozenset(
 def group_of(test: str) -> str:
     """The group of a test's id: all tests of a group run in one process."""
     path = test.partition("::")[0]
+    if path in ALONE:
+        return path
     folder = next((folder for folder in FOLDERS if path.startswith(folder)), None)
     return folder or ("gangs" if path in GANGS else path)
 
