@@ -16,6 +16,9 @@ from app.domain.job import AttemptEnding
 MAX_ATTEMPTS_WITHOUT_PROGRESS: Final = 10
 """Billed attempts in a row without a newer committed step, after which the job is given up."""
 
+MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS: Final = 5
+"""So many of them, after which a job that may leave spot does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -120,6 +123,11 @@ def ending_of(
 def progress_exhausted(attempts_without_progress: int) -> bool:
     """Whether billed attempts without a newer committed step have reached their bound."""
     return attempts_without_progress >= MAX_ATTEMPTS_WITHOUT_PROGRESS
+
+
+def spot_exhausted(attempts_without_progress: int) -> bool:
+    """Whether spot has taken its machines too often for the job to come to a checkpoint on it."""
+    return attempts_without_progress >= MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
 
 
 def pool_cool_down_seconds(reason: EndReason) -> int:

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.domain.durations import format_duration
-from app.domain.entities import Budget
+from app.domain.entities import Budget, Job
 from app.domain.events import JobEventKind
 from app.domain.money import format_usd
 from app.domain.offer import Market
 from app.domain.placement import together
 from app.domain.placement_moment import Verdict
+from app.domain.retry_policy import spot_exhausted
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.fill_gang import offers_for
 from app.orchestration.note_decisions import told_safe_until, work_seconds
@@ -61,6 +62,15 @@ def settle_market(
     def can_begin(market: Market) -> bool:
         return _can_begin(aggregate, market, by_market, budgets, limits)
 
+    if job.market_mode is Market.SPOT and spot_exhausted(job.attempts_without_progress):
+        # What the choice rests on must be wrong: by it, spot would have come further.
+        if not bears(budgets, choice.on_demand * job.node_count):
+            return choice
+        if not can_begin(Market.ON_DEMAND):
+            return choice
+        turn_market(aggregate, Market.ON_DEMAND)
+        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, _fruitless_words(job))
+        return None
     left = choice.verdict is Verdict.ON_DEMAND
     if left and job.market_mode is Market.SPOT:
         to_the_end = choice.on_demand * job.node_count
@@ -119,6 +129,13 @@ def _can_begin(
         writable=(), restore=restore_of(aggregate),
     )  # fmt: skip
     return not bids or verdict.yes
+
+
+def _fruitless_words(job: Job) -> str:
+    return (
+        f"{job.attempts_without_progress} attempts in a row on spot machines were paid for without "
+        "a newer checkpoint: the job moves to on-demand machines."
+    )
 
 
 def bears(budgets: Sequence[Budget], usd: float) -> bool:

@@ -197,3 +197,28 @@ def test_a_start_that_was_cut_off_counts_until_one_is_measured(story: Story):
     story.pass_time(40)
     _steps(story, job_id, 1, 20, 20)
     assert 30 <= _planned_start_up(story, job_id) <= 100, "a measured start is better than a guess"
+
+
+def test_spot_that_lets_a_job_come_to_no_checkpoint_is_left_before_the_job_is_given_up(
+    story: Story,
+):
+    """Each machine is taken in the start: how long that takes, nobody ever sees."""
+    spec = {"deadline": "12h", "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(**spec)
+    story.pass_time(30)
+    for fence in range(1, 6):
+        assert story.job(job_id).market_mode == "spot"
+        story.train(job_id, fence=fence)
+        story.pass_time(100, every=20)
+        (machine,) = story.members(job_id, fence)
+        story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+        story.pass_time(60, every=20)
+    assert story.job(job_id).attempts_without_progress == 5
+    assert story.job(job_id).market_mode == "on_demand"
+    assert _moves(story, job_id) == ["moved_to_on_demand"]
+    story.train(job_id, fence=6)
+    long_ago = story.time - timedelta(hours=2)
+    story.set(tables.jobs, job_id, market_changed_at=long_ago)
+    story.quote(dict.fromkeys(SPOT, 100_000), available=10)
+    story.pass_time(1_200, every=60)
+    assert story.job(job_id).market_mode == "on_demand", "it is not in its first step yet"
