@@ -5,6 +5,7 @@ Not here: fixtures of one part (in that part's tests) and the servers themselves
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -30,6 +31,16 @@ pytest_plugins = [
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("full", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("repeatable")
+
+
+# What is imported and collected stays to the end: looking for garbage in it takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on only what tests make is looked at."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -125,6 +125,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.full
 def test_a_changed_directive_moves_the_interval_of_a_trainer_that_runs(world: World) -> None:
     (world.root / "script.py").write_text(SCRIPT)
     repository = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ SIMULATION = [sys.executable, "-m", "app.simulation", "--hours", "700"]
         (signal.SIGTERM, "lowtide-simulation-*/postgres/postgres/base"),
         # In the middle of the making of its database.
         (signal.SIGINT, "lowtide-simulation-*/postgres/postgres.new-*"),
-        (signal.SIGHUP, "lowtide-simulation-*"),
+        pytest.param(signal.SIGHUP, "lowtide-simulation-*", marks=pytest.mark.full),
     ],
 )
 def test_a_signal_leaves_neither_server_nor_folder(number: signal.Signals, last_sign: str):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.torchrun_gang import GangStarter, Machine
 
-DIGITS = {"model": "cnn", "data": "digits", "steps": 1000, "batch_size": 64, "seed": 7}
+DIGITS = {"model": "cnn", "data": "digits", "steps": 600, "batch_size": 64, "seed": 7}
 
 
 @pytest.fixture(scope="session")

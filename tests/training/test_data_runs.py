@@ -122,6 +122,7 @@ def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
     assert "data_digest" in ending["error"]["message"]
 
 
+@pytest.mark.full
 def test_a_checkpoint_on_its_way_when_a_run_fails_is_finished(tmp_path: Path) -> None:
     """ResNet-18's takes some time to write; the sample that is missed by step 2 none."""
     root = small_data.image_folders(tmp_path / "flowers", each=6, parts=("train", "val"))

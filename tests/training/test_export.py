@@ -167,6 +167,7 @@ def test_a_card_without_a_price_says_so(checkpoint: Path) -> None:
     assert "| Cost so far | not known: no price was told |" in as_markdown(card)
 
 
+@pytest.mark.full
 def test_time_is_carried_from_attempt_to_attempt(run: Path, tmp_path: Path) -> None:
     first = min((run / "checkpoints").iterdir())  # while one is written, the next is not begun
     before = seconds_in(read_manifest(first))

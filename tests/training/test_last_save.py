@@ -162,6 +162,7 @@ def test_a_notice_too_short_for_the_last_step_saves_the_one_on_its_way(tmp_path:
         assert saved[-1] == told.last_step
 
 
+@pytest.mark.full
 def test_notices_with_a_save_in_flight_write_once_and_save_the_last_step(tmp_path: Path) -> None:
     run = in_flight_run(tmp_path, megabytes=96)
     notices = _noticed(run, 3)

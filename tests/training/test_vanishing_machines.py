@@ -115,7 +115,8 @@ def test_notices_at_random_moments_lose_no_step(tmp_path: Path, notices: int) ->
     assert counted == dict.fromkeys(range(1, reached + 1), 1)
 
 
-@pytest.mark.parametrize("deaths", [2, pytest.param(6, marks=pytest.mark.full)])
+@pytest.mark.parametrize("deaths", [2, 6])
+@pytest.mark.full
 def test_sudden_deaths_go_on_from_the_newest_committed_checkpoint(
     tmp_path: Path, deaths: int
 ) -> None:
