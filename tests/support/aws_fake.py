@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from moto.backends import get_backend
 from moto.core.base_backend import BackendDict
+from moto.ec2.models.amis import AMIS
 
 from tests.support.aws_fake_ec2 import Ec2, backend, xml_error
 from tests.support.aws_fake_http import Answer, AwsServer, Dropped, ask_moto, hang
@@ -26,6 +29,10 @@ from tests.support.aws_world import ACCOUNT, IMAGE, REGIONS, AwsWorld, Fault, no
 QUEUE = "lowtide-interruptions"
 NETWORK_TAG = ("lowtide:network", "default")
 IMAGE_PARAMETER = "/test/deep-learning/ami-id"
+# moto makes thousands of images for every account and region, which took half of each test's time.
+_IMAGES = Path(__file__).with_name("aws_images.json")
+os.environ["MOTO_AMIS_PATH"] = str(_IMAGES)
+AMIS[:] = json.loads(_IMAGES.read_text(encoding="utf-8"))
 _SERVICES = ("ec2", "sqs", "ssm", "sts", "iam", "s3")
 
 
