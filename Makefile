@@ -29,11 +29,11 @@ help: ## show this list
 demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
 	@$(BIN)/lowtide demo
 
-# Four workers on two cores, as tests of real processes wait half of their time.
+# Five workers on two cores, as tests of real processes wait half of their time.
 # Types are checked beside the tests, as that takes a minute of one core where nothing is cached.
 test: $(DEV_READY) browser static ## run every check and every test but the long ones
 	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
-	$(PYTEST) -n 4 tests; tests=$$?; wait $$types; types=$$?; \
+	$(PYTEST) -n 5 tests; tests=$$?; wait $$types; types=$$?; \
 	cat .make/types.line; exit $$((tests | types))
 
 test-full: $(DEV_READY) browser static ## run the long tests, too
