@@ -62,23 +62,18 @@ def settle_market(
     def can_begin(market: Market) -> bool:
         return _can_begin(aggregate, market, by_market, budgets, limits)
 
-    if job.market_mode is Market.SPOT and spot_exhausted(job.attempts_without_progress):
-        # What the choice rests on must be wrong: by it, spot would have come further.
-        if not bears(budgets, choice.on_demand * job.node_count):
-            return choice
-        if not can_begin(Market.ON_DEMAND):
-            return choice
-        turn_market(aggregate, Market.ON_DEMAND)
-        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, _fruitless_words(job))
-        return None
-    left = choice.verdict is Verdict.ON_DEMAND
+    # What the choice rests on must be wrong: by it, spot would have come further.
+    fruitless = job.market_mode is Market.SPOT and spot_exhausted(job.attempts_without_progress)
+    left = fruitless or choice.verdict is Verdict.ON_DEMAND
     if left and job.market_mode is Market.SPOT:
         to_the_end = choice.on_demand * job.node_count
         if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):
             return None
         turn_market(aggregate, Market.ON_DEMAND)
-        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, leaving_words(choice, job.node_count))
-    elif job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
+        words = _fruitless_words(job) if fruitless else leaving_words(choice, job.node_count)
+        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, words)
+        return None if fruitless else choice
+    if job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
         if not _may_go_back(aggregate, choice, weighed, limits, seconds, left):
             return None
         if not can_begin(Market.SPOT):
