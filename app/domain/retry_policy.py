@@ -17,7 +17,7 @@ MAX_ATTEMPTS_WITHOUT_PROGRESS: Final = 10
 """Billed attempts in a row without a newer committed step, after which the job is given up."""
 
 MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS: Final = 5
-"""So many of them, after which a job that may leave spot does."""
+"""So many of them that spot cut short, after which a job that may use on-demand machines does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,13 @@ def progress_exhausted(attempts_without_progress: int) -> bool:
     return attempts_without_progress >= MAX_ATTEMPTS_WITHOUT_PROGRESS
 
 
-def spot_exhausted(attempts_without_progress: int) -> bool:
-    """Whether spot has taken its machines too often for the job to come to a checkpoint on it."""
-    return attempts_without_progress >= MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
+def spot_exhausted(without_progress: Collection[EndReason]) -> bool:
+    """Whether spot took the machines too often for the job to come to a checkpoint on them.
+
+    without_progress: why the attempts since the newest checkpoint ended.
+    """
+    taken = sum(reason is EndReason.SPOT_INTERRUPTED for reason in without_progress)
+    return taken >= MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
 
 
 def pool_cool_down_seconds(reason: EndReason) -> int:

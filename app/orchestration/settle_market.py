@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.domain.durations import format_duration
-from app.domain.entities import Budget, Job
+from app.domain.entities import Budget
 from app.domain.events import JobEventKind
 from app.domain.money import format_usd
 from app.domain.offer import Market
 from app.domain.placement import together
 from app.domain.placement_moment import Verdict
-from app.domain.retry_policy import spot_exhausted
+from app.domain.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.fill_gang import offers_for
 from app.orchestration.note_decisions import told_safe_until, work_seconds
@@ -27,7 +27,14 @@ from app.orchestration.price_restores import restore_of
 from app.orchestration.reserve_budget import reserve_for_bids
 from app.orchestration.runtime import Limits
 from app.orchestration.shortlist import Shortlist
-from app.orchestration.spot_safety import Stay, may_return, return_repays, spot_is_safe, turn_market
+from app.orchestration.spot_safety import (
+    Stay,
+    may_return,
+    return_repays,
+    spot_is_fruitless,
+    spot_is_safe,
+    turn_market,
+)
 from app.orchestration.weigh_markets import Stand, Weighed
 from app.orchestration.work_on_kinds import left_of
 
@@ -35,6 +42,10 @@ if TYPE_CHECKING:
     from app.domain.live_placement import LiveChoice
 
 _USD = 1_000_000
+FRUITLESS = (
+    f"Spot has taken the machines of {MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS} attempts before a newer"
+    " checkpoint was saved: the job moves to on-demand machines."
+)
 UNAFFORDABLE = "The budget does not bear on-demand machines: the job goes back to spot."
 
 
@@ -63,14 +74,14 @@ def settle_market(
         return _can_begin(aggregate, market, by_market, budgets, limits)
 
     # What the choice rests on must be wrong: by it, spot would have come further.
-    fruitless = job.market_mode is Market.SPOT and spot_exhausted(job.attempts_without_progress)
+    fruitless = job.market_mode is Market.SPOT and spot_is_fruitless(aggregate)
     left = fruitless or choice.verdict is Verdict.ON_DEMAND
     if left and job.market_mode is Market.SPOT:
         to_the_end = choice.on_demand * job.node_count
         if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):
             return None
         turn_market(aggregate, Market.ON_DEMAND)
-        words = _fruitless_words(job) if fruitless else leaving_words(choice, job.node_count)
+        words = FRUITLESS if fruitless else leaving_words(choice, job.node_count)
         aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, words)
         return None if fruitless else choice
     if job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
@@ -124,13 +135,6 @@ def _can_begin(
         writable=(), restore=restore_of(aggregate),
     )  # fmt: skip
     return not bids or verdict.yes
-
-
-def _fruitless_words(job: Job) -> str:
-    return (
-        f"{job.attempts_without_progress} attempts in a row on spot machines were paid for without "
-        "a newer checkpoint: the job moves to on-demand machines."
-    )
 
 
 def bears(budgets: Sequence[Budget], usd: float) -> bool:

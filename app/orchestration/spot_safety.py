@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.domain.durations import HOUR_SECONDS
 from app.domain.offer import Market
-from app.domain.retry_policy import spot_exhausted
+from app.domain.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS, spot_exhausted
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.note_decisions import safe_until, work_seconds
 from app.orchestration.read_start_up import own_limits
@@ -58,15 +58,25 @@ def spot_is_safe(aggregate: JobAggregate, limits: Limits, seconds: float) -> boo
 def may_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
     """Whether a job that left spot may go back: with room, not soon after it left, and not before
     it came to a checkpoint where spot let it come to none."""
-    job, attempt = aggregate.job, aggregate.attempt
-    advanced = attempt is not None and attempt.committed_step > (attempt.parent_step or 0)
-    if spot_exhausted(job.attempts_without_progress) and not advanced:
+    if spot_is_fruitless(aggregate):
         return False
-    changed_at = job.market_changed_at
+    changed_at = aggregate.job.market_changed_at
     rest = timedelta(seconds=limits.return_rest_seconds)
     rested = changed_at is None or not changed_at <= aggregate.now < changed_at + rest
     room = _return_room(aggregate, limits, seconds)
     return rested and _has_room(aggregate, limits, seconds, room)
+
+
+def spot_is_fruitless(aggregate: JobAggregate) -> bool:
+    """Whether spot cut the job's attempts short until now, before one of them saved anything."""
+    job, attempt = aggregate.job, aggregate.attempt
+    count = job.attempts_without_progress
+    if count < MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS:
+        return False  # without a look at the attempts
+    if attempt is not None and attempt.committed_step > (attempt.parent_step or 0):
+        return False
+    reasons = [one.end_reason for one in aggregate.uow.attempts.of_job(job.id) if one.end_reason]
+    return spot_exhausted(reasons[-count:])
 
 
 def may_still_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:

@@ -222,3 +222,17 @@ def test_spot_that_lets_a_job_come_to_no_checkpoint_is_left_before_the_job_is_gi
     story.quote(dict.fromkeys(SPOT, 100_000), available=10)
     story.pass_time(1_200, every=60)
     assert story.job(job_id).market_mode == "on_demand", "it is not in its first step yet"
+
+
+def test_machines_that_fail_are_no_reason_to_leave_spot(story: Story):
+    """On-demand ones are the same machines."""
+    spec = {"deadline": "12h", "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(**spec, retries=20)
+    story.pass_time(30)
+    for fence in range(1, 7):
+        story.train(job_id, fence=fence)
+        (machine,) = story.members(job_id, fence)
+        story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_FAILURE)
+        story.pass_time(700, every=60)
+    assert story.job(job_id).attempts_without_progress >= 5
+    assert _moves(story, job_id) == []
