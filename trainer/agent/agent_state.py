@@ -184,7 +184,7 @@ class AgentState:
     disk_full: DiskFull | None = None
     disk_full_at: float | None = None  # when a disk was last seen full, or a save lacked room
     last_disk_full: DiskFull | None = None
-    save_lacked_room: bool = False  # the newest one that ended
+    save_lacked_room: bool = False  # the newest save found none
     notice_ids: tuple[str, ...] = ()
     shutting_down: bool = False
     leaving: bool = False

@@ -161,11 +161,10 @@ def run_to_end(
     try:
         config = load_config(config_path)
         # Only now: importing PyTorch takes seconds, and the signal handlers must stand before. A
-        # tenth of it would go into collections that find nothing, then and later.
+        # tenth of that time would go into collections that find nothing.
         gc.disable()
         from trainer.training.run import Run
 
-        gc.freeze()
         gc.enable()
         run = Run(config, environment, progress, place)
         if environment.resume_dir is not None:
