@@ -41,3 +41,7 @@ SHORT = {
 )
 def test_scenario(name: str, database_url: str) -> None:
     run_scenario(database_url, name)
+
+
+def test_the_short_ones_are_scenarios() -> None:
+    assert set(SCENARIOS) >= SHORT

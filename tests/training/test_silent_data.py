@@ -53,7 +53,6 @@ def gate(store: S3Fake) -> Iterator[SilentGate]:
         pytest.param(2, 1, {"workers": 1, "accumulation": 2}, marks=pytest.mark.full),
     ],
 )
-@pytest.mark.full
 def test_a_notice_ends_the_wait_for_a_silent_bucket(
     tmp_path: Path,
     store: S3Fake,
