@@ -7,6 +7,7 @@ is for (the commands).
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -50,6 +51,7 @@ class ApiClient:
                 headers=headers,
                 timeout=httpx.Timeout(timeout_seconds, connect=5.0),
                 follow_redirects=False,
+                verify=_authorities(server.url),
                 # A proxy of the environment is for the world outside, not for this machine.
                 trust_env=not is_loopback(server.url),
             )
@@ -208,6 +210,11 @@ class ApiClient:
             raise CommandFailed(
                 f"{self.url} did not answer with JSON; check the address", UNREACHABLE
             ) from error
+
+
+def _authorities(url: str) -> bool | ssl.SSLContext:
+    """Whom to trust: the usual ones; nobody where no TLS is spoken, as reading them takes 40 ms."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
 
 
 def _given(query: Query | None) -> dict[str, Any]:
