@@ -8,6 +8,7 @@ end, and the work is picked again. Not here: which controllers there are (`contr
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from datetime import datetime
@@ -170,11 +171,15 @@ def _note_failure(
 def run_until_idle(
     runtime: Runtime, controllers: Sequence[AnyController], rounds_max: int = 100
 ) -> int:
-    """Run controllers in turn until a whole round finds no work; for tests and the demo."""
-    done = 0
-    for _ in range(rounds_max):
-        worked = sum(run_controller(runtime, controller) for controller in controllers)
-        done += worked
-        if worked == 0:
+    """Run controllers in turn until each has found no work since any found some.
+
+    At most `rounds_max` rounds. For tests. Returns how many pieces of work were done.
+    """
+    done = idle = 0
+    for controller in itertools.chain.from_iterable(itertools.repeat(controllers, rounds_max)):
+        if idle == len(controllers):
             break
+        worked = run_controller(runtime, controller)
+        done += worked
+        idle = 0 if worked else idle + 1
     return done
