@@ -53,6 +53,7 @@ def _assert_nothing_was_lost(job: FollowedJob, steps: int) -> None:
     job.assert_exact(steps)
 
 
+@pytest.mark.full
 def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
     clouds: CloudDeployment,
 ) -> None:

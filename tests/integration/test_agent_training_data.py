@@ -14,6 +14,7 @@ from trainer.agent.object_store import ObjectStore
 from trainer.protocol.agent_report import FactKind
 
 
+@pytest.mark.full
 def test_the_bundled_trainer_reads_what_the_agent_has_brought(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

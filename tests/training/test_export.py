@@ -159,6 +159,7 @@ def test_the_card_says_what_the_model_is_and_what_it_cost(exported: Path, checkp
     assert f"Checkpoint digest: `{manifest['digest']}`" in text
 
 
+@pytest.mark.full
 def test_a_card_without_a_price_says_so(checkpoint: Path) -> None:
     manifest = read_manifest(checkpoint)
     manifest["about"]["usd_per_hour"] = None

@@ -52,6 +52,7 @@ def test_a_sharded_run_resumes_bit_for_bit(gangs: GangStarter, sharded: Machine)
     assert all(torch.equal(one["weights"][name], each) for name, each in other["weights"].items())
 
 
+@pytest.mark.full
 def test_a_sharded_run_goes_on_with_one_rank_and_then_with_two(
     tmp_path: Path, gangs: GangStarter, sharded: Machine
 ) -> None:
