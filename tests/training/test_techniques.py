@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import config as inductor
 
 from tests.training.one_rank import STACK, OnStep, train_here
 from trainer.training.checkpoint import load_checkpoint
@@ -289,11 +288,12 @@ def relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
 def test_compiled_code_is_kept_and_travels_with_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Trying out which vector instructions there are takes longer than compiling a small model.
+    # This imports the compiler, which names its own cache folder at that moment.
+    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / "cache"))
-    # Trying out which vector instructions there are takes longer than compiling a small model.
-    monkeypatch.setattr(inductor.cpp, "vec_isa_ok", False)
     small = {"model_options": {"depth": 1}, "steps": 2}
     config = {**CHEAP, **small, "compile": "on", "activation_checkpointing": True}
     result = train_here(tmp_path / "run", config)
