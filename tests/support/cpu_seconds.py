@@ -1,8 +1,11 @@
 """CPU-seconds that each folder of tests used: a pytest plugin.
 
 A process counts what it used itself and what its ended children used, so a server that outlives a
-test is counted where it is stopped, and a process that nobody waited for is not counted.
-`--cpu-report FILE` writes the figures of each test as JSON.
+test is counted where it is stopped, and a process that nobody waited for is not counted. What is
+stopped after a process' last test was there for several folders, and has a line of its own.
+`--cpu-report FILE` writes the figures of each test as JSON. A folder has a budget for what
+`make test` runs of it; one that is over says so. It fails no run: a busy machine needs more for
+the same work.
 """
 
 from __future__ import annotations
@@ -16,6 +19,21 @@ from typing import Any
 
 import pytest
 
+SHARED = "(shared servers)"
+# CPU-seconds of `make test` on two quiet cores, and a tenth more; eight minutes have 960.
+BUDGETS = {
+    SHARED: 200,
+    "tests/architecture": 18,
+    "tests/browser": 55,
+    "tests/e2e": 25,
+    "tests/integration": 285,
+    "tests/property": 28,
+    "tests/providers": 75,
+    "tests/simulation": 85,
+    "tests/training": 120,
+    "tests/unit": 45,
+}
+
 
 def _used() -> float:
     times = os.times()
@@ -27,7 +45,8 @@ class CpuSeconds:
 
     def __init__(self) -> None:
         self._began = 0.0
-        self._cpu: dict[str, float] = defaultdict(float)  # by test id
+        self._last = False  # whether the test that ends is the last one of this process
+        self._cpu: dict[str, float] = defaultdict(float)  # by test id, or SHARED
         self._wall: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
@@ -41,8 +60,9 @@ class CpuSeconds:
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Iterator[None]:
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> Iterator[None]:
         self._began = _used()
+        self._last = nextitem is None
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -50,10 +70,12 @@ class CpuSeconds:
         report: Any = yield
         # xdist sends a report's attributes to the process that prints.
         report.cpu_seconds = _used() - self._began
+        report.stops_shared = report.when == "teardown" and self._last
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._cpu[report.nodeid] += getattr(report, "cpu_seconds", 0.0)
+        whose = SHARED if getattr(report, "stops_shared", False) else report.nodeid
+        self._cpu[whose] += getattr(report, "cpu_seconds", 0.0)
         self._wall[report.nodeid] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -71,14 +93,18 @@ class CpuSeconds:
             by_folder[_folder(test)] += cpu
         terminalreporter.section("CPU-seconds by folder", sep="-")
         for folder, cpu in sorted(by_folder.items(), key=lambda item: -item[1]):
-            terminalreporter.write_line(f"{cpu:8.1f}  tests/{folder}")
+            terminalreporter.write_line(f"{cpu:8.1f}  {folder}{_beyond(folder, cpu)}")
         terminalreporter.write_line(f"{sum(by_folder.values()):8.1f}  in all")
 
 
 def _folder(test: str) -> str:
-    """The folder under tests/ of a test's id, "" where it lies elsewhere."""
-    parts = test.split("::")[0].split("/")
-    return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
+    """tests/FOLDER of a test's id, SHARED for what is stopped at the end."""
+    return test if test == SHARED else "/".join(test.split("::")[0].split("/")[:2])
+
+
+def _beyond(folder: str, cpu: float) -> str:
+    budget = BUDGETS.get(folder, 0)
+    return f"  (budget {budget})" if cpu > budget else ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
