@@ -30,6 +30,7 @@ from app.orchestration.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
 from app.orchestration.settle_market import (
+    FRUITLESS,
     bears,
     leaving_words,
     returning_words,
@@ -40,6 +41,7 @@ from app.orchestration.spot_safety import (
     may_return,
     may_still_return,
     return_repays,
+    spot_is_fruitless,
     spot_is_safe,
     turn_market,
 )
@@ -64,7 +66,10 @@ def weigh_running(
         return
     on_spot = stand.running_on is not Market.ON_DEMAND
     gang = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
-    if on_spot and job.market_mode is Market.SPOT and choice.verdict is Verdict.ON_DEMAND:
+    leaves = on_spot and job.market_mode is Market.SPOT
+    # A gang that keeps machines at each loss comes to no claim, where this is asked, too.
+    fruitless = leaves and spot_is_fruitless(aggregate)
+    if leaves and (fruitless or choice.verdict is Verdict.ON_DEMAND):
         budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
         if not bears(budgets, choice.on_demand * gang):
             return
@@ -74,8 +79,9 @@ def weigh_running(
             return
         if not _ask_in(aggregate, Market.ON_DEMAND, limits):
             return
-        text = leaving_words(choice, gang)
-        reason = Reason(DecisionVerdict.ON_DEMAND, "on_demand_costs_less", text)
+        text = FRUITLESS if fruitless else leaving_words(choice, gang)
+        rule = "spot_is_fruitless" if fruitless else "on_demand_costs_less"
+        reason = Reason(DecisionVerdict.ON_DEMAND, rule, text)
         leave_spot(aggregate, text, limits)
     elif (
         not on_spot

@@ -24,6 +24,7 @@ from app.orchestration.weigh_moves import move_terms
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 from tests.support.weighed_story import weighed_story
+from trainer.protocol.agent_report import FactKind
 
 SPOT = (ZONE_A, ZONE_B, FAR)
 MOVES = ("moved_to_on_demand", "moved_to_spot")
@@ -220,8 +221,32 @@ def test_spot_that_lets_a_job_come_to_no_checkpoint_is_left_before_the_job_is_gi
     long_ago = story.time - timedelta(hours=2)
     story.set(tables.jobs, job_id, market_changed_at=long_ago)
     story.quote(dict.fromkeys(SPOT, 100_000), available=10)
-    story.pass_time(1_200, every=60)
+    story.pass_time(1_200, every=240)
     assert story.job(job_id).market_mode == "on_demand", "it is not in its first step yet"
+
+
+def test_a_gang_that_keeps_machines_leaves_a_spot_that_lets_it_save_nothing(story: Story):
+    """It is never without machines, so no claim asks which market it had better be on."""
+    spec = {"deadline": "12h", "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(nodes=2, **spec)
+    story.pass_time(30)
+    for fence in range(1, 6):
+        assert story.job(job_id).market_mode == "spot"
+        story.train(job_id, fence=fence)
+        story.pass_time(20)
+        first, second = story.members(job_id, fence)
+        story.tell(second, FactKind.NOTICE, fence, seconds_left=60.0)
+        for machine in (first, second):
+            story.tell(machine, FactKind.TRAINER_ENDED, fence, outcome="drained", exit_code=75)
+        story.cloud.end(story.instance(second).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+        story.pass_time(30)
+        assert {first, second} & set(story.members(job_id, fence + 1)), "one is kept"
+    story.train(job_id, fence=6)
+    story.pass_time(60, every=20)
+    job = story.job(job_id)
+    assert (job.attempts_without_progress, job.market_mode) == (5, "on_demand")
+    assert _moves(story, job_id) == ["moved_to_on_demand"]
+    assert job.state == "running", "the spot gang trains until the others have come"
 
 
 def test_machines_that_fail_are_no_reason_to_leave_spot(story: Story):
@@ -233,6 +258,6 @@ def test_machines_that_fail_are_no_reason_to_leave_spot(story: Story):
         story.train(job_id, fence=fence)
         (machine,) = story.members(job_id, fence)
         story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_FAILURE)
-        story.pass_time(700, every=60)
+        story.pass_time(720, every=240)
     assert story.job(job_id).attempts_without_progress >= 5
     assert _moves(story, job_id) == []
