@@ -100,8 +100,12 @@ def test_a_script_learns_of_a_save_without_room_and_may_go_on(
     assert [path.name for path in kept.parent.iterdir()] == [kept.name], "its room is given back"
     assert whole_lines(progress)[-1] == {"type": "checkpoint_failed", "step": 2, "disk_full": True}
     disk.fill()
-    hooks.progress(3)  # a line is no reason to end a run
+    for step in range(3, 303):  # a line is no reason to end a run
+        hooks.progress(step)
+    assert not progress.read_bytes().endswith(b"\n"), "the disk was to cut a line"
     disk.empty()
+    hooks.progress(303)
+    assert whole_lines(progress)[-1] == {"type": "step", "step": 303}
     hooks.save(4, lambda folder: (folder / "w").write_bytes(bytes(20_000)))
     assert hooks.resume() == kept.parent / "step-000000000004"
 

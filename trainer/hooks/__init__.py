@@ -52,7 +52,7 @@ class Hooks:
         self._progress = os.environ.get("LOWTIDE_PROGRESS_FILE")
         self._keep, self._asked = keep, False
         self._gang: Gang | None = None
-        self._last_save, self._shared_step = 0, -1
+        self._last_save, self._shared_step, self._is_torn = 0, -1, False
         self.listen()
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # a stall shows where it hangs
 
@@ -210,9 +210,12 @@ class Hooks:
     def _tell(self, line: dict[str, Any]) -> None:
         if self._progress is None:
             return
+        content = f"{json.dumps(line)}\n".encode()
+        if self._is_torn:  # a full disk has cut the line before: this one is whole again
+            content = b"\n" + content
         try:
-            with open(self._progress, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            with open(self._progress, "ab", buffering=0) as file:
+                self._is_torn = file.write(content) < len(content)
         except OSError as error:
             if error.errno not in NO_ROOM:  # a full disk costs lines, not the run
                 raise
