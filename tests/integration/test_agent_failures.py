@@ -41,6 +41,16 @@ def test_an_error_that_nobody_caught_is_told_by_the_next_agent(world: World) -> 
     assert ended["message"].endswith("it had failed with KeyError: 'nobody thought of this'")
 
 
+def test_an_agent_ends_by_an_error_of_any_of_its_threads(world: World) -> None:
+    """What looks after the disks would else be missing for ever, and nobody would know."""
+    world.open()
+    part = failing_agent(world.root, "disk_watch.DiskWatch.look")
+    failed = world.start(PYTHONPATH=os.pathsep.join((part, str(REPOSITORY))))
+    assert failed.wait(timeout=60) == exit_codes.FAILED
+    folders = MachineFolders(world.root / "i-1")
+    assert "nobody thought of this" in folders.take_last_words()
+
+
 def test_an_agent_that_failed_too_often_says_so_and_leaves(world: World) -> None:
     plane = world.open()
     first = world.start()

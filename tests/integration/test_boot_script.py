@@ -217,6 +217,29 @@ def test_a_token_used_twice(api: ServedApi, engine: Engine, gang: Gang, tmp_path
     assert "registration refused with 409" in told
 
 
+def test_failures_are_counted_to_a_bound_and_a_refusal_is_none(tmp_path: Path):
+    root = tmp_path / "machine"
+    (root / "var/log").mkdir(parents=True)
+    script, started = root / "user-data", root / "run/lowtide/agent-started"
+    script.write_text(render(machine_variables(root, "http://127.0.0.1:1", "token"), "ec2"))
+    started.parent.mkdir(parents=True)
+    started.write_text(Path("/proc/uptime").read_text().split(".")[0])
+
+    def ended(status: str) -> tuple[int, bool]:
+        (root / "is-off").unlink(missing_ok=True)
+        done = subprocess.run(["dash", script, "ended", status], timeout=60, capture_output=True)
+        return done.returncode, (root / "is-off").exists()
+
+    assert [ended(status) for status in ("77", "78")] == [(1, True)] * 2
+    # Python's own codes, a signal, and the agent's own: each may do better when tried again.
+    failures = ["1", "2", "70", "120", "KILL", "70"]
+    assert [ended(status) for status in failures] == [(0, False)] * 6
+    assert ended("70") == (1, True)
+    started.write_text("-1000")
+    assert ended("70") == (0, False), "one that ran well for long begins to count anew"
+    assert started.with_name("agent-failures").read_text() == "1\n"
+
+
 @pytest.mark.full
 def test_an_agent_that_fails_again_and_again_gives_the_machine_back(
     api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path

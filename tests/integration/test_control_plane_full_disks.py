@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import subprocess
 import sys
 import tarfile
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
 from app.adapters.disk_space import DiskProbe, full_sentence, measure_folders
 from app.adapters.embedded.process_spec import ProcessSpec
@@ -100,6 +101,15 @@ def test_a_store_on_a_full_disk_is_full_and_keeps_no_half_object(disk: SmallDisk
     assert [path.name for path in (disk.folder / "store").rglob("*") if path.is_file()] == ["b"]
     disk.empty()
     store.put_new("a/c", bytes(100_000))
+
+
+def test_a_disk_that_can_hold_no_further_file_is_full_whatever_room_it_has(disk: SmallDisk):
+    remount = ["mount", "-o", "remount,nr_inodes=2", str(disk.folder)]
+    subprocess.run(remount, check=True, timeout=60)
+    (disk.folder / "the last one").touch()
+    assert "and no room for another file" in (full_sentence({"logs": disk.folder}) or "")
+    with pytest.raises(ObjectStoreFull, match="cannot be opened"):
+        open_object_store((disk.folder / "store").as_uri()).put_new("a/b", b"x")
 
 
 def test_small_files_are_replaced_whole_or_not_at_all(disk: SmallDisk):
@@ -189,6 +199,18 @@ def test_only_reads_go_through_before_the_disk_is_quite_full(database_url: str, 
         wait_until(writes, "it is written again")
     finally:
         engine.dispose()
+
+
+def test_jobs_are_refused_and_read_before_the_disk_of_our_database_is_quite_full(
+    database_url: str, valkey_url: str, disk: SmallDisk
+):
+    """Also by the quick route of a submission, which has connections of its own."""
+    port = make_url(database_url).port
+    (disk.folder / "postgres_port").write_text(f"{port}\n", "ascii")
+    with people_api(settings_for(database_url, valkey_url, disk.folder)) as api:
+        refused = api.submit()
+        assert (refused.status_code, refused.json()["title"]) == (507, "Disk full")
+        assert api.client.get("/api/v1/jobs").json()["items"] == []
 
 
 def test_our_own_database_is_known_by_its_port(tmp_path: Path):

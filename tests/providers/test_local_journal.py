@@ -164,6 +164,48 @@ def test_what_had_no_room_is_written_when_there_is_some_again(disk: SmallDisk):
     assert reopened(disk.folder) == {"a": "terminated"}
 
 
+def test_a_piece_of_a_line_that_had_no_room_never_shows_behind_a_shorter_one(disk: SmallDisk):
+    journal = Journal(disk.folder)
+    one = launch(journal, "a")
+    disk.fill()
+    path = disk.folder / FILE
+    while path.stat().st_blocks * 512 - len(written(disk.folder)) > 1_500:
+        assert journal.record_machine(one)
+    one.restarts = 10**4_000
+    assert not journal.record_machine(one)
+    one.restarts = 0
+    assert end(journal, one)
+    journal.close()
+    disk.empty()
+    again = Journal(disk.folder)
+    again.close()
+    assert (again.repairs, states(again)) == ([], {"a": "terminated"})
+
+
+@pytest.mark.parametrize("lacking", [1, 40])
+def test_a_line_goes_behind_a_torn_one_where_the_file_cannot_be_rewritten(
+    disk: SmallDisk, lacking: int
+):
+    """The last line lacks its end alone, or more of it."""
+    journal = Journal(disk.folder)
+    first = launch(journal, "a")
+    launch(journal, "b")
+    journal.close()
+    cut = len(written(disk.folder)) - lacking
+    with (disk.folder / FILE).open("r+b") as file:
+        file.seek(cut)
+        file.write(bytes(lacking))  # its room stays granted
+    disk.fill()
+    torn = Journal(disk.folder)
+    assert "could not be rewritten" in torn.repairs[-1]
+    assert end(torn, torn.machines[first.machine_id])
+    torn.close()
+    disk.empty()
+    found = Journal(disk.folder)
+    found.close()
+    assert states(found) == {"a": "terminated", **({"b": "running"} if lacking == 1 else {})}
+
+
 def test_a_cloud_on_a_full_disk_lives_and_ends_its_machines(folder: Path):
     with open_local_cloud() as cloud, small_disk(cloud.folder, 8 << 10) as disk:
         first = cloud.launch()

@@ -59,22 +59,25 @@ if os.environ.get("FINAL"):
 
 _FAILING = """
 try:
-    from trainer.agent import supervisor
+    from trainer.agent import disk_watch, supervisor
 except ImportError:
     pass
 else:
     def fail(*_):
         raise KeyError("nobody thought of this")
 
-    supervisor.step = fail
+    {part} = fail
 """
 
 
-def failing_agent(folder: Path) -> str:
-    """A PYTHONPATH with which every agent fails as soon as it is registered."""
+def failing_agent(folder: Path, part: str = "supervisor.step") -> str:
+    """A PYTHONPATH with which every agent fails as soon as it is registered.
+
+    part: the function that fails, in the main thread or in another one.
+    """
     faults = folder / "faults"
     faults.mkdir(exist_ok=True)
-    (faults / "sitecustomize.py").write_text(_FAILING)
+    (faults / "sitecustomize.py").write_text(_FAILING.format(part=part))
     return str(faults)
 
 
