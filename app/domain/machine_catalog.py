@@ -32,10 +32,17 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}", re.ASCII)
 class MachineType:
     """One type of machine.
 
-    network_gbps: what the provider states for the machine as a whole ("up to" figures included).
-    compact_placement: machines can be asked to stand close together. local_nvme_gb: all disks
-    that come with the machine. base_type, accelerator: what Google's API is asked for where a GPU
-    is attached to a general machine type ("" elsewhere).
+    network_gbps: what the provider states for the machine as a whole ("up to" figures included),
+    with one network interface where `extra_nics` or `rdma_nics` names more; those and
+    `fast_network` are to be had only with networks of their own, and `wired_gbps` is what the
+    machine then has. compact_placement: machines can be asked to stand close together.
+    local_nvme_gb: all disks that come with the machine.
+
+    For Google's API alone, "" and () elsewhere. base_type, accelerator: what is asked for where a
+    GPU is attached to a general machine type. boot_disks: types of disk that it boots from, the
+    preferred one first. nic: type of its network interfaces where it must be named. gpu_quota: the
+    region's metric that counts its GPUs, for spot with `PREEMPTIBLE_` before it; "" where
+    `regions.get` tells none and Cloud Quotas counts by GPU family.
     """
 
     provider: str
@@ -54,6 +61,12 @@ class MachineType:
     spot: bool = True
     base_type: str = ""
     accelerator: str = ""
+    boot_disks: tuple[str, ...] = ()
+    nic: str = ""
+    extra_nics: int = 0
+    rdma_nics: int = 0
+    wired_gbps: float = 0.0
+    gpu_quota: str = ""
 
     @property
     def hardware(self) -> Hardware:
@@ -131,18 +144,20 @@ def read_catalog(document: object) -> MachineCatalog:
     return make_catalog(provider, as_of, source, types)
 
 
+_TEXTS: Final = "tuple[str, ...]"
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), _TEXTS: (list, tuple)
 }  # fmt: skip
 _KIND_NAMES: Final = {
-    "str": "text", "int": "whole number", "float": "number", "bool": "true or false"
+    "str": "text", "int": "whole number", "float": "number", "bool": "true or false",
+    _TEXTS: "list of texts",
 }  # fmt: skip
 _KINDS: Final = {one.name: str(one.type) for one in fields(MachineType)}
 _DEFAULTS: Final = {one.name: one.default for one in fields(MachineType)}
 _REQUIRED: Final = tuple(
     name
     for name in _KINDS
-    if name != "provider" and not isinstance(_DEFAULTS[name], str | int | bool)
+    if name != "provider" and not isinstance(_DEFAULTS[name], str | int | bool | float | tuple)
 )
 
 
@@ -159,7 +174,12 @@ def _read_type(provider: str, index: int, entry: object) -> MachineType:
         kind = _KINDS[name]
         if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
             raise InvalidValue(f"{where}.{name} is {value!r}, which is no {_KIND_NAMES[kind]}")
-    return MachineType(provider=provider, **entry)
+        if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
+            raise InvalidValue(f"{where}.{name} is {value!r}, which is no {_KIND_NAMES[kind]}")
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
+    }
+    return MachineType(provider=provider, **given)
 
 
 def _problem(one: MachineType, provider: str) -> str | None:
@@ -185,6 +205,10 @@ def _problem(one: MachineType, provider: str) -> str | None:
         (one.local_nvme_gb > 0) != (one.local_nvme_disks > 0)
     ):
         return "must give both the number of its local disks and their size, or neither"
+    if min(one.extra_nics, one.rdma_nics) < 0 or (
+        (one.extra_nics + one.rdma_nics > 0) != (one.wired_gbps > one.network_gbps)
+    ):
+        return "must give both its further network interfaces and what it has with them, or neither"
     return None
 
 

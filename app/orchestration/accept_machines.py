@@ -26,10 +26,12 @@ def accept_machine(
     launched_at: datetime | None,
     launched_source: str,
     limits: Limits,
+    note: str = "",
 ) -> None:
     """The cloud began to start this machine: record its id, pool, time, and who pays from then.
 
-    launched_at: the cloud's own word; None when it will be told by a later look.
+    launched_at: the cloud's own word; None when it will be told by a later look. note: what the
+    machine was asked for and does without, told with the event.
     """
     offer = aggregate.uow.offers.get(pool)
     instance.provider_instance_id = provider_instance_id
@@ -46,7 +48,7 @@ def accept_machine(
     aggregate.move_instance(
         instance,
         InstanceEvent.LAUNCH_ACCEPTED,
-        f"{pool.provider} starts it in {pool.zone}.",
+        f"{pool.provider} starts it in {pool.zone}. {note}".rstrip(),
         provider_instance_id=provider_instance_id,
         pool=pool.key,
     )

@@ -346,7 +346,9 @@ def _ask(provider: CloudProvider, work: LaunchWork) -> LaunchResult:
         return provider.launch(work.order)
     if work.step is LaunchStep.POLL and work.operation is not None:
         return provider.poll_launch(work.operation)
-    found = provider.find_by_token(work.order.client_token)
+    regions = {bid.pool.region for bid in work.order.bids}
+    region = regions.pop() if len(regions) == 1 else None
+    found = provider.find_by_token(work.order.client_token, region)
     return LaunchResult(tuple(_as_accepted(machine) for machine in sorted(found, key=_runs_first)))
 
 

@@ -53,6 +53,7 @@ def settle_launch(
             launched_at=machine.launched_at,
             launched_source=machine.launched_source,
             limits=limits,
+            note=machine.note,
         )
     launch.outcome = launch_outcome(launch.count, len(taken))
     launch.settled_at, launch.next_call_at = aggregate.now, None

@@ -93,12 +93,16 @@ class LaunchOrder:
 
 @dataclass(frozen=True)
 class AcceptedMachine:
-    """A machine the cloud began to start; `launched_at` is the cloud's own word when it has one."""
+    """A machine the cloud began to start; `launched_at` is the cloud's own word when it has one.
+
+    note: what it was asked for and does without, in a sentence; "" for nothing.
+    """
 
     provider_instance_id: str
     pool: Pool
     launched_at: datetime | None
     launched_source: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -177,8 +181,13 @@ class CloudProvider(Protocol):
         """State of an unfinished launch, by the name its first answer gave."""
         ...
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
-        """Machines started under a token, by id; terminated ones while the cloud shows them."""
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
+        """Machines started under a token, by id; terminated ones while the cloud shows them.
+
+        region: where the launch was for, so that no other region is asked; None: wherever.
+        """
         ...
 
     def list_deployment(self, region: str) -> MachineList:

@@ -121,7 +121,9 @@ class SimulatedCloud:
             return LaunchResult(pending_operation=operation)
         return LaunchResult(tuple(self._accepted(one) for one in machines), self._refused[token])
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """Machines started under a token that are visible now."""
         self._begin("find_by_token")
         return self._shown(self._by_token.get(client_token, []))

@@ -44,9 +44,11 @@ class FreshTokens:
         """With the token made this test's own."""
         return self._inner.launch(replace(order, client_token=self._mark + order.client_token))
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """As the test knows them."""
-        return self._known(self._inner.find_by_token(self._mark + client_token))
+        return self._known(self._inner.find_by_token(self._mark + client_token, region))
 
     def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
         """As the test knows them."""

@@ -97,6 +97,8 @@ def test_an_operation_without_end_is_followed_for_a_bounded_time(story: SlowStor
     story.pass_time(60)
     assert _calls(story)["poll_launch"] - polls < 10
     assert _calls(story)["find_by_token"] == 1
+    regions = {machine.pool.region for machine in story.cloud.machines.values()}
+    assert set(story.cloud.asked_regions) == regions, "no other region is asked"
 
 
 def test_an_operation_that_its_cloud_has_forgotten_is_settled_by_token(story: SlowStory) -> None:

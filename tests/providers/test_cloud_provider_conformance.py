@@ -73,7 +73,10 @@ def shown_under(under_test: ProviderUnderTest, token: str, count: int) -> tuple[
     """What a token finds once the cloud shows it all; clouds show new machines late."""
     provider = under_test.provider
     under_test.eventually(lambda: len(provider.find_by_token(token)) >= count)
-    return provider.find_by_token(token)
+    found = provider.find_by_token(token)
+    for region in {machine.pool.region for machine in found}:
+        assert ids(provider.find_by_token(token, region)) == ids(found)
+    return found
 
 
 def ids(machines: tuple[AcceptedMachine, ...] | tuple[CloudMachine, ...]) -> list[str]:

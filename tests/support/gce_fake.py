@@ -17,9 +17,10 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.fake_control_plane import QuietServer
-from tests.support.gce_fake_engine import ApiError, Engine, World
+from tests.support.gce_fake_engine import Engine, World
 from tests.support.gce_fake_prices import FakePrices
-from tests.support.gce_fake_state import PROJECT, Operation, matches, url
+from tests.support.gce_fake_requests import ApiError, check_policy
+from tests.support.gce_fake_state import PROJECT, Operation, last, matches, url
 
 ZONES = {
     "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c"),
@@ -34,6 +35,8 @@ class LineFault:
     """What happens to the next `times` requests whose `METHOD path` matches the expression.
 
     status 0 drops the connection: after the work when `after` is set, before it otherwise.
+    body: what answers instead, with HTTP 200: HTML of a proxy between, or CUT for the first half of
+    the true document. skip: so many matching requests are left alone first.
     """
 
     expression: str
@@ -43,6 +46,22 @@ class LineFault:
     message: str = "scripted"
     after: bool = False
     hang_seconds: float = 0.0
+    body: str = ""
+    skip: int = 0
+
+
+CUT = "cut"
+"""The body of an answer whose second half was lost."""
+
+LOGIN_PAGE = "<html><head><title>Sign in</title></head><body>Sign in to go on</body></html>"
+"""What a captive proxy answers, with HTTP 200."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An answer with HTTP 200 that is no JSON document, or not all of one."""
+
+    text: str
 
 
 class Dropped(Exception):
@@ -50,9 +69,12 @@ class Dropped(Exception):
 
 
 class FakeGce:
-    """The server. `requests` holds `METHOD path?query` of every request; `page_size` the pages.
+    """The server. `requests` holds `METHOD path?query` of every request, `bodies` what was posted
+    to which path; `page_size` the pages.
 
     documents: what further paths answer to a GET, for resources that nothing happens to.
+    unreachable_zones: lists go on without them and say so. dead_zones: every call for them fails,
+    and with them every aggregated list (its REST reference, `returnPartialSuccess`).
     """
 
     def __init__(self, world: World | None = None) -> None:
@@ -60,9 +82,11 @@ class FakeGce:
         self.prices = FakePrices()
         self.faults: list[LineFault] = []
         self.requests: list[str] = []
+        self.bodies: list[tuple[str, Any]] = []
         self.page_size = 500
         self.documents: dict[str, Any] = {}
         self.unreachable_zones: set[str] = set()
+        self.dead_zones: set[str] = set()
         self._stopping = threading.Event()
         self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
@@ -88,31 +112,41 @@ class FakeGce:
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
         """The document that answers; ApiError or Dropped for all else."""
-        fault = next(
-            (
-                one
-                for one in self.faults
-                if one.times and re.search(one.expression, path_of(method, path))
-            ),
-            None,
-        )
+        fault = self._due_fault(method, path)
         if fault is not None:
             fault.times -= 1
             self._stopping.wait(fault.hang_seconds)
             if not fault.after and fault.status:
                 raise ApiError(fault.status, fault.reason, fault.message)
-            if not fault.after and not fault.hang_seconds:
+            if not fault.after and fault.body not in ("", CUT):
+                return Unreadable(fault.body)
+            if not fault.after and not fault.hang_seconds and not fault.body:
                 raise Dropped
+        dead = re.search(r"/zones/([^/]+)", path)
+        if self.dead_zones and ("/aggregated/" in path or (dead and dead[1] in self.dead_zones)):
+            raise ApiError(503, "backendError", "Backend Error")
         with self.engine.lock:
             self.engine.settle()
             document = self._route(method, path, query, body)
+        if fault is not None and fault.body:
+            whole = json.dumps(document)
+            return Unreadable(whole[: len(whole) // 2] if fault.body == CUT else fault.body)
         if fault is not None and fault.after:
             raise Dropped
         return document
 
+    def _due_fault(self, method: str, path: str) -> LineFault | None:
+        """The first that matches and has nothing to leave alone any more."""
+        for one in self.faults:
+            if one.times and re.search(one.expression, f"{method} {path}"):
+                if not one.skip:
+                    return one
+                one.skip -= 1
+        return None
+
     def _route(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
         if method == "GET" and path in self.documents:
-            return self.documents[path]
+            return {"kind": "compute#resource", **self.documents[path]}
         for wanted, expression, found in self._routes():
             match = re.fullmatch(expression, path)
             if wanted == method and match:
@@ -136,22 +170,27 @@ class FakeGce:
         yield "DELETE", rf"{_PREFIX}{zone}/instances{one}", lambda q, b, z, n: engine.delete(z, n)
         yield "GET", rf"{_PREFIX}{zone}/instances{one}", lambda q, b, z, n: self._instance(z, n)
         yield "GET", rf"{_PREFIX}/aggregated/instances", lambda q, b: self._instances(q)
+        yield "GET", rf"{_PREFIX}{zone}/instances", lambda q, b, z: self._instances(q, z)
+        yield "GET", rf"{_PREFIX}{zone}/machineTypes", lambda q, b, z: self._machine_types(q, z)
+        yield (
+            "GET",
+            rf"{_PREFIX}{zone}/acceleratorTypes",
+            lambda q, b, z: self._accelerator_types(q, z),
+        )
+        yield "GET", rf"{_PREFIX}{zone}/disks", lambda q, b, z: self._disks(q, z)
         yield "GET", rf"{_PREFIX}/aggregated/operations", lambda q, b: self._operations(q)
         yield "GET", rf"{_PREFIX}/aggregated/machineTypes", lambda q, b: self._machine_types(q)
         yield (
             "GET",
             rf"{_PREFIX}/aggregated/acceleratorTypes",
-            lambda q, b: self._page(
-                "acceleratorTypes",
-                [(f"zones/{zone}", {"name": name}) for zone, name in engine.world.accelerators],
-                q,
-            ),
+            lambda q, b: self._accelerator_types(q),
         )
         yield (
             "GET",
             rf"{_PREFIX}/zones",
             lambda q, b: {
-                "items": [{"name": one} for zones in engine.world.zones.values() for one in zones]
+                "kind": "compute#zoneList",
+                "items": [{"name": one} for zones in engine.world.zones.values() for one in zones],
             },
         )
         yield "GET", rf"{_PREFIX}{zone}/operations", lambda q, b, z: self._operations_of(z, q)
@@ -193,10 +232,11 @@ class FakeGce:
             raise ApiError(404, "notFound", f"The resource 'operations/{name}' was not found")
         return operation
 
-    def _instances(self, query: dict[str, str]) -> Any:
+    def _instances(self, query: dict[str, str], zone: str = "") -> Any:
         there = [vm for vm in self.engine.live.values() if vm.is_found()]
         live = sorted(there, key=lambda vm: (vm.zone, vm.name))
-        return self._page("instances", [(f"zones/{vm.zone}", vm.as_json()) for vm in live], query)
+        rows = [(f"zones/{vm.zone}", vm.as_json()) for vm in live]
+        return self._page("instances", rows, query, zone)
 
     def _operations(self, query: dict[str, str]) -> Any:
         newest = sorted(self.engine.operations.values(), key=lambda one: -one.inserted_at)
@@ -204,27 +244,35 @@ class FakeGce:
 
     def _operations_of(self, zone: str, query: dict[str, str]) -> Any:
         self.engine.world.region_of(zone)
-        assert query.get("orderBy") == "creationTimestamp desc", "the only order besides names"
+        order = query.get("orderBy", "name")
+        assert order in ("name", "creationTimestamp desc"), "there is no other"
         newest = sorted(self.engine.operations.values(), key=lambda one: -one.inserted_at)
         shown = [one.as_json() for one in newest if one.scope == f"zones/{zone}"]
         rows = [one for one in shown if matches(one, query.get("filter", ""))]
         start = int(query.get("pageToken", 0))
         size = min(int(query.get("maxResults", 500)), self.page_size)
         more = {"nextPageToken": str(start + size)} if start + size < len(rows) else {}
-        return {"items": rows[start : start + size], **more}
+        return {"kind": "compute#operationList", "items": rows[start : start + size], **more}
 
-    def _machine_types(self, query: dict[str, str]) -> Any:
+    def _accelerator_types(self, query: dict[str, str], zone: str = "") -> Any:
+        has = self.engine.world.accelerators
+        rows = [(f"zones/{place}", {"name": name}) for place, name in has]
+        return self._page("acceleratorTypes", rows, query, zone)
+
+    def _machine_types(self, query: dict[str, str], zone: str = "") -> Any:
         world = self.engine.world
         rows = [
-            (f"zones/{zone}", {"name": name, "zone": zone})
+            (f"zones/{place}", {"name": name, "zone": place})
             for zones in world.zones.values()
-            for zone in zones
+            for place in zones
             for name in world.machine_types
         ]
-        return self._page("machineTypes", rows, query)
+        return self._page("machineTypes", rows, query, zone)
 
-    def _page(self, noun: str, rows: list[tuple[str, Any]], query: dict[str, str]) -> Any:
-        """One page of an aggregated list: empty zones are there too, with a warning."""
+    def _page(
+        self, noun: str, rows: list[tuple[str, Any]], query: dict[str, str], zone: str = ""
+    ) -> Any:
+        """One page of a zone's list, or of an aggregated one, which names empty zones too."""
         wanted = query.get("filter", "")
         rows = [
             row
@@ -235,6 +283,8 @@ class FakeGce:
             int(query.get("pageToken", 0)),
             min(int(query.get("maxResults", 500)), self.page_size),
         )
+        if zone:
+            return self._zone_page(noun, [row for at, row in rows if last(at) == zone], start, size)
         items: dict[str, Any] = {
             f"zones/{zone}": {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "none"}}
             for zones in self.engine.world.zones.values()
@@ -246,25 +296,33 @@ class FakeGce:
             held.setdefault(noun, []).append(document)
         for zone in self.unreachable_zones:
             items[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": "no answer"}}
-        page: dict[str, Any] = {"items": items}
+        page: dict[str, Any] = {"kind": f"compute#{noun}AggregatedList", "items": items}
         if start + size < len(rows):
             page["nextPageToken"] = str(start + size)
         if self.unreachable_zones:
             page["unreachables"] = [f"zones/{zone}" for zone in sorted(self.unreachable_zones)]
         return page
 
-    def _disks(self, query: dict[str, str]) -> Any:
+    def _zone_page(self, noun: str, rows: list[Any], start: int, size: int) -> Any:
+        page: dict[str, Any] = {"kind": f"compute#{noun}List", "items": rows[start : start + size]}
+        if start + size < len(rows):
+            page["nextPageToken"] = str(start + size)
+        return page
+
+    def _disks(self, query: dict[str, str], zone: str = "") -> Any:
         shown = [
-            (f"zones/{zone}", {key: value for key, value in disk.items() if key != "autoDelete"})
-            for (zone, _), disk in sorted(self.engine.disks.items())
+            (f"zones/{place}", {key: value for key, value in disk.items() if key != "autoDelete"})
+            for (place, _), disk in sorted(self.engine.disks.items())
         ]
-        return self._page("disks", shown, query)
+        return self._page("disks", shown, query, zone)
 
     def _policies(self, region: str, query: dict[str, str]) -> Any:
         found = [p for (r, _), p in sorted(self.engine.policies.items()) if r == region]
-        return {"items": [p for p in found if matches(p, query.get("filter", ""))]}
+        found = [one for one in found if matches(one, query.get("filter", ""))]
+        return {"kind": "compute#resourcePolicyList", "items": found}
 
     def _add_policy(self, query: dict[str, str], body: Any, region: str) -> Operation:
+        check_policy(body)
         if not self.engine.world.compact_supported:
             raise ApiError(
                 400, "invalid", "Invalid value for field 'resource.groupPlacementPolicy'"
@@ -277,7 +335,7 @@ class FakeGce:
 
     def _remove_policy(self, query: dict[str, str], body: Any, region: str, name: str) -> Operation:
         used = any(
-            path.endswith(f"/{name}")
+            last(path) == name
             for vm in self.engine.live.values()
             for path in vm.body.get("resourcePolicies", [])
         )
@@ -303,6 +361,8 @@ class FakeGce:
                 query = {key: values[-1] for key, values in parse_qs(target.query).items()}
                 try:
                     body = json.loads(raw) if raw else None
+                    if body is not None:
+                        fake.bodies.append((target.path, body))
                     document = fake.answer(self.command, target.path, query, body)
                     self._send(200, document)
                 except ApiError as error:
@@ -315,7 +375,8 @@ class FakeGce:
                     self.close_connection = True
 
             def _send(self, status: int, document: Any) -> None:
-                data = json.dumps(document).encode()
+                readable = not isinstance(document, Unreadable)
+                data = (json.dumps(document) if readable else document.text).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json; charset=UTF-8")
                 self.send_header("Content-Length", str(len(data)))
@@ -328,11 +389,6 @@ class FakeGce:
                 """Quiet."""
 
         return Handler
-
-
-def path_of(method: str, path: str) -> str:
-    """How faults name a request."""
-    return f"{method} {path}"
 
 
 @contextmanager

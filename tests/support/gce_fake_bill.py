@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from tests.support.gce_fake_state import Vm
+from tests.support.gce_fake_state import Vm, last
 
 _MINIMUM_SECONDS = 60
-_DISK_MICROUSD_A_MONTH = 100_000
+_DISK_MICROUSD_A_MONTH = {"pd-balanced": 100_000, "hyperdisk-balanced": 80_000}
 _ADDRESS_MICROUSD = 5_000
 
 
@@ -31,10 +31,13 @@ def charge_microusd(
 
 
 def _disks(vm: Vm, seconds: int) -> int:
-    """Balanced disks of the machine's own, per GiB-month of 730 hours."""
+    """Disks of the machine's own, per GiB-month of 730 hours by their type."""
     asked = (disk.get("initializeParams", {}) for disk in vm.body.get("disks", []))
-    gibibytes = sum(int(one.get("diskSizeGb", 10)) for one in asked)
-    return round(Fraction(seconds * gibibytes * _DISK_MICROUSD_A_MONTH, 730 * 3_600))
+    monthly = sum(
+        int(one.get("diskSizeGb", 10)) * _DISK_MICROUSD_A_MONTH[last(one["diskType"])]
+        for one in asked
+    )
+    return round(Fraction(seconds * monthly, 730 * 3_600))
 
 
 def _addresses(vm: Vm, seconds: int) -> int:

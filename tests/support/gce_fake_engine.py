@@ -14,21 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.gce_fake_requests import (
+    ApiError,
+    check_bulk_insert,
+    check_insert,
+    check_request_id,
+)
 from tests.support.gce_fake_state import OURS, SYSTEM, Operation, Vm, last, rounded, shown, url
 
 LIVE = ("PROVISIONING", "STAGING", "RUNNING", "STOPPING", "TERMINATED")
+PREEMPTED = "compute.instances.preempted"
 STOCKOUT = "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
-
-
-IMAGE_GB = 50
-
-
-class ApiError(Exception):
-    """An HTTP error of the API; `reason` as in `error.errors[].reason`."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.reason, self.message = status, reason, message
 
 
 @dataclass
@@ -110,10 +106,12 @@ class Engine:
 
     def insert(self, zone: str, body: dict[str, Any], request_id: str) -> Operation:
         """`instances.insert`."""
+        check_request_id(request_id)
         known = self._replay(request_id)
         if known is not None:
             return known
         self.world.region_of(zone)
+        check_insert(zone, body)
         machine_type = last(body["machineType"])
         self._check(body, machine_type, (zone,))
         if (zone, body["name"]) in self.live:
@@ -135,11 +133,13 @@ class Engine:
 
     def bulk_insert(self, region: str, body: dict[str, Any], request_id: str) -> Operation:
         """`regionInstances.bulkInsert` into one zone that has room."""
+        check_request_id(request_id)
         known = self._replay(request_id)
         if known is not None:
             return known
         if region not in self.world.zones:
             raise ApiError(404, "notFound", f"The resource '{url('regions', region)}' not found")
+        check_bulk_insert(body)
         properties = body["instanceProperties"]
         allowed = sorted(
             last(zone)
@@ -149,8 +149,6 @@ class Engine:
         names = sorted(body.get("perInstanceProperties", {}))
         count = int(body["count"])
         minimum = int(body.get("minCount", count))
-        if len(names) != count:
-            raise ApiError(400, "invalid", "perInstanceProperties must name each instance")
         self._check(properties, last(properties["machineType"]), allowed)
         if any((zone, name) in self.live for zone in allowed for name in names):
             raise ApiError(409, "alreadyExists", f"The resource '{names[0]}' already exists")
@@ -198,7 +196,13 @@ class Engine:
             vm = self.machine(name)
             assert vm.model == "SPOT", f"{name} is no spot machine"
             wait = vm.notice_seconds if notice else 0
-            self._take(vm, "compute.instances.preempted", SYSTEM, self.now(), wait)
+            self._take(vm, PREEMPTED, SYSTEM, self.now(), wait)
+            self.settle()
+
+    def begin(self, name: str, kind: str, seconds: float) -> None:
+        """The cloud begins to end a machine, and is done with it so much later."""
+        with self.lock:
+            self._take(self.machine(name), kind, SYSTEM, self.now(), seconds)
             self.settle()
 
     def end_otherwise(self, name: str, kind: str, user: str = SYSTEM) -> None:
@@ -264,6 +268,8 @@ class Engine:
     def _take(self, vm: Vm, kind: str, user: str, at: float, wait: float = 0.0) -> Operation:
         operation = self._operation(f"zones/{vm.zone}", kind, vm.link, user)
         operation.inserted_at = at
+        if kind == PREEMPTED and vm.preempted_at is None:
+            vm.preempted_at = at
         stopping = self.world.stopping_seconds
         operation.due_at = rounded(at + wait + stopping)
 
@@ -273,7 +279,11 @@ class Engine:
             vm.status = "GONE"
             self._let_go(vm)
             if vm.ended_at is None:
-                vm.ended_at, vm.ended_by = ended_at, f"{kind} by {user}"
+                # Whose end it is where a user's deletion overtakes a preemption is not documented:
+                # it counts as the preemption's, as the system began it.
+                overtaken = vm.preempted_at is not None and vm.preempted_at <= operation.inserted_at
+                reason = PREEMPTED if overtaken and user != SYSTEM else kind
+                vm.ended_at, vm.ended_by = ended_at, f"{reason} by {user}"
                 self.on_end(vm)
 
         operation.finish = gone
@@ -293,6 +303,7 @@ class Engine:
         for asked in body.get("disks", []):
             parameters = asked.get("initializeParams", {})
             disk = self.add_disk(zone, vm.name, parameters.get("labels", {}), users=[vm.link])
+            disk["type"] = url("zones", zone, "diskTypes", last(parameters["diskType"]))
             disk["sizeGb"] = str(parameters.get("diskSizeGb", 10))
             disk["autoDelete"] = asked.get("autoDelete", False)
         self.all.append(vm)
@@ -325,7 +336,6 @@ class Engine:
         return operation
 
     def _check(self, body: dict[str, Any], machine_type: str, zones: Any) -> None:
-        _check_disks(body.get("disks", []))
         for zone in zones:
             self.world.region_of(zone)
             if machine_type not in self.world.machine_types:
@@ -343,9 +353,6 @@ class Engine:
                 "Invalid value for field 'resource.scheduling.preemptionNoticeDuration': not "
                 "supported.",
             )
-        for key, value in body.get("labels", {}).items():
-            if not (key[:1].islower() and len(key) <= 63 and len(value) <= 63):
-                raise ApiError(400, "invalid", f"Invalid label {key}={value}")
         for policy in body.get("resourcePolicies", []):
             region = self.world.region_of(next(iter(zones)))
             if (region, last(policy)) not in self.policies:
@@ -367,13 +374,3 @@ class Engine:
     def _remember(self, request_id: str, operation: Operation) -> None:
         if request_id:
             self._requests[request_id] = operation.name
-
-
-def _check_disks(disks: list[dict[str, Any]]) -> None:
-    """The image of every boot disk has 50 GB."""
-    for number, disk in enumerate(disks):
-        size = disk.get("initializeParams", {}).get("diskSizeGb")
-        if size is not None and int(size) < IMAGE_GB:
-            field = f"resource.disks[{number}].initializeParams.diskSizeGb"
-            text = f"Requested disk size cannot be smaller than the image size ({IMAGE_GB} GB)"
-            raise ApiError(400, "invalid", f"Invalid value for field '{field}': '{size}'. {text}")

@@ -8,6 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from google.cloud import compute_v1
+
+from tests.support.gce_fake_requests import check_types
+
 SERVICE = "6F81-5844-456A"
 _NANO = 1_000_000_000
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,6 +70,7 @@ class FakePrices:
 
     def capacity_history(self, region: str, body: Any) -> Any:
         """`advice.capacityHistory`."""
+        check_types(compute_v1.CapacityHistoryRequest, body, "resource")
         properties = body["instanceProperties"]
         assert properties["scheduling"]["provisioningModel"] == "SPOT"
         machine_type = properties["machineType"]

@@ -53,6 +53,7 @@ class Vm:
     stopped_at: float | None = None
     ended_at: float | None = None
     ended_by: str | None = None
+    preempted_at: float | None = None
     hidden_looks: int = 0
     host: str | None = None
 
@@ -128,6 +129,7 @@ class Operation:
         """The Operation resource."""
         kind, place = self.scope.split("/")
         document: dict[str, Any] = {
+            "kind": "compute#operation",
             "id": str(self.number),
             "name": self.name,
             "operationType": self.kind,

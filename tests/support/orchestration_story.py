@@ -112,7 +112,9 @@ class PaperCloud:
     def poll_launch(self, operation: str) -> LaunchResult:
         raise AssertionError(f"this cloud answers at once, and has no operation {operation}")
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         self._begin("find_by_token")
         return self.find(client_token)
 

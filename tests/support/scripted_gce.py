@@ -20,7 +20,7 @@ from app.ports.cloud_provider import CloudProvider
 from app.ports.price_source import PriceSource
 from app.simulation.seeded_entropy import Dice
 from tests.support.aws_parts import a_script
-from tests.support.gce_fake import FakeGce, LineFault, open_fake_gce
+from tests.support.gce_fake import CUT, LOGIN_PAGE, FakeGce, LineFault, open_fake_gce
 from tests.support.gce_fake_bill import bill_microusd
 from tests.support.gce_fake_engine import World
 from tests.support.gce_fake_state import PROJECT
@@ -47,6 +47,13 @@ _LINE: Final = (
     LineFault(r"GET .*/aggregated/instances", 1, status=429, reason="rateLimitExceeded"),
     LineFault(r"DELETE ", status=503),
     LineFault(r"DELETE ", after=True),
+    LineFault(r"POST .*/(instances|bulkInsert)", body=CUT),
+    LineFault(r"POST .*/(instances|bulkInsert)", body=LOGIN_PAGE, after=True),
+    LineFault(r"GET .*/operations", body=CUT),
+    LineFault(r"GET .*/aggregated/", 2, body=LOGIN_PAGE),
+    LineFault(r"GET .*/aggregated/instances", body=CUT),
+    LineFault(r"DELETE ", body=CUT),
+    LineFault(r"DELETE ", body=LOGIN_PAGE),
 )
 _ERRORS: Final = (
     ("ZONE_RESOURCE_POOL_EXHAUSTED", "none"),
@@ -120,7 +127,7 @@ class ScriptedGce:
             self.fake.faults.append(hung)
             return f"{fault.expression} hangs"
         self.fake.faults.append(replace(fault))
-        return f"{fault.expression} answers {fault.status or 'nothing'}"
+        return f"{fault.expression} answers {fault.status or fault.body or 'nothing'}"
 
     def harm(self, dice: Dice) -> str | None:
         """With or without notice, by the host, by its guest or by another user."""

@@ -28,7 +28,7 @@ class SlowCloud(PaperCloud):
     visible_seconds: how long a machine is not found by its token. forgets_operations: polls are
     refused. lose_replies: launches that are done without an answer. short_by: machines fewer than
     asked for, by pool. refusals: what pools answer instead of machines. orders: every order that
-    was called, repeated ones too.
+    was called, repeated ones too. asked_regions: where machines were looked for by token.
     """
 
     operation_seconds: float = 0.0
@@ -38,6 +38,7 @@ class SlowCloud(PaperCloud):
     short_by: dict[Pool, int] = field(default_factory=dict)
     refusals: dict[Pool, PoolRefusal] = field(default_factory=dict)
     orders: list[LaunchOrder] = field(default_factory=list)
+    asked_regions: list[str | None] = field(default_factory=list)
     _begun: dict[str, datetime] = field(default_factory=dict)
     _refused: dict[str, tuple[PoolRefusal, ...]] = field(default_factory=dict)
 
@@ -57,8 +58,11 @@ class SlowCloud(PaperCloud):
             raise ProviderError(RefusalKind.REJECTED, f"no operation {operation}")
         return self._state(operation)
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         self._begin("find_by_token")
+        self.asked_regions.append(region)
         begun = self._begun.get(client_token)
         if begun is None or self.story.time < begun + timedelta(seconds=self.visible_seconds):
             return ()

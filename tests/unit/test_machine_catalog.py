@@ -65,7 +65,7 @@ def test_the_shipped_catalog_holds_every_family_and_says_where_from(provider: st
         ("aws", "g6e.xlarge", "L40S", 1, 48, "pcie", 20, "", 4),
         ("aws", "p3.8xlarge", "V100", 4, 16, "nvlink", 10, "", 32),
         ("aws", "p3dn.24xlarge", "V100", 8, 32, "nvlink", 100, "efa", 96),
-        ("gcp", "a3-megagpu-8g", "H100", 8, 80, "nvswitch", 1800, "tcpxo", 208),
+        ("gcp", "a3-megagpu-8g", "H100", 8, 80, "nvswitch", 200, "tcpxo", 208),
         ("gcp", "g2-standard-48", "L4", 4, 24, "pcie", 50, "", 48),
         ("gcp", "n1-standard-32-t4x4", "T4", 4, 16, "pcie", 32, "", 32),
     ],

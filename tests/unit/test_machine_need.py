@@ -100,7 +100,9 @@ def test_by_need_memory_cpus_and_links_count():
     linked = _types(gpu="80GB..:8", interconnect="nvlink")
     assert linked == _types(gpu="80GB..:8", interconnect="nvswitch")
     assert eight - linked == {"g7e.48xlarge", "g4-standard-384"}
-    assert _types(gpu="80GB..:8", interconnect="tcpx") == {"a3-highgpu-8g", "a3-megagpu-8g"}
+    assert _types(gpu="80GB..:8", interconnect="tcpx") == {
+        "a3-edgegpu-8g", "a3-highgpu-8g", "a3-megagpu-8g"
+    }  # fmt: skip
     assert _types(gpu="80GB..:8", interconnect="rdma") == {"a3-ultragpu-8g", "a4-highgpu-8g"}
     assert _types(gpu="V100:4", interconnect="nvlink") == {"p3.8xlarge", "n1-standard-32-v100x4"}
     assert _types(gpu="T4:1", cpus="32+") == {"g4dn.8xlarge", "g4dn.16xlarge"}

@@ -150,6 +150,22 @@ def test_a_job_is_rented_for_interrupted_replaced_and_billed_to_the_micro_dollar
     assert len({vm.name for vm in gce.engine.all}) == len(world.instances())
 
 
+def test_a_gang_without_its_placement_policy_says_so_in_the_job_s_history(
+    engine: Engine, gce: FakeGce, tmp_path: Path
+) -> None:
+    gce.engine.world.compact_supported = False
+    world = World(engine, gce, tmp_path)
+    world.submit(nodes=2)
+    world.until(lambda: len(world.in_state("launched")) == 2, "the machines")
+    table = tables.events
+    with engine.connect() as connection:
+        told = connection.scalars(
+            select(table.c.message).where(table.c.kind == "launch_accepted")
+        ).all()
+    assert len(told) == 2
+    assert all("Google refused to place the gang close together" in one for one in told)
+
+
 def _price(world: World, vm: Vm) -> int:
     price = world.prices.price_of(a_pool(vm.zone, kind=vm.machine_type))
     assert price is not None

@@ -20,7 +20,7 @@ from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, 
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
 from tests.support.gce_fake import FakeGce
 from tests.support.gce_fake_bill import bill_microusd
-from tests.support.gce_fake_state import SYSTEM, Vm
+from tests.support.gce_fake_state import OURS, SYSTEM, Vm
 
 PRICE = 1_836_017
 
@@ -104,15 +104,42 @@ def test_under_notice_a_vm_runs_on_until_its_time(gce: FakeGce) -> None:
     assert look(provider, vm).ended_by is EndedBy.CLOUD_INTERRUPTION
 
 
-def test_a_vm_given_back_under_notice_is_over_when_we_ended_it(gce: FakeGce) -> None:
+@pytest.mark.parametrize(
+    ("kind", "seconds", "ended_by"),
+    [
+        ("compute.instances.preempted", 120.0, EndedBy.CLOUD_INTERRUPTION),
+        ("compute.instances.terminateOnHostMaintenance", 300.0, EndedBy.CLOUD_FAILURE),
+        ("compute.instances.hostError", 60.0, EndedBy.CLOUD_FAILURE),
+    ],
+)
+@pytest.mark.parametrize("user", [OURS, "someone@example.com"])
+def test_what_the_cloud_began_is_the_cloud_s_though_a_deletion_was_over_first(
+    gce: FakeGce, kind: str, seconds: float, ended_by: EndedBy, user: str
+) -> None:
+    """The end is when the deletion was over: nobody pays for the rest of the notice."""
     provider = open_provider(gce)
     vm = start(gce, provider)
-    gce.engine.preempt(vm.name)
+    gce.engine.advance(100)
+    gce.engine.begin(vm.name, kind, seconds)
+    gce.engine.advance(10)
+    gce.engine.end_otherwise(vm.name, "delete", user)
+    for _ in range(2):
+        ended = look(provider, vm)
+        assert (ended.state, ended.ended_by) == (MachineState.TERMINATED, ended_by)
+        assert ended.ended_at == at(vm.ended_at)
+        gce.engine.advance(2 * seconds)
+
+
+def test_what_the_cloud_began_after_our_deletion_is_not_its_doing(gce: FakeGce) -> None:
+    provider = open_provider(gce)
+    vm = start(gce, provider)
+    gce.engine.world.stopping_seconds = 30.0
+    gce.engine.advance(100)
     provider.terminate((vm.name,))
-    ended = look(provider, vm)
-    # The preemption itself is due two minutes after its notice; nobody pays for those.
-    assert (ended.state, ended.ended_by) == (MachineState.TERMINATED, EndedBy.US)
-    assert ended.ended_at == at(vm.ended_at)
+    gce.engine.advance(5)
+    gce.engine.begin(vm.name, "compute.instances.preempted", 120.0)
+    gce.engine.advance(200)
+    assert look(provider, vm).ended_by is EndedBy.US
 
 
 def test_the_longest_run_ends_a_vm_even_when_we_do_not(gce: FakeGce) -> None:

@@ -11,7 +11,7 @@ from app.adapters.providers.gcp.provider import GcpProvider
 from app.domain.offer import Market
 from app.ports.cloud_provider import LaunchOrder, LaunchResult, ProviderError
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
-from tests.support.gce_fake import FakeGce, LineFault
+from tests.support.gce_fake import CUT, LOGIN_PAGE, FakeGce, LineFault
 
 _FAULTS = (
     LineFault(r"POST .*/instances", after=True),
@@ -22,6 +22,9 @@ _FAULTS = (
     LineFault(r"GET .*/aggregated/instances", times=2, status=503),
     LineFault(r"DELETE ", status=503),
     LineFault(r"DELETE ", after=True),
+    LineFault(r"POST .*/instances", body=CUT),
+    LineFault(r"POST .*/instances", body=LOGIN_PAGE),
+    LineFault(r"GET .*/aggregated/instances", body=CUT),
 )
 _ERRORS = (
     ("ZONE_RESOURCE_POOL_EXHAUSTED", "none"),

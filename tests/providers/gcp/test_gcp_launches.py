@@ -50,7 +50,8 @@ def test_a_spot_vm_deletes_itself_and_asks_for_the_long_notice(gce: FakeGce) -> 
     assert disk["autoDelete"] is True
     assert disk["initializeParams"]["labels"] == vm.body["labels"]
     assert "diskEncryptionKey" not in disk
-    assert vm.body["networkInterfaces"] == [{"network": "global/networks/default"}]
+    (interface,) = vm.body["networkInterfaces"]
+    assert interface == {"network": "global/networks/default", "nicType": "GVNIC"}
     assert vm.body["shieldedInstanceConfig"]["enableVtpm"] is True
     (account,) = vm.body["serviceAccounts"]
     assert account["scopes"] == ["https://www.googleapis.com/auth/devstorage.read_write"]
@@ -139,15 +140,49 @@ def test_a_gang_goes_to_one_zone_by_one_call_and_stands_together(gce: FakeGce) -
     (policy,) = gce.engine.policies.values()
     assert policy["groupPlacementPolicy"] == {"collocation": "COLLOCATED"}
     for vm in gce.engine.live.values():
-        assert [path.rpartition("/")[2] for path in vm.body["resourcePolicies"]] == [policy["name"]]
+        assert vm.body["resourcePolicies"] == [policy["name"]], "a bulk insert takes names"
     assert len(gce.calls(r"POST .*/instances")) == 1
 
 
-def test_a_gang_starts_without_a_policy_where_none_can_be_had(gce: FakeGce) -> None:
-    gce.engine.world.compact_supported = False
+@pytest.mark.parametrize(
+    "fault",
+    [
+        LineFault(r"POST .*/resourcePolicies", status=403, reason="quotaExceeded", message="quota"),
+        LineFault(r"POST .*/bulkInsert", status=400, reason="invalid", message="resourcePolicies"),
+        LineFault(r"POST .*/resourcePolicies"),
+    ],
+    ids=["its quota", "the insert", "no answer"],
+)
+def test_a_gang_that_gets_no_policy_starts_without_and_says_so(
+    gce: FakeGce, fault: LineFault
+) -> None:
+    gce.faults.append(dataclasses.replace(fault))
     result = open_provider(gce).launch(an_order(count=2))
     assert len(result.accepted) == 2
     assert all("resourcePolicies" not in vm.body for vm in gce.engine.live.values())
+    for machine in result.accepted:
+        assert "refused to place the gang close together" in machine.note
+
+
+def test_why_a_gang_has_no_policy_is_known_when_a_restarted_worker_goes_on(gce: FakeGce) -> None:
+    gce.engine.world.compact_supported = False
+    gce.engine.operations_hang = True
+    first = open_provider(gce, operation_wait_seconds=0.1).launch(an_order(count=2))
+    assert first.pending_operation is not None
+    gce.engine.operations_hang = False
+    done = open_provider(gce).poll_launch(first.pending_operation)
+    assert ["groupPlacementPolicy" in one.note for one in done.accepted] == [True, True]
+
+
+def test_a_lone_machine_has_no_policy_and_nothing_to_say(gce: FakeGce) -> None:
+    """In one zone, in one of several, and as the replacement of one member of a gang."""
+    for number, zones in enumerate(("a", "ab", "abc")):
+        pools = [a_pool(f"us-central1-{letter}") for letter in zones]
+        (machine,) = open_provider(gce).launch(an_order(*pools, token=f"t{number}")).accepted
+        assert machine.note == ""
+    assert gce.engine.policies == {}
+    assert not gce.calls("resourcePolicies")
+    assert all("resourcePolicies" not in vm.body for vm in gce.engine.all)
 
 
 def test_old_policies_go_when_the_next_gang_starts(gce: FakeGce) -> None:

@@ -14,12 +14,15 @@ _DEPLOY = ROOT / "deploy/gcp"
 # Compute Engine's REST methods and the permissions that each asks for, creation with all it names.
 _NEEDED = {
     "AcceleratorTypesClient.aggregated_list": {"compute.acceleratorTypes.list"},
+    "AcceleratorTypesClient.list": {"compute.acceleratorTypes.list"},
     "DisksClient.aggregated_list": {"compute.disks.list"},
+    "DisksClient.list": {"compute.disks.list"},
     "DisksClient.delete_unary": {"compute.disks.delete"},
     "GlobalOperationsClient.aggregated_list": {"compute.globalOperations.list"},
     "ImagesClient.get": {"compute.images.get"},
     "ImagesClient.get_from_family": {"compute.images.getFromFamily"},
     "InstancesClient.aggregated_list": {"compute.instances.list"},
+    "InstancesClient.list": {"compute.instances.list"},
     "InstancesClient.delete_unary": {"compute.instances.delete"},
     "InstancesClient.insert_unary": {
         "compute.disks.create",
@@ -35,6 +38,7 @@ _NEEDED = {
         "compute.subnetworks.use",
     },
     "MachineTypesClient.aggregated_list": {"compute.machineTypes.list"},
+    "MachineTypesClient.list": {"compute.machineTypes.list"},
     "ProjectsClient.get": {"compute.projects.get"},
     "RegionInstancesClient.bulk_insert_unary": {
         "compute.instances.create",
@@ -67,8 +71,10 @@ def _calls() -> set[str]:
             text = re.sub(r"\b_CLIENT\b", f'"{named[1]}"', text)
         pairs = re.findall(r'(?:read|change)\(\s*"(\w+Client)",\s*"(\w+)"', text)
         found |= {f"{client}.{method}" for client, method in pairs}
-        lists = re.findall(r'(?:pages|_zones_by_name)\(\s*(?:api,\s*)?"(\w+Client)"', text)
-        found |= {f"{client}.aggregated_list" for client in lists}
+        lists = re.findall(r'(?:pages)\(\s*"(\w+Client)"', text)
+        both = re.findall(r'ListedNoun\(\s*"(\w+Client)", "(\w+Client)"', text)
+        found |= {f"{client}.aggregated_list" for client in (*lists, *(one[0] for one in both))}
+        found |= {f"{client}.list" for _, client in both}
     return found | {"RegionOperationsClient.get", "ZoneOperationsClient.get"}
 
 

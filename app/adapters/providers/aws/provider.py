@@ -112,11 +112,13 @@ class AwsProvider:
         """CreateFleet answers at once, so there is none to ask about."""
         raise ProviderError(RefusalKind.REJECTED, f"no launch is pending under {operation!r}")
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """By the tag of the launch: EC2 gives a fleet's machines client tokens of its own."""
         found: list[CloudMachine] = []
-        for region in self.regions():
-            found += self._find(region, client_token)
+        for one in self.regions() if region is None else (region,):
+            found += self._find(one, client_token)
         return _sorted(found)
 
     def list_deployment(self, region: str) -> MachineList:

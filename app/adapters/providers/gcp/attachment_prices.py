@@ -16,8 +16,21 @@ from app.domain.offer import Market
 AS_OF: Final = datetime(2026, 1, 15, tzinfo=UTC)
 SOURCE: Final = f"shipped-{AS_OF:%Y-%m-%d}"
 
-DISK_PRICES: Final = {"pd-standard": 40_000, "pd-balanced": 100_000, "pd-ssd": 170_000}
+DISK_PRICES: Final = {
+    "pd-standard": 40_000,
+    "pd-balanced": 100_000,
+    "pd-ssd": 170_000,
+    "hyperdisk-balanced": 80_000,
+}
 """Micro-USD per GiB-month in the cheapest regions, by type."""
+
+DISK_PERFORMANCE: Final[dict[str, dict[str, int]]] = {
+    "hyperdisk-balanced": {"provisioned_iops": 3_000, "provisioned_throughput": 140}
+}
+"""What a disk is asked to do where that is billed apart: as much as the price of its space holds.
+
+Source: "Hyperdisk Balanced", baseline of 3,000 IOPS and 140 MiB/s, and its pricing.
+"""
 
 _DEARER_PERCENT: Final = {
     "us-east4": 110,

@@ -19,6 +19,7 @@ from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth_errors
 from google.cloud import compute_v1
+from google.protobuf.json_format import ParseError
 
 from app.adapters.call_pace import PACE_SECONDS_MAX
 from app.adapters.providers.gcp.gcp_settings import GcpSettings
@@ -27,6 +28,7 @@ from app.adapters.providers.gcp.refusals import Refusal, of_http
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 _PAGES_MAX: Final = 500
+_MARKS: Final = ("kind", "id", "self_link")
 _AGAIN: Final = if_exception_type(
     api_errors.TooManyRequests,
     api_errors.InternalServerError,
@@ -51,6 +53,10 @@ class ApiLost(ProviderError):
 
     def __init__(self, message: str) -> None:
         super().__init__(RefusalKind.UNAVAILABLE, message)
+
+
+class ApiUnreadable(ApiLost):
+    """HTTP said yes, and the answer is not the API's: cut short, or somebody else's page."""
 
 
 class Deadline:
@@ -112,14 +118,14 @@ class ComputeApi:
         retry = Retry(predicate=_AGAIN, initial=0.2, maximum=2.0, multiplier=2.0, timeout=seconds)
         ask = getattr(self.client(client), method)
         with translated(f"{method} of {client}"):
-            return ask(self._request(fields), retry=retry, timeout=seconds)
+            return _known(ask(self._request(fields), retry=retry, timeout=seconds))
 
     def pages(self, client: str, deadline: Deadline, **fields: Any) -> Iterator[Any]:
         """Every page of an aggregated list. Raises ApiRefusal or ApiLost, also between pages."""
         pager = self.read(client, "aggregated_list", deadline, **fields)
         with translated(f"aggregated_list of {client}"):
             for number, page in enumerate(pager.pages):
-                yield page
+                yield _known(page)
                 deadline.left(self.settings.request_seconds)
                 if number >= _PAGES_MAX:
                     raise ProviderError(RefusalKind.UNAVAILABLE, "a list does not end")
@@ -129,7 +135,7 @@ class ComputeApi:
         seconds = deadline.left(self.settings.request_seconds)
         ask = getattr(self.client(client), method)
         with translated(f"{method} of {client}"):
-            return ask(self._request(fields), retry=None, timeout=seconds)
+            return _known(ask(self._request(fields), retry=None, timeout=seconds))
 
     def wait(self, deadline: Deadline, scope: str, operation: str) -> Any:
         """The operation once it is done, or as it is after a bounded wait.
@@ -180,6 +186,30 @@ def translated(what: str) -> Iterator[None]:
         raise unsigned(error) from error
     except requests.exceptions.RequestException as error:
         raise ApiLost(f"Google Cloud did not answer ({what}): {first_line(error)}") from error
+    except (ParseError, UnicodeDecodeError, _NotTheirs) as error:
+        raise ApiUnreadable(
+            f"Google Cloud's answer cannot be read ({what}): {first_line(error)}; is there a "
+            "proxy between that answers in its place?"
+        ) from error
+
+
+class _NotTheirs(Exception):
+    """A JSON document without the marks that every answer of the API has."""
+
+
+def _known(answer: Any) -> Any:
+    """The answer, a page or an operation, where it is the API's. Raises _NotTheirs.
+
+    Every resource and list says its kind (Compute Engine API reference); an empty document of
+    a proxy would be a list without machines, or an operation without a name.
+    """
+    if isinstance(answer, compute_v1.Operation):
+        marks = [answer.name]
+    else:
+        marks = [getattr(answer, mark) for mark in _MARKS if hasattr(answer, mark)]
+    if marks and not any(marks):
+        raise _NotTheirs("it is an empty document")
+    return answer
 
 
 def _refused(error: Any) -> ProviderError:

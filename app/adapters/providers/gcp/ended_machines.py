@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from app.adapters.providers.gcp.compute_api import ComputeApi, Deadline
+from app.adapters.providers.gcp.compute_api import Deadline
 from app.adapters.providers.gcp.machine_names import read_name
 from app.adapters.providers.gcp.machine_view import instant, last_part
+from app.adapters.providers.gcp.zone_lists import OPERATIONS, ZoneLists
 from app.domain.instance import EndedBy
 from app.domain.machine_facts import TimeSource
 from app.ports.cloud_provider import CloudMachine, MachineState
@@ -50,30 +51,23 @@ class Ending:
 
 
 def read_endings(
-    api: ComputeApi, deadline: Deadline, names: Sequence[str]
+    lists: ZoneLists, deadline: Deadline, names: Sequence[str], run_limit_seconds: int
 ) -> tuple[dict[str, Ending], bool]:
     """What the operations tell of the VMs of these names, and whether every zone has answered."""
     found: dict[str, list[Any]] = {}
     complete = True
     for start in range(0, len(names), _NAMES_IN_A_FILTER):
         wanted = "|".join(re.escape(name) for name in names[start : start + _NAMES_IN_A_FILTER])
-        pages = api.pages(
-            "GlobalOperationsClient",
-            deadline,
-            filter=f'targetLink eq ".*/instances/({wanted})"',
-        )
-        for page in pages:
-            complete = complete and not page.unreachables
-            for scope in page.items.values():
-                for operation in scope.operations:
-                    found.setdefault(last_part(operation.target_link), []).append(operation)
-    limit = api.settings.max_run_seconds
-    endings = (ending_of(name, found[name], limit) for name in names if name in found)
+        listing = lists.read(deadline, OPERATIONS, f'targetLink eq ".*/instances/({wanted})"')
+        complete = complete and not listing.silent
+        for _, operation in listing.items:
+            found.setdefault(last_part(operation.target_link), []).append(operation)
+    endings = (ending_of(name, found[name], run_limit_seconds) for name in names if name in found)
     return {one.name: one for one in endings if one is not None}, complete
 
 
 def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> Ending | None:
-    """The first thing that ended the VM; None when nothing did, or it never came to be."""
+    """When the VM ended and by whom; None when nothing ended it, or it never came to be."""
     ordered = sorted(operations, key=_inserted_at)
     inserts = [one for one in ordered if one.operation_type == "insert"]
     ends = [one for one in ordered if _is_an_end(one)]
@@ -82,16 +76,17 @@ def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> E
     if not ends:
         return None
     # What is over has ended it: our deletion may come before a preemption that was announced.
-    ends = sorted((one for one in ends if one.end_time), key=_ended_at) or ends
-    # A system event says why; a deletion that goes with it only says that.
-    first = next((one for one in ends if _explains(one, ends[0])), ends[0])
+    ends.sort(key=lambda one: (_ended_at(one), _inserted_at(one)))
+    first = ends[0]
+    # A system event says why, also one that began earlier and was overtaken by a deletion.
+    reason = next((one for one in ends if _explains(one, first)), first)
     start = next((one for one in reversed(inserts) if not one.error.errors), None)
     ended_at = instant(first.end_time)
     started_at = _started_at(start, ended_at)
     return Ending(
         name=name,
         zone=last_part(first.zone),
-        ended_by=_who(first, start, started_at, ended_at, run_limit_seconds),
+        ended_by=_who(reason, start, started_at, ended_at, run_limit_seconds),
         ended_at=ended_at,
         started_at=started_at,
         removed=any(one.end_time and one.operation_type not in _STAYS for one in ends),
@@ -143,10 +138,15 @@ def _ended_at(operation: Any) -> datetime:
 
 
 def _explains(operation: Any, first: Any) -> bool:
-    """Whether it is a system event that goes with the first end, and no later one."""
+    """Whether it is a system event that began before the first end did, or goes with it.
+
+    In which order overlapping operations end is not documented; who began is what counts.
+    """
     if operation.operation_type not in _SYSTEM_EVENTS:
         return False
-    return not first.end_time or _ended_at(operation) <= _ended_at(first) + _TOGETHER
+    if not first.end_time or _inserted_at(operation) <= _inserted_at(first):
+        return True
+    return bool(operation.end_time) and _ended_at(operation) <= _ended_at(first) + _TOGETHER
 
 
 def _is_an_end(operation: Any) -> bool:

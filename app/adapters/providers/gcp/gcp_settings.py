@@ -23,10 +23,12 @@ class GcpSettings:
 
     zones: where machines may be rented; empty: every zone of `regions`. network, subnetwork: names
     or partial URLs in `project`, a subnetwork's `{region}` is replaced. image: a family or image,
-    as `projects/P/global/images/family/F`. service_account: e-mail that machines run as, with
-    `scopes`. max_run_seconds: Google deletes a VM that is this old, whatever happens to us.
-    endpoint, catalog_url: other addresses of the APIs, for tests. credentials_file: a key or
-    workload-identity file; None: what `google.auth.default` finds.
+    as `projects/P/global/images/family/F`. gpu_subnetworks, rdma_subnetworks: subnetworks for the
+    further interfaces of A3, A4 and G4 machines, one for each; a type that needs more goes without.
+    disk_type: of the boot disk, where the machine's type takes it. service_account: e-mail that
+    machines run as, with `scopes`. max_run_seconds: Google deletes a VM that is this old, whatever
+    happens to us. endpoint, catalog_url: other addresses of the APIs, for tests. credentials_file:
+    a key or workload-identity file; None: what `google.auth.default` finds.
     """
 
     project: str
@@ -34,6 +36,8 @@ class GcpSettings:
     zones: tuple[str, ...] = ()
     network: str = "global/networks/default"
     subnetwork: str | None = None
+    gpu_subnetworks: tuple[str, ...] = ()
+    rdma_subnetworks: tuple[str, ...] = ()
     image: str = "projects/ml-images/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
     service_account: str | None = None
     scopes: tuple[str, ...] = ("https://www.googleapis.com/auth/devstorage.read_write",)

@@ -53,6 +53,17 @@ class GcpVariables(BaseSettings):
         description="Subnetwork, `regions/{region}/subnetworks/NAME`; needed where the network "
         "makes none by itself",
     )
+    gcp_gpu_subnetworks: Words = Field(
+        default=(),
+        description="Subnetworks of the further network interfaces of A3, A4 and G4 machines, "
+        "`regions/{region}/subnetworks/NAME` separated by commas, each of a network of its own",
+        json_schema_extra={"default": None},
+    )
+    gcp_rdma_subnetworks: Words = Field(
+        default=(),
+        description="Eight subnetworks of an RDMA network, for A3 Ultra and A4 machines",
+        json_schema_extra={"default": None},
+    )
     gcp_image: str = Field(
         default=GcpSettings.image,
         description="Boot image or family with NVIDIA's driver, "
@@ -71,7 +82,10 @@ class GcpVariables(BaseSettings):
         le=65_536,
         description="Size of the boot disk where a job does not say, in GB",
     )
-    gcp_disk_type: str = Field(default="pd-balanced", description="Type of the boot disk")
+    gcp_disk_type: str = Field(
+        default="pd-balanced",
+        description="Type of the boot disk; machines that cannot have it get Hyperdisk Balanced",
+    )
     gcp_kms_key: str | None = Field(
         default=None, description="Cloud KMS key that encrypts the boot disk; none: Google's own"
     )
@@ -122,6 +136,8 @@ def gcp_settings_of(variables: GcpVariables) -> GcpSettings:
         zones=variables.gcp_zones,
         network=variables.gcp_network,
         subnetwork=variables.gcp_subnetwork,
+        gpu_subnetworks=variables.gcp_gpu_subnetworks,
+        rdma_subnetworks=variables.gcp_rdma_subnetworks,
         image=variables.gcp_image,
         service_account=variables.gcp_service_account,
         external_ip=variables.gcp_external_ip,

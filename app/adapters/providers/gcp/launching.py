@@ -7,6 +7,7 @@ mean (`refusals`), placement policies (`placement_policies`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ from app.adapters.call_pace import CallPace
 from app.adapters.providers.gcp.bid_groups import Group, grouped, pools_named, too_dear
 from app.adapters.providers.gcp.compute_api import ApiLost, ApiRefusal, ComputeApi, Deadline
 from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS, region_of
+from app.adapters.providers.gcp.machine_fittings import interfaces_of
 from app.adapters.providers.gcp.machine_names import (
     ORDER_LABEL,
     label_value,
@@ -28,12 +30,11 @@ from app.adapters.providers.gcp.machine_request import (
     bulk_resource,
     labels_of,
     properties,
-    with_network,
     with_type,
 )
 from app.adapters.providers.gcp.machines import Machines, Shown
 from app.adapters.providers.gcp.pending_launch import PendingLaunch
-from app.adapters.providers.gcp.placement_policies import PlacementPolicies
+from app.adapters.providers.gcp.placement_policies import PlacementPolicies, without_policy
 from app.adapters.providers.gcp.refusals import of_operation
 from app.domain.machine_catalog import MachineCatalog
 from app.domain.offer import Market, Pool
@@ -50,6 +51,8 @@ from app.ports.cloud_provider import (
     RefusalScope,
 )
 
+log = logging.getLogger(__name__)
+
 NOTICE_VARIABLE: Final = "LOWTIDE_NOTICE_SECONDS"
 _NOTICE_FIELD: Final = "preemptionNoticeDuration"
 _POLICY_FIELDS: Final = ("resourcePolic", "placement")
@@ -58,10 +61,11 @@ _SERVER_ERRORS: Final = 500
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is asked for and done without where the API rejects it."""
+    """What is asked for and done without where the API rejects it; `note` tells of that."""
 
     notice_seconds: int
     policy: str | None
+    note: str = ""
 
 
 class Launching:
@@ -92,7 +96,7 @@ class Launching:
         """
         deadline = self._api.deadline()
         label_value(order.client_token)
-        there = self._machines.under_token(deadline, order.client_token)
+        there = self._there(deadline, order)
         if there:
             refused: tuple[PoolRefusal, ...] = ()
             groups = _groups_of(order, there)
@@ -144,9 +148,10 @@ class Launching:
     ) -> tuple[Any, PendingLaunch]:
         """Ask with every wish; once more without the one that the API rejects by name."""
         spot = order.market is Market.SPOT
+        kind = self._catalog.get(group.instance_type)
+        placement = self._policies.for_gang(deadline, order, kind)
         wishes = Wishes(
-            self._api.settings.notice_seconds if spot else 0,
-            self._policies.for_gang(deadline, order, self._catalog.get(group.instance_type)),
+            self._api.settings.notice_seconds if spot else 0, placement.policy, placement.note
         )
         while True:
             try:
@@ -166,17 +171,21 @@ class Launching:
         place = group.zones[0] if alone else ""
         names = machine_names(order, group.instance_type)
         granted = wishes.notice_seconds or PLAIN_NOTICE_SECONDS
+        kind = self._catalog.get(group.instance_type)
         body = properties(
             settings,
             order,
+            kind,
             place=place,
             labels=labels_of(order, self._deployment_id(), granted),
             script=self._script(order, granted),
             notice_seconds=wishes.notice_seconds,
             policy=wishes.policy,
         )
-        kind = self._catalog.get(group.instance_type)
-        with_network(settings, with_type(settings, body, kind, group.instance_type, place), region)
+        body["network_interfaces"] = interfaces_of(settings, kind, region)
+        with_type(body, kind, group.instance_type, place)
+        if wishes.note:
+            log.warning("launch %s: %s", order.client_token, wishes.note)
         request = request_id(
             order, group.instance_type, str(wishes.notice_seconds), wishes.policy or ""
         )
@@ -208,6 +217,7 @@ class Launching:
             instance_type=group.instance_type,
             market=order.market,
             zones=group.zones,
+            note=wishes.note,
         )
 
     def _script(self, order: LaunchOrder, notice_seconds: int) -> str:
@@ -243,13 +253,19 @@ class Launching:
             refused = tuple(
                 PoolRefusal(pool, RefusalKind.NO_CAPACITY, text) for pool in sorted(pools)
             )
-        return LaunchResult(accepted=tuple(map(_accepted, machines)), refused=refused)
+        accepted = tuple(replace(_accepted(one), note=pending.note) for one in machines)
+        return LaunchResult(accepted=accepted, refused=refused)
+
+    def _there(self, deadline: Deadline, order: LaunchOrder) -> tuple[Shown, ...]:
+        """Machines of this token; those that no list shows are guarded by their names."""
+        region = order.bids[0].pool.region
+        return self._machines.under_token(deadline, order.client_token, region, sure=False)
 
     def _adopted(
         self, deadline: Deadline, order: LaunchOrder, pools: tuple[Pool, ...], error: ApiRefusal
     ) -> LaunchResult:
         """The names are taken: an earlier call of ours made the machines."""
-        there = self._machines.under_token(deadline, order.client_token)
+        there = self._there(deadline, order)
         _same_order(order, there)
         if there:
             return LaunchResult(accepted=tuple(_accepted(one.machine) for one in there))
@@ -281,7 +297,7 @@ def _without(wishes: Wishes, error: ApiRefusal) -> Wishes | None:
     if wishes.notice_seconds and (_NOTICE_FIELD in message or "preemption notice" in message):
         return replace(wishes, notice_seconds=0)
     if wishes.policy and any(word in message for word in _POLICY_FIELDS):
-        return replace(wishes, policy=None)
+        return replace(wishes, policy=None, note=without_policy(str(error)))
     return None
 
 

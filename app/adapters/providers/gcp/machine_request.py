@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.adapters.providers.gcp.attachment_prices import DISK_PERFORMANCE
 from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.machine_fittings import boot_disk_type
 from app.adapters.providers.gcp.machine_names import (
     DEPLOYMENT_LABEL,
     NOTICE_LABEL,
@@ -41,6 +43,7 @@ def labels_of(order: LaunchOrder, deployment_id: str, notice_seconds: int) -> di
 def properties(
     settings: GcpSettings,
     order: LaunchOrder,
+    kind: MachineType | None,
     *,
     place: str,
     labels: Mapping[str, str],
@@ -51,12 +54,12 @@ def properties(
     """All but the type, as an `Instance` or `InstanceProperties` takes it.
 
     place: the zone of an insert, "" for a bulk insert, whose properties take bare names.
+    policy: the name of a placement policy, which only a bulk insert is given.
     """
-    region_place = f"zones/{place}/diskTypes/" if place else ""
     body: dict[str, Any] = {
         "labels": dict(labels),
         "scheduling": _scheduling(settings, order.market, notice_seconds),
-        "disks": [_boot_disk(settings, order, f"{region_place}{settings.disk_type}", labels)],
+        "disks": [_boot_disk(settings, order, boot_disk_type(settings, kind), place, labels)],
         "metadata": {"items": [{"key": STARTUP_SCRIPT, "value": script}]},
         "tags": {"items": list(settings.network_tags)},
         "shielded_instance_config": {
@@ -74,7 +77,7 @@ def properties(
 
 
 def with_type(
-    settings: GcpSettings, body: dict[str, Any], kind: MachineType | None, name: str, place: str
+    body: dict[str, Any], kind: MachineType | None, name: str, place: str
 ) -> dict[str, Any]:
     """The body with its machine type, its attached GPUs where they are asked for apart."""
     machine_type = kind.base_type if kind is not None and kind.base_type else name
@@ -86,17 +89,6 @@ def with_type(
         body["guest_accelerators"] = [
             {"accelerator_type": accelerator, "accelerator_count": kind.gpu_count}
         ]
-    return body
-
-
-def with_network(settings: GcpSettings, body: dict[str, Any], region: str) -> dict[str, Any]:
-    """The body with its one network interface; a public address only where it is set."""
-    interface: dict[str, Any] = {"network": settings.network}
-    if settings.subnetwork is not None:
-        interface["subnetwork"] = settings.subnetwork.replace("{region}", region)
-    if settings.external_ip:
-        interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
-    body["network_interfaces"] = [interface]
     return body
 
 
@@ -131,7 +123,7 @@ def _scheduling(settings: GcpSettings, market: Market, notice_seconds: int) -> d
 
 
 def _boot_disk(
-    settings: GcpSettings, order: LaunchOrder, disk_type: str, labels: Mapping[str, str]
+    settings: GcpSettings, order: LaunchOrder, kind: str, place: str, labels: Mapping[str, str]
 ) -> dict[str, Any]:
     disk: dict[str, Any] = {
         "boot": True,
@@ -139,8 +131,9 @@ def _boot_disk(
         "initialize_params": {
             "source_image": settings.image,
             "disk_size_gb": order.disk_gb or settings.disk_gb,
-            "disk_type": disk_type,
+            "disk_type": f"zones/{place}/diskTypes/{kind}" if place else kind,
             "labels": dict(labels),
+            **DISK_PERFORMANCE.get(kind, {}),
         },
     }
     if settings.kms_key is not None:

@@ -10,12 +10,18 @@ from typing import Final
 from app.adapters.providers.gcp.compute_api import ApiRefusal, ComputeApi, Deadline
 from app.adapters.providers.gcp.ended_machines import gone_machine, read_endings, with_ending
 from app.adapters.providers.gcp.machine_names import DEPLOYMENT_LABEL, TOKEN_LABEL
-from app.adapters.providers.gcp.machine_view import cloud_machine, last_part
-from app.ports.cloud_provider import CloudMachine, MachineList, MachineState, ProviderError
+from app.adapters.providers.gcp.machine_view import cloud_machine
+from app.adapters.providers.gcp.zone_lists import EVERYWHERE, INSTANCES, ZoneListing, ZoneLists
+from app.ports.cloud_provider import (
+    CloudMachine,
+    MachineList,
+    MachineState,
+    ProviderError,
+    RefusalKind,
+)
 
 _NAMES_IN_A_FILTER: Final = 20
 _NOT_FOUND: Final = 404
-_NO_RESULTS: Final = "NO_RESULTS_ON_PAGE"
 
 
 @dataclass(frozen=True)
@@ -29,21 +35,34 @@ class Shown:
 class Machines:
     """The project's VMs."""
 
-    def __init__(self, api: ComputeApi) -> None:
+    def __init__(self, api: ComputeApi, lists: ZoneLists) -> None:
         self._api = api
+        self._lists = lists
 
-    def under_token(self, deadline: Deadline, client_token: str) -> tuple[Shown, ...]:
-        """VMs with a token's label that a list shows, by name. Raises ProviderError."""
-        found, _ = self._listed(deadline, f'labels.{TOKEN_LABEL} = "{client_token}"')
+    def under_token(
+        self, deadline: Deadline, client_token: str, region: str | None, *, sure: bool
+    ) -> tuple[Shown, ...]:
+        """VMs with a token's label that a list shows, by name.
+
+        sure: no machine is missed where a zone of the region did not answer. Raises ProviderError.
+        """
+        wanted = f'labels.{TOKEN_LABEL} = "{client_token}"'
+        regions = None if region is None else (region,)
+        listing = self._lists.read(deadline, INSTANCES, wanted, regions)
+        unread = EVERYWHERE in listing.silent
+        if unread or (sure and region is not None and not listing.heard(region)):
+            place = "" if region is None or unread else f" of {region}"
+            text = f"a zone{place} of Google Cloud did not answer: machines unknown"
+            raise ProviderError(RefusalKind.UNAVAILABLE, text)
+        found = _shown(listing)
         return tuple(sorted(found, key=lambda one: one.machine.provider_instance_id))
 
     def in_region(self, deadline: Deadline, deployment_id: str, region: str) -> MachineList:
         """The deployment's VMs in a region, by name; complete when every zone has answered."""
         wanted = f'labels.{DEPLOYMENT_LABEL} = "{deployment_id}"'
-        found, silent = self._listed(deadline, wanted)
-        here = [one.machine for one in found if one.machine.pool.region == region]
-        unheard = any(not place or place.startswith(region) for place in silent)
-        return MachineList(_by_name(here), complete=not unheard)
+        listing = self._lists.read(deadline, INSTANCES, wanted, (region,))
+        here = [one.machine for one in _shown(listing) if one.machine.pool.region == region]
+        return MachineList(_by_name(here), complete=listing.heard(region))
 
     def described(self, deadline: Deadline, names: tuple[str, ...]) -> MachineList:
         """These VMs, by name: shown by a list, or told of by the operations that ended them."""
@@ -52,7 +71,9 @@ class Machines:
         unsettled = [one.provider_instance_id for one in shown if not _lives(one)]
         listed = {one.provider_instance_id for one in shown}
         missing = [name for name in names if name not in listed]
-        endings, heard_all = read_endings(self._api, deadline, [*unsettled, *missing])
+        endings, heard_all = read_endings(
+            self._lists, deadline, [*unsettled, *missing], self._api.settings.max_run_seconds
+        )
         machines = [
             one if _lives(one) else with_ending(one, endings.get(one.provider_instance_id))
             for one in shown
@@ -67,9 +88,9 @@ class Machines:
         complete = True
         for start in range(0, len(names), _NAMES_IN_A_FILTER):
             wanted = "|".join(re.escape(name) for name in names[start : start + _NAMES_IN_A_FILTER])
-            found, silent = self._listed(deadline, f'name eq "({wanted})"')
-            shown += [one.machine for one in found]
-            complete = complete and not silent
+            listing = self._lists.read(deadline, INSTANCES, f'name eq "({wanted})"')
+            shown += [one.machine for one in _shown(listing)]
+            complete = complete and not listing.silent
         return MachineList(_by_name(shown), complete)
 
     def delete(self, deadline: Deadline, machines: Iterable[CloudMachine]) -> None:
@@ -92,19 +113,9 @@ class Machines:
         if failed is not None:
             raise failed
 
-    def _listed(self, deadline: Deadline, wanted: str) -> tuple[list[Shown], set[str]]:
-        """What matches a filter, and the places that did not answer ("" for one not named)."""
-        shown: list[Shown] = []
-        silent: set[str] = set()
-        for page in self._api.pages("InstancesClient", deadline, filter=wanted):
-            silent |= {last_part(place) for place in page.unreachables}
-            if page.warning.code:
-                silent.add("")
-            for scope, held in page.items.items():
-                if held.warning.code and held.warning.code != _NO_RESULTS:
-                    silent.add(last_part(scope))
-                shown += [Shown(cloud_machine(one), dict(one.labels)) for one in held.instances]
-        return shown, silent
+
+def _shown(listing: ZoneListing) -> list[Shown]:
+    return [Shown(cloud_machine(one), dict(one.labels)) for _, one in listing.items]
 
 
 def _lives(machine: CloudMachine) -> bool:

@@ -15,7 +15,10 @@ from app.ports.cloud_provider import ProviderError, RefusalKind
 
 @dataclass(frozen=True)
 class PendingLaunch:
-    """One insert under way. scope: `zones/z` or `regions/r`; names: the VMs it makes."""
+    """One insert under way. scope: `zones/z` or `regions/r`; names: the VMs it makes.
+
+    note: what they were asked for and go without.
+    """
 
     scope: str
     operation: str
@@ -24,6 +27,7 @@ class PendingLaunch:
     instance_type: str
     market: Market
     zones: tuple[str, ...]
+    note: str = ""
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -42,6 +46,8 @@ class PendingLaunch:
             "market": self.market.value,
             "zones": ",".join(self.zones),
         }
+        if self.note:
+            query["note"] = self.note
         return f"{self.scope}/operations/{self.operation}?{urlencode(query)}"
 
     @staticmethod
@@ -62,6 +68,7 @@ class PendingLaunch:
                 instance_type=fields["type"],
                 market=Market(fields["market"]),
                 zones=tuple(fields["zones"].split(",")),
+                note=fields.get("note", ""),
             )
         except (KeyError, ValueError):
             raise ProviderError(

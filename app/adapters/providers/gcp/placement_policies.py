@@ -7,6 +7,7 @@ the next gang starts in the region. Not here: which types can stand together (th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -19,17 +20,33 @@ from app.adapters.providers.gcp.compute_api import (
 )
 from app.adapters.providers.gcp.machine_names import launch_prefix
 from app.adapters.providers.gcp.machine_view import instant
+from app.adapters.providers.gcp.refusals import of_operation
 from app.domain.machine_catalog import MachineType
 from app.ports.cloud_provider import LaunchOrder
 
 _OLD: Final = timedelta(hours=1)
 _REMOVED_AT_A_TIME: Final = 5
 _CLIENT: Final = "ResourcePoliciesClient"
+_BAD_REQUEST: Final = 400
+_WHY_MAX: Final = 300
 
 
 def description_of(deployment_id: str) -> str:
     """Policies take no labels: their description says whose they are."""
     return f"A gang of lowtide {deployment_id}: removed once its machines are gone"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The name of a gang's policy, if it has one; `note`: why it has none where it was wished."""
+
+    policy: str | None = None
+    note: str = ""
+
+
+def without_policy(why: str) -> str:
+    """What is told of a gang that stands anywhere in its zone."""
+    return f"Google refused to place the gang close together, so it is not: {why[:_WHY_MAX]}"
 
 
 class PlacementPolicies:
@@ -41,21 +58,21 @@ class PlacementPolicies:
 
     def for_gang(
         self, deadline: Deadline, order: LaunchOrder, kind: MachineType | None
-    ) -> str | None:
-        """The policy's partial URL; None for one machine, a type without, or when it is refused.
+    ) -> Placement:
+        """The policy of a gang; none for one machine, or for a type that can have none.
 
-        A gang without it is slower, not wrong, so a refusal is no error.
+        A gang without it is slower, not wrong, so a refusal is no error, and is told.
         """
         wanted = self._api.settings.compact_placement and order.count > 1
         if not wanted or kind is None or not kind.compact_placement:
-            return None
+            return Placement()
         region, name = order.bids[0].pool.region, launch_prefix(order.client_token)
         try:
             self._remove_old(deadline, region)
             self._make(deadline, region, name)
-        except (ApiRefusal, ApiLost):
-            return None
-        return f"projects/{self._api.settings.project}/regions/{region}/resourcePolicies/{name}"
+        except (ApiRefusal, ApiLost) as error:
+            return Placement(note=without_policy(str(error)))
+        return Placement(name)
 
     def _make(self, deadline: Deadline, region: str, name: str) -> None:
         policy = {
@@ -71,7 +88,9 @@ class PlacementPolicies:
             if error.refusal.exists:
                 return
             raise
-        self._api.wait(deadline, f"regions/{region}", operation.name)
+        done = self._api.wait(deadline, f"regions/{region}", operation.name)
+        for refusal in of_operation(done):
+            raise ApiRefusal(refusal, done.http_error_status_code or _BAD_REQUEST)
 
     def _remove_old(self, deadline: Deadline, region: str) -> None:
         """The API keeps those that are in use, so all that are old are tried."""

@@ -18,9 +18,10 @@ from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS
 from app.adapters.providers.gcp.machine_names import read_name
 from app.adapters.providers.gcp.machine_view import instant, last_part
 from app.adapters.providers.gcp.machines import Machines
+from app.adapters.providers.gcp.zone_lists import ZoneLists
 from app.adapters.providers.gcp.zone_types import configured_zones
 from app.domain.machine_facts import TimeSource
-from app.ports.cloud_provider import CloudMachine, MachineState
+from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.interruption_feed import Announcement, AnnouncementKind
 
 LOOK_BACK: Final = timedelta(minutes=15)
@@ -41,10 +42,15 @@ class PreemptionFeed:
     """
 
     def __init__(
-        self, api: ComputeApi, machines: Machines, now: Callable[[], datetime] = _now
+        self,
+        api: ComputeApi,
+        machines: Machines,
+        lists: ZoneLists,
+        now: Callable[[], datetime] = _now,
     ) -> None:
         self._api = api
         self._machines = machines
+        self._lists = lists
         self._now = now
         self._lock = threading.Lock()
         self._forgotten: dict[str, datetime] = {}
@@ -54,10 +60,17 @@ class PreemptionFeed:
         """Preemptions of our machines that are not forgotten, by time. Raises ProviderError."""
         deadline, now = self._api.deadline(), self._now()
         if not self._zones:
-            self._zones = configured_zones(self._api, deadline)
-        fresh = []
+            self._zones = configured_zones(self._lists, deadline, self._api.settings)
+        fresh: list[Any] = []
+        failed: list[ProviderError] = []
         for zone in self._zones:
-            fresh += self._fresh(deadline, zone, now - LOOK_BACK)
+            try:
+                fresh += self._fresh(deadline, zone, now - LOOK_BACK)
+            except ProviderError as error:
+                # Its preemptions come with the next look; those of other zones cannot wait.
+                failed.append(error)
+        if failed and len(failed) == len(self._zones):
+            raise failed[0]
         fresh.sort(key=lambda one: (one.insert_time, one.name))
         fresh = fresh[:_ANNOUNCED_MAX]
         names = tuple(dict.fromkeys(last_part(one.target_link) for one in fresh))

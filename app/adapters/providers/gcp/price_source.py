@@ -16,9 +16,11 @@ from app.adapters.providers.gcp.attachment_prices import attachments_in
 from app.adapters.providers.gcp.capacity_history import SOURCE, CapacityHistory, read_history
 from app.adapters.providers.gcp.compute_api import ComputeApi
 from app.adapters.providers.gcp.gcp_settings import PROVIDER
+from app.adapters.providers.gcp.machine_fittings import as_wired, boot_disk_type
 from app.adapters.providers.gcp.machine_pricing import MachinePrice, UnitPrices, fallback_price
 from app.adapters.providers.gcp.price_data import price_data
 from app.adapters.providers.gcp.sku_catalog import read_unit_prices
+from app.adapters.providers.gcp.zone_lists import ZoneLists
 from app.adapters.providers.gcp.zone_types import read_zones_by_type
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.domain.offer import Market, Offer, Pool
@@ -48,6 +50,7 @@ class GcpPriceSource:
         self, api: ComputeApi, catalog: MachineCatalog, now: Callable[[], datetime] = _now
     ) -> None:
         self._api = api
+        self._lists = ZoneLists(api)
         self._catalog = catalog
         self._now = now
         self._data = price_data()
@@ -165,7 +168,7 @@ class GcpPriceSource:
             if price is not None:
                 yield Offer(
                     pool=pool,
-                    hardware=kind.hardware,
+                    hardware=as_wired(settings, kind).hardware,
                     price_microusd_per_hour=price.microusd_per_hour,
                     on_demand_microusd_per_hour=full.microusd_per_hour,
                     cloud=CLOUD,
@@ -174,7 +177,7 @@ class GcpPriceSource:
                     attachments=attachments_in(
                         pool.region,
                         pool.market,
-                        settings.disk_type,
+                        boot_disk_type(settings, kind),
                         settings.disk_gb,
                         external_ip=settings.external_ip,
                     ),
@@ -194,7 +197,10 @@ class GcpPriceSource:
         now = self._now()
         if self._read_at is not None and now - self._read_at < self._every:
             return
-        self._zones = read_zones_by_type(self._api, self._catalog)
+        deadline, settings = self._api.deadline(), self._api.settings
+        self._zones = read_zones_by_type(
+            self._lists, deadline, settings, self._catalog, self._zones
+        )
         try:
             self._units = UnitPrices(read_unit_prices(self._api, self._data, now))
             self._problem = None
@@ -220,11 +226,16 @@ class GcpPriceSource:
             for kind, region in places
             if kind.spot and self._history_age(kind, region, now) >= _HISTORY_AGE
         ]
+        refused: set[str] = set()
         for kind, region in due[:_HISTORIES_AT_A_TIME]:
+            if region in refused:
+                continue
             try:
                 history = read_history(self._api, kind, region)
             except ProviderError:
-                return  # prices of now do without; it is asked for again with the next ones
+                # Prices of now do without; the region is asked again with the next ones.
+                refused.add(region)
+                continue
             self._histories[kind.name, region] = (now, history)
 
     def _history_age(self, kind: MachineType, region: str, now: datetime) -> timedelta:

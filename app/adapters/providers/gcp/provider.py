@@ -17,6 +17,7 @@ from app.adapters.providers.gcp.machines import Machines
 from app.adapters.providers.gcp.offered_types import read_offered_types
 from app.adapters.providers.gcp.preemption_feed import PreemptionFeed
 from app.adapters.providers.gcp.remains import GcpRemains
+from app.adapters.providers.gcp.zone_lists import ZoneLists
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.domain.offer import Pool
 from app.ports.cloud_provider import (
@@ -53,9 +54,10 @@ class GcpProvider:
         self._api = api
         self._catalog = catalog
         self._deployment_id = deployment_id
-        self._machines = Machines(api)
-        self._feed = PreemptionFeed(api, self._machines)
-        self._remains = GcpRemains(api, self._machines, deployment_id)
+        lists = ZoneLists(api)
+        self._machines = Machines(api, lists)
+        self._feed = PreemptionFeed(api, self._machines, lists)
+        self._remains = GcpRemains(api, self._machines, lists, deployment_id)
         self._launching = Launching(api, self._machines, catalog, deployment_id, render, price_of)
 
     @property
@@ -80,9 +82,15 @@ class GcpProvider:
         """State of an unfinished launch."""
         return self._launching.poll(operation)
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
-        """Machines started under a token, by name, while Compute Engine shows them."""
-        found = self._machines.under_token(self._api.deadline(), client_token)
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
+        """Machines started under a token, by name, while Compute Engine shows them.
+
+        Raises ProviderError where a zone of the region did not answer.
+        """
+        deadline = self._api.deadline()
+        found = self._machines.under_token(deadline, client_token, region, sure=True)
         return tuple(one.machine for one in found)
 
     def list_deployment(self, region: str) -> MachineList:

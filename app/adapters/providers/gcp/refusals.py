@@ -7,6 +7,7 @@ of its HTTP status. Not here: which pools a refusal is reported for (`launching`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,6 +66,15 @@ _BY_STATUS: Final = {
     429: _SLOWER,
 }
 
+# A feature that a type cannot have: another disk, network interface or policy. It comes as a 400,
+# or inside an operation under the code of a preemption or of a pool that is exhausted.
+_INCOMPATIBLE: Final = re.compile(
+    r"disk type cannot be used by|features are not compatible"
+    r"|(?:not support\w*|unsupported|not available|not allowed)[^.]*machine type"
+    r"|machine type[^.]*(?:not support|unsupported)|Too many \S+ interfaces",
+    re.IGNORECASE,
+)
+
 EXISTS_CODES: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 
 
@@ -92,7 +102,11 @@ def refusal_of(code: str, message: str, http_status: int | None = None) -> Refus
     kind, scope = _CODES.get(code) or _of_status(http_status)
     if kind is RefusalKind.QUOTA and "GPUS_ALL_REGIONS" in message:
         scope = RefusalScope.PROVIDER
-    if kind is RefusalKind.REJECTED and _is_about_the_type(message):
+    wrong = kind is RefusalKind.REJECTED
+    incompatible = _INCOMPATIBLE.search(message) is not None
+    if (wrong and (incompatible or _is_about_the_type(message))) or (
+        kind is RefusalKind.NO_CAPACITY and incompatible
+    ):
         kind, scope = RefusalKind.UNSUPPORTED, RefusalScope.POOL
     return Refusal(kind, scope, code, message)
 

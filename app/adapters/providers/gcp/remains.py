@@ -19,13 +19,13 @@ from app.adapters.providers.gcp.machine_names import DEPLOYMENT_LABEL, read_name
 from app.adapters.providers.gcp.machine_view import last_part
 from app.adapters.providers.gcp.machines import Machines
 from app.adapters.providers.gcp.placement_policies import description_of
+from app.adapters.providers.gcp.zone_lists import DISKS, ZoneLists
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.cloud_remains import Remain
 
 DISK, POLICY = "disk", "placement policy"
 _REMOVED_AT_ONCE: Final = 50
 _NOT_FOUND: Final = 404
-_NO_RESULTS: Final = "NO_RESULTS_ON_PAGE"
 _HOURS_OF_A_MONTH: Final = 730
 
 
@@ -33,9 +33,14 @@ class GcpRemains:
     """The deployment's disks and policies."""
 
     def __init__(
-        self, api: ComputeApi, machines: Machines, deployment_id: Callable[[], str]
+        self,
+        api: ComputeApi,
+        machines: Machines,
+        lists: ZoneLists,
+        deployment_id: Callable[[], str],
     ) -> None:
         self._api = api
+        self._lists = lists
         self._machines = machines
         self._deployment_id = deployment_id
 
@@ -69,19 +74,14 @@ class GcpRemains:
 
     def _disks(self, deadline: Deadline, region: str) -> list[Remain]:
         wanted = f'labels.{DEPLOYMENT_LABEL} = "{self._deployment_id()}"'
-        found: list[Remain] = []
-        for page in self._api.pages("DisksClient", deadline, filter=wanted):
-            if any(last_part(place).startswith(region) for place in page.unreachables):
-                raise ProviderError(RefusalKind.UNAVAILABLE, f"a zone of {region} did not answer")
-            for scope, held in page.items.items():
-                zone = last_part(scope)
-                if region_of(zone) != region:
-                    continue
-                if held.warning.code and held.warning.code != _NO_RESULTS:
-                    text = f"the disks of {zone} are not known: {held.warning.code}"
-                    raise ProviderError(RefusalKind.UNAVAILABLE, text)
-                found += [_disk(one, zone) for one in held.disks if not one.users]
-        return found
+        listing = self._lists.read(deadline, DISKS, wanted, (region,))
+        if not listing.heard(region):
+            raise ProviderError(RefusalKind.UNAVAILABLE, f"a zone of {region} did not answer")
+        return [
+            _disk(one, zone)
+            for zone, one in listing.items
+            if region_of(zone) == region and not one.users
+        ]
 
     def _policies(self, deadline: Deadline, region: str) -> list[Remain]:
         wanted = f'description = "{description_of(self._deployment_id())}"'

@@ -6,45 +6,67 @@ Not here: what a type carries (the machine catalog), or its price.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from app.adapters.providers.gcp.compute_api import ComputeApi, Deadline, translated
-from app.adapters.providers.gcp.machine_view import last_part
+from app.adapters.providers.gcp.compute_api import Deadline
+from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.zone_lists import (
+    ACCELERATORS,
+    EVERYWHERE,
+    MACHINE_TYPES,
+    ListedNoun,
+    ZoneLists,
+)
 from app.domain.machine_catalog import MachineCatalog
 
 _SERIES: Final = re.compile(r"^[a-z0-9]+")
 
 
-def read_zones_by_type(api: ComputeApi, catalog: MachineCatalog) -> dict[str, tuple[str, ...]]:
-    """Our type's name -> the configured zones that have it, sorted. Raises ProviderError."""
+def read_zones_by_type(
+    lists: ZoneLists,
+    deadline: Deadline,
+    settings: GcpSettings,
+    catalog: MachineCatalog,
+    known: Mapping[str, tuple[str, ...]],
+) -> dict[str, tuple[str, ...]]:
+    """Our type's name -> the configured zones that have it, sorted.
+
+    known: what was read before, which still counts for a zone that does not answer. Raises
+    ProviderError.
+    """
     series = sorted({match[0] for one in catalog.types if (match := _SERIES.match(one.name))})
-    types = _zones_by_name(api, "MachineTypesClient", f'name eq "({"|".join(series)})-.*"')
-    accelerators = _zones_by_name(api, "AcceleratorTypesClient", 'name eq "nvidia-.*"')
+    wanted = f'name eq "({"|".join(series)})-.*"'
+    types, no_types = _zones_by_name(lists, deadline, MACHINE_TYPES, wanted)
+    gpus, no_gpus = _zones_by_name(lists, deadline, ACCELERATORS, 'name eq "nvidia-.*"')
+    silent = no_types | no_gpus
     found = {}
     for one in catalog.types:
         zones = types.get(one.base_type or one.name, set())
         if one.accelerator:
-            zones = zones & accelerators.get(one.accelerator, set())
-        allowed = tuple(sorted(zone for zone in zones if api.settings.allows(zone)))
+            zones = zones & gpus.get(one.accelerator, set())
+        before = known.get(one.name, ())
+        zones = zones | {zone for zone in before if zone in silent or EVERYWHERE in silent}
+        allowed = tuple(sorted(zone for zone in zones if settings.allows(zone)))
         if allowed:
             found[one.name] = allowed
     return found
 
 
-def _zones_by_name(api: ComputeApi, client: str, wanted: str) -> dict[str, set[str]]:
-    noun = "machine_types" if client.startswith("Machine") else "accelerator_types"
+def _zones_by_name(
+    lists: ZoneLists, deadline: Deadline, noun: ListedNoun, wanted: str
+) -> tuple[dict[str, set[str]], frozenset[str]]:
+    listing = lists.read(deadline, noun, wanted, lists.configured_regions)
     found: dict[str, set[str]] = {}
-    for page in api.pages(client, api.deadline(), filter=wanted):
-        for scope, held in page.items.items():
-            for one in getattr(held, noun):
-                found.setdefault(one.name, set()).add(last_part(scope))
-    return found
+    for zone, one in listing.items:
+        found.setdefault(one.name, set()).add(zone)
+    return found, listing.silent
 
 
-def configured_zones(api: ComputeApi, deadline: Deadline) -> tuple[str, ...]:
+def configured_zones(
+    lists: ZoneLists, deadline: Deadline, settings: GcpSettings
+) -> tuple[str, ...]:
     """The zones where machines may be rented, sorted. Raises ProviderError."""
-    if api.settings.zones:
-        return tuple(sorted(api.settings.zones))
-    with translated("list of ZonesClient"):
-        names = [one.name for one in api.read("ZonesClient", "list", deadline)]
-    return tuple(sorted(name for name in names if api.settings.allows(name)))
+    if settings.zones:
+        return tuple(sorted(settings.zones))
+    return tuple(zone for zone in lists.zones(deadline) if settings.allows(zone))

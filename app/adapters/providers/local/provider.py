@@ -105,7 +105,9 @@ class LocalProvider:
         """Launches finish in their call here, so there is none to ask about."""
         raise ProviderError(RefusalKind.REJECTED, f"no launch is pending under {operation!r}")
 
-    def find_by_token(self, client_token: str) -> tuple[CloudMachine, ...]:
+    def find_by_token(
+        self, client_token: str, region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """Machines started under a token, by id."""
         return _cloud_machines(self._client.call("find", client_token=client_token)["machines"])
 
