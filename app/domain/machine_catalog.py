@@ -25,6 +25,7 @@ FAST_NETWORKS: Final = ("", "efa", "tcpx", "tcpxo", "rdma")
 """Networks between machines that a trainer can use past the kernel; "" is plain TCP."""
 
 MACHINE_TYPES_MAX: Final = 5_000
+_NETWORK_CARDS_MAX: Final = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}", re.ASCII)
 
 
@@ -43,6 +44,10 @@ class MachineType:
     preferred one first. nic: type of its network interfaces where it must be named. gpu_quota: the
     region's metric that counts its GPUs, for spot with `PREEMPTIBLE_` before it; "" where
     `regions.get` tells none and Cloud Quotas counts by GPU family.
+
+    For EC2 alone: network_cards, and efa_from_card, the first of them that takes an Elastic Fabric
+    Adapter, as all after it do where `fast_network` is `efa`. spot_quota, on_demand_quota: names of
+    the quotas that count its CPUs; "" where no document tells.
     """
 
     provider: str
@@ -67,6 +72,17 @@ class MachineType:
     rdma_nics: int = 0
     wired_gbps: float = 0.0
     gpu_quota: str = ""
+    network_cards: int = 1
+    efa_from_card: int = 0
+    spot_quota: str = ""
+    on_demand_quota: str = ""
+
+    @property
+    def efa_cards(self) -> tuple[int, ...]:
+        """Indices of the network cards that take an Elastic Fabric Adapter."""
+        if self.fast_network != "efa":
+            return ()
+        return tuple(range(self.efa_from_card, self.network_cards))
 
     @property
     def hardware(self) -> Hardware:
@@ -209,6 +225,8 @@ def _problem(one: MachineType, provider: str) -> str | None:
         (one.extra_nics + one.rdma_nics > 0) != (one.wired_gbps > one.network_gbps)
     ):
         return "must give both its further network interfaces and what it has with them, or neither"
+    if not 0 <= one.efa_from_card < one.network_cards <= _NETWORK_CARDS_MAX:
+        return "must have a network card, and its first one with EFA among them"
     return None
 
 

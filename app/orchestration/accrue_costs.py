@@ -162,7 +162,8 @@ class AccrueCosts(RowController[DueBill]):
         if ended is None or instance.state not in TERMINAL_INSTANCE_STATES:
             return False
         settle = timedelta(seconds=self._runtime.limits.cost_settle_seconds)
-        quoted = uow.offers.last_quoted_at(instance.provider)
+        region = None if instance.pool is None else instance.pool.region
+        quoted = uow.offers.last_quoted_at(instance.provider, region)
         return uow.now - ended >= settle and quoted is not None and quoted >= ended
 
     def _reserve(self, uow: UnitOfWork, budgets: Sequence[Budget], job: Job) -> None:

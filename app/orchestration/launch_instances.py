@@ -176,6 +176,7 @@ class LaunchInstances:
                 "lowtide:launch": str(launch.id),
             },
             disk_gb=aggregate.spec.resources.disk_gb,
+            in_gang=aggregate.spec.nodes.most > 1,
         )
 
     def effect(self, work: LaunchWork) -> LaunchAnswer:

@@ -40,6 +40,8 @@ _ACTOR = Actor(ActorKind.CLOUD, INTERRUPTION_CONTROLLER)
 _GONE = (MachineState.TERMINATED, MachineState.STOPPED)
 _GOING = (*_GONE, MachineState.SHUTTING_DOWN)
 _LAUNCH_RECORDED_BY = timedelta(seconds=300)
+_SHOWN_FOR = timedelta(minutes=30)
+"""A cloud shows a machine that ended for longer than that, and a new one much sooner."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,15 @@ class FeedToRead:
 
 @dataclass(frozen=True)
 class Heard:
-    """What was received; machines that ended, as their cloud shows them after the message."""
+    """What was received; machines that ended, as their cloud shows them after the message.
+
+    looked: whether the cloud could be asked about those machines.
+    """
 
     asked_at: datetime
     announcements: tuple[Announcement, ...]
     machines: Mapping[str, CloudMachine]
+    looked: bool = True
 
 
 class ReadInterruptions:
@@ -91,13 +97,17 @@ class ReadInterruptions:
                 provider.forget_announcements(work.receipts)
             heard = provider.receive_announcements()
             asked_at = self._runtime.clock.now()
-            ended = sorted({one.provider_instance_id for one in heard if one.state in _GONE})
-            machines = provider.describe(tuple(ended)) if ended else ()
         except ProviderError as error:
             log.warning("the events of %s could not be read: %s", work.provider, error)
             return None
-        shown = {machine.provider_instance_id: machine for machine in machines}
-        return Heard(asked_at, heard, shown)
+        ended = sorted({one.provider_instance_id for one in heard if one.state in _GONE})
+        try:
+            machines = provider.describe(tuple(ended)) if ended else ()
+        except ProviderError as error:
+            # The notices among them are urgent, and of other machines.
+            log.warning("machines of %s could not be asked about: %s", work.provider, error)
+            return Heard(asked_at, heard, {}, looked=False)
+        return Heard(asked_at, heard, {one.provider_instance_id: one for one in machines})
 
     def apply(self, uow: UnitOfWork, work: FeedToRead, result: Heard | None) -> None:
         """Apply each message under its job's lock, jobs in id order.
@@ -142,7 +152,9 @@ class ReadInterruptions:
         limits = self._runtime.limits
         if one.kind is AnnouncementKind.INTERRUPTION and one.deadline is not None:
             if aggregate.now - one.deadline > timedelta(seconds=OVERDUE_AFTER_SECONDS):
-                self._look_now(aggregate, instance)  # read far too late to act on
+                # Read far too late to act on, and yet a word on who took it.
+                instance.noticed_at = instance.noticed_at or one.at
+                self._look_now(aggregate, instance)
             else:
                 note_interruption(aggregate, instance, one.deadline, SOURCE, limits)
         elif one.kind is AnnouncementKind.REBALANCE:
@@ -151,6 +163,8 @@ class ReadInterruptions:
                 note_warning(aggregate, instance)
         elif one.state in _GOING:
             machine = heard.machines.get(one.provider_instance_id)
+            if machine is None and heard.looked and heard.asked_at - one.at > _SHOWN_FOR:
+                machine = _forgotten(instance, one)
             if machine is not None and machine.state in _GONE:
                 # The event's time is the cloud's most exact word on the end.
                 ended = replace(machine, ended_at=one.at, ended_source=one.time_source)
@@ -164,14 +178,17 @@ class ReadInterruptions:
 
     def _is_written(self, uow: UnitOfWork, provider: str, one: Announcement) -> bool:
         """Whether the transaction that applied a message was committed; a notice must be, and a
-        better word on an end. Looks at ended machines are made again in any case.
+        better word on an end, which is kept until the row has ended: it may be the only evidence.
         """
         instance = uow.instances.by_provider_id(provider, one.provider_instance_id)
         if one.kind is not AnnouncementKind.INTERRUPTION:
             return (
                 instance is None
                 or one.state not in _GONE
-                or not corrects_end(instance, one.time_source)
+                or (
+                    instance.state in TERMINAL_INSTANCE_STATES
+                    and not corrects_end(instance, one.time_source)
+                )
             )
         return (
             instance is None
@@ -180,3 +197,10 @@ class ReadInterruptions:
             or instance.noticed_at is not None
             or (one.deadline is not None and one.deadline < uow.now)
         )
+
+
+def _forgotten(instance: Instance, said: Announcement) -> CloudMachine | None:
+    """A machine that its cloud shows no more, by what it announced of its end."""
+    if instance.pool is None or said.state is None:
+        return None
+    return CloudMachine(said.provider_instance_id, "", instance.pool, said.state)

@@ -47,7 +47,7 @@ class Look:
 
 @dataclass(frozen=True)
 class LookBatch:
-    """Machines of one provider, asked about in one call.
+    """Machines of one region of a provider, asked about in one call.
 
     alone: the job, or the machine without a job, whose looks these are, when they were cut apart.
     """
@@ -76,14 +76,16 @@ class ReconcileInstances:
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[LookBatch]:
-        """Group due looks by provider. A look changes nothing, so it takes no lease."""
-        by_provider: dict[str, list[Look]] = {}
-        for instance_id, job_id, provider, machine in uow.instances.due_descriptions(
-            uow.now, limit
-        ):
+        """Group due looks by region, so that one which does not answer hides no other's.
+
+        A look changes nothing, so it takes no lease.
+        """
+        by_region: dict[tuple[str, str], list[Look]] = {}
+        due = uow.instances.due_descriptions(uow.now, limit)
+        for instance_id, job_id, provider, region, machine in due:
             look = Look(instance_id, job_id, provider, machine)
-            by_provider.setdefault(provider, []).append(look)
-        return [LookBatch(name, tuple(by_provider[name])) for name in sorted(by_provider)]
+            by_region.setdefault((provider, region), []).append(look)
+        return [LookBatch(where[0], tuple(by_region[where])) for where in sorted(by_region)]
 
     def effect(self, work: LookBatch) -> Seen:
         """Ask the cloud about all of them."""

@@ -79,6 +79,7 @@ class LaunchOrder:
     user_data: what the machine's boot receives (strings only).
     tags: put on the machine in the launch call itself.
     disk_gb: size of the disk that each machine comes with; None: what the provider is set to.
+    in_gang: the machines work together, or with others of earlier launches or later ones.
     """
 
     client_token: str
@@ -89,6 +90,12 @@ class LaunchOrder:
     user_data: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     disk_gb: int | None = None
+    in_gang: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """One machine that needs no other near it."""
+        return self.count == 1 and not self.in_gang
 
 
 @dataclass(frozen=True)

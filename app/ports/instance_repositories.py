@@ -74,8 +74,8 @@ class Instances(Protocol):
 
     def due_descriptions(
         self, now: datetime, limit: int
-    ) -> list[tuple[UUID, UUID | None, str, str]]:
-        """(instance, job, provider, provider's id) whose next look is due; not locked."""
+    ) -> list[tuple[UUID, UUID | None, str, str, str]]:
+        """(instance, job, provider, region, provider's id) whose next look is due; not locked."""
         ...
 
     def next_description_at(self) -> datetime | None:

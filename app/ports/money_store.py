@@ -66,8 +66,8 @@ class Offers(Protocol):
         """
         ...
 
-    def last_quoted_at(self, provider: str) -> datetime | None:
-        """When the provider's prices were last stored."""
+    def last_quoted_at(self, provider: str, region: str | None = None) -> datetime | None:
+        """When the provider's prices, or those of one of its regions, were last stored."""
         ...
 
     def cool_down(self, pool: Pool, until: datetime, reason: str) -> None:

@@ -25,7 +25,7 @@ from app.orchestration.refresh_prices import RefreshPrices
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.price_source import PriceChange
 from app.ports.unit_of_work import Billing
-from tests.support.money_story import LIMITS, PRICE, MoneyStory, locked_budgets
+from tests.support.money_story import LIMITS, POOL, PRICE, MoneyStory, locked_budgets
 
 
 @pytest.fixture
@@ -107,6 +107,23 @@ def test_a_machine_is_due_each_period_and_when_it_ends(story: MoneyStory) -> Non
     story.accrue(75)
     assert story.fresh(machine).cost_final_at == story.time
     assert next_due() is None
+
+
+def test_prices_of_another_region_close_no_bill(story: MoneyStory) -> None:
+    story.quote()
+    machine = story.machine(story.job(story.project()))
+    story.end(machine, 70)
+    story.accrue(71)
+    with story.begin() as uow:
+        (known,) = [offer for offer, _ in uow.offers.all() if offer.pool == POOL]
+        there = replace(POOL, region="us-east-1", zone="us-east-1a")
+        elsewhere = replace(known, pool=there, quoted_at=story.after(80))
+        uow.offers.record([elsewhere], [], story.after(80))
+    story.accrue(90)
+    assert story.fresh(machine).cost_final_at is None
+    story.quote(91, [])
+    story.accrue(95)
+    assert story.fresh(machine).cost_final_at == story.time
 
 
 def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneyStory) -> None:

@@ -22,6 +22,7 @@ from moto.core.base_backend import BackendDict
 from moto.ec2.models.amis import AMIS
 
 from tests.support.aws_fake_ec2 import Ec2, backend, xml_error
+from tests.support.aws_fake_garble import garbled
 from tests.support.aws_fake_http import Answer, AwsServer, Dropped, ask_moto, hang
 from tests.support.aws_fake_json import answer_pricing, answer_quotas, json_error
 from tests.support.aws_world import ACCOUNT, IMAGE, REGIONS, AwsWorld, Fault, now
@@ -67,22 +68,44 @@ class AwsFake:
         body: bytes,
     ) -> Answer:
         """One request; see `aws_fake_http`."""
-        if service == "ec2":
-            if region not in REGIONS:
-                return xml_error("OptInRequired", f"{region} is not enabled", 403)
-            return self._ec2.answer(region, path, headers, body)
         target = {name.lower(): value for name, value in headers.items()}.get("x-amz-target", "")
         form = dict(parse_qsl(body.decode("latin-1"))) if not target else {}
         action = target.rpartition(".")[2] or form.get("Action", "")
         if service == "s3" and path.endswith("?location"):
             action = "GetBucketLocation"
+        trouble = self.world.region_faults.get(region)
+        if trouble is not None and service == "ec2":
+            hang(trouble[2])
+            reply = xml_error(trouble[0], "injected for the region", trouble[1])
+        elif service != "ec2":
+            reply = self._other(region, service, action, method, path, headers, body)
+        elif region not in REGIONS:
+            reply = xml_error("OptInRequired", f"{region} is not enabled", 403)
+        else:
+            reply = self._ec2.answer(region, path, headers, body)
+        with self.world.lock:
+            kind = self.world.garble(action) if reply[0] == 200 else None
+        return reply if kind is None else garbled(kind, reply)
+
+    def _other(
+        self,
+        region: str,
+        service: str,
+        action: str,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+    ) -> Answer:
+        """Every service but EC2."""
+        json_protocol = any(name.lower() == "x-amz-target" for name in headers)
         hang(self.world.hang_seconds.get(action, 0.0))
         with self.world.lock:
             self.world.calls[action] += 1
             fault = self.world.fault(action)
         if fault is not None:
             hang(fault.hang_seconds)
-            error = json_error if target else xml_error
+            error = json_error if json_protocol else xml_error
             return error(fault.code, fault.message, fault.status)
         if action == "ReceiveMessage" and not self.world.queue_waits:
             body = json.dumps({**json.loads(body), "WaitTimeSeconds": 0}).encode()
@@ -101,6 +124,10 @@ class AwsFake:
         """Inject an error; `where` (a type or zone) puts it into a fleet's Errors."""
         name = "override" if more.get("where") else action
         self.world.faults.append(Fault(name, code, status, **more))
+
+    def garble(self, action: str, kind: str, times: int = 1) -> None:
+        """The next answers of the action arrive damaged; kinds are those of `aws_fake_garble`."""
+        self.world.garbled += [(action, kind)] * times
 
     def take(self, machine_id: str) -> None:
         """EC2 takes a spot machine."""
@@ -126,30 +153,38 @@ class AwsFake:
         """moto's records of EC2 in a region."""
         return backend(region)
 
-    def publish(self, detail_type: str, detail: dict[str, Any], at: datetime | None = None) -> None:
-        """An event of EventBridge's rule in the queue."""
+    def publish(
+        self,
+        detail_type: str,
+        detail: dict[str, Any],
+        at: datetime | None = None,
+        *,
+        region: str = REGIONS[0],
+        source: str = "aws.ec2",
+    ) -> None:
+        """An event of EventBridge's rule in the region's queue."""
         event = {
             "version": "0",
             "id": str(uuid.uuid4()),
             "detail-type": detail_type,
-            "source": "aws.ec2",
+            "source": source,
             "account": ACCOUNT,
             "time": f"{at or now():%Y-%m-%dT%H:%M:%SZ}",
-            "region": REGIONS[0],
+            "region": region,
             "resources": [f"arn:aws:ec2:us-east-1a:instance/{detail.get('instance-id')}"],
             "detail": detail,
         }
-        self.put_message(json.dumps(event))
+        self.put_message(json.dumps(event), region)
 
-    def put_message(self, text: str) -> None:
+    def put_message(self, text: str, region: str = REGIONS[0]) -> None:
         """Any text in the queue."""
         with self.world.lock:
-            get_backend("sqs")[ACCOUNT][REGIONS[0]].send_message(QUEUE, text)
+            get_backend("sqs")[ACCOUNT][region].send_message(QUEUE, text)
 
-    def messages_left(self) -> int:
+    def messages_left(self, region: str = REGIONS[0]) -> int:
         """Messages not yet deleted."""
         with self.world.lock:
-            return len(get_backend("sqs")[ACCOUNT][REGIONS[0]].queues[QUEUE]._messages)
+            return len(get_backend("sqs")[ACCOUNT][region].queues[QUEUE]._messages)
 
     def price_steps(self, instance_type: str, zone: str, *steps: tuple[float, int]) -> None:
         """Prices that took effect so many seconds ago."""
@@ -175,7 +210,7 @@ class AwsFake:
             get_backend("ssm")[ACCOUNT][region].put_parameter(
                 IMAGE_PARAMETER, "", IMAGE, "String", "", "", False, [], "text", None, None
             )
-        get_backend("sqs")[ACCOUNT][REGIONS[0]].create_queue(QUEUE)
+            get_backend("sqs")[ACCOUNT][region].create_queue(QUEUE)
 
 
 @contextmanager

@@ -103,7 +103,10 @@ class Ec2:
         with world.lock:
             self._let_time_pass()
             own = self._own.get(action)
-            if own is not None:
+            refused = self._kept_alive(tree_of(form)) if action == "TerminateInstances" else None
+            if refused is not None:
+                reply = refused
+            elif own is not None:
                 reply = own(region, tree_of(form))
             elif action == "DescribeInstances":
                 reply = self._describe(region, path, headers, form)
@@ -128,6 +131,29 @@ class Ec2:
         """End a machine as its account's own call does."""
         backend(self._world.machines[machine_id].region).terminate_instances([machine_id])
         self._note_terminated("", [machine_id])
+
+    def _kept_alive(self, asked: dict[str, Any]) -> Answer | None:
+        """Why TerminateInstances ends none of these; None: it ends them all.
+
+        One unknown id fails the whole call, and so does one machine with termination protection
+        for those of its zone ("TerminateInstances" in EC2's API reference). A machine that has
+        just been started may be unknown while it runs ("Eventual consistency in the EC2 API").
+        """
+        unknown = [one for one in asked["InstanceId"] if one not in self._world.machines]
+        for machine_id in asked["InstanceId"]:
+            rented = self._world.machines.get(machine_id)
+            if rented is not None and rented.hidden_looks > 0:
+                rented.hidden_looks -= 1
+                unknown.append(machine_id)
+        if unknown:
+            noun, verb = ("ID", "does") if len(unknown) == 1 else ("IDs", "do")
+            text = f"The instance {noun} '{', '.join(unknown)}' {verb} not exist"
+            return xml_error("InvalidInstanceID.NotFound", text, 400)
+        protected = next((one for one in asked["InstanceId"] if one in self._world.protected), None)
+        if protected is None:
+            return None
+        text = f"The instance '{protected}' may not be terminated. Modify its "
+        return xml_error("OperationNotPermitted", f"{text}'disableApiTermination' attribute.", 400)
 
     def _note_terminated(self, region: str, machine_ids: list[str]) -> None:
         for machine_id in machine_ids:

@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape
 
 from moto.backends import get_backend
 
+from tests.support.aws_fake_network import CODE, network_problem, takes_cluster_groups
 from tests.support.aws_world import ACCOUNT, TYPES, AwsWorld, Rented, now
 
 Refused = tuple[str, str, int]
@@ -52,6 +53,8 @@ def create_fleet(world: AwsWorld, region: str, asked: dict[str, Any]) -> tuple[R
     single = "true" in (options.get("SingleAvailabilityZone"), options.get("SingleInstanceType"))
     if "MinTargetCapacity" in options and not single:
         return ("InvalidParameterValue", "MinTargetCapacity needs a Single flag", 400), ""
+    if world.leasts_broken > 0:
+        world.leasts_broken, least = world.leasts_broken - 1, 1
     choices: list[_Choice] = []
     failures: list[_Failure] = []
     for config in asked["LaunchTemplateConfigs"]:
@@ -125,7 +128,12 @@ def _look(
     if (name, zone) not in world.offered:
         text = f"Your requested instance type ({name}) is not supported in {zone}."
         return no("Unsupported", text)
+    problem = network_problem(name, data.get("NetworkInterfaces", []))
+    if problem is not None:
+        return no(CODE, problem)
     group = override.get("Placement", {}).get("GroupName")
+    if group is not None and not takes_cluster_groups(name):
+        return no(CODE, f"{name} cannot be launched into a cluster placement group")
     if group is not None and (region, group) not in world.placement_groups:
         return no("InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown.")
     price = world.price_at(name, zone, now()) if spot else TYPES[name][0]

@@ -28,6 +28,15 @@ class Dropped(Exception):
     """The request was done and its answer is lost: the connection is closed."""
 
 
+class CutShort(Exception):
+    """The request was done and the connection ends within its answer."""
+
+    def __init__(self, answer: Answer, sent: bytes) -> None:
+        super().__init__("cut short")
+        self.answer = answer
+        self.sent = sent
+
+
 class AwsServer(ThreadingHTTPServer):
     """Answers with `answer(region, service, handler's request)`."""
 
@@ -64,6 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(min(length, _BODY_MAX))
         found = _SCOPE.search(self.headers.get("Authorization", ""))
         region, service = found.groups() if found else ("us-east-1", "none")
+        sent: bytes | None = None
         try:
             status, headers, content = self.server.account.answer(
                 region, service, self.command, self.path, dict(self.headers.items()), body
@@ -72,6 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
+        except CutShort as cut:
+            status, headers, content = cut.answer
+            sent, self.close_connection = cut.sent, True
         except Exception:  # the client must hear of it, or it would wait
             status, headers, content = 599, {}, traceback.format_exc().encode()
             sys.stderr.write(content.decode())
@@ -82,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(content if sent is None else sent)
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
 

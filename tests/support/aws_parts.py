@@ -38,7 +38,10 @@ def settings_for(fake: AwsFake, **more: Any) -> AwsSettings:
         "endpoint_url": fake.url,
         "queue_url": fake.queue_url,
     }
-    return AwsSettings(**{**given, **more})
+    given |= more
+    url = given.pop("queue_url")
+    given.setdefault("queue_urls", () if url is None else (url,))
+    return AwsSettings(**given)
 
 
 @functools.cache

@@ -24,6 +24,7 @@ TYPES = {  # what is sold, on-demand micro-USD per hour, vCPUs, quota group
     "g6e.xlarge": (1_861_000, 4, "G and VT"),
     "p4d.24xlarge": (21_957_642, 96, "P4, P3 and P2"),
     "p5.48xlarge": (55_040_000, 192, "P5"),
+    "p6-b300.48xlarge": (142_416_000, 192, "P6"),
 }
 SPOT_SHARE = 0.35
 FREE_SPOT_SECONDS = 3_600
@@ -95,7 +96,10 @@ class Rented:
 class AwsWorld:
     """The account. Everything is under `lock`, which requests hold while they are answered.
 
+    region_faults: (code, status, seconds until then) of every answer of EC2 in a region.
     queue_waits: an empty queue is listened to for as long as is asked, in wall time.
+    leasts_broken: so many fleets start with fewer machines than their least, which EC2 promises
+    not to do. garbled: (action, kind) of answers to damage, each once; see `aws_fake_garble`.
     """
 
     spot_room: int = 6
@@ -113,7 +117,11 @@ class AwsWorld:
     quotas: dict[tuple[str, bool], int] = field(default_factory=dict)
     placement_groups: set[tuple[str, str]] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
+    region_faults: dict[str, tuple[str, int, float]] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
+    protected: set[str] = field(default_factory=set)
+    leasts_broken: int = 0
+    garbled: list[tuple[str, str]] = field(default_factory=list)
     hang_seconds: dict[str, float] = field(default_factory=dict)
     machines: dict[str, Rented] = field(default_factory=dict)
     fleets: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
@@ -172,6 +180,14 @@ class AwsWorld:
                 one.times -= 1
                 return one
         return None
+
+    def garble(self, action: str) -> str | None:
+        """How the next answer to the action is damaged; None: not at all."""
+        found = next((one for one in self.garbled if one[0] == action), None)
+        if found is None:
+            return None
+        self.garbled.remove(found)
+        return found[1]
 
     def bill(self, until: datetime | None = None) -> dict[str, int]:
         """What every machine costs in micro-USD, with its volume and its public address."""

@@ -21,6 +21,7 @@ from app.ports.cloud_provider import CloudProvider
 from app.ports.price_source import PriceSource
 from app.simulation.seeded_entropy import Dice
 from tests.support.aws_fake import AwsFake, open_aws_fake
+from tests.support.aws_fake_garble import EVERYWHERE, NO_FLEET_ID
 from tests.support.aws_parts import a_script, settings_for, shared_session
 from tests.support.aws_world import Fault, told_time
 from tests.support.scripted_cloud import ScriptedTime
@@ -92,8 +93,8 @@ class ScriptedAws:
         return provider, prices
 
     def misbehave(self, dice: Dice) -> str:
-        """An error of a call, of a fleet's override, a lost answer, a hang, no room, no quota."""
-        kind = dice.choice(("call", "fleet", "lost", "hang", "room", "quota", "price"))
+        """An error of a call or override, an answer lost or damaged, a hang, no room, no quota."""
+        kind = dice.choice(("call", "fleet", "lost", "garble", "hang", "room", "quota", "price"))
         action = dice.choice(_ACTIONS)
         if kind == "call":
             code, status = dice.choice(
@@ -109,6 +110,10 @@ class ScriptedAws:
         if kind == "lost":
             self.fake.world.lost[action] += 1
             return f"the answer of {action} is lost"
+        if kind == "garble":
+            how = dice.choice((*EVERYWHERE, NO_FLEET_ID) if action == "CreateFleet" else EVERYWHERE)
+            self.fake.garble(action, how)
+            return f"the answer of {action} arrives damaged: {how}"
         if kind == "hang" and self._hangs:
             self._hangs -= 1
             fault = Fault(action, "InternalError", 500, hang_seconds=_HANG_SECONDS)
@@ -150,6 +155,7 @@ class ScriptedAws:
         world = self.fake.world
         world.faults.clear()
         world.lost.clear()
+        world.garbled.clear()
         world.quotas.clear()
         world.room.clear()
 

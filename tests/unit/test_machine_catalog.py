@@ -203,6 +203,10 @@ def test_the_shipped_types_of_aws_are_as_ec2_describes_them():
         assert one.vcpus == told["VCpuInfo"]["DefaultVCpus"], one.name
         assert one.memory_gb == told["MemoryInfo"]["SizeInMiB"] // 1_024, one.name
         assert (one.fast_network == "efa") is bool(told["NetworkInfo"]["EfaSupported"]), one.name
+        cards = told["NetworkInfo"]["NetworkCards"]
+        efa = [card["NetworkCardIndex"] for card in cards if "efa-only" in card["InterfaceTypes"]]
+        assert one.network_cards == told["NetworkInfo"]["MaximumNetworkCards"], one.name
+        assert list(one.efa_cards) == efa, one.name
         assert one.local_nvme_disks == sum(disk["Count"] for disk in disks), one.name
         assert one.spot is ("spot" in told["SupportedUsageClasses"]), one.name
     assert compared > 40

@@ -46,12 +46,21 @@ def is_unpriced() -> ColumnElement[bool]:
 
 
 def bill_due_at(billing: Billing) -> ColumnElement[datetime | None]:
-    """When a bill is due; NULL while a machine that ended waits for prices quoted after its end."""
+    """When a bill is due; NULL while a machine that ended waits for prices quoted after its end.
+
+    In its own region: another one's prices say nothing of what changed there.
+    """
     accrual = timedelta(seconds=billing.accrual_seconds)
     settle = timedelta(seconds=billing.settle_seconds)
     quoted = (
         select(func.max(pools.c.quoted_at))
-        .where(pools.c.provider == _instances.provider)
+        .where(
+            pools.c.provider == _instances.provider,
+            or_(
+                _instances.pool.is_(None),
+                func.split_part(pools.c.pool, "/", 2) == func.split_part(_instances.pool, "/", 2),
+            ),
+        )
         .scalar_subquery()
     )
     return case(

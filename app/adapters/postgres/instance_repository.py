@@ -74,10 +74,10 @@ class InstanceRepository:
 
     def due_descriptions(
         self, now: datetime, limit: int
-    ) -> list[tuple[UUID, UUID | None, str, str]]:
-        """(instance, job, provider, provider's id) whose next look is due; not locked."""
+    ) -> list[tuple[UUID, UUID | None, str, str, str]]:
+        """(instance, job, provider, region, provider's id) whose next look is due; not locked."""
         found = self._session.rows(statements.DUE_DESCRIPTIONS, {"by": now, "at_most": limit})
-        return [(row[0], row[1], row[2], row[3]) for row in found]
+        return [(row[0], row[1], row[2], row[3], row[4]) for row in found]
 
     def next_description_at(self) -> datetime | None:
         """When the first look is due."""

@@ -80,7 +80,13 @@ NEXT_TERMINATION = Ready(
     )
 )
 DUE_DESCRIPTIONS = Ready(
-    select(_one.id, _one.job_id, _one.provider, _one.provider_instance_id)
+    select(
+        _one.id,
+        _one.job_id,
+        _one.provider,
+        func.coalesce(func.split_part(_one.pool, "/", 2), ""),
+        _one.provider_instance_id,
+    )
     .where(_one.describe_at <= _BY, _one.provider_instance_id.is_not(None))
     .order_by(_one.describe_at, _one.id)
     .limit(_AT_MOST)

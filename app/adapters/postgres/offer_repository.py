@@ -44,8 +44,12 @@ _SOME = Ready(
     .where(pools.c.pool == any_(bindparam("these_pools", type_=ARRAY(Text))))
     .order_by(pools.c.pool)
 )
-_LAST_QUOTED = Ready(
-    select(func.max(pools.c.quoted_at)).where(pools.c.provider == bindparam("of_provider"))
+_OF_PROVIDER = select(func.max(pools.c.quoted_at)).where(
+    pools.c.provider == bindparam("of_provider")
+)
+_LAST_QUOTED = Ready(_OF_PROVIDER)
+_LAST_QUOTED_THERE = Ready(
+    _OF_PROVIDER.where(func.split_part(pools.c.pool, "/", 2) == bindparam("of_region"))
 )
 _COOL_DOWN = Ready(
     update(pools)
@@ -175,9 +179,13 @@ class OfferRepository:
         # In the order in which `record` locks them.
         self._session.write(_LEARN, sorted(changed, key=lambda one: one["of_pool"].key))
 
-    def last_quoted_at(self, provider: str) -> datetime | None:
-        """When the provider's prices were last stored."""
-        newest: datetime | None = self._session.scalar(_LAST_QUOTED, {"of_provider": provider})
+    def last_quoted_at(self, provider: str, region: str | None = None) -> datetime | None:
+        """When the provider's prices, or those of one of its regions, were last stored."""
+        named: dict[str, str] = {"of_provider": provider}
+        if region is not None:
+            named["of_region"] = region
+        statement = _LAST_QUOTED if region is None else _LAST_QUOTED_THERE
+        newest: datetime | None = self._session.scalar(statement, named)
         return newest
 
     def cool_down(self, pool: Pool, until: datetime, reason: str) -> None:

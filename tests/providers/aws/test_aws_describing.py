@@ -113,6 +113,34 @@ def test_one_unknown_id_keeps_no_other_machine_alive(fake: AwsFake) -> None:
     assert {one.state for one in provider.describe(tuple(ids))} == {MachineState.TERMINATED}
 
 
+def test_two_hundred_machines_are_given_back_by_one_call_and_two_where_some_are_unknown(
+    fake: AwsFake,
+) -> None:
+    fake.world.on_demand_room = 1_000
+    provider = provider_for(fake)
+    pool = aws_pool(market=Market.ON_DEMAND)
+    for number, calls in ((1, 1), (2, 2)):
+        result = provider.launch(aws_order(pool, count=200, token=f"token-{number}"))
+        ids = [machine.provider_instance_id for machine in result.accepted]
+        before = fake.world.calls["TerminateInstances"]
+        gone = [f"i-{index:017x}" for index in range(7)] if number == 2 else []
+        for one in gone:
+            provider._remember([(one, "us-east-1")])
+        provider.terminate((*ids, *gone))
+        assert fake.world.calls["TerminateInstances"] - before == calls + (number == 2)
+        assert not any(fake.world.machines[one].lives for one in ids)
+
+
+def test_a_protected_machine_keeps_no_other_alive(fake: AwsFake) -> None:
+    provider = provider_for(fake)
+    ids = [one.provider_instance_id for one in provider.launch(aws_order(count=5)).accepted]
+    fake.world.protected.add(ids[3])
+    with pytest.raises(ProviderError, match="OperationNotPermitted"):
+        provider.terminate(tuple(ids))
+    living = {one for one in ids if fake.world.machines[one].lives}
+    assert living == {ids[3]}
+
+
 def test_what_the_cloud_shows_late_is_not_there_yet(fake: AwsFake) -> None:
     fake.world.hidden_looks = 2
     provider = provider_for(fake)

@@ -111,7 +111,7 @@ def test_the_types_of_a_region_make_a_catalog_like_the_shipped_one(fake: AwsFake
     types = provider.machine_types()
     shipped = shipped_catalog("aws")
     fresh = make_catalog("aws", shipped.as_of, "test", types)  # checks every entry
-    for name in ("g5.xlarge", "p4d.24xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "g6e.48xlarge"):
+    for name in ("g5.xlarge", "p4d.24xlarge", "p5en.48xlarge", "p6-b300.48xlarge", "g6e.48xlarge"):
         assert fresh.get(name) == shipped.get(name)
     assert fresh.get("g4ad.xlarge") is None  # not NVIDIA's
     assert fresh.get("g6f.large") is None  # a part of a GPU

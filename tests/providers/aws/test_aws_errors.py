@@ -153,7 +153,7 @@ def test_an_answer_nobody_can_read_leaves_a_launch_open(fake: AwsFake) -> None:
 
 
 def test_a_question_is_asked_twice_and_a_change_once(fake: AwsFake) -> None:
-    provider = provider_for(fake)
+    provider = provider_for(fake, regions=("us-east-1",))
     fake.fail("DescribeInstances", "InternalError", 500)
     assert provider.list_deployment("us-east-1").complete
     assert fake.world.calls["DescribeInstances"] == 2

@@ -14,13 +14,14 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres import job_tables, tables
 from app.adapters.postgres.money_tables import ledger_entries
-from app.adapters.providers.aws.interruption_queue import InterruptionQueue, read_message
+from app.adapters.providers.aws.interruption_events import read_message
+from app.adapters.providers.aws.interruption_queue import InterruptionQueue
 from app.domain.instance import EndedBy
 from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.aggregate import open_job
 from app.orchestration.controller_frame import run_controller, run_until_idle
 from app.orchestration.read_interruptions import ReadInterruptions
-from app.ports.cloud_provider import MachineState, ProviderError
+from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, RefusalKind
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
 from tests.support.agent_api import BY_PERSON
 from tests.support.aws_fake import AwsFake
@@ -164,7 +165,37 @@ def test_an_end_that_the_cloud_does_not_show_yet_makes_us_look(story: Watched) -
     story.read(2)
     assert story.instance(story.only).state == "registered"
     assert story.instance(story.only).describe_at <= story.time
+    assert story.fake.messages_left() == 1  # the word on its end is kept until the row has ended
+
+
+def test_events_tell_who_took_a_machine_that_ec2_shows_no_more(story: Watched) -> None:
+    """The control plane was away for a night, and EC2 shows what ended for about an hour."""
+    warned_at = story.time
+    story.publish(WARNING, instance_action="terminate")
+    story.time += timedelta(seconds=125)
+    ended_at = story.time
+    story.publish(STATE, state="terminated")
+    del story.cloud.machines[story.machine_id]
+    story.time += timedelta(hours=9)
+    story.read(2)
+    machine = story.instance(story.only)
+    assert (machine.state, machine.ended_by) == ("terminated", "cloud_interruption")
+    assert (machine.ended_at, machine.ended_source) == (ended_at, "state_change_event")
+    assert machine.noticed_at == warned_at
     assert story.fake.messages_left() == 0
+
+
+def test_notices_are_heard_though_ended_machines_cannot_be_asked_about(
+    story: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+        raise ProviderError(RefusalKind.UNAVAILABLE, "a region does not answer")
+
+    monkeypatch.setattr(story.cloud, "describe", silent)
+    story.fake.publish(STATE, {"instance-id": "i-0fffffffffffffff0", "state": "terminated"})
+    story.publish(WARNING, instance_action="terminate")
+    story.read()
+    assert story.instance(story.only).state == "interrupting"
 
 
 def test_a_rebalance_of_a_registered_machine_is_its_agents_to_tell(story: Watched) -> None:
@@ -232,8 +263,7 @@ def test_a_message_is_read_by_its_detail_never_by_its_arn(fake: AwsFake) -> None
         "resources": ["arn:aws:ec2:us-east-1b:instance/i-other"],
         "detail": {"instance-id": "i-1", "state": "stopping"},
     }
-    found = read_message({"Body": json.dumps(body), "ReceiptHandle": "r"})
-    assert found is not None
+    (found,) = read_message({"Body": json.dumps(body), "ReceiptHandle": "r"})
     assert (found.provider_instance_id, found.kind) == ("i-1", AnnouncementKind.STATE_CHANGE)
     assert (found.state, found.deadline) == (MachineState.SHUTTING_DOWN, None)
 

@@ -136,22 +136,6 @@ def test_a_large_script_is_packed_and_one_too_large_refused(fake: AwsFake) -> No
     assert "16,384" in str(refused.value)
 
 
-def test_efa_types_get_their_cards_and_stand_together(fake: AwsFake) -> None:
-    fake.world.quotas.clear()
-    provider = provider_for(fake)
-    pools = [aws_pool(zone, "p4d.24xlarge") for zone in ZONES]
-    first = only_id(provider.launch(aws_order(*pools)))
-    machine = fake.instance(first)
-    assert machine.placement.group_name == f"lowtide-{DEPLOYMENT[:8]}-{machine.placement.zone}"
-    (template,) = fake.records("us-east-1").describe_launch_templates()
-    cards = template.get_version(1).data["NetworkInterfaces"]
-    kinds = [card["InterfaceType"] for card in cards]
-    assert kinds == ["interface", "efa-only", "efa-only", "efa-only", "efa-only"]
-    assert [card["NetworkCardIndex"] for card in cards] == [0, 0, 1, 2, 3]
-    provider_for(fake).launch(aws_order(*pools, token="token-2"))  # finds the groups in place
-    assert len(fake.world.placement_groups) == 2
-
-
 def test_mixed_types_use_a_template_each_and_one_is_taken(fake: AwsFake) -> None:
     pools = [
         aws_pool(),
@@ -330,22 +314,18 @@ def test_an_order_that_cannot_be_one_call_is_rejected(fake: AwsFake) -> None:
     assert fake.world.calls["CreateFleet"] == 0
 
 
-def test_should_ec2_start_fewer_than_the_least_they_are_given_back(
-    fake: AwsFake, monkeypatch: pytest.MonkeyPatch
+def test_should_ec2_start_fewer_than_the_least_they_are_told_to_be_given_back(
+    fake: AwsFake,
 ) -> None:
     fake.world.room["g5.xlarge", "us-east-1a", True] = 3
-    answered = fake.answer
-
-    def forgets_the_least(*asked: Any) -> Any:
-        body = asked[-1].replace(b"MinTargetCapacity=4", b"MinTargetCapacity=1")
-        return answered(*asked[:-1], body)
-
-    monkeypatch.setattr(fake, "answer", forgets_the_least)
-    result = provider_for(fake).launch(aws_order(count=4))
-    assert result.accepted == ()
+    fake.world.leasts_broken = 1
+    provider = provider_for(fake)
+    result = provider.launch(aws_order(count=4))
     assert [one.kind for one in result.refused] == [RefusalKind.NO_CAPACITY]
-    assert len(fake.world.machines) == 3
-    assert not any(one.lives for one in fake.world.machines.values())
+    ids = {machine.provider_instance_id for machine in result.accepted}
+    assert ids == set(fake.world.machines)
+    assert len(ids) == 3
+    assert all(one.lives for one in fake.world.machines.values())  # the control plane ends them
 
 
 def test_a_launch_that_took_too_long_to_prepare_is_not_made(

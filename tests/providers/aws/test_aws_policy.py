@@ -60,7 +60,9 @@ def test_the_policy_is_what_is_called(fake: AwsFake) -> None:
         render=a_script,
         session=shared_session(),
     )
-    (machine,) = provider.launch(aws_order(aws_pool(instance_type="p4d.24xlarge"))).accepted
+    (machine,) = provider.launch(
+        aws_order(aws_pool(instance_type="p4d.24xlarge"), in_gang=True)
+    ).accepted
     provider.list_deployment("us-east-1")
     provider.terminate((machine.provider_instance_id,))
     a_volume(fake)

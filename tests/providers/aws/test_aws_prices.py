@@ -64,6 +64,7 @@ def test_only_zones_with_a_subnet_and_types_that_are_sold_are_offered(fake: AwsF
 
 def test_history_has_every_step_and_the_one_before(fake: AwsFake, prices: AwsPriceSource) -> None:
     fake.world.page_size = 7
+    prices.changes_since(now())  # the first look of a process goes a day back
     fake.price_steps("g5.xlarge", "us-east-1a", (7_200, 300_000), (1_800, 310_000), (60, 290_000))
     changes = prices.changes_since(now() - timedelta(hours=1))
     mine = [one for one in changes if one.pool == aws_pool()]
@@ -85,10 +86,8 @@ def test_history_goes_back_ninety_days_and_no_further(
     assert [one.microusd_per_hour - 300_000 for one in mine] == list(range(90, 0, -1))
 
 
-def test_a_region_that_cannot_be_asked_fails_the_whole_look(
-    fake: AwsFake, prices: AwsPriceSource
-) -> None:
-    fake.fail("DescribeSpotPriceHistory", "RequestLimitExceeded", 503, times=2)
+def test_a_look_that_no_region_answers_fails(fake: AwsFake, prices: AwsPriceSource) -> None:
+    fake.fail("DescribeSpotPriceHistory", "RequestLimitExceeded", 503, times=4)
     with pytest.raises(ProviderError) as refused:
         prices.offers()
     assert refused.value.kind is RefusalKind.THROTTLED
@@ -148,19 +147,20 @@ def test_quotas_are_read_by_name(fake: AwsFake) -> None:
         ("p5en.48xlarge", Market.SPOT, "All P5 Spot Instance Requests"),
         ("p5.4xlarge", Market.ON_DEMAND, "Running On-Demand P instances"),
         ("g5.xlarge", Market.ON_DEMAND, "Running On-Demand G and VT instances"),
-        ("c7i.large", Market.SPOT, None),
+        ("p6-b200.48xlarge", Market.SPOT, ""),
+        ("p6-b200.48xlarge", Market.ON_DEMAND, "Running On-Demand P instances"),
     ],
 )
-def test_which_quota_a_type_counts_against(
-    instance_type: str, market: Market, name: str | None
-) -> None:
-    assert quota_name(instance_type, market) == name
+def test_which_quota_a_type_counts_against(instance_type: str, market: Market, name: str) -> None:
+    machine = shipped_catalog("aws").get(instance_type)
+    assert machine is not None
+    assert quota_name(machine, market) == name
 
 
-def test_every_type_of_the_catalog_has_a_quota() -> None:
+def test_every_type_of_the_catalog_has_a_quota_but_where_no_document_tells() -> None:
     for one in shipped_catalog("aws").types:
-        assert quota_name(one.name, Market.SPOT), one.name
-        assert quota_name(one.name, Market.ON_DEMAND), one.name
+        assert bool(quota_name(one, Market.SPOT)) != one.name.startswith("p6"), one.name
+        assert quota_name(one, Market.ON_DEMAND), one.name
 
 
 def test_placement_scores_are_shown(fake: AwsFake) -> None:

@@ -65,7 +65,9 @@ def test_a_template_that_another_process_removed_is_made_anew(fake: AwsFake) -> 
 
 def test_a_placement_group_stays_while_its_zone_trains(fake: AwsFake) -> None:
     provider = provider_for(fake)
-    (machine,) = provider.launch(aws_order(aws_pool(instance_type="p4d.24xlarge"))).accepted
+    (machine,) = provider.launch(
+        aws_order(aws_pool(instance_type="p4d.24xlarge"), in_gang=True)
+    ).accepted
     fake.world.placement_groups.add((REGION, "lowtide-ffffffff-us-east-1a"))
     group = by_kind(provider.list_remains(REGION))["placement group"]
     assert not group.idle
@@ -76,20 +78,20 @@ def test_a_placement_group_stays_while_its_zone_trains(fake: AwsFake) -> None:
     assert by_kind(provider.list_remains(REGION))["placement group"].idle, "nothing in its zone"
     assert provider.remove_remains((group,)) == ()
     assert fake.world.placement_groups == {(REGION, "lowtide-ffffffff-us-east-1a")}
-    again = aws_order(aws_pool(instance_type="p4d.24xlarge"), token="token-2")
+    again = aws_order(aws_pool(instance_type="p4d.24xlarge"), token="token-2", in_gang=True)
     assert provider.launch(again).accepted
 
 
 def test_a_group_that_another_process_removed_is_made_anew(fake: AwsFake) -> None:
     launching, clearing = provider_for(fake), provider_for(fake)
     pool = aws_pool(instance_type="p4d.24xlarge")
-    (machine,) = launching.launch(aws_order(pool)).accepted
+    (machine,) = launching.launch(aws_order(pool, in_gang=True)).accepted
     launching.terminate((machine.provider_instance_id,))
     groups = [one for one in clearing.list_remains(REGION) if one.kind == "placement group"]
     assert clearing.remove_remains(groups) == ()
-    missed = launching.launch(aws_order(pool, token="token-2"))
+    missed = launching.launch(aws_order(pool, token="token-2", in_gang=True))
     assert [one.kind for one in missed.refused] == [RefusalKind.UNAVAILABLE], "it comes again soon"
-    assert launching.launch(aws_order(pool, token="token-3")).accepted
+    assert launching.launch(aws_order(pool, token="token-3", in_gang=True)).accepted
 
 
 def test_what_cannot_be_removed_is_told_with_its_reason(fake: AwsFake) -> None:

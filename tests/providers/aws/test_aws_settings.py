@@ -48,6 +48,7 @@ def test_without_regions_aws_is_off_and_says_so(environment: pytest.MonkeyPatch)
         ("LOWTIDE_AWS_REGIONS", "us-east-1, moon", "'moon' is no region"),
         ("LOWTIDE_AWS_NETWORK_TAG", "lowtide", "KEY=VALUE"),
         ("LOWTIDE_AWS_QUEUE_URL", "my-queue", "https://"),
+        ("LOWTIDE_AWS_QUEUE_URL", "https://one.example, us-east-1=two", "REGION=https://"),
         ("LOWTIDE_AWS_ROOT_VOLUME_GB", "8", "30"),
     ],
 )

@@ -216,3 +216,20 @@ def test_a_machine_without_a_row_is_found_and_given_back(story: AwsStory) -> Non
     rented = fake.world.machines[stray.provider_instance_id]
     story.until(lambda: not rented.lives, "the end of the stray machine")
     assert rented.reason == "Client.UserInitiatedShutdown"
+
+
+def test_too_few_machines_that_ec2_does_not_know_yet_are_given_back_by_their_rows(
+    story: AwsStory,
+) -> None:
+    """EC2 starts 2 of 3 against its promise, and knows neither for a while."""
+    fake = story.fake
+    for name, zone in fake.world.offered:
+        if name.startswith("g"):
+            fake.world.room[name, zone, True] = 2
+    fake.world.leasts_broken, fake.world.hidden_looks = 1, 3
+    job_id = story.submit(nodes=3, resources={"gpu": "A10G:1"})
+    story.until(lambda: len(fake.world.machines) == 2, "two machines")
+    story.until(lambda: not any(one.lives for one in fake.world.machines.values()), "their end")
+    assert story.job(job_id).state not in ("failed", "stopped"), "no fault of the job's"
+    rows = {row.provider_instance_id: row for row in story.instances(job_id)}
+    assert set(fake.world.machines) <= set(rows), "a row each, so that they are paid for and ended"

@@ -28,9 +28,9 @@ class AwsSettings:
     network_tag: subnets and security groups that carry this tag (key, value) are used, unless
     their ids are given. image: an AMI id, or the name of an SSM parameter that holds one.
     instance_profile: name of the machines' role; None gives them none. kms_key_id: encrypts root
-    volumes; None takes the account's own key for EBS. queue_url: where EventBridge puts
-    interruption events; None when only the machines' own watchers tell. endpoint_url: one address
-    for every service, for tests.
+    volumes; None takes the account's own key for EBS. queue_urls: where EventBridge puts the
+    regions' interruption events, each an address or `REGION=ADDRESS`; none when only the machines'
+    own watchers tell. endpoint_url: one address for every service, for tests.
     """
 
     regions: tuple[str, ...]
@@ -42,5 +42,10 @@ class AwsSettings:
     kms_key_id: str | None = None
     root_volume_gb: int = 100
     public_ip: bool = False
-    queue_url: str | None = None
+    queue_urls: tuple[str, ...] = ()
     endpoint_url: str | None = None
+
+    @property
+    def queue_url(self) -> str | None:
+        """Address of the first queue."""
+        return self.queue_urls[0].rpartition("=")[2] if self.queue_urls else None

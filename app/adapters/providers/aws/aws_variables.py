@@ -70,10 +70,11 @@ class AwsVariables(BaseSettings):
     aws_public_ip: bool = Field(
         default=False, description="Give machines a public address; without it they need a NAT"
     )
-    aws_queue_url: str | None = Field(
-        default=None,
-        description="SQS queue with EventBridge's events of interruptions; "
-        "without it only the machines' own watchers tell",
+    aws_queue_url: Words = Field(
+        default=(),
+        description="SQS queue with EventBridge's events of interruptions, one of each region "
+        "separated by commas; without it only the machines' own watchers tell",
+        json_schema_extra={"default": None},
     )
     aws_endpoint_url: str | None = Field(
         default=None, description="Address of AWS's APIs, where it is not Amazon's (for tests)"
@@ -95,7 +96,19 @@ class AwsVariables(BaseSettings):
             raise ValueError("must have the form KEY=VALUE")
         return value
 
-    @field_validator("aws_queue_url", "aws_endpoint_url")
+    @field_validator("aws_queue_url")
+    @classmethod
+    def _queues(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in value:
+            region, separator, address = entry.partition("=")
+            named = separator and _REGION.fullmatch(region) is not None
+            if not (address if named else entry).startswith(("https://", "http://")):
+                raise ValueError(
+                    f"{entry[:80]!r} must begin with https://, or with REGION=https://"
+                )
+        return value
+
+    @field_validator("aws_endpoint_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("https://", "http://")):
@@ -123,6 +136,6 @@ def aws_settings_of(variables: AwsVariables) -> AwsSettings:
         kms_key_id=variables.aws_kms_key,
         root_volume_gb=variables.aws_root_volume_gb,
         public_ip=variables.aws_public_ip,
-        queue_url=variables.aws_queue_url,
+        queue_urls=variables.aws_queue_url,
         endpoint_url=variables.aws_endpoint_url,
     )

@@ -14,6 +14,7 @@ from botocore.config import Config
 
 from app.adapters.providers.aws.aws_settings import AwsSettings
 from app.adapters.providers.aws.errors import typed
+from app.adapters.providers.aws.reply_check import UNREADABLE, watch
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 CONNECT_SECONDS: Final = 4
@@ -36,6 +37,11 @@ _WRITE: Final = _READ.merge(
         read_timeout=LAUNCH_READ_SECONDS,
         retries={"mode": "standard", "total_max_attempts": 1},
     )
+)
+_ANSWERS: Final = (
+    botocore.exceptions.BotoCoreError,
+    botocore.exceptions.ClientError,
+    *UNREADABLE,
 )
 LAUNCH_SECONDS: Final = CONNECT_SECONDS + LAUNCH_READ_SECONDS
 QUESTION_SECONDS: Final = _READ_ATTEMPTS * (CONNECT_SECONDS + READ_SECONDS) + 2
@@ -82,8 +88,11 @@ class AwsClients:
     ) -> dict[str, Any]:
         try:
             client = self._client(service, region, changes)
+        except botocore.exceptions.BotoCoreError as error:
+            raise typed(error, operation, region) from error
+        try:
             reply: dict[str, Any] = getattr(client, operation)(**asked)
-        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
+        except _ANSWERS as error:
             raise typed(error, operation, region, starts_machines=starts_machines) from error
         return reply
 
@@ -100,9 +109,11 @@ class AwsClients:
         if region not in _known_regions(self._session):
             text = f"AWS has no region {region}: correct LOWTIDE_AWS_REGIONS"
             raise ProviderError(RefusalKind.REJECTED, text)
-        return self._session.client(
+        client = self._session.client(
             service, region_name=region, endpoint_url=self._settings.endpoint_url, config=config
         )
+        watch(client)
+        return client
 
 
 def _known_regions(session: Any) -> set[str]:

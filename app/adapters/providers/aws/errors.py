@@ -6,6 +6,7 @@ puts into `Errors[]`. Not here: what the control plane does about a kind (`launc
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from botocore import exceptions as boto
@@ -90,6 +91,13 @@ _BY_PREFIX: Final = (
     ("Invalid", RefusalKind.REJECTED),
 )
 
+# EC2 has one code for our mistakes and for what a type lacks; its message tells them apart.
+_OF_A_TYPE: Final = re.compile(
+    r"instance type|network card|network interface|\bEFA\b|Elastic Fabric|\bENA\b|"
+    r"Elastic Network Adapter|cluster placement",
+    re.IGNORECASE,
+)
+
 _SCOPES: Final = {
     "MaxIOPSLimitExceeded": RefusalScope.REGION,
     "VolumeLimitExceeded": RefusalScope.REGION,
@@ -161,11 +169,16 @@ _OURS: Final = (boto.ParamValidationError, boto.NoRegionError, boto.InvalidRegio
 _NO_EFFECT: Final = frozenset(RefusalKind) - {RefusalKind.UNAVAILABLE}
 
 
-def kind_of(code: str, status: int | None = None) -> RefusalKind:
-    """The kind of a code; one that nobody knows by its HTTP class, 4xx being our mistake."""
+def kind_of(code: str, status: int | None = None, message: str = "") -> RefusalKind:
+    """The kind of a code; one that nobody knows by its HTTP class, 4xx being our mistake.
+
+    A parameter that a machine type does not take is `unsupported`, for another type may take it.
+    """
     known = _BY_CODE.get(code)
     if known is not None:
         return known
+    if code.startswith("Invalid") and _OF_A_TYPE.search(message) is not None:
+        return RefusalKind.UNSUPPORTED
     for prefix, kind in _BY_PREFIX:
         if code.startswith(prefix):
             return kind
@@ -224,7 +237,8 @@ def _answered(error: Any, where: str, starts_machines: bool) -> ProviderError:
     told = error.response.get("Error", {})
     code, message = str(told.get("Code", "Unknown")), str(told.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    kind = kind_of(code, status)
+    # Without a code it is no word of AWS but of something between us, whatever its status.
+    kind = kind_of(code, status, message) if told.get("Code") else RefusalKind.UNAVAILABLE
     text = f"{where}: {sentence(code, message)}"
     if starts_machines and kind not in _NO_EFFECT:
         return LaunchOutcomeUnknown(text)

@@ -15,7 +15,6 @@ from typing import Any, Final
 from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, ORDER_TAG, TOKEN_TAG
 from app.adapters.providers.aws.errors import kind_of, scope_of, sentence
 from app.adapters.providers.aws.launch_template import VERSION
-from app.adapters.providers.aws.quotas import quota_name
 from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import (
     AcceptedMachine,
@@ -36,12 +35,16 @@ _PERSON: Final = (RefusalKind.DENIED, RefusalKind.REJECTED)
 
 @dataclass(frozen=True)
 class Place:
-    """A bid with the subnet, template and placement group of its machines."""
+    """A bid with the subnet, template and placement group of its machines.
+
+    quota: name of the quota that counts them, "" where no document tells.
+    """
 
     bid: PoolBid
     subnet_id: str
     template: str
     placement_group: str | None
+    quota: str
 
 
 def order_digest(order: LaunchOrder) -> str:
@@ -119,6 +122,7 @@ def _override(place: Place, priority: int, spot: bool) -> dict[str, Any]:
 def fleet_result(reply: Mapping[str, Any], order: LaunchOrder, places: list[Place]) -> LaunchResult:
     """Machines and refusals of a 200 answer, which may carry both, or refusals alone."""
     pools = {(one.bid.pool.instance_type, one.subnet_id): one.bid.pool for one in places}
+    quotas = {one.bid.pool: one.quota for one in places}
     accepted: list[AcceptedMachine] = []
     for group in reply.get("Instances", []):
         pool = _pool(group, pools) or _pool_by_zone(group, places)
@@ -128,7 +132,7 @@ def fleet_result(reply: Mapping[str, Any], order: LaunchOrder, places: list[Plac
     refused: dict[tuple[Pool | None, RefusalKind], PoolRefusal] = {}
     for error in reply.get("Errors", []):
         code, message = error.get("ErrorCode", "Unknown"), error.get("ErrorMessage", "")
-        one = _refusal(_pool(error, pools), code, message)
+        one = _refusal(_pool(error, pools), code, message, quotas)
         refused.setdefault((one.pool, one.kind), one)
     missing = order.count - len(accepted)
     if missing > 0 and not refused:
@@ -141,11 +145,11 @@ def fleet_result(reply: Mapping[str, Any], order: LaunchOrder, places: list[Plac
     return LaunchResult(tuple(accepted), _of_pools(tuple(refused.values()), bool(accepted)))
 
 
-def _refusal(pool: Pool | None, code: str, message: str) -> PoolRefusal:
+def _refusal(pool: Pool | None, code: str, message: str, quotas: Mapping[Pool, str]) -> PoolRefusal:
     """One of a fleet's errors; of a quota it tells which one to raise."""
-    kind, told = kind_of(code), sentence(code, message)
-    name = None if pool is None else quota_name(pool.instance_type, pool.market)
-    if kind is RefusalKind.QUOTA and name is not None:
+    kind, told = kind_of(code, message=message), sentence(code, message)
+    name = "" if pool is None else quotas.get(pool, "")
+    if kind is RefusalKind.QUOTA and name:
         told = f"{told} (quota: {name})"
     return PoolRefusal(pool, kind, told, scope_of(code))
 

@@ -41,8 +41,8 @@ class LaunchTemplates:
         self._lock = threading.Lock()
         self._made: set[tuple[str, str]] = set()
 
-    def name_for(self, region: str, efa_cards: int, disk_gb: int | None = None) -> str:
-        """The template for machines with so many EFA cards, made when it is not there yet.
+    def name_for(self, region: str, efa_cards: tuple[int, ...], disk_gb: int | None = None) -> str:
+        """The template for machines with EFA on these network cards, made when it is not there.
 
         disk_gb: of the root volume, None: as large as is set. Raises ProviderError.
         """
@@ -112,7 +112,7 @@ def template_data(
     settings: AwsSettings,
     image: Image,
     groups: tuple[str, ...],
-    efa_cards: int,
+    efa_cards: tuple[int, ...],
     disk_gb: int | None = None,
 ) -> dict[str, Any]:
     """LaunchTemplateData as CreateLaunchTemplate takes it.
@@ -153,10 +153,17 @@ def template_data(
     return data
 
 
-def _interfaces(groups: tuple[str, ...], public_ip: bool, efa_cards: int) -> list[dict[str, Any]]:
+def has_one_interface(efa_cards: tuple[int, ...]) -> bool:
+    """Whether EC2 can give the machine a public address: not to one with several interfaces."""
+    return efa_cards in ((), (0,))
+
+
+def _interfaces(
+    groups: tuple[str, ...], public_ip: bool, efa_cards: tuple[int, ...]
+) -> list[dict[str, Any]]:
     """One interface, or the layout that EC2's EFA guide gives for several network cards.
 
-    A machine with several interfaces cannot be given a public address at launch.
+    The first interface carries IP on card 0, and EFA joins it there where that card takes it.
     """
 
     def card(index: int, device: int, kind: str) -> dict[str, Any]:
@@ -168,8 +175,8 @@ def _interfaces(groups: tuple[str, ...], public_ip: bool, efa_cards: int) -> lis
             "DeleteOnTermination": True,
         }
 
-    if efa_cards > 1:
-        others = [card(index, 0, "efa-only") for index in range(1, efa_cards)]
-        return [card(0, 0, "interface"), card(0, 1, "efa-only"), *others]
-    only = card(0, 0, "efa" if efa_cards else "interface")
-    return [{**only, "AssociatePublicIpAddress": public_ip}]
+    if has_one_interface(efa_cards):
+        only = card(0, 0, "efa" if efa_cards else "interface")
+        return [{**only, "AssociatePublicIpAddress": public_ip}]
+    fast = [card(index, 1 if index == 0 else 0, "efa-only") for index in efa_cards]
+    return [card(0, 0, "interface"), *fast]

@@ -25,9 +25,11 @@ from app.adapters.providers.aws.fleet_request import (
     fleet_result,
     order_digest,
 )
-from app.adapters.providers.aws.launch_template import LaunchTemplates
+from app.adapters.providers.aws.launch_template import LaunchTemplates, has_one_interface
+from app.adapters.providers.aws.quotas import quota_name
 from app.adapters.providers.aws.region_facts import RegionFacts
-from app.domain.offer import Market
+from app.domain.machine_catalog import MachineCatalog
+from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,
@@ -63,13 +65,17 @@ class Launching:
         clients: AwsClients,
         facts: RegionFacts,
         templates: LaunchTemplates,
+        catalog: MachineCatalog,
         deployment_id: str,
+        public_ip: bool,
         render: Callable[[Mapping[str, str]], str],
         find: Callable[[str, str], tuple[CloudMachine, ...]],
     ) -> None:
         self._clients = clients
         self._facts = facts
         self._templates = templates
+        self._catalog = catalog
+        self._public_ip = public_ip
         self._deployment_id = deployment_id
         self._render = render
         self._find = find
@@ -104,12 +110,17 @@ class Launching:
                     "ec2", region, "create_fleet", starts_machines=True, **request
                 )
         except ProviderError as error:
-            return self._not_answered(order, region, error)
+            return self._not_answered(order, region, error, places)
+        if "FleetId" not in reply:
+            text = f"create_fleet in {region}: the answer names no fleet, so it is not EC2's"
+            raise LaunchOutcomeUnknown(text)
         if any(one.get("ErrorCode") == _NO_GROUP for one in reply.get("Errors", [])):
             self._forget_groups(region)
         result = fleet_result(reply, order, places)
         if 0 < len(result.accepted) < order.min_count:
-            return self._give_back(region, result, refused)
+            # Against EC2's promise. They are told, so that they get rows, and are given back by
+            # whoever gives back machines: EC2 may not know them yet.
+            log.warning("EC2 started %d of at least %d", len(result.accepted), order.min_count)
         return LaunchResult(result.accepted, refused + result.refused)
 
     def forget(self, region: str) -> None:
@@ -151,15 +162,31 @@ class Launching:
             elif _too_low(bid, order.market):
                 text = "EC2 takes no maximum price of $0.001 or less"
                 refused.append(PoolRefusal(pool, RefusalKind.PRICE_TOO_LOW, text))
+            elif self._public_ip and not has_one_interface(self._efa_cards(order, pool)):
+                text = (
+                    f"EC2 gives {pool.instance_type} with its several network cards no public "
+                    "address: unset LOWTIDE_AWS_PUBLIC_IP and give the subnets a NAT"
+                )
+                refused.append(PoolRefusal(pool, RefusalKind.UNSUPPORTED, text))
             else:
-                places.append(self._place(region, bid, subnets[pool.zone], order.disk_gb))
+                places.append(self._place(order, bid, subnets[pool.zone]))
         return places, tuple(refused)
 
-    def _place(self, region: str, bid: PoolBid, subnet_id: str, disk_gb: int | None) -> Place:
-        cards = self._facts.efa_cards(region, bid.pool.instance_type)
-        template = self._templates.name_for(region, cards, disk_gb)
-        group = self._placement_group(region, bid.pool.zone) if cards else None
-        return Place(bid, subnet_id, template, group)
+    def _efa_cards(self, order: LaunchOrder, pool: Pool) -> tuple[int, ...]:
+        """None for a lone machine, which talks to no other: it is the easier to get without."""
+        found = self._catalog.get(pool.instance_type)
+        return () if found is None or order.is_alone else found.efa_cards
+
+    def _place(self, order: LaunchOrder, bid: PoolBid, subnet_id: str) -> Place:
+        pool, cards = bid.pool, self._efa_cards(order, bid.pool)
+        found = self._catalog.get(pool.instance_type)
+        return Place(
+            bid,
+            subnet_id,
+            self._templates.name_for(pool.region, cards, order.disk_gb),
+            self._placement_group(pool.region, pool.zone) if cards else None,
+            "" if found is None else quota_name(found, pool.market),
+        )
 
     def _placement_group(self, region: str, zone: str) -> str:
         """The zone's cluster group: machines with EFA stand close together in it."""
@@ -192,8 +219,16 @@ class Launching:
             raise ProviderError(RefusalKind.REJECTED, text)
         return script
 
-    def _not_answered(self, order: LaunchOrder, region: str, error: ProviderError) -> LaunchResult:
+    def _not_answered(
+        self, order: LaunchOrder, region: str, error: ProviderError, places: list[Place]
+    ) -> LaunchResult:
         code = "" if error.__cause__ is None else code_of(error.__cause__)
+        if error.kind is RefusalKind.UNSUPPORTED:
+            pools = [one.bid.pool for one in places]
+            named = [one for one in pools if one.instance_type in str(error)]
+            return LaunchResult(
+                (), tuple(PoolRefusal(one, error.kind, str(error)) for one in named or pools)
+            )
         if code.startswith("InvalidLaunchTemplateName.NotFound"):
             self._templates.forget(region)
             with self._lock:
@@ -220,15 +255,6 @@ class Launching:
                 for one in alive
             )
         )
-
-    def _give_back(
-        self, region: str, result: LaunchResult, refused: tuple[PoolRefusal, ...]
-    ) -> LaunchResult:
-        """EC2 promises not to start fewer than the least; should it, they are of no use."""
-        ids = [machine.provider_instance_id for machine in result.accepted]
-        log.warning("EC2 started %d machines, fewer than the least: given back", len(ids))
-        self._clients.change("ec2", region, "terminate_instances", InstanceIds=ids)
-        return LaunchResult((), refused + result.refused)
 
 
 def _region_of(order: LaunchOrder) -> str:

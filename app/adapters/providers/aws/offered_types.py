@@ -1,8 +1,9 @@
 """The GPU machine types that the configured regions offer, for a fresh catalog.
 
 What DescribeInstanceTypes tells replaces what was shipped; how GPUs of one machine are connected
-is not told, so it is taken from the shipped type of the same name, or of the same family with the
-most GPUs. Not here: prices, and which zone has which type (`region_facts`).
+is not told, nor which quota counts a type: both are taken from the shipped type of the same name,
+or of the same family with the most GPUs. Not here: prices, and which zone has which type
+(`region_facts`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def _machine_type(told: Mapping[str, Any], catalog: MachineCatalog) -> MachineTy
     name, network = str(told["InstanceType"]), told.get("NetworkInfo", {})
     like = catalog.get(name) or _largest_of_family(catalog, name)
     disks = told.get("InstanceStorageInfo", {})
+    cards = sorted(network.get("NetworkCards", []), key=lambda one: int(one["NetworkCardIndex"]))
     return MachineType(
         provider=PROVIDER,
         name=name,
@@ -63,7 +65,18 @@ def _machine_type(told: Mapping[str, Any], catalog: MachineCatalog) -> MachineTy
         local_nvme_gb=int(disks.get("TotalSizeInGB", 0)),
         local_nvme_disks=sum(int(disk.get("Count", 0)) for disk in disks.get("Disks", [])),
         spot="spot" in told.get("SupportedUsageClasses", []),
+        network_cards=len(cards) or 1,
+        efa_from_card=next((at for at, one in enumerate(cards) if _takes_efa(one)), 0)
+        if network.get("EfaSupported")
+        else 0,
+        spot_quota="" if like is None else like.spot_quota,
+        on_demand_quota="" if like is None else like.on_demand_quota,
     )
+
+
+def _takes_efa(card: Mapping[str, Any]) -> bool:
+    """A card that says nothing takes it where its type does: older answers have no such list."""
+    return "efa-only" in card.get("InterfaceTypes", ["efa-only"])
 
 
 def _gigabits(performance: str) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.adapters.providers.aws.attachment_prices import attachments_in
 from app.adapters.providers.aws.aws_settings import CLOUD, PROVIDER, AwsSettings
@@ -27,9 +27,14 @@ from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.pool_past import PoolPast
 from app.ports.price_source import PriceChange
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 HISTORY_DAYS_MAX: Final = 90
+_FIRST_LOOK_BACK: Final = timedelta(days=1)
+"""Of a region not asked before by this process: it may have been silent for that long."""
+
 SPOT_SOURCE: Final = "DescribeSpotPriceHistory"
 _PRODUCT: Final = "Linux/UNIX"
 _PAGES_MAX: Final = 500
@@ -56,51 +61,77 @@ class AwsPriceSource:
         self._catalog = catalog
         self._now = now
         self._on_demand = OnDemandPrices(clients)
+        self._left_out: set[str] = set()
+        self._told_until: dict[str, datetime] = {}
 
     def offers(self) -> tuple[Offer, ...]:
         """Every pool of every region; EC2 does not say how many machines are to be had.
 
-        All regions or none: prices of a region left out would pass for known.
+        A region that does not answer is left out: its older quotes age in sight of all. Raises
+        ProviderError where none answers.
         """
         quoted_at = self._now()
+        found = self._each_region(lambda region: self._offers_in(region, quoted_at))
+        return tuple(sorted(found, key=lambda offer: offer.pool))
+
+    def _offers_in(self, region: str, quoted_at: datetime) -> list[Offer]:
+        listed = self._on_demand.of(region)
+        spot = {
+            change.pool: change.microusd_per_hour
+            for change in self._spot_changes(region, quoted_at, quoted_at)
+        }
         offers: list[Offer] = []
-        for region in sorted(self._settings.regions):
-            listed = self._on_demand.of(region)
-            spot = {
-                change.pool: change.microusd_per_hour
-                for change in self._spot_changes(region, quoted_at, quoted_at)
-            }
-            for pool in self._pools(region, listed):
-                price = listed[pool.instance_type]
-                if pool.market is Market.SPOT:
-                    if pool in spot:
-                        offers.append(self._offer(pool, spot[pool], price, SPOT_SOURCE, quoted_at))
-                    continue
-                per_hour = price.microusd_per_hour
-                offers.append(self._offer(pool, per_hour, price, price.source, quoted_at))
-        return tuple(sorted(offers, key=lambda offer: offer.pool))
+        for pool in self._pools(region, listed):
+            price = listed[pool.instance_type]
+            if pool.market is Market.SPOT:
+                if pool in spot:
+                    offers.append(self._offer(pool, spot[pool], price, SPOT_SOURCE, quoted_at))
+                continue
+            per_hour = price.microusd_per_hour
+            offers.append(self._offer(pool, per_hour, price, price.source, quoted_at))
+        return offers
 
     def changes_since(self, since: datetime) -> tuple[PriceChange, ...]:
-        """Changes after `since` and the price in effect then, at most 90 days back."""
+        """Changes after `since` and the price in effect then, at most 90 days back.
+
+        Of a region that did not answer meanwhile, from its own last answer on. Raises
+        ProviderError where none answers.
+        """
         until = self._now()
-        start = max(since, until - timedelta(days=HISTORY_DAYS_MAX))
-        changes: list[PriceChange] = []
-        for region in sorted(self._settings.regions):
-            listed = self._on_demand.of(region)
-            pools = set(self._pools(region, listed))
-            spot = self._spot_changes(region, start, until)
-            changes += [change for change in spot if change.pool in pools]
-            changes += [
-                PriceChange(
-                    pool,
-                    listed[pool.instance_type].effective_at,
-                    listed[pool.instance_type].microusd_per_hour,
-                    listed[pool.instance_type].source,
-                )
-                for pool in pools
-                if pool.market is Market.ON_DEMAND
-            ]
+        changes = self._each_region(lambda region: self._changes_in(region, since, until))
         return tuple(sorted(changes, key=lambda change: (change.pool, change.at)))
+
+    def _changes_in(self, region: str, since: datetime, until: datetime) -> list[PriceChange]:
+        told_until = self._told_until.get(region, until - _FIRST_LOOK_BACK)
+        start = max(min(since, told_until), until - timedelta(days=HISTORY_DAYS_MAX))
+        listed = self._on_demand.of(region)
+        pools = set(self._pools(region, listed))
+        spot = self._spot_changes(region, start, until)
+        self._told_until[region] = until
+        return [change for change in spot if change.pool in pools] + [
+            PriceChange(
+                pool,
+                listed[pool.instance_type].effective_at,
+                listed[pool.instance_type].microusd_per_hour,
+                listed[pool.instance_type].source,
+            )
+            for pool in pools
+            if pool.market is Market.ON_DEMAND
+        ]
+
+    def _each_region(self, ask: Callable[[str], list[T]]) -> list[T]:
+        """What the regions answer; raises ProviderError where none of them does."""
+        found: list[T] = []
+        failed: list[ProviderError] = []
+        for region in sorted(self._settings.regions):
+            try:
+                found += ask(region)
+            except ProviderError as error:
+                failed.append(error)
+                log.warning("prices of %s stay as they were: %s", region, error)
+        if len(failed) == len(self._settings.regions):
+            raise failed[0]
+        return found
 
     @property
     def past_changes(self) -> bool:
@@ -145,9 +176,22 @@ class AwsPriceSource:
             machine = self._catalog.get(name)
             if machine is None or zone not in subnets or name not in listed:
                 continue
+            if self._settings.public_ip and machine.network_cards > 1:
+                self._tell_once(name)
+                continue
             if machine.spot:
                 yield Pool(PROVIDER, region, zone, name, Market.SPOT)
             yield Pool(PROVIDER, region, zone, name, Market.ON_DEMAND)
+
+    def _tell_once(self, name: str) -> None:
+        """A gang's machine with all its cards has no public address, and could reach nobody."""
+        if name not in self._left_out:
+            self._left_out.add(name)
+            log.warning(
+                "%s is not offered: EC2 gives a machine with several network cards no public "
+                "address; unset LOWTIDE_AWS_PUBLIC_IP and give the subnets a NAT",
+                name,
+            )
 
     def _offer(
         self, pool: Pool, per_hour: int, listed: ListPrice, source: str, at: datetime

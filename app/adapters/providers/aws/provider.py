@@ -7,6 +7,7 @@ as machines are seen, and all are asked about an id that was not. Not here: how 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,13 +25,13 @@ from app.adapters.providers.aws.bucket_location import locate_bucket
 from app.adapters.providers.aws.clients import LAUNCH_SECONDS, AwsClients
 from app.adapters.providers.aws.describing import machines_of
 from app.adapters.providers.aws.diagnosis import diagnose
-from app.adapters.providers.aws.errors import code_of
-from app.adapters.providers.aws.interruption_queue import InterruptionQueue
+from app.adapters.providers.aws.interruption_queues import InterruptionQueues
 from app.adapters.providers.aws.launch_template import LaunchTemplates
 from app.adapters.providers.aws.launching import PREPARE_SECONDS, Launching
 from app.adapters.providers.aws.offered_types import read_offered_types
 from app.adapters.providers.aws.region_facts import RegionFacts
 from app.adapters.providers.aws.remains import AwsRemains
+from app.adapters.providers.aws.terminating import terminate_machines
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.ports.cloud_provider import (
     CloudMachine,
@@ -49,7 +50,6 @@ _PAGE: Final = 1_000
 _PAGES_MAX: Final = 200
 _LIST_SECONDS: Final = 90.0
 _REMEMBERED_MAX: Final = 50_000
-_UNKNOWN_IDS: Final = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
 class AwsProvider:
@@ -76,11 +76,7 @@ class AwsProvider:
         self._region_of: dict[str, str] = {}
         self.clients = AwsClients(settings, session)
         self.facts = RegionFacts(settings, self.clients, catalog)
-        self._queue = (
-            None
-            if settings.queue_url is None
-            else InterruptionQueue(self.clients, settings.queue_url, settings.regions[0])
-        )
+        self._queues = InterruptionQueues(self.clients, settings.queue_urls, settings.regions[0])
 
     @property
     def name(self) -> str:
@@ -128,41 +124,46 @@ class AwsProvider:
         return MachineList(_sorted(found), complete)
 
     def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
-        """By a filter: unlike a list of ids it does not fail for one that is unknown."""
+        """By a filter: unlike a list of ids it does not fail for one that is unknown.
+
+        Raises ProviderError when a machine is missing while a region did not answer for it.
+        """
         found: list[CloudMachine] = []
+        silent: list[tuple[list[str], ProviderError]] = []
         for region, ids in self._by_region(provider_instance_ids).items():
             for start in range(0, len(ids), _FILTER_VALUES_MAX):
                 chunk = ids[start : start + _FILTER_VALUES_MAX]
-                wanted = [{"Name": "instance-id", "Values": chunk}]
-                machines, complete = self._pages(region, wanted)
-                if not complete:
-                    text = f"describe_instances in {region}: not every page was answered"
-                    raise ProviderError(RefusalKind.UNAVAILABLE, text)
-                found += machines
+                try:
+                    found += self._all(region, [{"Name": "instance-id", "Values": chunk}])
+                except ProviderError as error:
+                    silent.append((chunk, error))
+        shown = {one.provider_instance_id for one in found}
+        for chunk, failure in silent:
+            if not shown.issuperset(chunk):
+                raise failure
         return _sorted(found)
 
     def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
-        """One unknown id fails a whole call of EC2, which then is repeated one by one."""
+        """All are tried, whatever becomes of one; raises ProviderError afterwards."""
         unknown = [one for one in provider_instance_ids if one not in self._region_of]
         if unknown and len(self._settings.regions) > 1:
-            self.describe(tuple(unknown))
-        for region, ids in self._by_region(provider_instance_ids).items():
-            for start in range(0, len(ids), _FILTER_VALUES_MAX):
-                self._terminate(region, ids[start : start + _FILTER_VALUES_MAX])
+            # To learn their regions; one that stays unknown is tried in all of them.
+            with contextlib.suppress(ProviderError):
+                self.describe(tuple(unknown))
+        terminate_machines(self.clients, self._by_region(provider_instance_ids))
 
     @property
     def announces(self) -> bool:
         """Whether a queue of interruption events is set."""
-        return self._queue is not None
+        return bool(self._queues)
 
     def receive_announcements(self) -> tuple[Announcement, ...]:
-        """New messages of the queue."""
-        return () if self._queue is None else self._queue.receive()
+        """New messages of every region's queue that answers."""
+        return self._queues.receive()
 
     def forget_announcements(self, receipts: Iterable[str]) -> None:
         """Delete messages that were applied."""
-        if self._queue is not None:
-            self._queue.forget(receipts)
+        self._queues.forget(receipts)
 
     def list_remains(self, region: str) -> tuple[Remain, ...]:
         """Volumes without a machine, launch templates, placement groups."""
@@ -207,7 +208,14 @@ class AwsProvider:
     def _launching(self) -> Launching:
         templates = LaunchTemplates(self._settings, self.clients, self.facts, self._deployment_id)
         return Launching(
-            self.clients, self.facts, templates, self._deployment_id, self._render, self._find
+            self.clients,
+            self.facts,
+            templates,
+            self._catalog,
+            self._deployment_id,
+            self._settings.public_ip,
+            self._render,
+            self._find,
         )
 
     def _find(self, region: str, client_token: str) -> tuple[CloudMachine, ...]:
@@ -215,11 +223,15 @@ class AwsProvider:
             {"Name": f"tag:{TOKEN_TAG}", "Values": [client_token]},
             {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._deployment_id]},
         ]
-        found, complete = self._pages(region, wanted)
+        return tuple(self._all(region, wanted))
+
+    def _all(self, region: str, filters: list[dict[str, Any]]) -> list[CloudMachine]:
+        """Every machine, or ProviderError."""
+        found, complete = self._pages(region, filters)
         if not complete:
             text = f"describe_instances in {region}: not every page was answered"
             raise ProviderError(RefusalKind.UNAVAILABLE, text)
-        return tuple(found)
+        return found
 
     def _pages(self, region: str, filters: list[dict[str, Any]]) -> tuple[list[CloudMachine], bool]:
         """Machines, and whether the last page was reached; raises when the first one fails."""
@@ -243,16 +255,6 @@ class AwsProvider:
                 break
         self._remember((one.provider_instance_id, region) for one in found)
         return found, complete
-
-    def _terminate(self, region: str, ids: list[str]) -> None:
-        try:
-            self.clients.change("ec2", region, "terminate_instances", InstanceIds=ids)
-        except ProviderError as error:
-            if error.__cause__ is None or code_of(error.__cause__) not in _UNKNOWN_IDS:
-                raise
-            if len(ids) > 1:
-                for machine_id in ids:
-                    self._terminate(region, [machine_id])
 
     def _by_region(self, ids: Iterable[str]) -> dict[str, list[str]]:
         """Ids under their region, under every region where it is not known."""

@@ -1,29 +1,25 @@
 """vCPU quotas of GPU machines, by their names in Service Quotas.
 
 A new account has a Spot quota of 0 for these families, so the first launch fails until more is
-asked for. Codes are not used: names are what the quota pages document.
+asked for. Codes are not used: names are what the quota pages document. Which name counts a type is
+the catalog's data; no document tells which spot quota counts the P6 types.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.adapters.providers.aws.aws_settings import PROVIDER
 from app.adapters.providers.aws.clients import AwsClients
+from app.adapters.providers.machine_catalog import shipped_catalog
+from app.domain.machine_catalog import MachineType
 from app.domain.offer import Market
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 _PAGES_MAX: Final = 50
-_SPOT_NAMES: Final = (
-    ("All G and VT Spot Instance Requests", ("g", "gr", "vt")),
-    ("All P4, P3 and P2 Spot Instance Requests", ("p2", "p3", "p4")),
-    ("All P5 Spot Instance Requests", ("p5",)),
-    ("All P6 Spot Instance Requests", ("p6",)),
-)
-_ON_DEMAND_NAMES: Final = (
-    ("Running On-Demand G and VT instances", ("g", "gr", "vt")),
-    ("Running On-Demand P instances", ("p",)),
-)
 
 
 @dataclass(frozen=True)
@@ -36,22 +32,25 @@ class GpuQuota:
     vcpus: int
 
 
-def quota_name(instance_type: str, market: Market) -> str | None:
-    """The quota that a machine type counts against; None for one without GPUs."""
-    family = instance_type.partition(".")[0]
-    names = _SPOT_NAMES if market is Market.SPOT else _ON_DEMAND_NAMES
-    for name, prefixes in names:
-        for prefix in prefixes:
-            rest = family.removeprefix(prefix)
-            if rest != family and (prefix[-1].isdigit() or rest[:1].isdigit()):
-                return name
-    return None
+def quota_name(machine: MachineType, market: Market) -> str:
+    """The quota that counts machines of the type; "" where no document tells."""
+    return machine.spot_quota if market is Market.SPOT else machine.on_demand_quota
+
+
+@functools.cache
+def quota_markets() -> Mapping[str, Market]:
+    """Every quota of the catalog by name, with the market that it is about."""
+    return {
+        name: market
+        for machine in shipped_catalog(PROVIDER).types
+        for market in Market
+        if (name := quota_name(machine, market))
+    }
 
 
 def read_quotas(clients: AwsClients, region: str) -> tuple[GpuQuota, ...]:
     """The region's GPU quotas by name. Raises ProviderError."""
-    wanted = {name: Market.SPOT for name, _ in _SPOT_NAMES}
-    wanted |= {name: Market.ON_DEMAND for name, _ in _ON_DEMAND_NAMES}
+    wanted = quota_markets()
     asked: dict[str, Any] = {"ServiceCode": "ec2", "MaxResults": 100}
     found: list[GpuQuota] = []
     for _ in range(_PAGES_MAX):

@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 _NETWORK_SECONDS: Final = 300.0
 _IMAGE_SECONDS: Final = 3_600.0
-_TYPES_SECONDS: Final = 24 * 3_600.0
 _PAGES_MAX: Final = 50
 
 
@@ -59,14 +58,6 @@ class RegionFacts:
     def offered(self, region: str) -> frozenset[tuple[str, str]]:
         """(type, zone) pairs that are offered, of the catalog's families."""
         return self._keep("offered", region, _IMAGE_SECONDS, self._ask_offered)
-
-    def efa_cards(self, region: str, instance_type: str) -> int:
-        """Elastic Fabric Adapters that a machine of the type takes; 0 without such a network."""
-        found = self._catalog.get(instance_type)
-        if found is None or found.fast_network != "efa":
-            return 0
-        kept = self._keep("efa", region, _TYPES_SECONDS, self._ask_efa_cards)
-        return kept.get(instance_type, 0)
 
     def _keep(self, what: str, region: str, seconds: float, ask: Callable[[str], T]) -> T:
         with self._lock:
@@ -150,21 +141,8 @@ class RegionFacts:
         )
         return frozenset((one["InstanceType"], one["Location"]) for one in found)
 
-    def _ask_efa_cards(self, region: str) -> dict[str, int]:
-        names = [one.name for one in self._catalog.types if one.fast_network == "efa"]
-        found = self.pages(
-            region, "describe_instance_types", "InstanceTypes", Filters=_types_filter(names)
-        )
-        return {one["InstanceType"]: _efa_cards(one.get("NetworkInfo", {})) for one in found}
-
 
 def _types_filter(names: Iterable[str]) -> list[dict[str, Any]]:
     """A filter takes 200 values; the families' patterns are always fewer than their types."""
     families = sorted({name.partition(".")[0] for name in names})
     return [{"Name": "instance-type", "Values": [f"{family}.*" for family in families]}]
-
-
-def _efa_cards(network: dict[str, Any]) -> int:
-    if not network.get("EfaSupported"):
-        return 0
-    return int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 1))
