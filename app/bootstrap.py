@@ -286,15 +286,16 @@ def _clouds(
 
 
 def _machine_variables(settings: Settings) -> dict[str, str]:
-    """What rented machines are told besides: which agent to run, where the checkpoints' bucket is.
+    """What rented machines are told besides: agent, Python, where the checkpoints' bucket is.
 
     Nothing for the local cloud, whose machines run the agent of this very folder.
     """
     if not set(settings.active_providers) - {"local"}:
         return {}
     from app.adapters.agent_wheel import agent_wheel
+    from app.adapters.providers.boot_variables import boot_variables_of
 
-    told = {"LOWTIDE_WHEEL_SHA256": agent_wheel().sha256}
+    told = {"LOWTIDE_WHEEL_SHA256": agent_wheel().sha256, **boot_variables_of(settings)}
     if settings.checkpoint_region is not None:
         told["AWS_REGION"] = settings.checkpoint_region
     return told

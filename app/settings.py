@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 
 from app.adapters.connection_variables import ConnectionVariables
 from app.adapters.providers.aws.aws_variables import AwsVariables, aws_problem
+from app.adapters.providers.boot_variables import BootVariables
 from app.adapters.providers.gcp.gcp_variables import GcpVariables, gcp_problem
 from app.domain.setting_lists import read_buckets, read_folders, read_places, read_words
 
@@ -53,7 +54,7 @@ def _quick(local: float, cloud: float, meaning: str) -> Any:
     )
 
 
-class Settings(AwsVariables, GcpVariables, ConnectionVariables, BaseSettings):
+class Settings(AwsVariables, GcpVariables, BootVariables, ConnectionVariables, BaseSettings):
     """Every setting of the control plane and the command line. Durations are seconds."""
 
     model_config = SettingsConfigDict(

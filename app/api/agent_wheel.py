@@ -15,7 +15,7 @@ from starlette.responses import Response
 from app.adapters.agent_wheel import agent_wheel
 from app.api.agent_board import AgentBoard
 from app.orchestration.publish_agent import find_agent
-from app.orchestration.record_boot_failure import record_boot_failure
+from app.orchestration.record_boot_failure import record_boot_failure, record_boot_warning
 from app.orchestration.register_agent import TokenRefused
 
 BODY_BYTES_MAX = 16_384
@@ -24,13 +24,17 @@ router = APIRouter(prefix="/agent/v1", tags=["agents"])
 
 
 class BootFailure(BaseModel):
-    """Why a machine could not start its agent. machine: what it calls itself."""
+    """Why a machine could not start its agent. machine: what it calls itself.
+
+    warning: it starts all the same, but not as it should.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     launch_token: Annotated[str, Field(min_length=1, max_length=200)]
     message: Annotated[str, Field(min_length=1, max_length=4_000)]
     machine: Annotated[str, Field(max_length=256)] = "machine"
+    warning: bool = False
 
 
 async def _body(request: Request) -> bytes:
@@ -67,7 +71,9 @@ def wheel(request: Request, sha256: Annotated[str, Query(max_length=64)] = "") -
 
 @router.post("/boot-failures", response_model=None, status_code=204)
 def boot_failure(request: Request, body: Annotated[bytes, Depends(_body)]) -> Response:
-    """Tell a job's people why a machine could not start; the launch token says which job."""
+    """Tell a job's people why a machine could not start, or what it lacks; the launch token says
+    which job.
+    """
     board: AgentBoard = request.app.state.agent_board
     try:
         told = BootFailure.model_validate_json(body)
@@ -77,7 +83,8 @@ def boot_failure(request: Request, body: Annotated[bytes, Depends(_body)]) -> Re
         raise HTTPException(422, f"{where}: {problem['msg']}.") from None
     try:
         with board.runtime.begin() as uow:
-            record_boot_failure(uow, board.runtime, told.launch_token, told.machine, told.message)
+            record = record_boot_warning if told.warning else record_boot_failure
+            record(uow, board.runtime, told.launch_token, told.machine, told.message)
     except TokenRefused as error:
         raise HTTPException(401, error.message) from None
     return Response(status_code=204)

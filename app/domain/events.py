@@ -73,6 +73,7 @@ class JobEventKind(StrEnum):
     INSTANCE_ADOPTED = "instance_adopted"
     CREDENTIAL_REFUSED = "credential_refused"
     BOOT_FAILED = "boot_failed"
+    BOOT_WARNED = "boot_warned"
     MEMBER_PREPARED = "member_prepared"
     TRAINING_RESUMED = "training_resumed"
     MEMBER_DRAINED = "member_drained"

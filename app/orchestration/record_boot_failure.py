@@ -1,4 +1,4 @@
-"""Write down that a machine could not start its agent, for the people whose job waits for it.
+"""Write down that a machine could not start its agent, or not as it should, for the job's people.
 
 Not here: giving the machine back (it powers itself off, and its cloud says so), or the agents that
 did start (`register_agent`).
@@ -28,6 +28,27 @@ def record_boot_failure(
     `machine` is what the machine calls itself. Raises TokenRefused for an unknown token, or one
     whose time is over: what is said under it can no longer help anybody.
     """
+    sentence = "A machine of {provider} could not start its agent: {said}."
+    _record(uow, runtime, JobEventKind.BOOT_FAILED, token, machine, sentence, message)
+
+
+def record_boot_warning(
+    uow: UnitOfWork, runtime: Runtime, token: str, machine: str, message: str
+) -> None:
+    """The same for a machine that starts its agent all the same. Raises TokenRefused."""
+    sentence = "A machine of {provider} starts, but {said}."
+    _record(uow, runtime, JobEventKind.BOOT_WARNED, token, machine, sentence, message)
+
+
+def _record(
+    uow: UnitOfWork,
+    runtime: Runtime,
+    kind: JobEventKind,
+    token: str,
+    machine: str,
+    sentence: str,
+    message: str,
+) -> None:
     launch = uow.launches.by_token_hash(digest(token))
     if launch is None:
         raise TokenRefused("The launch token is not known here.")
@@ -37,8 +58,8 @@ def record_boot_failure(
         if aggregate is None or aggregate.now > launch.token_expires_at:
             raise TokenRefused("The launch token's time is over.")
         aggregate.record(
-            JobEventKind.BOOT_FAILED,
-            f"A machine of {launch.provider} could not start its agent: {said}.",
+            kind,
+            sentence.format(provider=launch.provider, said=said),
             noun="launch",
             noun_id=launch.id,
         )

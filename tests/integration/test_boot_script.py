@@ -330,19 +330,6 @@ def test_local_disks_become_the_scratch_folder(
     assert "no Python 3.11" in told
 
 
-def test_a_disk_with_files_is_not_formatted(api: ServedApi, gang: Gang, tmp_path: Path):
-    root = tmp_path / "machine"
-    folder = root / "dev/disk/by-id"
-    folder.mkdir(parents=True)
-    (folder / "google-local-nvme-ssd-0").touch()
-    for name in ("mkfs.ext4", "mount", "blkid"):
-        fake_command(root, name, f'echo "{name}" >> {root}/calls')
-    variables = machine_variables(root, api.url, gang.token, LOWTIDE_PYTHON="/absent/python3")
-    with booting("bash", root, variables, _provider_id(gang), "gce") as machine:
-        _failed(machine)
-    assert (root / "calls").read_text().split() == ["blkid", "mount"]
-
-
 def test_a_machine_for_containers_has_docker(
     api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
 ):
@@ -430,6 +417,7 @@ def test_only_a_known_token_may_tell_of_a_failure(api: ServedApi, engine: Engine
     assert api.client.post(url, content=b"{").status_code == 422
     known = {"launch_token": gang.token, "message": "a\x00b\n" + "c" * 2_000, "machine": "m"}
     assert api.client.post(url, json=known).status_code == 204
+    assert api.client.post(url, json={**known, "warning": True}).status_code == 204
     (message,) = _boot_failures(engine, gang)
     assert message.startswith("A machine of local could not start its agent: a b c")
     assert len(message) < 1_100

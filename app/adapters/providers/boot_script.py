@@ -7,6 +7,7 @@ Here: putting a launch's values into the shipped script, safely. Not here: what 
 from __future__ import annotations
 
 import functools
+import gzip
 import re
 import shlex
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ EC2: Final = "ec2"
 GCE: Final = "gce"
 USER_DATA_BYTES_MAX: Final = 16_384
 """What EC2 takes as user data, before base64 (EC2 user guide, "Run commands at launch")."""
+GCE_SCRIPT_BYTES_MAX: Final = 262_144
+"""What Compute Engine takes as one metadata value (Compute Engine, "Set custom metadata")."""
+
+_SHARED: Final = ("disks", "python", "machine")
 
 _NEEDED: Final = ("LOWTIDE_CONTROL_URL", "LOWTIDE_LAUNCH_TOKEN")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
@@ -47,11 +52,14 @@ def render(user_data: Mapping[str, str], cloud: str | None = None) -> str:
     script = "\n".join(
         ["#!/bin/sh", "# Starts the Lowtide agent on this machine.", *lines, _part(chosen)]
     )
-    script += _part("machine")
-    size = len(script.encode())
-    if size > USER_DATA_BYTES_MAX:
+    script += "".join(map(_part, _SHARED))
+    content = script.encode()
+    # EC2's adapter packs what is larger, and cloud-init unpacks it.
+    size = len(gzip.compress(content, mtime=0)) if chosen == EC2 else len(content)
+    most = USER_DATA_BYTES_MAX if chosen == EC2 else GCE_SCRIPT_BYTES_MAX
+    if size > most:
         raise BootScriptError(
-            f"the boot script has {size:,} bytes, clouds take {USER_DATA_BYTES_MAX:,}; "
+            f"the boot script has {size:,} bytes, {chosen} takes {most:,}; "
             "give the machine fewer or shorter variables"
         )
     return script

@@ -24,7 +24,7 @@ from tests.support.gce_fake_state import PROJECT
 from tests.support.source_tree import ROOT
 
 _BASE = f"/compute/v1/projects/{PROJECT}"
-_FAMILY = "/compute/v1/projects/ml-images/global/images/family/{}"
+_FAMILY = "/compute/v1/projects/deeplearning-platform-release/global/images/family/{}"
 PUBLIC = "https://lowtide.example.com"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from app.adapters.providers.machine_images import image_for, shipped_images
+
 PROVIDER: Final = "aws"
 CLOUD: Final = "ec2"
 """Whose billing rules hold."""
@@ -16,9 +18,7 @@ DEPLOYMENT_TAG: Final = "lowtide:deployment"
 TOKEN_TAG: Final = "lowtide:token"
 ORDER_TAG: Final = "lowtide:order"
 
-DEFAULT_IMAGE: Final = (
-    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-)
+DEFAULT_IMAGE: Final = shipped_images(PROVIDER).default
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class AwsSettings:
     """The account as the provider uses it.
 
     network_tag: subnets and security groups that carry this tag (key, value) are used, unless
-    their ids are given. image: an AMI id, or the name of an SSM parameter that holds one.
+    their ids are given. image: an AMI id, or the name of an SSM parameter that holds one, for the
+    GPUs that the shipped images serve; images: the same by GPU, where one needs another.
     instance_profile: name of the machines' role; None gives them none. kms_key_id: encrypts root
     volumes; None takes the account's own key for EBS. queue_urls: where EventBridge puts the
     regions' interruption events, each an address or `REGION=ADDRESS`; none when only the machines'
@@ -38,6 +39,7 @@ class AwsSettings:
     subnet_ids: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
     image: str = DEFAULT_IMAGE
+    images: tuple[tuple[str, str], ...] = ()
     instance_profile: str | None = None
     kms_key_id: str | None = None
     root_volume_gb: int = 100
@@ -49,3 +51,8 @@ class AwsSettings:
     def queue_url(self) -> str | None:
         """Address of the first queue."""
         return self.queue_urls[0].rpartition("=")[2] if self.queue_urls else None
+
+    def image_for(self, gpu: str) -> str | None:
+        """The image for machines with this GPU ("": none), None where nobody named one."""
+        general = None if self.image == DEFAULT_IMAGE else self.image
+        return image_for(PROVIDER, gpu, general, self.images)

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode
 
 from app.adapters.providers.aws.aws_settings import AwsSettings
+from app.adapters.providers.machine_images import read_named_images
 
 _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
 
@@ -25,6 +26,7 @@ def _words(value: Any) -> Any:
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Images = Annotated[tuple[tuple[str, str], ...], NoDecode, BeforeValidator(read_named_images)]
 
 
 class AwsVariables(BaseSettings):
@@ -52,7 +54,13 @@ class AwsVariables(BaseSettings):
     aws_image: str = Field(
         default=AwsSettings.image,
         description="Image with NVIDIA's driver: an AMI id, or an SSM parameter that holds one",
-        json_schema_extra={"default": "AWS's deep-learning base image"},
+        json_schema_extra={"default": "AWS's deep-learning base image, Ubuntu 24.04"},
+    )
+    aws_images: Images = Field(
+        default=(),
+        description="Images for single GPUs in place of that one, `V100=ami-…`, separated by "
+        "commas; for V100 none is shipped, so that p3 is offered only with one",
+        json_schema_extra={"default": None},
     )
     aws_instance_profile: str | None = Field(
         default=None,
@@ -132,6 +140,7 @@ def aws_settings_of(variables: AwsVariables) -> AwsSettings:
         subnet_ids=variables.aws_subnets,
         security_group_ids=variables.aws_security_groups,
         image=variables.aws_image,
+        images=variables.aws_images,
         instance_profile=variables.aws_instance_profile,
         kms_key_id=variables.aws_kms_key,
         root_volume_gb=variables.aws_root_volume_gb,

@@ -41,14 +41,21 @@ class LaunchTemplates:
         self._lock = threading.Lock()
         self._made: set[tuple[str, str]] = set()
 
-    def name_for(self, region: str, efa_cards: tuple[int, ...], disk_gb: int | None = None) -> str:
+    def name_for(
+        self,
+        region: str,
+        efa_cards: tuple[int, ...],
+        disk_gb: int | None = None,
+        instance_type: str = "",
+    ) -> str:
         """The template for machines with EFA on these network cards, made when it is not there.
 
-        disk_gb: of the root volume, None: as large as is set. Raises ProviderError.
+        disk_gb: of the root volume, None: as large as is set. instance_type: whose GPU the image
+        must know. Raises ProviderError.
         """
         data = template_data(
             self._settings,
-            self._facts.image(region),
+            self._facts.image(region, instance_type),
             self._facts.security_groups(region),
             efa_cards,
             disk_gb,

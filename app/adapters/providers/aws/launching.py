@@ -159,6 +159,9 @@ class Launching:
             elif pool.zone not in subnets:
                 text = f"there is no subnet for machines in {pool.zone}"
                 refused.append(PoolRefusal(pool, RefusalKind.UNSUPPORTED, text))
+            elif self._facts.image_name(pool.instance_type) is None:
+                text = f"no image knows the GPU of {pool.instance_type}"
+                refused.append(PoolRefusal(pool, RefusalKind.UNSUPPORTED, text))
             elif _too_low(bid, order.market):
                 text = "EC2 takes no maximum price of $0.001 or less"
                 refused.append(PoolRefusal(pool, RefusalKind.PRICE_TOO_LOW, text))
@@ -183,7 +186,7 @@ class Launching:
         return Place(
             bid,
             subnet_id,
-            self._templates.name_for(pool.region, cards, order.disk_gb),
+            self._templates.name_for(pool.region, cards, order.disk_gb, pool.instance_type),
             self._placement_group(pool.region, pool.zone) if cards else None,
             "" if found is None else quota_name(found, pool.market),
         )

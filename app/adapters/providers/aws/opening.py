@@ -11,6 +11,7 @@ from typing import Any
 from app.adapters.providers.aws.aws_settings import AwsSettings
 from app.adapters.providers.aws.price_source import AwsPriceSource
 from app.adapters.providers.aws.provider import AwsProvider
+from app.adapters.providers.machine_images import with_images
 from app.domain.machine_catalog import MachineCatalog
 
 
@@ -29,5 +30,6 @@ def open_aws(
     provider = AwsProvider(
         settings, deployment_id=deployment_id, render=render, catalog=catalog, session=session
     )
-    prices = AwsPriceSource(settings, provider.clients, provider.facts, catalog)
+    bootable = with_images(catalog, settings.image_for)
+    prices = AwsPriceSource(settings, provider.clients, provider.facts, bootable)
     return provider, prices

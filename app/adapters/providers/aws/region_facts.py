@@ -6,6 +6,7 @@ machines that run.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -51,9 +52,19 @@ class RegionFacts:
         """Groups that machines are put into."""
         return self._keep("groups", region, _NETWORK_SECONDS, self._ask_groups)
 
-    def image(self, region: str) -> Image:
-        """The image that machines boot."""
-        return self._keep("image", region, _IMAGE_SECONDS, self._ask_image)
+    def image_name(self, instance_type: str = "") -> str | None:
+        """What the settings call the image of a type's machines; None where its GPU has none."""
+        found = self._catalog.get(instance_type)
+        return self._settings.image_for("" if found is None else found.gpu)
+
+    def image(self, region: str, instance_type: str = "") -> Image:
+        """The image that machines of the type boot; "": that of machines without a GPU."""
+        name = self.image_name(instance_type)
+        if name is None:
+            text = f"no image knows the GPU of {instance_type}: name one in LOWTIDE_AWS_IMAGES"
+            raise ProviderError(RefusalKind.UNSUPPORTED, text)
+        ask = functools.partial(self._ask_image, name)
+        return self._keep(f"image {name}", region, _IMAGE_SECONDS, ask)
 
     def offered(self, region: str) -> frozenset[tuple[str, str]]:
         """(type, zone) pairs that are offered, of the catalog's families."""
@@ -114,8 +125,7 @@ class RegionFacts:
             f"with {key}={value}"
         )
 
-    def _ask_image(self, region: str) -> Image:
-        image_id = self._settings.image
+    def _ask_image(self, image_id: str, region: str) -> Image:
         if not image_id.startswith("ami-"):
             reply = self._clients.ask("ssm", region, "get_parameter", Name=image_id)
             image_id = reply["Parameter"]["Value"]

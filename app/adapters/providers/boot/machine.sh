@@ -25,13 +25,21 @@ fail() {
     exit 1
 }
 
+warn() {
+    say "warning: $1"
+    report "$1" warning
+}
+
+# Tells the control plane, by what the image has; $2: it is only a warning.
 report() {
     url=$LOWTIDE_CONTROL_URL/agent/v1/boot-failures
-    if [ -n "$python" ]; then
-        "$python" - "$url" "$1" <<'PY' || say "and the control plane could not be told"
+    if command -v "${python:=python3}" > /dev/null; then
+        "$python" - "$url" "$1" ${2:+"$2"} <<'PY' || say "and the control plane could not be told"
 import json, os, socket, sys, urllib.request
 told = {"launch_token": os.environ["LOWTIDE_LAUNCH_TOKEN"], "message": sys.argv[2][:1000],
         "machine": socket.gethostname()}
+if len(sys.argv) > 3:
+    told["warning"] = True
 request = urllib.request.Request(sys.argv[1], json.dumps(told).encode(),
                                  {"Content-Type": "application/json"})
 try:
@@ -41,8 +49,9 @@ except OSError as error:
 PY
     else
         message=$(printf %s "$1" | tr -d '"\\' | tr '\n\t' '  ')
+        token=$LOWTIDE_LAUNCH_TOKEN
         curl -fsS -m 15 -o /dev/null -H 'Content-Type: application/json' "$url" -d \
-            "{\"launch_token\":\"$LOWTIDE_LAUNCH_TOKEN\",\"message\":\"$message\"}" \
+            "{\"launch_token\":\"$token\",\"message\":\"$message\"${2:+,\"warning\":true}}" \
             2>/dev/null || say "and the control plane could not be told"
     fi
 }
@@ -83,39 +92,6 @@ uptime_seconds() {
     echo "${seconds%%.*}"
 }
 
-# Instance-store disks as one file system; the agent's folder is there when there are any.
-mount_scratch() {
-    set --
-    for disk in $(local_disks "$root/dev/disk/by-id"); do set -- "$@" "$disk"; done
-    mkdir -p "$scratch"
-    if [ $# -eq 0 ]; then return; fi
-    device=$1
-    if [ $# -gt 1 ]; then
-        if command -v mdadm > /dev/null; then
-            device=$root/dev/md0
-            mdadm --create "$device" --run --force --level=0 --raid-devices=$# "$@" \
-                >> "$log" 2>&1 ||
-                mdadm --assemble "$device" "$@" >> "$log" 2>&1 ||
-                fail "the $# local disks cannot be made one: see $log"
-        else
-            say "mdadm is missing: of $# local disks only the first is used"
-        fi
-    fi
-    # A reboot must not lose what is there.
-    if ! blkid "$device" > /dev/null 2>&1; then
-        mkfs.ext4 -q -F -m 0 -L lowtide-scratch -E nodiscard "$device" >> "$log" 2>&1 ||
-            fail "the local disk $device cannot be formatted: see $log"
-    fi
-    mount -o noatime "$device" "$scratch" >> "$log" 2>&1 ||
-        fail "the local disk $device cannot be mounted: see $log"
-    if [ -z "$root" ]; then
-        grep -q lowtide-scratch /etc/fstab ||
-            echo 'LABEL=lowtide-scratch /scratch ext4 noatime,nofail 0 2' >> /etc/fstab
-    fi
-    : "${LOWTIDE_MACHINE_DIR:=$scratch/lowtide}"
-    say "$# local disk(s) at $scratch"
-}
-
 # NVIDIA's display and 3D controllers on the bus, whether or not a driver knows them.
 count_gpus() {
     count=0
@@ -133,12 +109,12 @@ check_gpus() {
     export LOWTIDE_GPU_COUNT
     if [ "$wanted" -eq 0 ]; then return; fi
     tries=0
-    # The driver may still be loading.
+    # The driver may still be loading, or be installed by the image's first start.
     while :; do
-        found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+        found=$(timeout 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
         if [ "$found" -ge "$wanted" ]; then return; fi
         tries=$((tries + 1))
-        if [ $tries -ge "${LOWTIDE_BOOT_GPU_TRIES:-30}" ]; then break; fi
+        if [ $tries -ge "${LOWTIDE_BOOT_GPU_TRIES:-90}" ]; then break; fi
         sleep 2
     done
     fail "only $found of $wanted GPUs answer nvidia-smi: use an image with the NVIDIA driver (CUDA)"
@@ -154,27 +130,19 @@ make_trainer_user() {
     export LOWTIDE_TRAINER_USER
 }
 
+# All TCP but DNS, for Google's DNS server has the same address; DNS by UDP is not touched. The IPv6
+# addresses, EC2's and Google's, count where there is a way to them.
 block_metadata() {
     if [ -n "$root" ] || [ "${LOWTIDE_TRAINER_METADATA:-deny}" = allow ]; then return; fi
-    iptables -w -I OUTPUT -d 169.254.169.254 -m owner --uid-owner $trainer_uid -j REJECT ||
+    reject="-p tcp ! --dport 53 -m owner --uid-owner $trainer_uid -j REJECT"
+    iptables -w -I OUTPUT -d 169.254.169.254 $reject ||
         fail "metadata access of the trainer cannot be blocked: the image has no iptables"
-}
-
-# A Python that the agent can run on, of those with PyTorch first.
-find_python() {
-    for one in ${LOWTIDE_PYTHON:-/opt/pytorch/bin/python3 /opt/conda/bin/python3 \
-        /opt/conda/envs/pytorch/bin/python3 /opt/venv/bin/python3 \
-        python3 python3.13 python3.12 python3.11}; do
-        path=$(command -v "$one") || continue
-        "$path" -c 'import sys, venv, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-            continue
-        if [ -z "$python" ]; then python=$path; fi
-        if "$path" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; then
-            python=$path
-            break
+    for address in fd00:ec2::254 fd20:ce::254; do
+        ip6tables -w -I OUTPUT -d $address $reject >> "$log" 2>&1 && continue
+        if ip -6 route get $address > /dev/null 2>&1; then
+            fail "metadata access of the trainer by IPv6 cannot be blocked: see $log"
         fi
     done
-    [ -n "$python" ] || fail "this image has no Python 3.11 or newer with pip and venv"
 }
 
 # Prints the path of the checked wheel, or what went wrong.
@@ -216,13 +184,16 @@ PY
 
 install_agent() {
     wheel=$(download_wheel) || fail "$wheel"
+    if ! "$python" -c 'import pip' 2> /dev/null; then
+        told=$(fetch_pip 2>&1) || fail "${told:-no pip came in time from the package index}"
+    fi
     venv=$1
     "$python" -m venv --clear --without-pip --system-site-packages "$venv" >> "$log" 2>&1 ||
         fail "a virtual environment cannot be made with $python: see $log"
     # What the image brings (PyTorch) is seen also where its Python is a virtual environment.
     "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
         "$(echo "$venv"/lib/python3*/site-packages)/lowtide-image.pth"
-    "$python" -m pip --python "$venv/bin/python" install --no-input -q \
+    PYTHONPATH=$home/pip${PYTHONPATH:+:$PYTHONPATH} "$python" -m pip --python "$venv/bin/python" install --no-input -q \
         --disable-pip-version-check "$wheel${LOWTIDE_AGENT_EXTRAS:+[$LOWTIDE_AGENT_EXTRAS]}" \
         >> "$log" 2>&1 ||
         fail "the agent cannot be installed: $(tail -n 1 "$log")"
@@ -253,7 +224,7 @@ check_docker() {
         fail "the job names an image, but this machine has no docker: use a machine image with it"
     tries=0
     # It may still be starting.
-    until docker info > "$home/docker" 2>&1; do
+    until timeout 20 docker info > "$home/docker" 2>&1; do
         tries=$((tries + 1))
         [ $tries -lt "${LOWTIDE_BOOT_GPU_TRIES:-30}" ] ||
             fail "docker does not answer on this machine: $(tail -n 1 "$home/docker")"

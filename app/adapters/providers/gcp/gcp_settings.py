@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from app.adapters.providers.machine_images import image_for, shipped_images
+
 PROVIDER: Final = "gcp"
+
+DEFAULT_IMAGE: Final = shipped_images(PROVIDER).default
 
 NOTICE_SECONDS: Final = 120
 """The longest preemption notice there is (Scheduling.preemptionNoticeDuration: 0 or 120 s)."""
@@ -23,7 +27,8 @@ class GcpSettings:
 
     zones: where machines may be rented; empty: every zone of `regions`. network, subnetwork: names
     or partial URLs in `project`, a subnetwork's `{region}` is replaced. image: a family or image,
-    as `projects/P/global/images/family/F`. gpu_subnetworks, rdma_subnetworks: subnetworks for the
+    as `projects/P/global/images/family/F`, for the GPUs that the shipped images serve; images: the
+    same by GPU, where one needs another. gpu_subnetworks, rdma_subnetworks: subnetworks for the
     further interfaces of A3, A4 and G4 machines, one for each; a type that needs more goes without.
     disk_type: of the boot disk, where the machine's type takes it. service_account: e-mail that
     machines run as, with `scopes`. max_run_seconds: Google deletes a VM that is this old, whatever
@@ -38,7 +43,8 @@ class GcpSettings:
     subnetwork: str | None = None
     gpu_subnetworks: tuple[str, ...] = ()
     rdma_subnetworks: tuple[str, ...] = ()
-    image: str = "projects/ml-images/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
+    image: str = DEFAULT_IMAGE
+    images: tuple[tuple[str, str], ...] = ()
     service_account: str | None = None
     scopes: tuple[str, ...] = ("https://www.googleapis.com/auth/devstorage.read_write",)
     external_ip: bool = False
@@ -67,6 +73,11 @@ class GcpSettings:
         stray = [zone for zone in self.zones if region_of(zone) not in self.regions]
         if stray:
             raise ValueError(f"zone {stray[0]} lies in none of the regions {self.regions}")
+
+    def image_for(self, gpu: str) -> str | None:
+        """The image for machines with this GPU ("": none), None where nobody named one."""
+        general = None if self.image == DEFAULT_IMAGE else self.image
+        return image_for(PROVIDER, gpu, general, self.images)
 
     def allows(self, zone: str) -> bool:
         """Whether machines may be rented there."""

@@ -16,6 +16,7 @@ from app.adapters.providers.gcp.gcp_settings import (
     GcpSettings,
     region_of,
 )
+from app.adapters.providers.machine_images import read_named_images
 
 
 def _words(value: Any) -> Any:
@@ -26,6 +27,7 @@ def _words(value: Any) -> Any:
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Images = Annotated[tuple[tuple[str, str], ...], NoDecode, BeforeValidator(read_named_images)]
 
 
 class GcpVariables(BaseSettings):
@@ -68,6 +70,12 @@ class GcpVariables(BaseSettings):
         default=GcpSettings.image,
         description="Boot image or family with NVIDIA's driver, "
         "`projects/P/global/images/family/F`",
+    )
+    gcp_images: Images = Field(
+        default=(),
+        description="Images for single GPUs in place of that one, `V100=projects/…`, separated by "
+        "commas; V100 and P100 are offered only with one",
+        json_schema_extra={"default": None},
     )
     gcp_service_account: str | None = Field(
         default=None,
@@ -139,6 +147,7 @@ def gcp_settings_of(variables: GcpVariables) -> GcpSettings:
         gpu_subnetworks=variables.gcp_gpu_subnetworks,
         rdma_subnetworks=variables.gcp_rdma_subnetworks,
         image=variables.gcp_image,
+        images=variables.gcp_images,
         service_account=variables.gcp_service_account,
         external_ip=variables.gcp_external_ip,
         disk_gb=variables.gcp_disk_gb,

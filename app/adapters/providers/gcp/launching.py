@@ -183,7 +183,7 @@ class Launching:
             policy=wishes.policy,
         )
         body["network_interfaces"] = interfaces_of(settings, kind, region)
-        with_type(body, kind, group.instance_type, place)
+        with_type(settings, body, kind, group.instance_type, place)
         if wishes.note:
             log.warning("launch %s: %s", order.client_token, wishes.note)
         request = request_id(

@@ -23,7 +23,7 @@ from app.adapters.providers.gcp.machine_names import (
 )
 from app.domain.machine_catalog import MachineType
 from app.domain.offer import Market
-from app.ports.cloud_provider import LaunchOrder
+from app.ports.cloud_provider import LaunchOrder, ProviderError, RefusalKind
 
 STARTUP_SCRIPT: Final = "startup-script"
 """The metadata key whose script Google's guest agent runs as root at each boot."""
@@ -77,9 +77,17 @@ def properties(
 
 
 def with_type(
-    body: dict[str, Any], kind: MachineType | None, name: str, place: str
+    settings: GcpSettings, body: dict[str, Any], kind: MachineType | None, name: str, place: str
 ) -> dict[str, Any]:
-    """The body with its machine type, its attached GPUs where they are asked for apart."""
+    """The body with its machine type, its attached GPUs where they are asked for apart, its image.
+
+    Raises ProviderError where no image is named whose driver knows the type's GPU.
+    """
+    image = settings.image_for("" if kind is None else kind.gpu)
+    if image is None:
+        text = f"no image knows the GPU of {name}: name one in LOWTIDE_GCP_IMAGES"
+        raise ProviderError(RefusalKind.UNSUPPORTED, text)
+    body["disks"][0]["initialize_params"]["source_image"] = image
     machine_type = kind.base_type if kind is not None and kind.base_type else name
     body["machine_type"] = f"zones/{place}/machineTypes/{machine_type}" if place else machine_type
     if kind is not None and kind.accelerator:
@@ -129,7 +137,6 @@ def _boot_disk(
         "boot": True,
         "auto_delete": True,
         "initialize_params": {
-            "source_image": settings.image,
             "disk_size_gb": order.disk_gb or settings.disk_gb,
             "disk_type": f"zones/{place}/diskTypes/{kind}" if place else kind,
             "labels": dict(labels),

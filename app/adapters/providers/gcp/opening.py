@@ -11,6 +11,7 @@ from app.adapters.providers.gcp.compute_api import ComputeApi
 from app.adapters.providers.gcp.gcp_settings import GcpSettings
 from app.adapters.providers.gcp.price_source import GcpPriceSource
 from app.adapters.providers.gcp.provider import GcpProvider
+from app.adapters.providers.machine_images import with_images
 from app.domain.machine_catalog import MachineCatalog
 
 
@@ -23,7 +24,7 @@ def open_gcp(
 ) -> tuple[GcpProvider, GcpPriceSource]:
     """Both, without a call to Google: the first use signs in. `render` raises ValueError."""
     api = ComputeApi(settings)
-    prices = GcpPriceSource(api, catalog)
+    prices = GcpPriceSource(api, with_images(catalog, settings.image_for))
     provider = GcpProvider(
         settings,
         api,

@@ -1,0 +1,62 @@
+"""The settings of what every cloud's machines boot with: part of `app.settings.Settings`.
+
+Not here: the script that obeys them (`boot_script`), or a cloud's own settings (its own folder).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class BootVariables(BaseSettings):
+    """`LOWTIDE_MACHINE_…`."""
+
+    machine_python_url: str | None = Field(
+        default=None,
+        description="Archive with a Python 3.11 or newer (`tar.gz`, as python-build-standalone's "
+        "`install_only`), which machines fetch when their image has none; https or http",
+    )
+    machine_python_sha256: str | None = Field(
+        default=None,
+        validate_default=True,
+        description="SHA-256 of that archive, in hexadecimal",
+    )
+
+    @field_validator("machine_python_url")
+    @classmethod
+    def _python_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("https://", "http://")):
+            raise ValueError(
+                "must begin with https:// or http://; of a bucket's file give the https address"
+            )
+        return value
+
+    @field_validator("machine_python_sha256")
+    @classmethod
+    def _python_digest(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            value = value.strip().lower()
+            if _SHA256.fullmatch(value) is None:
+                raise ValueError("must be a SHA-256, 64 hexadecimal digits")
+        # A wrong address is reported by itself, and is missing here.
+        if "machine_python_url" in info.data and (value is None) != (
+            info.data["machine_python_url"] is None
+        ):
+            raise ValueError("is given together with LOWTIDE_MACHINE_PYTHON_URL, or neither is")
+        return value
+
+
+def boot_variables_of(variables: BootVariables) -> dict[str, str]:
+    """What machines are told of it in their user data."""
+    if variables.machine_python_url is None or variables.machine_python_sha256 is None:
+        return {}
+    return {
+        "LOWTIDE_MACHINE_PYTHON_URL": variables.machine_python_url,
+        "LOWTIDE_MACHINE_PYTHON_SHA256": variables.machine_python_sha256,
+    }

@@ -1,0 +1,42 @@
+"""The Python that machines fetch: an address and its digest, both or neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.adapters.providers.boot_variables import boot_variables_of
+from app.settings import SettingsError, load_settings
+
+URL = "https://example.com/cpython-3.12.12-install_only.tar.gz?signature=1"
+DIGEST = "0123456789abcdef" * 4
+
+
+def test_machines_are_told_of_the_python_they_may_fetch():
+    settings = load_settings(machine_python_url=URL, machine_python_sha256=DIGEST.upper())
+    assert boot_variables_of(settings) == {
+        "LOWTIDE_MACHINE_PYTHON_URL": URL,
+        "LOWTIDE_MACHINE_PYTHON_SHA256": DIGEST,
+    }
+    assert boot_variables_of(load_settings()) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"URL": URL}, "SHA256=None: is given together with LOWTIDE_MACHINE_PYTHON_URL"),
+        ({"SHA256": DIGEST}, "is given together with LOWTIDE_MACHINE_PYTHON_URL, or neither is"),
+        ({"URL": URL, "SHA256": DIGEST[1:]}, "must be a SHA-256, 64 hexadecimal digits"),
+        ({"URL": URL, "SHA256": "z" * 64}, "must be a SHA-256, 64 hexadecimal digits"),
+        ({"URL": "s3://bucket/python", "SHA256": DIGEST}, "must begin with https:// or http://"),
+    ],
+)
+def test_half_a_pair_and_a_bad_digest_are_refused(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
+):
+    for name, value in given.items():
+        monkeypatch.setenv(f"LOWTIDE_MACHINE_PYTHON_{name}", value)
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert "LOWTIDE_MACHINE_PYTHON_" in str(refused.value)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
