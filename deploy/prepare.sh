@@ -1,15 +1,29 @@
 #!/bin/sh
 # Makes what docker-compose.yml needs and git must never see: .env with fresh passwords, and a
-# self-signed certificate for trying it out. What is there already is left as it is.
-#   deploy/prepare.sh lowtide.example.com
+# self-signed certificate for trying it out. With an address for letters the container `acme` puts
+# one of Let's Encrypt in its place. What is there already is left as it is.
+#   deploy/prepare.sh lowtide.example.com [ops@example.com]
 set -eu
 umask 077
 cd "$(dirname "$0")/.."
 
-domain=${1:-}
+usage="usage: deploy/prepare.sh DOMAIN [EMAIL]   (as in: lowtide.example.com ops@example.com)"
+domain=${1:-} email=${2:-}
 case $domain in
     "" | *[!A-Za-z0-9.-]*)
-        echo "usage: deploy/prepare.sh DOMAIN   (as in: lowtide.example.com)" >&2
+        echo "$usage" >&2
+        exit 2
+        ;;
+esac
+case $email in
+    "") ;;
+    *[!A-Za-z0-9.@+_-]* | [!A-Za-z0-9]* | *@*@*)
+        echo "$usage" >&2
+        exit 2
+        ;;
+    *@*.*) ;;
+    *)
+        echo "$usage" >&2
         exit 2
         ;;
 esac
@@ -25,6 +39,12 @@ else
         -e "s|^POSTGRES_PASSWORD=.*|POSTGRES_PASSWORD=$(openssl rand -hex 24)|" \
         -e "s|^VALKEY_PASSWORD=.*|VALKEY_PASSWORD=$(openssl rand -hex 24)|" \
         deploy/env.example >.env.new
+    if [ -n "$email" ]; then
+        sed -i -e "s|^#COMPOSE_PROFILES=.*|COMPOSE_PROFILES=acme|" \
+            -e "s|^#ACME_DOMAIN=.*|ACME_DOMAIN=$domain|" \
+            -e "s|^#ACME_EMAIL=.*|ACME_EMAIL=$email|" \
+            -e "s|^LOWTIDE_PUBLIC_URL=.*|LOWTIDE_PUBLIC_URL=https://$domain|" .env.new
+    fi
     mv .env.new .env
     echo "wrote .env with new passwords; keep a copy with your backups"
 fi

@@ -1,5 +1,5 @@
 # Machines reach the bucket and nothing else. The control plane's policy goes to whatever runs the
-# worker: attach it to that role.
+# api and the worker: attach it to that role. IAM knows no regions, so all this is made once.
 
 data "aws_iam_policy_document" "ec2" {
   statement {
@@ -12,22 +12,27 @@ data "aws_iam_policy_document" "ec2" {
 }
 
 resource "aws_iam_role" "machine" {
-  name               = "lowtide-machine"
+  name               = "${var.name}-machine"
   assume_role_policy = data.aws_iam_policy_document.ec2.json
 }
 
 resource "aws_iam_role_policy" "machine" {
   name   = "store"
   role   = aws_iam_role.machine.id
-  policy = replace(file("${path.module}/machine-policy.json"), "BUCKET", var.bucket)
+  policy = templatefile("${path.module}/machine-policy.json", { bucket = var.bucket })
 }
 
 resource "aws_iam_instance_profile" "machine" {
-  name = "lowtide-machine"
+  name = "${var.name}-machine"
   role = aws_iam_role.machine.name
 }
 
 resource "aws_iam_policy" "control_plane" {
-  name   = "lowtide-control-plane"
-  policy = file("${path.module}/control-plane-policy.json")
+  name = "${var.name}-control-plane"
+  policy = templatefile("${path.module}/control-plane-policy.json", {
+    bucket           = var.bucket
+    deployment       = var.deployment
+    deployment_begin = var.deployment == "*" ? "" : substr(var.deployment, 0, 8)
+    name             = var.name
+  })
 }

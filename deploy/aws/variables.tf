@@ -1,26 +1,40 @@
-variable "region" {
-  description = "Region to rent in; use the module once for each region."
-  type        = string
+variable "regions" {
+  description = "Regions to rent in, each with the zones that get a private subnet (those with the wanted machine types) and the address range of its network; a /16 gives each zone 4,091 machines."
+  type = map(object({
+    zones = list(string)
+    cidr  = optional(string, "10.72.0.0/16")
+  }))
 }
 
 variable "bucket" {
-  description = "Name of the bucket for checkpoints, logs and results; the module makes it."
+  description = "Name of the bucket for checkpoints, logs and results; unique in the world, the module makes it."
   type        = string
 }
 
-variable "zones" {
-  description = "Zones that get a private subnet, at least those with the wanted machine types."
-  type        = list(string)
+variable "bucket_region" {
+  description = "Where the bucket is; the region with most machines saves egress."
+  type        = string
 }
 
-variable "cidr" {
-  description = "Address range of the network; a /16 gives each zone 4,091 machines."
+variable "name" {
+  description = "How the resources' names begin; a second deployment in the same account needs another one."
   type        = string
-  default     = "10.72.0.0/16"
+  default     = "lowtide"
 }
 
-variable "network_tag" {
-  description = "Value of the tag lowtide:network, as in LOWTIDE_AWS_NETWORK_TAG."
+variable "deployment" {
+  description = "Id of the deployment, as `lowtide sweep --json` shows it, to bind the policy to its machines alone; * binds it to the machines of any deployment."
   type        = string
-  default     = "default"
+  default     = "*"
+
+  validation {
+    condition     = var.deployment == "*" || can(regex("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", var.deployment))
+    error_message = "Write the whole id, as lowtide sweep --json shows it, or *."
+  }
+}
+
+variable "activate_cost_tags" {
+  description = "Make lowtide:deployment and lowtide:job cost-allocation tags: only in the account that pays, and a day after a first launch has used them."
+  type        = bool
+  default     = false
 }

@@ -2,8 +2,18 @@
 # bucket, and two service accounts, one for the control plane and one for the machines it rents.
 
 locals {
-  apis = toset(["compute.googleapis.com", "cloudbilling.googleapis.com", "storage.googleapis.com"])
-  role = jsondecode(file("${path.module}/role.json"))
+  # What this module makes, what the product calls, and what request-quota.sh asks.
+  apis = toset([
+    "cloudbilling.googleapis.com",
+    "cloudquotas.googleapis.com",
+    "cloudresourcemanager.googleapis.com",
+    "compute.googleapis.com",
+    "iam.googleapis.com",
+    "serviceusage.googleapis.com",
+    "storage.googleapis.com",
+  ])
+  role        = jsondecode(file("${path.module}/role.json"))
+  ending_role = jsondecode(file("${path.module}/ending-role.json"))
 }
 
 resource "google_project_service" "api" {
@@ -71,6 +81,7 @@ resource "google_storage_bucket" "store" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
   force_destroy               = false
+  depends_on                  = [google_project_service.api]
 
   # Parts of uploads that a machine did not live to finish.
   lifecycle_rule {
@@ -86,11 +97,13 @@ resource "google_storage_bucket" "store" {
 resource "google_service_account" "control" {
   account_id   = "${var.name}-control"
   display_name = "Lowtide control plane"
+  depends_on   = [google_project_service.api]
 }
 
 resource "google_service_account" "machines" {
   account_id   = "${var.name}-machines"
   display_name = "Lowtide machines"
+  depends_on   = [google_project_service.api]
 }
 
 resource "google_project_iam_custom_role" "control" {
@@ -98,12 +111,39 @@ resource "google_project_iam_custom_role" "control" {
   title       = local.role.title
   description = local.role.description
   permissions = local.role.permissions
+  depends_on  = [google_project_service.api]
 }
 
 resource "google_project_iam_member" "control" {
   project = var.project
   role    = google_project_iam_custom_role.control.id
   member  = google_service_account.control.member
+}
+
+# Conditions know a resource by its name, never by its labels, and only resources of some types:
+# instances and disks are among them, resource policies are not. What is no machine and no disk
+# passes, so that the project itself can be asked whether the permissions are there.
+resource "google_project_iam_custom_role" "ending" {
+  role_id     = replace("${var.name}_ending", "-", "_")
+  title       = local.ending_role.title
+  description = local.ending_role.description
+  permissions = local.ending_role.permissions
+  depends_on  = [google_project_service.api]
+}
+
+resource "google_project_iam_member" "ending" {
+  project = var.project
+  role    = google_project_iam_custom_role.ending.id
+  member  = google_service_account.control.member
+
+  condition {
+    title       = "Names of Lowtide only"
+    description = "Machines, and the disks that are named after them, begin with lt-."
+    expression = join(" && ", [
+      for type, noun in { Instance = "instances", Disk = "disks" } :
+      "(resource.type != \"compute.googleapis.com/${type}\" || resource.name.extract(\"/${noun}/{name}\").startsWith(\"lt-\"))"
+    ])
+  }
 }
 
 # The control plane starts machines that run as the machines' account, and as no other.

@@ -37,7 +37,8 @@ def _names(path: str) -> dict[str, str]:
 
 
 def test_there_is_a_container_for_each_program():
-    assert set(SERVICES) == {*LOWTIDE, "postgres", "valkey", "proxy"}
+    assert set(SERVICES) == {*LOWTIDE, "postgres", "valkey", "proxy", "acme"}
+    assert {name for name, one in SERVICES.items() if "profiles" in one} == {"acme"}
 
 
 @every_service
@@ -73,18 +74,18 @@ def test_a_service_is_watched_and_started_again(name: str):
 @every_service
 def test_images_are_pinned(name: str):
     image = _by_default(SERVICES[name]["image"])
-    assert re.search(r":\d+\.\d+[\w.-]*$", image), f"{image} names no exact version"
+    assert re.search(r":v?\d+\.\d+[\w.-]*$", image), f"{image} names no exact version"
 
 
 @every_service
-def test_only_the_proxy_can_be_reached(name: str):
+def test_only_the_proxy_and_what_proves_its_name_can_be_reached(name: str):
     service = SERVICES[name]
-    assert ("ports" in service) == (name == "proxy")
+    assert ("ports" in service) == (name in ("proxy", "acme"))
     assert "network_mode" not in service
     # The databases are on the network that has no way out, and on no other.
     if name in ("postgres", "valkey"):
         assert service["networks"] == ["data"]
-    assert ("data" in service["networks"]) == (name != "proxy")
+    assert ("data" in service["networks"]) == (name not in ("proxy", "acme"))
 
 
 def test_the_network_of_the_databases_has_no_way_out():
@@ -104,7 +105,7 @@ def test_no_secret_is_written_down(name: str):
 def test_the_example_environment_has_no_secret_and_no_unknown_name():
     example = _names("deploy/env.example")
     text = (ROOT / "docker-compose.yml").read_text("utf-8")
-    used = set(re.findall(r"\$\{([A-Z_]+)", text))
+    used = set(re.findall(r"\$\{([A-Z_]+)", text)) | {"COMPOSE_PROFILES"}
     # Variables without a value in the file are those of the host, or of .env.
     used |= {
         name
@@ -173,6 +174,24 @@ def test_files_that_the_proxy_mounts_exist_and_cannot_be_changed():
             assert (ROOT / source).is_file(), source
 
 
+def test_the_certificate_s_container_writes_where_the_proxy_reads():
+    acme, proxy = SERVICES["acme"], SERVICES["proxy"]
+    assert acme["profiles"] == ["acme"]
+    assert acme["user"] == proxy["user"]
+    [script, certs] = acme["volumes"]
+    assert script == "./deploy/proxy/acme.sh:/etc/lowtide/acme.sh:ro"
+    assert f"{certs}:ro" in proxy["volumes"]
+    assert set(
+        re.findall(r"\$\{?(ACME_[A-Z]+)", (ROOT / "deploy/proxy/acme.sh").read_text())
+    ) >= set(acme["environment"])
+    conf = (ROOT / "deploy/proxy/nginx.conf").read_text("utf-8")
+    # Read at each handshake: nobody has to tell the proxy of a renewal.
+    assert re.findall(r"ssl_certificate(?:_key)? (\S+);", conf) == [
+        "$certs/fullchain.pem",
+        "$certs/privkey.pem",
+    ]
+
+
 def test_the_proxy_speaks_tls_1_3_alone():
     conf = (ROOT / "deploy/proxy/nginx.conf").read_text("utf-8")
     assert re.findall(r"ssl_protocols ([^;]+);", conf) == ["TLSv1.3"]
@@ -217,7 +236,10 @@ def test_nothing_private_can_get_into_a_build():
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*", "everything is left out but what is named"
     assert "!.env" not in rules
-    assert rules.index("deploy/certs") > rules.index("!deploy")
+    for private in ("deploy/certs", "deploy/**/*.tfstate*", "deploy/**/terraform.tfvars"):
+        assert rules.index(private) > rules.index("!deploy")
+    ignored = (ROOT / "deploy/.gitignore").read_text("utf-8").splitlines()
+    assert {"/certs/", "*.tfstate*", "terraform.tfvars"} <= set(ignored)
 
 
 def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path):
@@ -233,6 +255,8 @@ def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path)
         )
 
     assert prepare("bad domain").returncode == 2
+    assert prepare("lowtide.example.com", "no address").returncode == 2
+    assert prepare("lowtide.example.com", "a@b@c.example.com").returncode == 2
     assert not (tmp_path / ".env").exists()
     done = prepare("lowtide.example.com")
     assert done.returncode == 0, done.stderr
@@ -247,3 +271,23 @@ def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path)
     assert prepare("other.example.com").returncode == 0
     assert (tmp_path / ".env").read_text("utf-8") == environment
     assert key.read_bytes() == kept
+
+
+def test_with_an_address_for_letters_a_real_certificate_is_asked_for(tmp_path: Path):
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
+    done = subprocess.run(
+        ["sh", str(tmp_path / "deploy/prepare.sh"), "lowtide.example.com", "ops@example.com"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / ".env").read_text("utf-8").splitlines()
+    for line in (
+        "COMPOSE_PROFILES=acme",
+        "ACME_DOMAIN=lowtide.example.com",
+        "ACME_EMAIL=ops@example.com",
+        "LOWTIDE_PUBLIC_URL=https://lowtide.example.com",
+    ):
+        assert line in lines

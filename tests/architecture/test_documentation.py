@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
+import yaml
 
+from app.domain.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
 from tests.support.source_tree import ROOT
 
@@ -96,3 +98,59 @@ def test_every_command_is_documented():
     assert real, "found no command at all"
     assert sorted(real - told) == [], "commands missing in docs/cli.md, as a heading `lowtide …`"
     assert sorted(told - real) == [], "docs/cli.md tells of commands that do not exist"
+
+
+def _names_in(path: str) -> set[str]:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return set(re.findall(r"(?<![\w-])([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?![\w*-])", text))
+
+
+def test_the_pages_about_clouds_name_only_variables_that_exist():
+    settings = {f"{PREFIX}{field.upper()}" for field in Settings.model_fields}
+    composed = _names_in("docker-compose.yml") | _names_in("deploy/env.example")
+    known = settings | composed | _names_in("Dockerfile")
+    known |= _names_in("tests/providers/test_suite_for_accounts.py")
+    # Of others: the credentials' chains, pip, and errors and quotas of the clouds.
+    of_others = {
+        "AWS_ENDPOINT_URL",
+        "AWS_ROLE_ARN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "GOOGLE_BASE_URL",
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GPUS_ALL_REGIONS",
+        "SSL_CERT_FILE",
+    }
+    google_says = {
+        "IAM_PERMISSION_DENIED",
+        "QUOTA_EXCEEDED",
+        "RESOURCE_NOT_FOUND",
+        "RESOURCE_NOT_READY",
+        "RESOURCE_OPERATION_RATE_EXCEEDED",
+        "SERVICE_DISABLED",
+        "UNSUPPORTED_OPERATION",
+        "ZONE_RESOURCE_POOL_EXHAUSTED",
+    }
+    for page in ("aws.md", "gcp.md", "deployment.md", "object-stores.md"):
+        unknown = _names_in(f"docs/{page}") - known - of_others - google_says
+        assert sorted(unknown) == [], f"docs/{page} names variables that nothing reads"
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert not re.search(r"\bEXTRAS=", text), f"docs/{page}: LOWTIDE_EXTRAS"
+
+
+def test_the_pages_show_what_the_modules_print():
+    for cloud in ("aws", "gcp"):
+        module = (ROOT / f"deploy/{cloud}/outputs.tf").read_text(encoding="utf-8")
+        printed = re.findall(r"^    ([A-Z_]+)=", module, re.MULTILINE)
+        page = (DOCS / f"{cloud}.md").read_text(encoding="utf-8")
+        [block] = re.findall(r"```\n(LOWTIDE_PROVIDERS=.*?)```", page, re.DOTALL)
+        assert re.findall(r"^([A-Z_]+)=", block, re.MULTILINE) == printed
+        for stage in ("rent", "boot", "register", "train", "checkpoint", "give back"):
+            assert f"*{stage}*" in page, f"docs/{cloud}.md: stage {stage} of doctor --launch"
+
+
+def test_the_first_jobs_of_the_pages_are_jobs():
+    for cloud in ("aws", "gcp"):
+        page = (DOCS / f"{cloud}.md").read_text(encoding="utf-8")
+        [told] = re.findall(r"first\.yaml <<END\n(.*?)END", page, re.DOTALL)
+        spec = parse_spec(yaml.safe_load(told))
+        assert [one.provider for one in spec.infra] == [cloud]

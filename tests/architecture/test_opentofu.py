@@ -1,86 +1,198 @@
-"""The OpenTofu modules, read offline: they parse, and every name in them is declared and used.
+"""The OpenTofu modules, read offline: what they say is what their providers take.
 
-Not here: whether a provider takes an argument, which needs its plugin, or applying them.
+Not here: applying them, which only an account can show.
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import hcl2
 import pytest
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-MODULES = ("aws", "gcp")
-_REFERENCE = re.compile(r"(?<![\w.\"/-])(data\.)?([a-z][a-z0-9_]*)\.([a-zA-Z_][\w-]*)")
-_PROVIDER = {"aws": ("aws_",), "gcp": ("google_",)}
+from app.settings import PREFIX, Settings
+from tests.support.opentofu_modules import (
+    DEPLOY,
+    MODULES,
+    Block,
+    argument_faults,
+    local_values,
+    named,
+    plain,
+    references,
+    resources,
+    schema_of,
+    text_of,
+)
+
+every_module = pytest.mark.parametrize("module", MODULES)
 _FILE = re.compile(r"\$\{path\.module\}/([\w.-]+)")
+_ROOTS = ("aws", "gcp")
+# Whose API a resource of Google's provider calls, by the beginning of its type.
+_APIS = (
+    ("google_compute_", "compute"),
+    ("google_project_iam_custom_role", "iam"),
+    ("google_project_iam_member", "cloudresourcemanager"),
+    ("google_project_service", "serviceusage"),
+    ("google_service_account", "iam"),
+    ("google_storage_", "storage"),
+)
+# One for the whole account, whatever region the provider is told.
+_ACCOUNT_WIDE = ("aws_iam_", "aws_s3_", "aws_ce_")
 
 
-def blocks(module: str, kind: str) -> list[tuple[str, ...]]:
-    """Names of the blocks of a kind: (name,) of variables, (type, name) of resources."""
-    found: list[tuple[str, ...]] = []
-    for path in sorted((DEPLOY / module).glob("*.tf")):
-        with path.open(encoding="utf-8") as file:
-            document: dict[str, Any] = hcl2.load(file)
-        for block in document.get(kind, []):
-            for first, body in block.items():
-                if kind in ("resource", "data"):
-                    found += [(first.strip('"'), second.strip('"')) for second in body]
-                elif kind == "locals":
-                    found.append((first,))
-                else:
-                    found.append((first.strip('"'),))
-    return [name for name in found if not name[0].startswith("__")]
+@every_module
+def test_every_variable_is_described_and_used(module: str):
+    declared = named(module, "variable")
+    for name, body in declared.items():
+        assert plain(body.get("description", "")), name
+    assert set(re.findall(r"\bvar\.(\w+)", text_of(module))) == set(declared)
 
 
-def text_of(module: str) -> str:
-    """All files of a module without comments and quoted plain words."""
-    lines = []
-    for path in sorted((DEPLOY / module).glob("*.tf")):
-        lines += [line.split(" # ")[0] for line in path.read_text("utf-8").splitlines()]
-    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+@every_module
+def test_every_reference_leads_to_something_that_has_it(module: str):
+    there = {(one.is_data, one.kind, one.name) for one in resources(module)}
+    assert len(there) == len(resources(module)) > 5
+    found = list(references(text_of(module)))
+    assert len(found) > 5
+    for is_data, kind, name, attribute in found:
+        assert (is_data, kind, name) in there, f"{kind}.{name}"
+        known = schema_of(kind)
+        assert attribute in ("", *known["arguments"], *known["attributes"]), f"{kind}.{attribute}"
+    for name in re.findall(r"\blocal\.(\w+)", text_of(module)):
+        assert name in local_values(module), f"local.{name}"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_variable_is_declared_described_and_used(module: str):
-    declared = Counter(blocks(module, "variable"))
-    assert max(declared.values()) == 1
-    used = {(name,) for name in re.findall(r"\bvar\.(\w+)", text_of(module))}
-    assert used == set(declared)
-    assert text_of(module).count("description") >= len(declared)
+@every_module
+def test_the_providers_take_every_argument(module: str):
+    for one in resources(module):
+        assert argument_faults(one) == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_reference_leads_to_something(module: str):
-    resources, data = set(blocks(module, "resource")), set(blocks(module, "data"))
-    assert len(blocks(module, "resource")) == len(resources) > 5
-    local = {name for (name,) in blocks(module, "locals")}
-    referred = 0
-    for is_data, kind, name in _REFERENCE.findall(text_of(module)):
-        if kind == "local":
-            assert name in local, f"local.{name}"
-        elif is_data:
-            assert (kind, name) in data, f"data.{kind}.{name}"
-        elif kind.startswith(_PROVIDER[module]):
-            assert (kind, name) in resources, f"{kind}.{name}"
-            referred += 1
-    assert referred > 5
+def test_an_argument_that_is_misspelt_or_left_out_is_found():
+    [queue] = [one for one in resources("aws/region") if one.kind == "aws_sqs_queue_policy"]
+    body = copy.deepcopy(queue.body)
+    body["queue_uri"] = body.pop("queue_url")
+    told = argument_faults(Block(queue.kind, queue.name, body))
+    assert [one.partition(": ")[2] for one in told] == [
+        "queue_uri is no argument",
+        "queue_url is required",
+    ]
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", _ROOTS)
 def test_the_files_that_a_module_reads_are_there(module: str):
-    named = _FILE.findall(text_of(module))
-    assert named
-    for name in named:
+    found = _FILE.findall(text_of(module))
+    assert found
+    for name in found:
         assert (DEPLOY / module / name).is_file(), name
 
 
-@pytest.mark.parametrize("module", MODULES)
+@every_module
 def test_a_provider_is_pinned_and_something_comes_out(module: str):
     assert re.search(r"required_providers\s*{", text_of(module))
-    assert re.search(r'version\s*=\s*"[~>=]', text_of(module))
-    assert blocks(module, "output")
+    assert re.search(r'version\s*=\s*"~> \d', text_of(module))
+    for body in named(module, "output").values():
+        assert plain(body["description"])
+    assert named(module, "output")
+
+
+@pytest.mark.parametrize("module", _ROOTS)
+def test_the_outputs_are_settings(module: str):
+    names = set(re.findall(rf"\b({PREFIX}[A-Z_]+)\s*=", text_of(module)))
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    assert {f"{PREFIX}PROVIDERS", f"{PREFIX}OBJECT_STORE_URI"} < names
+    assert names <= known
+
+
+@pytest.mark.parametrize("module", _ROOTS)
+def test_the_example_gives_what_must_be_given_and_nothing_unknown(module: str):
+    declared = named(module, "variable")
+    text = (DEPLOY / module / "terraform.tfvars.example").read_text("utf-8")
+    given = {name for name in hcl2.loads(text) if not name.startswith("__")}
+    commented = set(re.findall(r"^# (\w+) += ", text, re.MULTILINE))
+    assert {name for name, body in declared.items() if "default" not in body} <= given
+    assert given | commented <= set(declared)
+
+
+def test_several_regions_of_aws_do_not_clash():
+    """What is one for the account is made once; all else says its region."""
+    [call] = named("aws", "module").values()
+    assert "var.regions" in call["for_each"]
+    assert plain(call["source"]) == "./region"
+    assert {key for key in call if not key.startswith("__")} - {"source", "for_each"} == set(
+        named("aws/region", "variable")
+    )
+    for one in resources("aws/region"):
+        if not one.is_data:
+            assert not one.kind.startswith(_ACCOUNT_WIDE), one.kind
+            assert one.body["region"] == "${var.region}", one.kind
+    for one in resources("aws"):
+        assert one.is_data or one.kind.startswith(_ACCOUNT_WIDE), one.kind
+
+
+@every_module
+def test_a_second_deployment_in_the_account_can_have_names_of_its_own(module: str):
+    for one in resources(module):
+        for argument in ("name", "account_id", "role_id"):
+            told = str(one.body.get(argument, "var.name"))
+            inside = one.kind == "aws_iam_role_policy"  # within its role
+            bucket = told == "${var.bucket_name}"
+            assert "var.name" in told or bucket or inside, f"{one.kind}.{one.name}: {told}"
+
+
+def test_events_reach_the_queue_and_wait_there_for_four_days():
+    rules = local_values("aws/region")["events"]
+    told = {plain(one) for rule in rules.values() for one in rule["detail-type"]}
+    adapter = DEPLOY.parent / "app/adapters/providers/aws"
+    text = "".join(path.read_text("utf-8") for path in sorted(adapter.glob("*.py")))
+    read = set(re.findall(r'"(EC2 [\w -]+ (?:Warning|Recommendation|Notification))"', text))
+    assert len(read) >= 3
+    assert read <= told
+    assert {"AWS Health Event", "EC2 Capacity Reservation Instance Interruption Warning"} <= told
+    assert "EC2 Instance State-change Notification" in told
+    [queue] = [one for one in resources("aws/region") if one.kind == "aws_sqs_queue"]
+    assert int(queue.body["message_retention_seconds"]) == 4 * 24 * 3600
+    [policy] = [one for one in resources("aws/region") if one.name == "queue" and one.is_data]
+    assert "aws_cloudwatch_event_rule.told" in policy.text
+
+
+def test_google_s_apis_are_on_before_anything_uses_them():
+    enabled = set(re.findall(r"([a-z]+)\.googleapis\.com", local_values("gcp")["apis"]))
+    adapter = DEPLOY.parent / "app/adapters/providers/gcp"
+    hosts = {
+        host
+        for path in sorted(adapter.glob("*.py"))
+        for host in re.findall(r"https://([a-z]+)\.googleapis\.com", path.read_text("utf-8"))
+    }
+    assert "cloudbilling" in hosts
+    assert hosts - {"www"} <= enabled, "www is in the names of scopes"
+    blocks = {(one.kind, one.name): one for one in resources("gcp") if not one.is_data}
+
+    def waits(kind: str, name: str) -> bool:
+        """Whether it comes after the APIs, by itself or by what it refers to."""
+        if kind == "google_project_service":
+            return True
+        found = references(blocks[kind, name].text)
+        return any(waits(*other[1:3]) for other in found if other[1:3] != (kind, name))
+
+    for kind, name in blocks:
+        [api] = [api for begin, api in _APIS if kind.startswith(begin)]
+        assert api in enabled, kind
+        assert waits(kind, name), f"{kind}.{name} does not wait for the APIs"
+    [service] = [one for one in blocks.values() if one.kind == "google_project_service"]
+    assert service.body["disable_on_destroy"] is False
+
+
+def test_the_control_plane_has_its_bucket_on_both_clouds():
+    policy = (DEPLOY / "aws/control-plane-policy.json").read_text("utf-8")
+    for right in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"):
+        assert right in policy
+    [store] = [one for one in resources("gcp") if one.kind == "google_storage_bucket_iam_member"]
+    assert "google_service_account.control.member" in store.text
+
+
+def test_no_module_is_left_out_here():
+    found = {path.parent.relative_to(DEPLOY).as_posix() for path in DEPLOY.rglob("*.tf")}
+    assert found == set(MODULES)
