@@ -7,6 +7,7 @@ Here: one bounded look at each, as a finding. Not here: which of them are looked
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import ssl
 from contextlib import closing
@@ -15,15 +16,34 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+import httpx
 import psycopg
 
 from app.adapters.postgres.revision import mark_of, newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
-from app.domain.finding import Finding, clock_finding
+from app.domain.finding import Finding, clock_finding, warning
 
 _SECONDS: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 65_536
 _MIGRATE: Final = "run `lowtide migrate` (or `lowtide up`, which does it)"
+_DAYS_LEFT_MIN: Final = 14
+_PUBLIC_CERTIFICATE: Final = "give the proxy a certificate of a public authority"
+_CHAIN: Final = (
+    "its issuer is not a public authority, or the proxy leaves the intermediate certificates out",
+    "give the proxy a certificate of a public authority, with its full chain",
+)
+_UNTRUSTED: Final = {
+    9: ("it is not valid yet", "set the clocks by NTP, or wait for its first day"),
+    10: ("it has expired", "renew it"),
+    18: ("it is signed by itself", _PUBLIC_CERTIFICATE),
+    19: ("its root is a private authority", _PUBLIC_CERTIFICATE),
+    20: _CHAIN,
+    21: _CHAIN,
+    62: ("it is for another host name", "get one for the host name of LOWTIDE_PUBLIC_URL"),
+    64: ("it is for a name, not for this address", "use the name in LOWTIDE_PUBLIC_URL"),
+}
+"""X509_V_ERR codes of OpenSSL (X509_STORE_CTX_get_error), as sentences."""
+
 _BEGIN_ANEW: Final = "use the version that made it, or an empty database"
 
 
@@ -71,45 +91,85 @@ def probe_redis(url: str) -> tuple[Finding, ...]:
     return (Finding("valkey", True, "answers"),)
 
 
-def probe_public_url(url: str) -> tuple[Finding, ...]:
-    """Whether the api answers at the address that machines use, as itself, and its clock.
+def probe_public_url(url: str, authorities: ssl.SSLContext | None = None) -> tuple[Finding, ...]:
+    """Whether the api answers at the address that machines use, as itself; TLS, and its clock.
 
-    Looked at from this machine: what stands between it and a cloud's network is not seen.
+    Looked at from this machine: what stands between it and a cloud's network is not seen. A
+    machine trusts public authorities alone, so those of this machine do not count. authorities:
+    others, for tests.
     """
     name = "public URL"
     parts = urlsplit(url)
-    secure = parts.scheme == "https"
     host = parts.hostname or ""
-    connection = (
-        http.client.HTTPSConnection(host, parts.port, timeout=_SECONDS)
-        if secure
-        else http.client.HTTPConnection(host, parts.port, timeout=_SECONDS)
-    )
+    found: list[Finding] = []
+    connection = http.client.HTTPConnection(host, parts.port, timeout=_SECONDS)
+    if parts.scheme == "https":
+        context = authorities or httpx.create_ssl_context(trust_env=False)
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=_SECONDS, context=context
+        )
+    elif not _is_loopback(host):
+        told = f"{url} is plain http: keys and tokens cross the network readable by anybody"
+        found.append(warning(f"{name}: TLS", told, "put a proxy with a certificate before the api"))
     try:
+        connection.connect()
+        if isinstance(connection.sock, ssl.SSLSocket):
+            found.append(_lifetime(f"{name}: TLS", host, connection.sock))
         connection.request("GET", f"{parts.path.rstrip('/')}/healthz")
         answer = connection.getresponse()
         body = answer.read(_ANSWER_BYTES_MAX)
         stated = answer.getheader("Date")
+    except ssl.SSLCertVerificationError as error:
+        return (*found, _untrusted(f"{name}: TLS", url, error))
     except ssl.SSLError as error:
-        told = f"{url} has no certificate that machines would trust: {error.reason or error}"
-        return (Finding(name, False, told, "give the proxy a certificate of a public authority"),)
+        told = f"{url} does not speak TLS: {error.reason or error}"
+        return (*found, Finding(f"{name}: TLS", False, told, "let the proxy serve https there"))
     except (OSError, http.client.HTTPException) as error:
         told = f"{url} cannot be reached: {error}"
-        return (
-            Finding(
-                name, False, told, "start the api behind that address: DNS, firewall, port 443"
-            ),
-        )
+        remedy = "start the api behind that address: DNS, firewall, port 443"
+        return (*found, Finding(name, False, told, remedy))
     finally:
         connection.close()
     if answer.status != http.HTTPStatus.OK or not _is_lowtide(body):
         told = f"{url} answers {answer.status}, but not as Lowtide"
-        return (Finding(name, False, told, "let the proxy pass every path on to the api"),)
-    found = [Finding(name, True, f"{url} answers as Lowtide")]
+        return (*found, Finding(name, False, told, "let the proxy pass every path on to the api"))
+    found.append(Finding(name, True, f"{url} answers as Lowtide"))
     if stated is not None:
         ours = datetime.now(UTC).replace(microsecond=0)
         found.append(clock_finding(f"{name}: clock", ours, parsedate_to_datetime(stated)))
     return tuple(found)
+
+
+def _lifetime(name: str, host: str, link: ssl.SSLSocket) -> Finding:
+    """Of a certificate that is valid: for how long it will be."""
+    ends = str((link.getpeercert() or {}).get("notAfter", ""))
+    if not ends:
+        return Finding(name, True, f"the certificate of {host} is valid")
+    at = datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
+    days = (at - datetime.now(UTC)).days
+    told = f"the certificate of {host} is valid for another {days} days, to machines too"
+    if days >= _DAYS_LEFT_MIN:
+        return Finding(name, True, told)
+    remedy = "renew it now, and see why that does not happen by itself"
+    return warning(name, told, remedy)
+
+
+def _untrusted(name: str, url: str, error: ssl.SSLCertVerificationError) -> Finding:
+    """Why a machine would refuse the certificate, by OpenSSL's code."""
+    why, remedy = _UNTRUSTED.get(
+        error.verify_code, (error.verify_message or str(error), _PUBLIC_CERTIFICATE)
+    )
+    told = f"{url} has no certificate that machines would trust: {why}"
+    return Finding(name, False, told, remedy)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_lowtide(body: bytes) -> bool:

@@ -10,12 +10,16 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from app.cli.failures import CommandFailed
+from app.cli.api_client import ApiClient
+from app.cli.failures import INTERRUPTED, CommandFailed
+from app.cli.launch_plan import TIMEOUT, Wish
 from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.server_address import find_server
 from app.cli.terminal import Terminal, printable
 from app.settings import Settings
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from app.orchestration.diagnose import Check
 
 NOT_IN_ORDER: Final = 1
-_MARKS: Final = {True: ("✓", "green"), False: ("✗", "red")}
+_GOOD, _WARNS, _BAD = ("✓", "green"), ("!", "yellow"), ("✗", "red")
 
 
 def register(program: typer.Typer) -> None:
@@ -43,6 +47,23 @@ def doctor(
             help="Check training data instead: read and decode every sample.",
         ),
     ] = None,
+    launch: Annotated[
+        bool,
+        typer.Option(
+            "--launch", help="Rent the cheapest machine for one step, and give it back. Asks first."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="--launch: do not ask.")] = False,
+    gpu: Annotated[str | None, typer.Option(help="--launch: A100:80GB:8; any, by comma.")] = None,
+    region: Annotated[str | None, typer.Option(help="--launch: only in this region.")] = None,
+    infra: Annotated[str | None, typer.Option(help="--launch: places, as aws,gcp.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="--launch: how many.")] = 1,
+    on_demand: Annotated[
+        bool, typer.Option("--on-demand", help="--launch: on-demand in place of spot.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option(help="--launch: give it back after this long, whatever happens.")
+    ] = TIMEOUT,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,6 +72,10 @@ def doctor(
     Looks at the settings, room on disks, database, Valkey, public address, object store, clocks,
     and at each cloud's credentials, permissions, quotas and subnets. Rents and changes nothing; the
     object store gets one small object, which is deleted again.
+
+    --launch is the other half: it submits a job of one step over the api, follows it through
+    renting, booting, registering, training, its checkpoint and the machine's end, and says how long
+    each took, or what failed and what to do. It says the price and asks first.
 
     Ends with 0 when everything is in order, with 1 when something is not.
     """
@@ -61,6 +86,10 @@ def doctor(
     if data is not None:
         with ending_well(terminal):
             raise typer.Exit(_examine_data(terminal, data))
+    if launch:
+        with ending_well(terminal):
+            wish = Wish(gpu, region, infra, nodes, on_demand, _timeout_seconds(timeout))
+            raise typer.Exit(_launch(terminal, wish, state_dir, yes))
     try:
         settings = settings_with(state_dir=state_dir)
     except CommandFailed as failure:
@@ -71,6 +100,30 @@ def doctor(
     _show(terminal, findings)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(NOT_IN_ORDER)
+
+
+def _timeout_seconds(text: str) -> int:
+    from app.domain.durations import parse_duration
+    from app.domain.errors import InvalidValue
+
+    try:
+        return parse_duration(text, at_least_seconds=1)
+    except InvalidValue as error:
+        raise CommandFailed(f"--timeout {text[:40]!r} {error.message}") from error
+
+
+def _launch(terminal: Terminal, wish: Wish, state_dir: Path | None, yes: bool) -> int:
+    """The trial launch over the api: its exit code."""
+    from app.cli.launch_check import check_launch
+
+    try:
+        with ApiClient(find_server(settings_with(state_dir=state_dir))) as api:
+            return check_launch(terminal, api, wish, yes=yes)
+    except typer.Abort:
+        terminal.note("Nothing was rented.")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _examine_data(terminal: Terminal, data: str) -> int:
@@ -206,6 +259,7 @@ def _show(terminal: Terminal, findings: tuple[Finding, ...]) -> None:
                     {
                         "name": finding.name,
                         "ok": finding.ok,
+                        "warns": finding.warns,
                         "sentence": finding.sentence,
                         "remedy": finding.remedy,
                     }
@@ -216,13 +270,15 @@ def _show(terminal: Terminal, findings: tuple[Finding, ...]) -> None:
         return
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
-        if terminal.quiet and finding.ok:
+        if terminal.quiet and finding.ok and not finding.warns:
             continue
-        mark, style = _MARKS[finding.ok]
+        mark, style = _BAD if not finding.ok else _WARNS if finding.warns else _GOOD
         name = printable(finding.name).ljust(width)
         terminal.result(f"{terminal.paint(mark, style)} {name}  {printable(finding.sentence)}")
         if finding.remedy:
             terminal.result(f"  {' ' * width}  → {printable(finding.remedy)}")
     wrong = sum(not finding.ok for finding in findings)
+    known = sum(finding.warns for finding in findings)
     terminal.line()
-    terminal.line(f"{wrong} to correct." if wrong else "Everything is in order.")
+    told = f"{wrong} to correct." if wrong else "Everything is in order."
+    terminal.line(f"{told} {known} to know." if known else told)

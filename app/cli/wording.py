@@ -106,6 +106,11 @@ def span(seconds: float) -> str:
     return format_duration(-whole if seconds < 0 else whole)
 
 
+def seconds(length: float) -> str:
+    """A length of time as it was measured: "0.4 s" below ten seconds, else as `span`."""
+    return f"{length:.1f} s" if length < 10 else span(length)
+
+
 def ago(text: str | None, now: datetime) -> str:
     """ "5m 3s ago"; "-" for None."""
     at = instant(text)

@@ -19,13 +19,20 @@ class Finding:
     """One thing looked at.
 
     name: a few words, as `quota us-east-1 G spot`. sentence: what was found, with the figures.
-    remedy: what a person should do; empty when `ok`.
+    remedy: what a person should do; empty when `ok` without a warning. warns: in order for some
+    uses, and not for others, which the sentence names.
     """
 
     name: str
     ok: bool
     sentence: str
     remedy: str = ""
+    warns: bool = False
+
+
+def warning(name: str, sentence: str, remedy: str) -> Finding:
+    """A finding that fails nobody who does not need what it is about."""
+    return Finding(name, True, sentence, remedy, warns=True)
 
 
 def clock_finding(name: str, ours: datetime, theirs: datetime) -> Finding:

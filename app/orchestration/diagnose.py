@@ -19,7 +19,16 @@ from app.ports.provider_diagnosis import ProviderDiagnosis
 
 _STORE_KEYS = "doctor"
 _PAYLOAD_BYTES = 262_144
+_STORE = "object store"
 _STORES_PAGE = "docs/object-stores.md says what the store must allow"
+_STRONG = "use a store with strong consistency: S3, Google's, MinIO"
+_RIGHTS = {
+    "write": "s3:PutObject (Google: storage.objects.create)",
+    "read": "s3:GetObject (Google: storage.objects.get)",
+    "list": "s3:ListBucket (Google: storage.objects.list)",
+    "create only": "s3:PutObject (Google: storage.objects.create)",
+    "delete": "s3:DeleteObject (Google: storage.objects.delete)",
+}
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 
@@ -38,51 +47,77 @@ def run_checks(checks: Iterable[Check]) -> tuple[Finding, ...]:
 
 
 def check_object_store(store: ObjectStore, entropy: Entropy) -> tuple[Finding, ...]:
-    """Read after write, create-only, and whether what comes back is what was written.
+    """Write, read, list, create-only and delete, each by itself, with an object made for it.
 
-    Leaves nothing behind, unless deleting is what fails.
+    Leaves nothing behind, unless deleting is what fails: then its key is said.
     """
     key = f"{_STORE_KEYS}/{entropy.new_id()}"
     payload = (entropy.new_token().encode() * _PAYLOAD_BYTES)[:_PAYLOAD_BYTES]
-    names = "object store: write and read", "object store: create only", "object store: delete"
     try:
         store.put_new(key, payload)
-        back = store.get(key)
-        listed = key in store.list_keys(_STORE_KEYS)
     except ObjectStoreError as error:
-        what = "allow it" if isinstance(error, ObjectStoreDenied) else "correct the address"
-        return (Finding(names[0], False, _first_line(error), f"{what}: {_STORES_PAGE}"),)
-    same = hashlib.sha256(back).digest() == hashlib.sha256(payload).digest()
+        # Nothing else can be tried.
+        return (_store_refusal("write", error, correct_the_address=True),)
     found = [
-        Finding(
-            names[0],
-            same and listed,
-            "what is written is there at once, unchanged and listed"
-            if same and listed
-            else "what is written does not come back unchanged, or is not listed at once",
-            "" if same and listed else "use a store with strong consistency: S3, Google's, MinIO",
-        )
+        Finding(f"{_STORE}: write", True, "a new object can be written"),
+        _look("read", lambda: _reads_back(store, key, payload)),
+        _look("list", lambda: _is_listed(store, key)),
+        _look("create only", lambda: _creates_only(store, key)),
     ]
     try:
-        store.put_new(key, b"another")
-        found.append(
-            Finding(
-                names[1],
-                False,
-                "a second write replaced the first",
-                "this store ignores If-None-Match: checkpoints are not safe there, use another",
-            )
-        )
-    except ObjectExists:
-        found.append(Finding(names[1], True, "a second writer of one key is refused"))
-    except ObjectStoreError as error:
-        found.append(Finding(names[1], False, _first_line(error), _STORES_PAGE))
-    try:
         store.delete(key)
-        found.append(Finding(names[2], True, "what is no longer needed can be deleted"))
+        found.append(Finding(f"{_STORE}: delete", True, "what is no longer needed can be deleted"))
     except ObjectStoreError as error:
-        found.append(Finding(names[2], False, _first_line(error), f"allow it: {_STORES_PAGE}"))
+        refused = _store_refusal("delete", error)
+        told = f"{refused.sentence}; {key} stays there: delete it by hand"
+        found.append(replace(refused, sentence=told))
     return tuple(found)
+
+
+def _look(what: str, ask: Callable[[], Finding]) -> Finding:
+    try:
+        return ask()
+    except ObjectStoreError as error:
+        return _store_refusal(what, error)
+
+
+def _reads_back(store: ObjectStore, key: str, payload: bytes) -> Finding:
+    name = f"{_STORE}: read"
+    if hashlib.sha256(store.get(key)).digest() == hashlib.sha256(payload).digest():
+        return Finding(name, True, "what is written is there at once, unchanged")
+    return Finding(name, False, "what is written does not come back unchanged", _STRONG)
+
+
+def _is_listed(store: ObjectStore, key: str) -> Finding:
+    name = f"{_STORE}: list"
+    if key in store.list_keys(_STORE_KEYS):
+        return Finding(name, True, "what is written is listed at once")
+    return Finding(name, False, "what is written is not listed at once", _STRONG)
+
+
+def _creates_only(store: ObjectStore, key: str) -> Finding:
+    name = f"{_STORE}: create only"
+    try:
+        store.put_new(key, b"another")
+    except ObjectExists:
+        return Finding(name, True, "a second writer of one key is refused")
+    return Finding(
+        name,
+        False,
+        "a second write replaced the first",
+        "this store ignores If-None-Match: checkpoints are not safe there, use another",
+    )
+
+
+def _store_refusal(
+    what: str, error: ObjectStoreError, *, correct_the_address: bool = False
+) -> Finding:
+    """A refusal names the right that the action needs, at either cloud."""
+    if isinstance(error, ObjectStoreDenied):
+        remedy = f"allow the control plane {_RIGHTS[what]} on the bucket: {_STORES_PAGE}"
+    else:
+        remedy = f"correct the address: {_STORES_PAGE}" if correct_the_address else _STORES_PAGE
+    return Finding(f"{_STORE}: {what}", False, _first_line(error), remedy)
 
 
 def check_provider(name: str, provider: CloudProvider) -> tuple[Finding, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from app.domain.finding import Finding as Finding
+from app.domain.finding import clock_finding as clock_finding
+from app.domain.finding import warning as warning
 from app.domain.machine_catalog import MachineType
 
 

@@ -181,8 +181,21 @@ def test_the_object_stores_of_the_clouds(kind: str):
     try:
         store = open_object_store(fake.uri, fake.options)
         found = check_object_store(store, SystemEntropy())
-        assert [finding.ok for finding in found] == [True, True, True]
+        assert [finding.ok for finding in found] == [True] * 5
         assert list(store.list_keys("")) == []
+        for right, what, named in (
+            ("get", "read", "s3:GetObject (Google: storage.objects.get)"),
+            ("list", "list", "s3:ListBucket (Google: storage.objects.list)"),
+            ("delete", "delete", "s3:DeleteObject (Google: storage.objects.delete)"),
+        ):
+            fake.steering.withheld = {right}
+            wrong = [one for one in check_object_store(store, SystemEntropy()) if not one.ok]
+            assert [one.name for one in wrong] == [f"object store: {what}"]
+            assert named in wrong[0].remedy
+        fake.steering.withheld = set()
+        (left,) = store.list_keys("")
+        assert f"{left} stays there" in wrong[0].sentence
+        store.delete(left)
         fake.steering.denied = True
         (denied,) = check_object_store(store, SystemEntropy())
         assert not denied.ok

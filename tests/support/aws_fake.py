@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,10 +21,11 @@ from moto.backends import get_backend
 from moto.core.base_backend import BackendDict
 from moto.ec2.models.amis import AMIS
 
-from tests.support.aws_fake_ec2 import Ec2, backend, xml_error
+from tests.support.aws_authorization import Authority
+from tests.support.aws_fake_ec2 import Ec2, backend, tree_of, xml_error
 from tests.support.aws_fake_garble import garbled
 from tests.support.aws_fake_http import Answer, AwsServer, Dropped, ask_moto, hang
-from tests.support.aws_fake_json import answer_pricing, answer_quotas, json_error
+from tests.support.aws_fake_json import answer_kms, answer_pricing, answer_quotas, json_error
 from tests.support.aws_world import ACCOUNT, IMAGE, REGIONS, AwsWorld, Fault, now
 
 QUEUE = "lowtide-interruptions"
@@ -43,6 +44,12 @@ class AwsFake:
     def __init__(self, world: AwsWorld) -> None:
         self.world = world
         self._ec2 = Ec2(world)
+        self.policy: list[Any] | None = None
+        """The caller's only policy; None: everything is allowed."""
+        self.keys: dict[str, str] = {}
+        """Keys of KMS by id or alias, with their state."""
+        self.ahead_seconds = 0
+        """How far AWS's clock is ahead of this machine's."""
         self._prepare()
         self._server = AwsServer(self)
         self.url = self._server.url
@@ -68,6 +75,9 @@ class AwsFake:
         body: bytes,
     ) -> Answer:
         """One request; see `aws_fake_http`."""
+        late = _signed_too_long_ago(headers, self.ahead_seconds)
+        if late is not None:
+            return xml_error("SignatureDoesNotMatch", late, 403)
         target = {name.lower(): value for name, value in headers.items()}.get("x-amz-target", "")
         form = dict(parse_qsl(body.decode("latin-1"))) if not target else {}
         action = target.rpartition(".")[2] or form.get("Action", "")
@@ -82,7 +92,8 @@ class AwsFake:
         elif region not in REGIONS:
             reply = xml_error("OptInRequired", f"{region} is not enabled", 403)
         else:
-            reply = self._ec2.answer(region, path, headers, body)
+            refused = self._authorized(region, body)
+            reply = refused or self._ec2.answer(region, path, headers, body)
         with self.world.lock:
             kind = self.world.garble(action) if reply[0] == 200 else None
         return reply if kind is None else garbled(kind, reply)
@@ -107,10 +118,17 @@ class AwsFake:
             hang(fault.hang_seconds)
             error = json_error if json_protocol else xml_error
             return error(fault.code, fault.message, fault.status)
+        told = json.loads(body) if json_protocol else dict(parse_qsl(body.decode("latin-1")))
+        refusal = self._refusal(region, service, action, told)
+        if refusal is not None:
+            error = json_error if json_protocol else xml_error
+            return error("AccessDeniedException", refusal, 400)
         if action == "ReceiveMessage" and not self.world.queue_waits:
             body = json.dumps({**json.loads(body), "WaitTimeSeconds": 0}).encode()
         with self.world.lock:
-            if service in ("pricing", "servicequotas"):
+            if service == "kms":
+                reply = answer_kms(self.keys, action, json.loads(body))
+            elif service in ("pricing", "servicequotas"):
                 speak = answer_pricing if service == "pricing" else answer_quotas
                 reply = speak(self.world, action, json.loads(body))
             else:
@@ -119,6 +137,37 @@ class AwsFake:
                 self.world.lost[action] -= 1
                 raise Dropped
             return reply
+
+    def _authorized(self, region: str, body: bytes) -> Answer | None:
+        """EC2's answer to a call that is not allowed, or that is a dry run; None: go on.
+
+        A fault comes first, and a dry run of what EC2 would not find says so (EC2 API Reference,
+        "DryRun": an error other than DryRunOperation comes where the call itself would fail).
+        """
+        asked = tree_of(dict(parse_qsl(body.decode(), keep_blank_values=True)))
+        action = str(asked.get("Action", ""))
+        # moto does a read in earnest, whatever DryRun says.
+        reads = asked.get("DryRun") == "true" and action.startswith("Describe")
+        if any(one.action == action and one.times for one in self.world.faults):
+            return None
+        if self.policy is None and not reads:
+            return None
+        with self.world.lock:
+            refusal = self._refusal(region, "ec2", action, asked)
+            if refusal is not None:
+                self.world.calls[action] += 1
+                text = f"{refusal}. Encoded authorization failure message: 8sJ2k"
+                return xml_error("UnauthorizedOperation", text, 403)
+            if asked.get("DryRun") != "true":
+                return None
+            self.world.calls[action] += 1
+        text = "Request would have succeeded, but DryRun flag is set."
+        return xml_error("DryRunOperation", text, 412)
+
+    def _refusal(self, region: str, service: str, action: str, asked: dict[str, Any]) -> str | None:
+        if self.policy is None:
+            return None
+        return Authority(self.policy).refusal(region, service, action, asked)
 
     def fail(self, action: str, code: str, status: int = 400, **more: Any) -> None:
         """Inject an error; `where` (a type or zone) puts it into a fleet's Errors."""
@@ -211,6 +260,23 @@ class AwsFake:
                 IMAGE_PARAMETER, "", IMAGE, "String", "", "", False, [], "text", None, None
             )
             get_backend("sqs")[ACCOUNT][region].create_queue(QUEUE)
+
+
+def _signed_too_long_ago(headers: dict[str, str], ahead_seconds: int) -> str | None:
+    """What AWS says of a signature that is more than five minutes from its own clock.
+
+    Source: IAM User Guide, "Troubleshoot Signature Version 4 requests": SignatureDoesNotMatch,
+    "Signature expired".
+    """
+    signed = {name.lower(): value for name, value in headers.items()}.get("x-amz-date", "")
+    if not signed or not ahead_seconds:
+        return None
+    at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    here = datetime.now(UTC) + timedelta(seconds=ahead_seconds)
+    if abs(here - at) <= timedelta(minutes=5):
+        return None
+    least = here - timedelta(minutes=5)
+    return f"Signature expired: {signed} is now earlier than {least:%Y%m%dT%H%M%SZ}"
 
 
 @contextmanager

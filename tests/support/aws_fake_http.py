@@ -99,6 +99,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The date of the answer, on the account's own clock."""
+        ahead = getattr(self.server.account, "ahead_seconds", 0)
+        return super().date_time_string((timestamp or time.time()) + ahead)
+
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 

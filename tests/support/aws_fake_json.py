@@ -85,6 +85,14 @@ def _product(name: str, microusd: int, vcpus: int, wanted: dict[str, str]) -> di
     }
 
 
+def answer_kms(keys: dict[str, str], action: str, asked: dict[str, Any]) -> Answer:
+    """DescribeKey of the keys that there are, by their id or alias."""
+    name = asked.get("KeyId", "")
+    if action != "DescribeKey" or name not in keys:
+        return json_error("NotFoundException", f"Key '{name}' does not exist", 400)
+    return json_answer({"KeyMetadata": {"KeyId": "1234abcd", "KeyState": keys[name]}})
+
+
 def answer_quotas(world: AwsWorld, action: str, asked: dict[str, Any]) -> Answer:
     """ListServiceQuotas of ec2, two to a page; a quota nobody set is 0, as on a new account."""
     if action != "ListServiceQuotas" or asked.get("ServiceCode") != "ec2":

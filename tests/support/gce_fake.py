@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,6 +88,10 @@ class FakeGce:
         self.documents: dict[str, Any] = {}
         self.unreachable_zones: set[str] = set()
         self.dead_zones: set[str] = set()
+        self.withheld: set[str] = set()
+        """Permissions that the caller lacks."""
+        self.ahead_seconds = 0
+        """How far Google's clock is ahead of this machine's."""
         self._stopping = threading.Event()
         self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
@@ -218,7 +223,14 @@ class FakeGce:
             rf"{_PREFIX}{region}/advice/capacityHistory",
             lambda q, b, r: self.prices.capacity_history(r, b),
         )
+        # Resource Manager API and IAM API: the permissions asked about that the caller has.
+        yield "POST", r"/v1/projects/[^:]+:testIamPermissions", self._test_permissions
         yield "GET", r"/v1/services/([^/]+)/skus", lambda q, b, s: self.prices.skus(s, q)
+
+    def _test_permissions(self, query: dict[str, str], body: Any) -> Any:
+        """An empty list is left out of the answer, as Google's JSON does."""
+        has = [one for one in body["permissions"] if one not in self.withheld]
+        return {"permissions": has} if has else {}
 
     def _instance(self, zone: str, name: str) -> Any:
         vm = self.engine.live.get((zone, name))
@@ -384,6 +396,10 @@ class FakeGce:
                 self.wfile.write(data)
 
             do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                at = time.time() if timestamp is None else timestamp
+                return super().date_time_string(at + fake.ahead_seconds)
 
             def log_message(self, *arguments: Any) -> None:
                 """Quiet."""

@@ -20,19 +20,22 @@ from xml.sax.saxutils import escape
 from tests.support.aws_fake_http import Answer, AwsServer, Dropped, ask_moto
 
 _DENIED_S3 = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
+_RIGHTS = {"PUT": "put", "POST": "put", "DELETE": "delete"}
 _ETAG = re.compile(r"<PartNumber>(\d+)</PartNumber>")
 
 
 class Steering:
     """What a test orders a store to do with the requests to come.
 
-    denied: answer 403. tear_after: drop the connection after this many parts or whole writes.
-    tears: drop it at so many of the next ones. lost_answers: so many writes are done and never
-    answered. requests: the methods of what was asked, in order.
+    denied: answer 403. withheld: rights that the caller lacks (put, get, list, delete).
+    tear_after: drop the connection after this many parts or whole writes. tears: drop it at so
+    many of the next ones. lost_answers: so many writes are done and never answered. requests:
+    the methods of what was asked, in order.
     """
 
     def __init__(self) -> None:
         self.denied = False
+        self.withheld: set[str] = set()
         self.requests: list[str] = []
         self.tear_after: int | None = None
         self.tears = 0
@@ -41,6 +44,14 @@ class Steering:
         self.bytes_per_second: float | None = None
         self._free_at = 0.0
         self._lock = threading.Lock()
+
+    def refuses(self, method: str, path: str) -> bool:
+        """Whether a request needs a right that is withheld."""
+        parts = urlsplit(path)
+        lists = method == "GET" and parts.path.strip("/").count("/") == 0
+        clears = method == "POST" and "delete" in parse_qs(parts.query, keep_blank_values=True)
+        right = "list" if lists else "delete" if clears else _RIGHTS.get(method, "get")
+        return self.denied or right in self.withheld
 
     def pace(self, size_bytes: int) -> None:
         """Wait as long as so much takes to come in, behind what came before."""
@@ -108,7 +119,7 @@ class S3Fake:
     ) -> Answer:
         self.headers_seen.append({str(k).lower(): str(v) for k, v in dict(headers).items()})
         self.steering.requests.append(method)
-        if self.steering.denied:
+        if self.steering.refuses(method, path):
             return 403, {"Content-Type": "application/xml"}, _DENIED_S3
         if method == "PUT":
             self.steering.count_write()
@@ -173,7 +184,7 @@ class GcsFake:
 
     def serve(self, method: str, path: str, headers: Any, body: bytes) -> Answer:
         self.steering.requests.append(method)
-        if self.steering.denied:
+        if self.steering.refuses(method, path):
             return 403, {}, b"<Error><Code>AccessDenied</Code></Error>"
         parts = urlsplit(path)
         query = parse_qs(parts.query, keep_blank_values=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine
 
 from app.adapters.postgres.first_use import prepare_first_use
+from app.adapters.providers.gcp.compute_api import ComputeApi
+from app.adapters.providers.gcp.permission_checks import NEEDED, ROLE_FILE, check_permissions
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
@@ -18,8 +22,8 @@ from app.bootstrap import build_runtime
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
 from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
 from app.settings import Settings, SettingsError, load_settings
-from tests.providers.gcp.gcp_under_test import a_pool, open_provider
-from tests.support.gce_fake import FakeGce
+from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
+from tests.support.gce_fake import FakeGce, LineFault
 from tests.support.gce_fake_state import PROJECT
 from tests.support.source_tree import ROOT
 
@@ -161,6 +165,10 @@ def with_documents(gce: FakeGce) -> None:
     )
 
 
+def api_of(gce: FakeGce) -> ComputeApi:
+    return ComputeApi(gcp_settings(gce), AnonymousCredentials())
+
+
 def diagnosed(gce: FakeGce) -> dict[str, Finding]:
     provider = open_provider(
         gce, regions=("us-central1",), subnetwork="regions/{region}/subnetworks/gpu"
@@ -174,14 +182,18 @@ def test_a_good_set_up_has_no_findings_against_it(gce: FakeGce) -> None:
     found = diagnosed(gce)
     assert [one for one in found.values() if not one.ok] == []
     assert "a100 2/8" in found["quota us-central1"].sentence
-    assert list(found) == ["project", "quota us-central1", "subnet us-central1", "image", "prices"]
+    assert [one for one in found.values() if one.warns] == []
+    assert list(found) == [
+        "clock", "project", "permissions", "machines' account", "quota us-central1",
+        "subnet us-central1", "image", "prices",
+    ]  # fmt: skip
+    assert gce.calls("POST .*/instances") == []
 
 
 @pytest.mark.parametrize(
     ("path", "document", "name", "said"),
     [
         (_BASE, {"quotas": [{"metric": "GPUS_ALL_REGIONS"}]}, "project", "GPUS_ALL_REGIONS is 0"),
-        (f"{_BASE}/regions/us-central1", {}, "quota us-central1", "no quota for spot GPUs"),
         (
             f"{_BASE}/regions/us-central1/subnetworks/gpu",
             {"ipCidrRange": "10.0.0.0/20"},
@@ -204,6 +216,87 @@ def test_each_thing_that_is_wrong_is_found_with_a_remedy(
     assert not found.ok
     assert said in found.sentence
     assert found.remedy
+
+
+def test_the_permissions_asked_about_are_those_of_the_role() -> None:
+    role = json.loads((ROOT / ROLE_FILE).read_text("utf-8"))
+    assert role["permissions"] == list(NEEDED)
+
+
+def test_each_missing_permission_is_named(gce: FakeGce) -> None:
+    with_documents(gce)
+    for permission in NEEDED:
+        gce.withheld = {permission}
+        found = check_permissions(api_of(gce))
+        assert not found.ok
+        assert found.sentence == f"missing in {PROJECT}: {permission}"
+        assert ROLE_FILE in found.remedy
+    gce.withheld = {*NEEDED, "iam.serviceAccounts.actAs"}
+    found = diagnosed(gce)
+    assert f"and {len(NEEDED) - 8} more" in found["permissions"].sentence
+    account = found["machines' account"]
+    assert "missing: iam.serviceAccounts.actAs on machines@" in account.sentence
+    assert "roles/iam.serviceAccountUser" in account.remedy
+
+
+def test_permissions_that_cannot_be_asked_for_are_worth_a_word(gce: FakeGce) -> None:
+    with_documents(gce)
+    text = "Cloud Resource Manager API has not been used in project 1 before or it is disabled."
+    gce.faults.append(LineFault("testIamPermissions", 2, 403, "accessNotConfigured", text))
+    found = diagnosed(gce)
+    for name in ("permissions", "machines' account"):
+        assert (found[name].ok, found[name].warns) == (True, True)
+        assert "enable" in found[name].remedy
+    assert text in found["permissions"].sentence
+
+
+@pytest.mark.parametrize(
+    ("quotas", "said", "warns"),
+    [
+        ({"PREEMPTIBLE_NVIDIA_L4_GPUS": 4, "NVIDIA_L4_GPUS": 1}, "l4 0/4; those", False),
+        ({"NVIDIA_T4_GPUS": 4, "PREEMPTIBLE_NVIDIA_T4_GPUS": 0}, "t4 0/4 (of standard", False),
+        ({"CPUS": 24, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}, "no GPU quota is told", True),
+    ],
+)
+def test_quotas_that_count_for_spot(
+    gce: FakeGce, quotas: dict[str, int], said: str, warns: bool
+) -> None:
+    """Standard quota serves spot too; of H200 and B200 the API tells nothing, so nothing fails."""
+    with_documents(gce)
+    rows = [{"metric": metric, "limit": limit} for metric, limit in quotas.items()]
+    gce.documents[f"{_BASE}/regions/us-central1"] = {"quotas": rows}
+    found = diagnosed(gce)["quota us-central1"]
+    assert (found.ok, found.warns) == (True, warns)
+    assert said in found.sentence
+    assert "H200, B200" in found.sentence
+    assert "refused" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        ("billingNotEnabled", "This API method requires billing to be enabled.", "linkedaccount"),
+        ("accessNotConfigured", "Compute Engine API has not been used.", "gcloud services enable"),
+        ("forbidden", "Required 'compute.projects.get' permission", "role.json"),
+    ],
+)
+def test_a_project_that_is_not_ready_is_one_line(
+    gce: FakeGce, reason: str, message: str, remedy: str
+) -> None:
+    gce.faults.append(LineFault(rf"GET {_BASE}$", 9, 403, reason, message))
+    found = diagnosed(gce)
+    assert [one.name for one in found.values() if not one.ok] == ["project"]
+    assert list(found) == ["clock", "project"]
+    assert message in found["project"].sentence
+    assert remedy in found["project"].remedy
+
+
+def test_a_clock_an_hour_off_is_told(gce: FakeGce) -> None:
+    with_documents(gce)
+    gce.ahead_seconds = -3_600
+    found = diagnosed(gce)["clock"]
+    assert not found.ok
+    assert "behind this machine" in found.sentence
 
 
 def test_the_types_that_zones_have_replace_what_was_shipped(gce: FakeGce) -> None:

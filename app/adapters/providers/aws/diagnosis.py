@@ -6,121 +6,139 @@ Reads, and tries what changes something as a dry run. Not here: how findings are
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, AwsSettings
+from app.adapters.providers.aws.aws_settings import AwsSettings
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.errors import code_of
 from app.adapters.providers.aws.on_demand_prices import PRICE_LIST_REGION
+from app.adapters.providers.aws.permission_checks import (
+    POLICY_FILE,
+    check_launch_rights,
+    check_other_rights,
+    missing_right,
+    remedy_for,
+)
 from app.adapters.providers.aws.placement_scores import placement_scores
-from app.adapters.providers.aws.quotas import read_quotas
+from app.adapters.providers.aws.quotas import GpuQuota, read_quotas
 from app.adapters.providers.aws.region_facts import RegionFacts
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.domain.offer import Market
 from app.ports.cloud_provider import ProviderError
-from app.ports.provider_diagnosis import Finding
+from app.ports.provider_diagnosis import Finding, clock_finding, warning
 
-_POLICY: Final = "give the worker's role deploy/aws/control-plane-policy.json"
+_POLICY: Final = f"give the worker's role {POLICY_FILE}"
 _NETWORK: Final = "see docs/aws.md, Network"
 _MORE_QUOTA: Final = "ask for more under Service Quotas, Amazon EC2; a new account has 0 for these"
 _SCORED_TYPES_MAX: Final = 10
-_TYPE: Final = "g5.xlarge"
-# The policy allows only what carries the deployment's tag.
-_TAG: Final = [{"Key": DEPLOYMENT_TAG, "Value": "doctor"}]
-_TEMPLATE: Final = "lowtide-try"
-# EC2 looks for the template of a fleet only once it has found the call allowed.
-_ALLOWED: Final = ("DryRunOperation", "InvalidLaunchTemplate")
-
-
-def _tags(*nouns: str) -> list[dict[str, Any]]:
-    return [{"ResourceType": noun, "Tags": _TAG} for noun in nouns]
-
-
-# What is tried without being done, with the least that each needs to be understood.
-_TRIED: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
-    (
-        "run_instances",
-        {
-            "MinCount": 1,
-            "MaxCount": 1,
-            "InstanceType": _TYPE,
-            "TagSpecifications": _tags("instance", "volume", "network-interface"),
-        },
-    ),
-    (
-        "create_launch_template",
-        {
-            "LaunchTemplateName": _TEMPLATE,
-            "LaunchTemplateData": {"InstanceType": _TYPE},
-            "TagSpecifications": _tags("launch-template"),
-        },
-    ),
-    (
-        "create_fleet",
-        {
-            "Type": "instant",
-            "TargetCapacitySpecification": {
-                "TotalTargetCapacity": 1,
-                "DefaultTargetCapacityType": "spot",
-            },
-            "LaunchTemplateConfigs": [
-                {
-                    "LaunchTemplateSpecification": {
-                        "LaunchTemplateName": _TEMPLATE,
-                        "Version": "1",
-                    },
-                    "Overrides": [{"InstanceType": _TYPE}],
-                }
-            ],
-            "TagSpecifications": _tags("fleet", "instance", "volume", "network-interface"),
-        },
-    ),
+# How EC2 and STS answer in a region that the account has not enabled.
+_NOT_ENABLED: Final = (
+    "OptInRequired",
+    "AuthFailure",
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
 )
+_NOT_A_HANDLE: Final = "doctor"
+_MARKETS: Final = ((Market.SPOT, "spot"), (Market.ON_DEMAND, "on-demand"))
 
 
 def diagnose(
     settings: AwsSettings, clients: AwsClients, facts: RegionFacts, catalog: MachineCatalog
 ) -> tuple[Finding, ...]:
-    """Credentials; network, image, permissions and quotas by region; queue, prices and scores."""
+    """Clock and credentials; network, image, rights and quotas by region; queue and prices."""
     home = sorted(settings.regions)[0]
-    found = [
-        _try(
-            "credentials",
-            lambda: _credentials(clients, home),
-            "see docs/aws.md, Credentials",
-        )
-    ]
-    if not found[0].ok:
+    found = list(_credentials(clients, home))
+    if not found[-1].ok:
         return tuple(found)
     for region in sorted(settings.regions):
-        for name, look, remedy in (
-            ("subnets", _subnets, _NETWORK),
-            ("security groups", _groups, _NETWORK),
-            ("image", _image, "set LOWTIDE_AWS_IMAGE"),
-            ("permissions", _permissions, _POLICY),
-            ("quota spot", functools.partial(_quota, Market.SPOT), _MORE_QUOTA),
-            ("quota on-demand", functools.partial(_quota, Market.ON_DEMAND), _MORE_QUOTA),
-        ):
-            ask = functools.partial(look, f"{name} {region}", clients, facts, region)
-            found.append(_try(f"{name} {region}", ask, remedy))
-    found.append(_try("interruption queue", lambda: _queue(settings, clients, home), _POLICY))
+        found += _region(settings, clients, facts, catalog, region)
+    if settings.queue_url is None:
+        text = "not set: interruptions are told by the machines' own watchers only"
+        found.append(Finding("interruption queue", True, text))
+    else:
+        found.append(_try("interruption queue", lambda: _queue(settings, clients, home), _POLICY))
     found.append(_try("price list", lambda: _prices(clients), _POLICY))
     scores = functools.partial(_scores, settings, clients, catalog)
     found.append(_try("placement scores", scores, _POLICY))
     return tuple(found)
 
 
+def _credentials(clients: AwsClients, region: str) -> Iterator[Finding]:
+    """Who we are, and how far the clock is from AWS's: 300 s off, nothing that we sign counts."""
+    name = "credentials"
+    try:
+        told = clients.ask("sts", region, "get_caller_identity")
+    except ProviderError as error:
+        clock = _clock(getattr(error.__cause__, "response", {}))
+        if clock is not None and not clock.ok:
+            yield clock
+        yield Finding(name, False, str(error), "see docs/aws.md, Credentials")
+        return
+    clock = _clock(told)
+    if clock is not None:
+        yield clock
+    yield Finding(name, True, f"account {told['Account']} as {told['Arn']}")
+
+
+def _clock(reply: dict[str, Any]) -> Finding | None:
+    """By the date of an answer of AWS, whatever else it says; None where it has none."""
+    stated = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if not stated:
+        return None
+    ours = datetime.now(UTC).replace(microsecond=0)
+    return clock_finding("clock", ours, parsedate_to_datetime(stated))
+
+
+def _region(
+    settings: AwsSettings,
+    clients: AwsClients,
+    facts: RegionFacts,
+    catalog: MachineCatalog,
+    region: str,
+) -> Iterator[Finding]:
+    """One finding alone where the account has not enabled the region."""
+    try:
+        facts.subnets(region)
+    except ProviderError as error:
+        if error.__cause__ is not None and code_of(error.__cause__) in _NOT_ENABLED:
+            remedy = (
+                "enable it (AWS console, Account, AWS Regions), or take it out of "
+                "LOWTIDE_AWS_REGIONS"
+            )
+            yield Finding(f"region {region}", False, f"not enabled here: {error}", remedy)
+            return
+    sound = True
+    for name, look, remedy in (
+        ("subnets", _subnets, _NETWORK),
+        ("security groups", _groups, _NETWORK),
+        ("image", _image, "set LOWTIDE_AWS_IMAGE"),
+    ):
+        ask = functools.partial(look, f"{name} {region}", clients, facts, region)
+        found = _try(f"{name} {region}", ask, remedy)
+        sound = sound and found.ok
+        yield found
+    for market, word in _MARKETS if sound else ():
+        name = f"launch {word} {region}"
+        asked = (name, settings, clients, facts, catalog, region, market)
+        yield _try(name, functools.partial(check_launch_rights, *asked), _POLICY)
+    name = f"permissions {region}"
+    yield _try(name, functools.partial(check_other_rights, name, clients, region), _POLICY)
+    if settings.kms_key_id is not None:
+        yield _key(f"key {region}", clients, region, settings.kms_key_id)
+    yield from _quotas(clients, region)
+
+
 def _try(name: str, look: Callable[[], Finding], remedy: str) -> Finding:
     try:
         return look()
     except ProviderError as error:
-        return Finding(name, False, str(error), remedy)
-
-
-def _credentials(clients: AwsClients, region: str) -> Finding:
-    told = clients.ask("sts", region, "get_caller_identity")
-    return Finding("credentials", True, f"account {told['Account']} as {told['Arn']}")
+        missing = missing_right(error)
+        if missing is None:
+            return Finding(name, False, str(error), remedy)
+        return Finding(name, False, f"missing: {missing}", remedy_for((missing,)))
 
 
 def _subnets(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> Finding:
@@ -140,8 +158,8 @@ def _groups(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> 
     ]
     if open_inside:
         return Finding(name, True, f"{', '.join(ids)}; machines of a gang reach each other")
-    text = f"{', '.join(ids)}; machines of a gang cannot reach each other"
-    return Finding(name, False, text, "allow all traffic from the group itself")
+    text = f"{', '.join(ids)}; one machine is fine, those of a gang cannot reach each other"
+    return warning(name, text, "for jobs with several machines: allow all traffic from the group")
 
 
 def _image(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> Finding:
@@ -149,45 +167,59 @@ def _image(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> F
     return Finding(name, True, f"{image.image_id}, root volume {image.root_gb} GB at least")
 
 
-def _permissions(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> Finding:
-    image = facts.image(region).image_id
-    subnet = facts.subnets(region)[min(facts.subnets(region))]
-    for operation, given in _TRIED:
-        asked = dict(given)
-        if operation == "run_instances":
-            asked |= {"ImageId": image, "SubnetId": subnet}
-        try:
-            clients.change("ec2", region, operation, DryRun=True, **asked)
-        except ProviderError as error:
-            code = "" if error.__cause__ is None else code_of(error.__cause__)
-            if not code.startswith(_ALLOWED):
-                return Finding(name, False, str(error), _POLICY)
-    tried = ", ".join(operation for operation, _ in _TRIED)
-    return Finding(name, True, f"allowed, as dry runs say: {tried}")
+def _quotas(clients: AwsClients, region: str) -> Iterator[Finding]:
+    """By market. One without quota fails nobody who uses the other."""
+    names = {market: f"quota {word} {region}" for market, word in _MARKETS}
+    try:
+        quotas = read_quotas(clients, region)
+    except ProviderError as error:
+        missing = missing_right(error)
+        if missing is None:
+            yield Finding(names[Market.SPOT], False, str(error), _POLICY)
+        else:
+            told = f"missing: {missing}"
+            yield Finding(names[Market.SPOT], False, told, remedy_for((missing,)))
+        return
+    granted = {one.market for one in quotas if one.vcpus > 0}
+    for market, word in _MARKETS:
+        told = _told([one for one in quotas if one.market is market])
+        if market in granted:
+            yield Finding(names[market], True, told)
+        elif granted:
+            yield warning(names[market], f"no {word} machine can be had ({told})", _MORE_QUOTA)
+        else:
+            text = f"every launch would be refused ({told})"
+            yield Finding(names[market], False, text, _MORE_QUOTA)
 
 
-def _quota(
-    market: Market, name: str, clients: AwsClients, facts: RegionFacts, region: str
-) -> Finding:
-    quotas = [one for one in read_quotas(clients, region) if one.market is market]
-    told = ", ".join(f"{one.name}: {one.vcpus} vCPUs" for one in quotas) or "none is told"
-    if any(one.vcpus > 0 for one in quotas):
-        return Finding(name, True, told)
-    return Finding(name, False, f"every launch would be refused ({told})", _MORE_QUOTA)
+def _told(quotas: list[GpuQuota]) -> str:
+    return ", ".join(f"{one.name}: {one.vcpus} vCPUs" for one in quotas) or "none is told"
+
+
+def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
+    """Whether the key for disks can be used; who else may use it only a launch shows."""
+    remedy = "correct LOWTIDE_AWS_KMS_KEY, or enable the key; docs/aws.md, Keys of your own"
+    try:
+        told = clients.ask("kms", region, "describe_key", KeyId=key_id)["KeyMetadata"]
+    except ProviderError as error:
+        if missing_right(error) is None:
+            return Finding(name, False, str(error), remedy)
+        text = f"{key_id} cannot be looked at: kms:DescribeKey is not allowed"
+        return warning(name, text, "allow it in the key's policy; docs/aws.md, Keys of your own")
+    if told.get("KeyState") != "Enabled":
+        return Finding(name, False, f"{key_id} is {told.get('KeyState')}", remedy)
+    return Finding(name, True, f"{told['KeyId']} is enabled; `lowtide doctor --launch` uses it")
 
 
 def _queue(settings: AwsSettings, clients: AwsClients, region: str) -> Finding:
-    if settings.queue_url is None:
-        text = "not set: interruptions are told by the machines' own watchers only"
-        return Finding("interruption queue", True, text)
-    clients.ask(
-        "sqs",
-        region,
-        "get_queue_attributes",
-        QueueUrl=settings.queue_url,
-        AttributeNames=["ApproximateNumberOfMessages"],
-    )
-    return Finding("interruption queue", True, f"{settings.queue_url} can be read")
+    """Ask, receive without hiding what is there, and delete a message that nobody has."""
+    queue = {"QueueUrl": settings.queue_url}
+    counted = ["ApproximateNumberOfMessages"]
+    clients.ask("sqs", region, "get_queue_attributes", AttributeNames=counted, **queue)
+    clients.ask("sqs", region, "receive_message", VisibilityTimeout=0, WaitTimeSeconds=0, **queue)
+    entries = [{"Id": "0", "ReceiptHandle": _NOT_A_HANDLE}]
+    clients.ask("sqs", region, "delete_message_batch", Entries=entries, **queue)
+    return Finding("interruption queue", True, f"{settings.queue_url} can be read and cleared")
 
 
 def _prices(clients: AwsClients) -> Finding:

@@ -1,6 +1,7 @@
 """Is Google Cloud set up: one finding for each thing that a first launch would stumble over.
 
-Reads only. Not here: how findings are shown.
+Reads only: Compute Engine has no dry run. Not here: rights (`permission_checks`), or how findings
+are shown.
 """
 
 from __future__ import annotations
@@ -10,25 +11,56 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
+from app.adapters.providers.gcp.compute_api import ApiRefusal, ComputeApi
+from app.adapters.providers.gcp.permission_checks import (
+    check_clock,
+    check_machine_account,
+    check_permissions,
+)
 from app.adapters.providers.gcp.price_data import price_data
 from app.adapters.providers.gcp.sku_catalog import read_unit_prices
 from app.ports.cloud_provider import ProviderError
-from app.ports.provider_diagnosis import Finding
+from app.ports.provider_diagnosis import Finding, warning
 
-_SPOT_GPU: Final = "PREEMPTIBLE_NVIDIA_"
+_SPOT: Final = "PREEMPTIBLE_"
+_GPU: Final = "NVIDIA_"
 _ALL_REGIONS: Final = "GPUS_ALL_REGIONS"
 _QUOTA_REMEDY: Final = (
     "ask for more on the Quotas page of the console; a new project has none for spot GPUs"
 )
+_UNTOLD: Final = "those of H200, B200 and newer are on the Quotas page alone"
+"""Compute Engine's regions tell quotas of older GPUs only."""
+
+_CONSOLE: Final = "https://console.cloud.google.com"
+_BILLING: Final = "link a billing account: {console}/billing/linkedaccount?project={project}"
+_REMEDIES: Final = {
+    "billingNotEnabled": _BILLING,
+    "BILLING_DISABLED": _BILLING,
+    "UREQ_PROJECT_BILLING_NOT_FOUND": _BILLING,
+    "accessNotConfigured": "gcloud services enable compute.googleapis.com --project {project}",
+    "SERVICE_DISABLED": "gcloud services enable compute.googleapis.com --project {project}",
+    "notFound": "LOWTIDE_GCP_PROJECT must be a project's id, not its name",
+    "forbidden": "give the control plane's account the role of deploy/gcp/role.json",
+    "authError": "renew the credentials: docs/gcp.md, Setting up",
+}
+"""What to do about a project that does not answer, by Google's own reason."""
 
 
 def diagnose(api: ComputeApi) -> tuple[Finding, ...]:
-    """Project, regions with their spot GPU quotas, subnetworks, image and price list."""
+    """Clock, project, permissions, regions with their GPU quotas, subnetworks, image, prices."""
     settings = api.settings
-    found = [_try("project", lambda: _project(api), "set LOWTIDE_GCP_PROJECT and credentials")]
-    if not found[0].ok:
+    clock = check_clock(api)
+    found = [] if clock is None else [clock]
+    project, answers = _project(api)
+    found.append(project)
+    if not answers:
         return tuple(found)
+    role = "give the control plane's account the role of deploy/gcp/role.json"
+    found.append(_try("permissions", lambda: check_permissions(api), role))
+    account = settings.service_account
+    if account is not None:
+        ask = functools.partial(check_machine_account, api, account)
+        found.append(_try("machines' account", ask, "set LOWTIDE_GCP_SERVICE_ACCOUNT"))
     for region in settings.regions:
         remedy = "set LOWTIDE_GCP_REGIONS to regions of Compute Engine"
         found.append(_try(f"quota {region}", functools.partial(_region, api, region), remedy))
@@ -47,28 +79,50 @@ def _try(name: str, look: Callable[[], Finding], remedy: str) -> Finding:
         return Finding(name, False, str(error), remedy)
 
 
-def _project(api: ComputeApi) -> Finding:
-    project = api.read("ProjectsClient", "get", api.deadline())
+def _project(api: ComputeApi) -> tuple[Finding, bool]:
+    """The finding, and whether the project answers at all: else nothing more can be asked."""
+    try:
+        project = api.read("ProjectsClient", "get", api.deadline())
+    except ApiRefusal as error:
+        form = _REMEDIES.get(error.refusal.code, "set LOWTIDE_GCP_PROJECT and credentials")
+        remedy = form.format(console=_CONSOLE, project=api.settings.project)
+        return Finding("project", False, str(error), remedy), False
+    except ProviderError as error:
+        remedy = "set LOWTIDE_GCP_PROJECT and credentials"
+        return Finding("project", False, str(error), remedy), False
     quota = _quota(project.quotas, _ALL_REGIONS)
     if quota is not None and quota.limit < 1:
         text = f"{_ALL_REGIONS} is {quota.limit:.0f} in {api.settings.project}"
-        return Finding("project", False, text, _QUOTA_REMEDY)
+        return Finding("project", False, text, _QUOTA_REMEDY), True
     limit = "not told" if quota is None else f"{quota.usage:.0f} of {quota.limit:.0f} in use"
-    return Finding("project", True, f"{api.settings.project} answers; GPUs of all regions: {limit}")
+    told = f"{api.settings.project} answers; GPUs of all regions: {limit}"
+    return Finding("project", True, told), True
 
 
 def _region(api: ComputeApi, region: str) -> Finding:
+    """Spot GPUs by model: under their own quota, else under that of standard GPUs.
+
+    Source: "Create and use Spot VMs": they use up standard quota unless preemptible quota was
+    asked for.
+    """
     found = api.read("RegionsClient", "get", api.deadline(), region=region)
-    quotas = [one for one in found.quotas if one.metric.startswith(_SPOT_GPU) and one.limit >= 1]
-    if not quotas:
-        text = f"no quota for spot GPUs in {region}: every launch there will be refused"
-        return Finding(f"quota {region}", False, text, _QUOTA_REMEDY)
-    told = ", ".join(
-        f"{one.metric.removeprefix(_SPOT_GPU).removesuffix('_GPUS').lower()} "
-        f"{one.usage:.0f}/{one.limit:.0f}"
-        for one in sorted(quotas, key=lambda one: str(one.metric))
-    )
-    return Finding(f"quota {region}", True, f"spot GPUs in use / allowed: {told}")
+    quotas = {str(one.metric): one for one in found.quotas if one.limit >= 1}
+    told = []
+    for metric, one in sorted(quotas.items()):
+        plain = metric.removeprefix(_SPOT)
+        if not plain.startswith(_GPU):
+            continue
+        model = plain.removeprefix(_GPU).removesuffix("_GPUS").lower()
+        used = f"{model} {one.usage:.0f}/{one.limit:.0f}"
+        if metric != plain:
+            told.append(used)
+        elif f"{_SPOT}{plain}" not in quotas:
+            told.append(f"{used} (of standard quota, which on-demand machines share)")
+    if not told:
+        text = f"no GPU quota is told in {region}; {_UNTOLD}"
+        return warning(f"quota {region}", text, _QUOTA_REMEDY)
+    text = f"spot GPUs in use / allowed: {', '.join(told)}; {_UNTOLD}"
+    return Finding(f"quota {region}", True, text)
 
 
 def _subnet(api: ComputeApi, region: str) -> Finding:

@@ -1,0 +1,83 @@
+"""`lowtide doctor --launch` on both fake clouds, whose machines boot by the real script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cloud_deployment import CloudDeployment, running_on_fake_clouds
+from tests.support.command_line import CommandLine
+from tests.support.control_plane import Document
+from tests.support.postgres import fast_folder
+
+pytestmark = pytest.mark.full
+
+REFUSALS_MAX = 50
+
+
+@pytest.fixture(scope="module")
+def clouds() -> Iterator[CloudDeployment]:
+    """Both clouds, the product on them, and prices of both."""
+    with fast_folder() as folder, running_on_fake_clouds(folder) as found:
+        known = "SELECT DISTINCT provider FROM pools ORDER BY 1"
+        both = [("aws",), ("gcp",)]
+        found.plane.wait(
+            lambda: [tuple(row.values()) for row in found.plane.sql(known)] == both, "prices"
+        )
+        yield found
+
+
+def command_line(clouds: CloudDeployment, home: Path) -> CommandLine:
+    key = (clouds.plane.state_dir / "admin.key").read_text("ascii").strip()
+    return CommandLine(home, {"LOWTIDE_SERVER_URL": clouds.plane.url, "LOWTIDE_API_KEY": key})
+
+
+def launch(clouds: CloudDeployment, home: Path, *options: str) -> Document:
+    cli = command_line(clouds, home)
+    ran = cli.run("doctor", "--launch", "-y", "--json", "--timeout", "3m", *options)
+    assert ran.out, ran
+    assert ran.exit_code == (0 if ran.json["ok"] else 1), ran
+    assert clouds.living() == []
+    told: Document = ran.json
+    return told
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_a_machine_boots_by_the_real_script_and_goes_through_every_stage(
+    clouds: CloudDeployment, tmp_path: Path, cloud: str
+) -> None:
+    told = launch(clouds, tmp_path, "--infra", cloud, "--gpu", "L4")
+    assert told["ok"], told
+    assert told["plan"]["pool"].startswith(f"{cloud}/")
+    assert all(stage["seconds"] is not None for stage in told["stages"])
+
+
+def test_an_account_without_quota_is_not_waited_for(
+    clouds: CloudDeployment, tmp_path: Path
+) -> None:
+    """A new account's: every pool of the kind is refused, and would be in an hour."""
+    clouds.aws.world.quotas["G and VT", False] = 0
+    told = launch(clouds, tmp_path, "--infra", "aws", "--gpu", "L4", "--on-demand")
+    rent = told["stages"][0]
+    assert rent["ok"] is False
+    assert "VcpuLimitExceeded" in rent["sentence"]
+    assert "GPU quota" in rent["remedy"]
+    assert rent["seconds"] < 150, "it did not wait for the time to be up"
+
+
+def test_a_launch_that_is_denied_fails_at_once_with_the_cloud_s_sentence(
+    clouds: CloudDeployment, tmp_path: Path
+) -> None:
+    clouds.aws.fail("CreateFleet", "UnauthorizedOperation", 403, times=REFUSALS_MAX)
+    told = launch(clouds, tmp_path, "--infra", "aws", "--gpu", "L4")
+    clouds.aws.world.faults.clear()
+    rent, *others, end = told["stages"]
+    assert (rent["stage"], rent["ok"]) == ("rent", False)
+    assert "UnauthorizedOperation" in rent["sentence"]
+    assert "`lowtide doctor`" in rent["remedy"]
+    assert [one["ok"] for one in others] == [None] * 4
+    assert (end["ok"], end["sentence"]) == (True, "nothing was rented")
+    again = command_line(clouds, tmp_path).fails(2, "doctor", "--launch", "-y", "--infra", "aws")
+    assert "after a refusal (denied): try again then" in again.errors
