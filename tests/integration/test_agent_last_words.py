@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.agent_world import World
 from tests.support.fake_control_plane import wait_until
+from trainer.agent.boot_clock import boot_seconds
 from trainer.agent.progress_file import ProgressTail, StepLine
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind
@@ -68,6 +69,31 @@ def test_the_error_behind_much_output_is_there_when_the_end_is_told(
         assert b"missing" not in held
     else:
         assert b"bytes of log are missing here: they could not be sent in time" in held
+
+
+SAVED = r"""
+import pathlib, signal, sys, time
+def leave(*_):
+    print("saved", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, leave)
+time.sleep(600)
+"""
+
+
+def test_the_end_of_a_drain_is_told_before_its_deadline_whatever_becomes_of_the_log(
+    world: World,
+) -> None:
+    plane = world.open(run=command(world, SAVED))
+    world.start()
+    plane.train(1)
+    plane.wait_for(FactKind.TRAINER_STARTED)
+    plane.log_seconds = 60.0
+    asked_at = boot_seconds()
+    plane.direct(DirectiveKind.DRAIN, 1, drain_seconds=18.0)
+    assert plane.wait_for(FactKind.TRAINER_ENDED).data["exit_code"] == 75
+    assert boot_seconds() < asked_at + 18.0
+    plane.log_seconds = 0.0
 
 
 @pytest.mark.parametrize("steps", [200_000, pytest.param(1_000_000, marks=pytest.mark.full)])

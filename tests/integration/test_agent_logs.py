@@ -140,6 +140,19 @@ def test_an_end_for_a_release_that_knows_no_gaps_has_a_note_in_it(
     assert text.count("line") < 10_000
 
 
+def test_an_end_is_waited_for_no_longer_than_it_may_take(
+    plane: FakeControlPlane, client: ControlPlaneClient
+) -> None:
+    shipper = LogShipper(client)
+    plane.log_seconds = 3.0
+    shipper.write("s", b"RuntimeError: the reason\n")
+    shipper.send_end("s", 0.3)
+    assert not shipper.flush(0.0), "nobody has answered as yet"
+    plane.log_seconds = 0.0
+    assert shipper.flush(60.0)
+    assert plane.logs["s"] == b"RuntimeError: the reason\n"
+
+
 def test_an_end_overtakes_a_round_that_is_under_way(
     plane: FakeControlPlane, client: ControlPlaneClient
 ) -> None:

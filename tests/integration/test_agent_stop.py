@@ -31,6 +31,22 @@ while not os.path.exists("go"):
 time.sleep(600)
 """
 
+# Drains when it is told that it has much less time than it was told at first.
+LISTENS = r"""
+import json, os, pathlib, signal, sys, time
+notice = pathlib.Path(os.environ["LOWTIDE_NOTICE_FILE"])
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(json.loads(notice.read_text())["deadline"]))
+ends = time.monotonic() + 60
+while time.monotonic() < ends:
+    if told:
+        print("asked", flush=True)
+        if json.loads(notice.read_text())["deadline"] < told[0] - 30:
+            sys.exit(75)
+    time.sleep(0.05)
+sys.exit(3)
+"""
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -75,3 +91,15 @@ def test_a_stop_with_nothing_saved_is_over_at_once(world: World) -> None:
     ended = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=20.0)
     assert ended.data["outcome"] == "killed"
     assert plane.facts(FactKind.CHECKPOINT) == []
+
+
+def test_a_drain_whose_deadline_comes_nearer_tells_the_trainer_so(world: World) -> None:
+    (world.root / "listens.py").write_text(LISTENS)
+    plane = world.open(run=f"exec {sys.executable} {world.root}/listens.py")
+    world.start()
+    plane.train(1)
+    plane.wait_for(FactKind.TRAINER_STARTED, fence=1)
+    plane.direct(DirectiveKind.DRAIN, 1, drain_seconds=300.0)
+    wait_until(lambda: "asked" in plane.log_text(), plane.log_text)
+    plane.direct(DirectiveKind.DRAIN, 1, drain_seconds=120.0)
+    assert plane.wait_for(FactKind.TRAINER_ENDED, fence=1).data["exit_code"] == 75

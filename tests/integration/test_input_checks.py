@@ -13,6 +13,7 @@ import pytest
 
 from app.adapters.input_checks.archive_checker import ArchiveChecker
 from app.adapters.input_checks.spec_reader import SpecReader, SpecUnreadable
+from app.adapters.input_checks.workdir_archive import CHECK_SECONDS_MAX
 from app.adapters.postgres.engine import make_engine
 from app.domain.errors import SpecError
 from tests.bench.surroundings import API_APP, api_settings, serve
@@ -176,6 +177,37 @@ def test_a_check_is_killed_when_its_time_is_over():
         file.flush()
         with pytest.raises(SpecError, match=r"longer than 0\.2 s"):
             ArchiveChecker(seconds_max=0.2).check(file)
+
+
+def test_a_check_has_so_much_processor_time_and_no_more():
+    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(1) as people:
+        file.write(zeros_and_an_end(3_072))
+        file.flush()
+        checking = people.submit(ArchiveChecker().check, file)
+        wait_until(lambda: processor_limits() == [str(CHECK_SECONDS_MAX)])
+        [child] = checkers()
+        os.kill(int(child), signal.SIGXCPU)  # as the system does when it is used up
+        with pytest.raises(SpecError, match=f"more than {CHECK_SECONDS_MAX} s of processor time"):
+            checking.result()
+
+
+def checkers() -> list[str]:
+    """The children of this process that check an archive."""
+    tasks = Path("/proc/self/task").iterdir()
+    children = [pid for one in tasks for pid in (one / "children").read_text().split()]
+    return [
+        pid for pid in children if b"workdir_archive" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def processor_limits() -> list[str]:
+    """Of those children, in seconds."""
+    lines = [
+        line
+        for pid in checkers()
+        for line in Path(f"/proc/{pid}/limits").read_text("utf-8").splitlines()
+    ]
+    return [line.split()[3] for line in lines if line.startswith("Max cpu time")]
 
 
 def test_while_an_archive_is_checked_others_are_served(api: PeopleApi):

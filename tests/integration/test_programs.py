@@ -130,7 +130,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def up(folder: Path) -> Iterator[Up]:
     """One deployment for the tests that leave it running."""
-    with running(folder / "state") as found:
+    with running(folder / "state", LOWTIDE_REQUEST_HEAD_SECONDS="2") as found:
         yield found
 
 
@@ -138,6 +138,13 @@ def test_it_says_ready_once_on_a_line_of_its_own_and_is(up: Up):
     assert [line for line in up.lines if "ready http" in line] == [f"ready {up.url}"]
     assert up.get("/readyz")[0] == 200
     assert up.get("/healthz")[0] == 200
+
+
+def test_its_api_closes_connections_that_do_not_say_what_they_want(up: Up):
+    port = int(up.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(b"GET /healthz HT")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 408 ")
 
 
 def test_the_first_key_is_for_its_owner_only_and_opens_the_api(up: Up):

@@ -12,6 +12,7 @@ from app.adapters.providers.local.journal import ROOM_BYTES, Journal, JournalFul
 from app.adapters.providers.local.machine import Machine
 from app.domain.instance import EndedBy
 from app.ports.cloud_provider import MachineState, RefusalKind
+from tests.support.full_flushes import FullFlush
 from tests.support.local_cloud import AWS_POOL, an_order, open_local_cloud
 from tests.support.postgres import fast_folder
 from tests.support.small_disk import SmallDisk, small_disk
@@ -204,6 +205,28 @@ def test_a_line_goes_behind_a_torn_one_where_the_file_cannot_be_rewritten(
     found = Journal(disk.folder)
     found.close()
     assert states(found) == {"a": "terminated", **({"b": "running"} if lacking == 1 else {})}
+
+
+def test_a_disk_that_is_full_at_any_flush_costs_no_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for at in range(1, 20):
+        (folder / FILE).unlink(missing_ok=True)
+        with monkeypatch.context() as patch:
+            flush = FullFlush(patch, at)
+            journal = Journal(folder)
+            first = launch_if_possible(journal, "a") or launch(journal, "a")
+            assert launch_if_possible(journal, "b") or launch(journal, "b")
+            assert end(journal, first) or journal.catch_up()
+            journal.close()
+            again = Journal(folder)
+            again.close()
+        said = [one for one in (*journal.repairs, *again.repairs) if "be rewritten" not in one]
+        assert (said, states(again)) == ([], {"a": "terminated", "b": "running"}), at
+        assert reopened(folder) == {"a": "terminated", "b": "running"}, at
+        if not flush.was_met:
+            return
+    raise AssertionError("it flushes for ever")
 
 
 def test_a_cloud_on_a_full_disk_lives_and_ends_its_machines(folder: Path):

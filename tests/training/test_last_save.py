@@ -21,6 +21,7 @@ from tests.training.notices_in_flight import (
     one_write,
     p95,
 )
+from tests.training.one_rank import STACK
 from trainer.agent.notice_file import write_deadline
 from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
 from trainer.training.checkpoint import (
@@ -29,7 +30,12 @@ from trainer.training.checkpoint import (
     InFlight,
     load_checkpoint,
 )
+from trainer.training.config import parse_config
+from trainer.training.distributed import Gang
 from trainer.training.last_save import LastSave
+from trainer.training.progress import Progress
+from trainer.training.rank_environment import read_rank_environment
+from trainer.training.saving import Saving
 
 MEGABYTES = 192
 
@@ -125,6 +131,23 @@ def test_a_dropped_save_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path)
     found_state = load_checkpoint(result.path)[1]["weights"]["large"]
     assert torch.equal(found_state, torch.full((MEGABYTES << 18,), 2.0))
     assert [path.name for path in tmp_path.iterdir()] == [f"step-{2:012d}"]
+
+
+def test_a_save_on_its_way_gives_way_to_the_last_one_which_is_written_once(tmp_path: Path) -> None:
+    told = tmp_path / "progress.jsonl"
+    progress = Progress(told)
+    progress.prints = False
+    variables = {"LOWTIDE_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    environment = read_rank_environment(variables, tmp_path)
+    gang = Gang(0, 1, torch.device("cpu"))
+    saving = Saving(parse_config(STACK), environment, gang, progress)
+    saving.take(header(1), state(1.0), {})
+    assert saving.busy
+    for _ in range(2):  # asked again, there is nothing left to do
+        saving.take_last(header(2), state(2.0), {})
+    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [line["step"] for line in lines if line["type"] == "checkpoint"] == [2]
+    assert [path.name for path in (tmp_path / "saved").iterdir()] == [f"step-{2:012d}"]
 
 
 def test_the_file_says_how_long_the_trainer_has(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from tests.training.gathered_shares import gather_shares
 from tests.training.one_rank import STACK, train_here
+from tests.training.own_models import Moving
 from tests.training.torchrun_gang import GangStarter
 from trainer.training import restoring
 from trainer.training.checkpoint import (
@@ -23,7 +24,7 @@ from trainer.training.checkpoint import (
 )
 from trainer.training.checkpoint import __main__ as command
 from trainer.training.errors import ConfigError
-from trainer.training.module_state import EXTRA_KEY, require_storable_state
+from trainer.training.module_state import EXTRA_KEY, own_state, put_back, require_storable_state
 from trainer.training.own_tensors import own_tensors_of
 
 MOVING: dict[str, Any] = {
@@ -91,9 +92,9 @@ def test_each_ranks_own_comes_back_and_what_may_differ_is_the_first_ones(tmp_pat
     engines = []
     for rank in range(ranks):
         trees = {
-            "weights": {"kept": torch.full((1 << 20,), float(rank))},
-            # Large enough to be shared between the ranks.
-            "training_state": {"momentum": torch.zeros(5 << 20)},
+            # More than half of all: the second rank would write rows of it, too.
+            "weights": {"kept": torch.full((5 << 20,), float(rank))},
+            "training_state": {"momentum": torch.zeros(1 << 20)},
         }
         state = {"buffers": {"moving": torch.full((3,), float(rank))}, "extra_states": {"n": rank}}
         engine = CheckpointEngine(CheckpointFolder(tmp_path), Writer(rank, ranks))
@@ -103,12 +104,34 @@ def test_each_ranks_own_comes_back_and_what_may_differ_is_the_first_ones(tmp_pat
     for engine in engines:
         engine.finish()
     reader = CheckpointReader(tmp_path / f"step-{1:012d}")
-    assert torch.equal(reader.read()["weights"]["kept"], torch.zeros(1 << 20))
+    assert torch.equal(reader.read()["weights"]["kept"], torch.zeros(5 << 20))
     tensors = reader.tensors("training_state")
     for rank in range(ranks):
         found = restoring._own_state(tensors, rank)
         assert found["extra_states"] == {"n": rank}
         assert torch.equal(found["buffers"]["moving"], torch.full((3,), float(rank)))
+
+
+def test_a_rank_keeps_what_the_first_one_does_not_keep_for_it() -> None:
+    here = Moving((1, 8, 8), 10, extra="dict", plain=True)
+    for _ in range(3):
+        here(torch.rand(4, 1, 8, 8))
+    weights = here.state_dict()
+    kept = {
+        (rank, apart): {name: set(each) for name, each in own.items()}
+        for rank in (0, 1)
+        for apart in (False, True)
+        for own in [own_state(here, weights, rank, apart)]
+    }
+    extra = {"extra_states": {f"tracked.{EXTRA_KEY}"}}
+    assert kept[0, False] == kept[0, True] == {"buffers": {"moving"}}
+    assert kept[1, False] == extra
+    assert kept[1, True] == {"buffers": {"moving", "kept"}, **extra}
+    again = Moving((1, 8, 8), 10, extra="dict", plain=True, wide=64)  # both have grown since
+    put_back(again, own_state(here, weights, 1, True))
+    assert torch.equal(again.moving, here.moving)
+    assert torch.equal(again.kept, here.kept)
+    assert (again.tracked.passes, again.state_dict().keys()) == (3, weights.keys())
 
 
 @pytest.mark.full

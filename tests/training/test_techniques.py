@@ -282,6 +282,19 @@ def relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return float(((got.float() - wanted).norm() / wanted.norm()).detach())
 
 
+def test_compiling_is_a_phase_of_its_own_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+    monkeypatch.setattr(torch, "compile", lambda call, **_: call)  # which takes too long here
+    for chosen in ("on", "off"):
+        result = train_here(tmp_path / chosen, {**CHEAP, "steps": 1, "compile": chosen})
+        phases = [line["phase"] for line in result.lines("phase")]
+        assert ("compile" in phases[: phases.index("train")]) is (chosen == "on"), phases
+
+
 # PyTorch's compiler uses what PyTorch itself deprecates.
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

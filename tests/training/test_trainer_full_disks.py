@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tests.support.full_flushes import FullFlush
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.training.interrupted_run import InterruptedRun
 from trainer.hooks import Hooks, SaveFailed
+from trainer.training.checkpoint import (
+    CheckpointEngine,
+    CheckpointFolder,
+    Saved,
+    load_checkpoint,
+)
 from trainer.training.ending import Ending, write_ending, write_started
 from trainer.training.progress import Progress
 from trainer.training.rank_environment import RankEnvironment, read_rank_environment
@@ -108,6 +116,51 @@ def test_a_script_learns_of_a_save_without_room_and_may_go_on(
     assert whole_lines(progress)[-1] == {"type": "step", "step": 303}
     hooks.save(4, lambda folder: (folder / "w").write_bytes(bytes(20_000)))
     assert hooks.resume() == kept.parent / "step-000000000004"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_checkpoint_is_whole_or_not_there_at_whichever_flush_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    engine = CheckpointEngine(CheckpointFolder(tmp_path))
+
+    def saved(step: int, value: float) -> Saved:
+        header = {"step": step, "total_steps": 9, "final": False, "world_size": 1, "fence": 1}
+        trees = {"weights": {"w": torch.full((1_000,), value)}, "training_state": {}}
+        engine.save(header, trees, {}, hurried=True)
+        (result,) = engine.take_results()
+        return result
+
+    kept = saved(1, 1.0).path
+    assert kept is not None
+    for at in range(1, 30):
+        with monkeypatch.context() as patch:
+            flush = FullFlush(patch, at)
+            result = saved(step, 2.0)
+        if not flush.was_met:
+            assert result.error is None
+            return
+        assert result.disk_full
+        assert "No space left" in (result.error or "")
+        assert list(tmp_path.iterdir()) == [kept], at
+        assert float(load_checkpoint(kept)[1]["weights"]["w"][0]) == 1.0
+    raise AssertionError("it flushes for ever")
+
+
+def test_a_scripts_checkpoint_is_whole_or_not_there_at_whichever_flush_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOWTIDE_CHECKPOINT_DIR", str(tmp_path))
+    hooks = Hooks()
+    kept = hooks.save(1, lambda folder: (folder / "w").write_bytes(b"1"))
+    for at in range(1, 30):
+        with monkeypatch.context() as patch:
+            flush = FullFlush(patch, at)
+            if hooks.try_save(2, lambda folder: (folder / "w").write_bytes(b"2")):
+                assert not flush.was_met
+                return
+        assert list(tmp_path.iterdir()) == [kept], at
+    raise AssertionError("it flushes for ever")
 
 
 @pytest.mark.full

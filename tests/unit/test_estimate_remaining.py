@@ -136,6 +136,9 @@ def test_a_command_with_a_count_of_its_own_is_not_credited_with_what_it_did_not_
     one = job(total_steps=None)
     left = left_at(150, one, estimated(1), attempt(1, None), heard)
     assert left.seconds == 3_600 - 61, "nor is that taken off the estimate"
+    saved = job(total_steps=None, committed_step=9_060)
+    left = left_at(150, saved, estimated(1), attempt(1, None), heard)
+    assert left.seconds == 3_600 - 61, "nor once it is saved"
     live = attempt(1, None)
     live.committed_step = 9_060
     end(one, estimated(1), live, heard)

@@ -69,15 +69,21 @@ class CheckpointFolder:
         """Lets a completely written folder appear, durably, and prunes. Raises ``OSError``."""
         sync_folder(temporary)
         target = self.target(step)
-        if target.exists():
-            # The same step once more, after an earlier attempt or as the final checkpoint.
-            replaced = temporary.with_name(f"{temporary.name}-replaced")
+        replaced = temporary.with_name(f"{temporary.name}-replaced")
+        again = target.exists()  # after an earlier attempt, or as the final checkpoint
+        if again:
             os.rename(target, replaced)
-            os.rename(temporary, target)
+        os.rename(temporary, target)
+        try:
+            sync_folder(self.folder)
+        except OSError:
+            # What is told as failed must not lie there, in the place of one that was good.
+            os.rename(target, temporary)
+            if again:
+                os.rename(replaced, target)
+            raise
+        if again:
             shutil.rmtree(replaced, ignore_errors=True)
-        else:
-            os.rename(temporary, target)
-        sync_folder(self.folder)
         self._prune(target, best)
         return target
 
