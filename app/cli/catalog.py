@@ -176,13 +176,21 @@ def _disks(one: MachineType) -> str:
     return f"{one.local_nvme_disks} x {one.local_nvme_gb // one.local_nvme_disks} GB"
 
 
+def _network(one: MachineType) -> str:
+    """What it has by itself, then what it takes further networks for."""
+    if not one.wired_gbps:
+        return f"{one.network_gbps:g} Gbit/s {one.fast_network}".rstrip()
+    wired = f"{one.wired_gbps:g} {one.fast_network}".rstrip()
+    return f"{one.network_gbps:g} Gbit/s, wired {wired}"
+
+
 _COLUMNS: Final = (
     Column("TYPE", lambda one: f"{one.provider} {one.name}"),
     Column("GPU", lambda one: f"{one.gpu_count} x {one.gpu} {one.gpu_memory_gb} GB"),
     Column("LINK", lambda one: one.interconnect if one.gpu_count > 1 else _NOTHING),
     Column("CPUS", lambda one: str(one.vcpus), True),
     Column("MEMORY", lambda one: f"{one.memory_gb} GB", True),
-    Column("NETWORK", lambda one: f"{one.network_gbps:g} Gbit/s {one.fast_network}".rstrip()),
+    Column("NETWORK", _network),
     Column("LOCAL DISKS", lambda one: _disks(one) if one.local_nvme_disks else _NOTHING),
     Column("CNN", lambda one: f"{_speed(one).cnn * one.gpu_count:.1f}x", True),
     Column("VIT", lambda one: f"{_speed(one).vit * one.gpu_count:.1f}x", True),

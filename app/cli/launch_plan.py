@@ -40,8 +40,8 @@ _USUAL_SECONDS: Final = 600
 # What a claim must afford, and what is reserved for a drain and for a late word of the end.
 _BEYOND_SECONDS: Final = 1_800
 _WAIT_GRACE_SECONDS: Final = 60
-# The cheapest may be full: the budget bears the next ones, too.
-_TRIED: Final = 4
+# The cheapest may be full: what costs hardly more is tried as well.
+_NEARLY_AS_CHEAP: Final = 1.25
 _CENT_MICROUSD: Final = 10_000
 _LEAST_MICROUSD: Final = 100_000
 _WORK_HOURS: Final = 0.01
@@ -67,7 +67,7 @@ class Wish:
 class LaunchPlan:
     """The spec without its working folder, the cheapest pool, and the bounds in money.
 
-    pools: those that fit now, by their keys.
+    pools: those that may be asked now, by their keys.
     """
 
     fields: Mapping[str, Any]
@@ -122,20 +122,25 @@ def make_launch_plan(
         )
     fields = _fields(wish, name, offers, project)
     plan = make_plan(_parsed(fields), offers, now)
-    fitting = [item.offer for item in plan.considered if item.fits]
+    fitting = sorted(
+        (item.offer for item in plan.considered if item.fits),
+        key=lambda one: (one.price_microusd_per_hour, one.pool),
+    )
     if not fitting:
         rests = _resting(plan.considered, offers, now)
         raise CommandFailed(f"{plan_sentences(plan)[0]}{rests} `lowtide offers` lists all pools")
-    second = (plan.microusd_per_hour or 0) * fitting[0].billing_speed / 3_600
-    dearest = max(one.price_microusd_per_hour for one in fitting[:_TRIED])
-    dearer = dearest / max(1, fitting[0].price_microusd_per_hour)
-    most = second * dearer * (wish.timeout_seconds + _BEYOND_SECONDS)
+    # A placement weighs the progress that a dollar buys; one step on the cheapest is enough here.
+    near = fitting[0].price_microusd_per_hour * _NEARLY_AS_CHEAP
+    tried = [one for one in fitting if one.price_microusd_per_hour <= near]
+    fields["instance_types"] = sorted({one.pool.instance_type for one in tried})
+    second = fitting[0].price_microusd_per_hour * wish.nodes * fitting[0].billing_speed / 3_600
+    most = second * _NEARLY_AS_CHEAP * (wish.timeout_seconds + _BEYOND_SECONDS)
     most_microusd = max(_LEAST_MICROUSD, math.ceil(most / _CENT_MICROUSD) * _CENT_MICROUSD)
     budget = f"{most_microusd / 1_000_000:.2f}"
     return LaunchPlan(
         {**fields, "budget_usd": budget},
         fitting[0],
-        frozenset(offer.pool.key for offer in fitting),
+        frozenset(offer.pool.key for offer in tried),
         round(second * min(_USUAL_SECONDS, wish.timeout_seconds)),
         most_microusd,
     )

@@ -46,8 +46,8 @@ REMEDIES: Final[Mapping[Stage, str]] = {
     "the certificate valid",
     Stage.TRAIN: "read the log: the image's driver, Python or PyTorch; docs/machines.md lists what "
     "a machine must have",
-    Stage.CHECKPOINT: "let the machines' role list, read, write and delete in the bucket: "
-    "docs/object-stores.md",
+    Stage.CHECKPOINT: "let the machines' role list, read and write in the bucket: "
+    "docs/object-stores.md, What must be allowed",
     Stage.GIVE_BACK: "look with `lowtide instances`; end what is left in the cloud's own console",
 }
 _REMEDY_OF_REFUSAL: Final[Mapping[str, str]] = {

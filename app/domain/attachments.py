@@ -25,6 +25,7 @@ theirs for a disk is a few percent higher in February, and lower in March."""
 class Attachments:
     """`public_ip_microusd_per_hour` is 0 for a machine without a public address.
 
+    disk_microusd_per_month: what the disk costs beside its size, for the speed that it is given.
     source, captured_at: who says these prices, and as of when.
     """
 
@@ -33,16 +34,23 @@ class Attachments:
     public_ip_microusd_per_hour: int
     source: str
     captured_at: datetime
+    disk_microusd_per_month: int = 0
 
     def __post_init__(self) -> None:
-        amounts = (self.disk_gb, self.disk_microusd_per_gb_month, self.public_ip_microusd_per_hour)
+        amounts = (
+            self.disk_gb,
+            self.disk_microusd_per_gb_month,
+            self.disk_microusd_per_month,
+            self.public_ip_microusd_per_hour,
+        )
         if min(amounts) < 0:
             raise ValueError(f"attachments: a size or a price is negative: {amounts}")
 
     @property
     def microusd_per_hour(self) -> int:
         """All of it for an hour, rounded up: for reserves and comparisons, never for a bill."""
-        disk = divide_up(self.disk_gb * self.disk_microusd_per_gb_month, HOURS_PER_MONTH)
+        monthly = self.disk_gb * self.disk_microusd_per_gb_month + self.disk_microusd_per_month
+        disk = divide_up(monthly, HOURS_PER_MONTH)
         return disk + self.public_ip_microusd_per_hour
 
     def with_disk_gb(self, disk_gb: int) -> Attachments:
@@ -51,7 +59,10 @@ class Attachments:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back equal."""
-        return {**asdict(self), "captured_at": self.captured_at.isoformat()}
+        told = {**asdict(self), "captured_at": self.captured_at.isoformat()}
+        if not self.disk_microusd_per_month:
+            del told["disk_microusd_per_month"]  # as before there was such a price
+        return told
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Attachments:

@@ -110,7 +110,7 @@ def rate(
         lines = [replace(line, amount_microusd=0) for line in lines]
     disk, address = facts.disk, facts.public_ip
     if disk is not None:
-        price = disk.size_gb * disk.microusd_per_gb_month
+        price = disk.size_gb * disk.microusd_per_gb_month + disk.microusd_per_month
         fixed = PriceSegment(run.from_at, run.to_at, price, disk.source, disk.captured_at)
         month_us = rules.hours_per_month * US_PER_HOUR
         lines += _charge(facts, run, (fixed,), rules, Component.DISK, month_us)

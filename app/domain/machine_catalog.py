@@ -64,14 +64,14 @@ class MachineType:
     local_nvme_gb: int = 0
     local_nvme_disks: int = 0
     spot: bool = True
-    base_type: str = ""
-    accelerator: str = ""
     boot_disks: tuple[str, ...] = ()
     nic: str = ""
     extra_nics: int = 0
     rdma_nics: int = 0
     wired_gbps: float = 0.0
     gpu_quota: str = ""
+    base_type: str = ""
+    accelerator: str = ""
     network_cards: int = 1
     efa_from_card: int = 0
     spot_quota: str = ""
@@ -217,16 +217,16 @@ def _problem(one: MachineType, provider: str) -> str | None:
         return f"has the network {one.fast_network[:40]!r}, which is not known"
     if not one.network_gbps > 0:
         return "has no network speed"
-    if min(one.local_nvme_gb, one.local_nvme_disks) < 0 or (
-        (one.local_nvme_gb > 0) != (one.local_nvme_disks > 0)
-    ):
-        return "must give both the number of its local disks and their size, or neither"
     if min(one.extra_nics, one.rdma_nics) < 0 or (
         (one.extra_nics + one.rdma_nics > 0) != (one.wired_gbps > one.network_gbps)
     ):
         return "must give both its further network interfaces and what it has with them, or neither"
     if not 0 <= one.efa_from_card < one.network_cards <= _NETWORK_CARDS_MAX:
         return "must have a network card, and its first one with EFA among them"
+    if min(one.local_nvme_gb, one.local_nvme_disks) < 0 or (
+        (one.local_nvme_gb > 0) != (one.local_nvme_disks > 0)
+    ):
+        return "must give both the number of its local disks and their size, or neither"
     return None
 
 

@@ -87,12 +87,16 @@ class AssignmentSpan:
 
 @dataclass(frozen=True, slots=True)
 class DiskRate:
-    """The disk that lives and dies with the machine."""
+    """The disk that lives and dies with the machine.
+
+    microusd_per_month: what it costs beside its size, for its speed.
+    """
 
     size_gb: int
     microusd_per_gb_month: int
     source: str
     captured_at: datetime
+    microusd_per_month: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,10 @@ def machine_facts(
 def _disk(attached: Attachments) -> DiskRate | None:
     """The disk's part; None when it is free."""
     size, price = attached.disk_gb, attached.disk_microusd_per_gb_month
-    return DiskRate(size, price, attached.source, attached.captured_at) if size * price else None
+    speed = attached.disk_microusd_per_month
+    if size * price + speed == 0:
+        return None
+    return DiskRate(size, price, attached.source, attached.captured_at, speed)
 
 
 def _address(attached: Attachments) -> AddressRate | None:

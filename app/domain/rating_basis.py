@@ -143,6 +143,8 @@ def _price_digest(
             steps.append(f"{_instant(from_at)} {last}")
     disk, address = facts.disk, facts.public_ip
     steps.append(f"disk {disk.size_gb} {disk.microusd_per_gb_month}" if disk else "no disk")
+    if disk is not None and disk.microusd_per_month:
+        steps.append(f"disk speed {disk.microusd_per_month}")
     steps.append(f"address {address.microusd_per_hour}" if address else "no address")
     return _digest([*steps, repr(rules)])
 

@@ -6,6 +6,7 @@ launch that was refused (`launch`).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -20,7 +21,7 @@ class RefusalKind(StrEnum):
     PRICE_TOO_LOW = "price_too_low"  # the market moved above the highest price we pay
     QUOTA = "quota"
     THROTTLED = "throttled"
-    UNSUPPORTED = "unsupported"  # this type is not offered in this zone
+    UNSUPPORTED = "unsupported"  # the zone has no such type, or the type no such feature
     UNAVAILABLE = "unavailable"  # the cloud itself failed
     DENIED = "denied"  # credentials or permissions
     REJECTED = "rejected"  # our configuration is wrong
@@ -90,6 +91,9 @@ REFUSAL_RULES: Final[dict[RefusalKind, RefusalRule]] = {
     ),
 }
 
+_ATTACHED_GPU: Final = re.compile(r"^n1-.*-([a-z]+\d+)x\d+$")
+_OWN_QUOTAS: Final = ("a2-ultragpu", "a3-megagpu", "a3-ultragpu")
+
 
 def rule_of(kind: RefusalKind) -> RefusalRule:
     """The table's row for `kind`."""
@@ -97,7 +101,17 @@ def rule_of(kind: RefusalKind) -> RefusalRule:
 
 
 def family_of(instance_type: str) -> str:
-    """The family that quotas are counted by: `p3` of `p3.2xlarge`, `a2` of `a2-highgpu-1g`."""
+    """The family that quotas are counted by: `p3` of `p3.2xlarge`, `a2` of `a2-highgpu-1g`.
+
+    Google counts by GPU: what is attached to an N1 machine, and the larger A100, the H100 of Mega
+    and the H200 of Ultra each by a quota of its own.
+    """
+    attached = _ATTACHED_GPU.search(instance_type)
+    if attached is not None:
+        return attached[1]
+    own = next((one for one in _OWN_QUOTAS if instance_type.startswith(one)), None)
+    if own is not None:
+        return own
     return instance_type.replace("-", ".", 1).partition(".")[0]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -27,35 +27,48 @@ _RETRY_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
-class TerminationWork:
+class Termination:
     """One leased instance to be given back."""
 
     instance_id: UUID
     job_id: UUID | None
-    provider: str
     provider_instance_id: str
+
+
+@dataclass(frozen=True)
+class TerminationBatch:
+    """Machines of one region of a provider, given back in one call.
+
+    alone: the machine whose part this is, when a batch was cut apart.
+    """
+
+    provider: str
+    region: str
+    machines: tuple[Termination, ...]
     lease_token: str
     lease_until: datetime
+    alone: UUID | None = None
 
 
 class ReleaseInstances:
     """The controller that talks to clouds to end machines."""
 
     name = RELEASE_CONTROLLER
-    limit = 16
+    limit = 100
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[TerminationWork]:
-        """Take due terminations under a lease."""
+    def lease(self, uow: UnitOfWork, limit: int) -> list[TerminationBatch]:
+        """Take due terminations under a lease, grouped by region: a call takes many machines."""
         now = uow.now
         timeouts = [p.call_timeout_seconds for p in self._runtime.providers.values()]
         until = now + timedelta(seconds=3 * max(timeouts, default=60.0))
         token = self._runtime.entropy.new_token()
-        work = []
-        for instance_id, job_id in uow.instances.due_terminations(now, limit):
+        by_region: dict[tuple[str, str], list[Termination]] = {}
+        due = uow.instances.due_terminations(now, limit)
+        for instance_id, job_id in due:
             with self._instance(uow, instance_id, job_id, skip_locked=True) as instance:
                 if instance is None or instance.provider_instance_id is None:
                     continue
@@ -64,19 +77,18 @@ class ReleaseInstances:
                     continue
                 instance.lease_token, instance.lease_until_at = token, until
                 instance.terminate_calls += 1
-                work.append(
-                    TerminationWork(
-                        instance_id,
-                        job_id,
-                        instance.provider,
-                        instance.provider_instance_id,
-                        token,
-                        until,
-                    )
+                region = "" if instance.pool is None else instance.pool.region
+                by_region.setdefault((instance.provider, region), []).append(
+                    Termination(instance_id, job_id, instance.provider_instance_id)
                 )
-        return work
+        if len(due) >= limit:
+            uow.ring_after_commit(self.name)
+        return [
+            TerminationBatch(*where, tuple(by_region[where]), token, until)
+            for where in sorted(by_region)
+        ]
 
-    def effect(self, work: TerminationWork) -> ProviderError | None:
+    def effect(self, work: TerminationBatch) -> ProviderError | None:
         """Ask the cloud; an id that is gone is no error."""
         provider = self._runtime.providers.get(work.provider)
         if provider is None:
@@ -87,26 +99,40 @@ class ReleaseInstances:
             text = "the lease has too little time left for a call"
             return ProviderError(RefusalKind.UNAVAILABLE, text)
         try:
-            provider.terminate((work.provider_instance_id,))
+            provider.terminate(tuple(one.provider_instance_id for one in work.machines))
         except ProviderError as error:
             return error
         return None
 
-    def apply(self, uow: UnitOfWork, work: TerminationWork, result: ProviderError | None) -> None:
-        """Set the next look, or the next try with growing waits; it is never given up."""
-        with self._instance(uow, work.instance_id, work.job_id) as instance:
-            if instance is None or instance.lease_token != work.lease_token:
-                return
-            instance.lease_token = instance.lease_until_at = None
-            if instance.state is not InstanceState.TERMINATING:
-                return
-            now, limits = uow.now, self._runtime.limits
-            wait = min(_RETRY_SECONDS_MAX, 2.0 ** min(instance.terminate_calls, 10))
-            if result is None:
-                soon = now + timedelta(seconds=min(limits.describe_soon_seconds, wait))
-                instance.describe_at = soon
-                wait = max(wait, 4 * limits.describe_soon_seconds)
-            instance.terminate_at = now + timedelta(seconds=wait)
+    def apply(self, uow: UnitOfWork, work: TerminationBatch, result: ProviderError | None) -> None:
+        """Set the next look, or the next try with growing waits; it is never given up.
+
+        Jobs are locked in the order of their ids, as by everybody who locks several.
+        """
+        for one in sorted(work.machines, key=lambda each: (str(each.job_id), each.instance_id)):
+            with self._instance(uow, one.instance_id, one.job_id) as instance:
+                if instance is not None and instance.lease_token == work.lease_token:
+                    self._answered(uow, instance, result)
+
+    def parts(
+        self, work: TerminationBatch, result: ProviderError | None
+    ) -> list[tuple[TerminationBatch, ProviderError | None]]:
+        """Each machine alone."""
+        return [
+            (replace(work, machines=(one,), alone=one.instance_id), result) for one in work.machines
+        ]
+
+    def _answered(self, uow: UnitOfWork, instance: Instance, result: ProviderError | None) -> None:
+        instance.lease_token = instance.lease_until_at = None
+        if instance.state is not InstanceState.TERMINATING:
+            return
+        now, limits = uow.now, self._runtime.limits
+        wait = min(_RETRY_SECONDS_MAX, 2.0 ** min(instance.terminate_calls, 10))
+        if result is None:
+            soon = now + timedelta(seconds=min(limits.describe_soon_seconds, wait))
+            instance.describe_at = soon
+            wait = max(wait, 4 * limits.describe_soon_seconds)
+        instance.terminate_at = now + timedelta(seconds=wait)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first termination is due."""

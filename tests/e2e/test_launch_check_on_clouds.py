@@ -81,3 +81,18 @@ def test_a_launch_that_is_denied_fails_at_once_with_the_cloud_s_sentence(
     assert (end["ok"], end["sentence"]) == (True, "nothing was rented")
     again = command_line(clouds, tmp_path).fails(2, "doctor", "--launch", "-y", "--infra", "aws")
     assert "after a refusal (denied): try again then" in again.errors
+
+
+def test_a_bucket_that_machines_may_not_write_is_named(
+    clouds: CloudDeployment, tmp_path: Path
+) -> None:
+    """Checkpoints lie in another bucket than the control plane's own."""
+    clouds.s3.steering.withheld = {"put"}
+    told = launch(clouds, tmp_path, "--infra", "gcp", "--gpu", "L4")
+    clouds.s3.steering.withheld = set()
+    wrong = next(one for one in told["stages"] if one["ok"] is False)
+    # Its fence is written before it trains, so that it fails before a step is paid for.
+    assert wrong["stage"] == "register"
+    assert "fences/" in wrong["sentence"]
+    assert "the machines' role" in wrong["remedy"]
+    assert "preparation failed" in wrong["log"][-1]

@@ -83,6 +83,8 @@ def test_blank_disks_are_used_where_the_image_s_service_made_nothing(
     loop = machine.root.disk(FIRST)
     dlami_systemctl(machine.root, start)
     machine.reaches_the_agent(LOWTIDE_BOOT_DISK_SECONDS="1")
+    stopped = "systemctl stop dlami-nvme.service" in machine.root.calls
+    assert stopped is (start != "exit 0"), "it must not go on beside what is made now"
     assert AGENT in machine.root.on_disk(loop)
     assert machine.history("boot_warned") == []
 
@@ -105,7 +107,7 @@ def test_a_volume_that_the_service_left_unmounted_is_mounted(machine: DressedMac
     machine.reaches_the_agent()
     assert "vgchange -aay" in machine.root.calls
     assert AGENT in machine.root.on_disk(volume)
-    assert _fstab(machine) == ["/dev/mapper/vg.01-lv_ephemeral /scratch auto noatime,nofail 0 0"]
+    assert _fstab(machine) == [f"UUID={machine.root.uuid(volume)} /scratch auto noatime,nofail 0 0"]
 
 
 def test_disks_of_an_lvm_group_without_a_volume_are_left_alone(machine: DressedMachine):
@@ -124,6 +126,7 @@ def test_a_blank_disk_is_formatted_and_one_with_files_is_kept(
     loop = machine.root.disk(link)
     machine.reaches_the_agent(cloud)
     assert AGENT in machine.root.on_disk(loop)
+    assert _fstab(machine) == [f"UUID={machine.root.uuid(loop)} /scratch auto noatime,nofail 0 0"]
     machine.root.format(loop, "kept")
     machine.reaches_the_agent(cloud)
     assert {"kept", AGENT} <= machine.root.on_disk(loop)

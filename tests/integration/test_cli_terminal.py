@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from app.adapters.postgres import tables
+from app.domain.offer import Hardware, Market, Offer, Pool
 from tests.support.people_api import PeopleApi, people_api, settings_for
 from tests.support.source_tree import ROOT
 
@@ -131,6 +133,43 @@ def test_ctrl_c_while_following_leaves_the_job(api: PeopleApi, tmp_path: Path, s
         screen.until("asked goes on without you")
         assert screen.ended() == 130
     assert api.client.get("/api/v1/jobs/asked").json()["state"] == "queued"
+
+
+def test_a_trial_launch_rents_nothing_without_a_yes(api: PeopleApi, tmp_path: Path):
+    """The question comes after the price, and its answer is no unless somebody says yes."""
+    _offered(api)
+    for answer in ("\n", "n\n"):
+        with lowtide(api, tmp_path, "doctor", "--launch") as screen:
+            seen = screen.until("Rent it now? [y/N]")
+            assert "p3.2xlarge spot, 1 x V100 16 GB, $0.918 an hour" in seen
+            assert "the job's budget" in seen
+            screen.type(answer)
+            screen.until("Nothing was rented.")
+            assert screen.ended() == 130
+    assert api.count(tables.jobs) == 0
+
+
+def test_ctrl_c_during_a_trial_launch_cancels_it(api: PeopleApi, tmp_path: Path):
+    _offered(api)
+    with lowtide(api, tmp_path, "doctor", "--launch") as screen:
+        screen.until("Rent it now? [y/N]")
+        screen.type("y\n")
+        screen.until("rent … ")
+        screen.process.send_signal(signal.SIGINT)
+        screen.until("no machine of it is left")
+        assert screen.ended() == 130
+    (job,) = api.client.get("/api/v1/jobs").json()["items"]
+    assert job["state"] == "cancelled"
+
+
+def _offered(api: PeopleApi) -> None:
+    """One pool with a price, as the worker reads it."""
+    pool = Pool("local", "us-west-2", "us-west-2a", "p3.2xlarge", Market.SPOT)
+    now = datetime.now(UTC)
+    hardware = Hardware("V100", 1, 16, 8, 61)
+    offer = Offer(pool, hardware, 918_000, 3_060_000, "ec2", now, "a test", 4)
+    with api.parts.runtime.begin() as uow:
+        uow.offers.record([offer], (), now)
 
 
 def test_watch_draws_a_screen_and_ends_with_the_job(api: PeopleApi, tmp_path: Path):

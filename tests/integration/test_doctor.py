@@ -20,7 +20,7 @@ from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.providers.machine_catalog import load_catalog, shipped_catalog
 from app.adapters.server_probes import probe_public_url
 from app.adapters.system_entropy import SystemEntropy
-from app.domain.finding import Finding, clock_finding
+from app.domain.finding import Finding, clock_finding, warning
 from app.domain.machine_catalog import MachineType
 from app.orchestration.diagnose import (
     check_object_store,
@@ -266,6 +266,22 @@ def test_a_providers_own_findings_are_shown():
     cloud.error = ProviderError(RefusalKind.DENIED, "no credentials\nmore")
     (found,) = check_provider("aws", cloud)
     assert (found.ok, found.sentence) == (False, "no credentials")
+
+
+def test_a_warning_is_shown_and_fails_nobody(cli: CommandLine, monkeypatch: pytest.MonkeyPatch):
+    gangs = warning("security groups", "those of a gang cannot reach each other", "open the group")
+    cloud: Any = Cloud((gangs, Finding("image", True, "there")))
+    monkeypatch.setattr("app.bootstrap.open_providers", lambda settings: {"aws": cloud})
+    ran = cli.ok("doctor", "-q")
+    assert ran.row("! aws: security groups", "those of a gang cannot reach each other")
+    assert "→ open the group" in ran.out
+    assert "Everything is in order. 1 to know." in cli.ok("doctor").out
+    found = _by_name(cli.ok("doctor", "--json").json)
+    assert (found["aws: security groups"]["ok"], found["aws: security groups"]["warns"]) == (
+        True,
+        True,
+    )
+    assert not found["aws: image"]["warns"]
 
 
 def test_a_check_that_breaks_hides_no_other():

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from moto.backends import get_backend
 
+from app.adapters.providers.aws.aws_settings import DEFAULT_IMAGE
 from app.adapters.providers.aws.opening import open_aws
+from app.adapters.providers.gcp.opening import open_gcp
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.offer import Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
-from tests.providers.gcp.gcp_under_test import a_pool, open_provider
-from tests.support.aws_fake import AwsFake, open_aws_fake
+from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
+from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake, open_aws_fake
 from tests.support.aws_parts import aws_order, aws_pool, provider_for, settings_for, shared_session
-from tests.support.aws_world import IMAGE
+from tests.support.aws_world import ACCOUNT, IMAGE
 from tests.support.gce_fake import open_fake_gce
 
 VOLTA = "p3.2xlarge"
@@ -42,7 +46,12 @@ def test_a_gpu_without_an_image_is_neither_offered_nor_launched_on_aws(fake: Aws
     assert VOLTA in offered(images=(("V100", IMAGE),))
     result = provider_for(fake).launch(aws_order(aws_pool(instance_type=VOLTA)))
     assert [one.kind for one in result.refused] == [RefusalKind.UNSUPPORTED]
-    assert "no image knows the GPU of p3.2xlarge" in result.refused[0].message
+    said = result.refused[0].message
+    assert said.startswith("p3.2xlarge (V100) has no image, for the open driver")
+    assert said.endswith(
+        "does not know Volta, and the last image with the proprietary one is "
+        "Amazon Linux 2 with Python 3.10: name one in LOWTIDE_AWS_IMAGES"
+    )
     assert fake.world.launches == {}
 
 
@@ -56,6 +65,18 @@ def test_each_gpu_s_machines_boot_their_own_image_on_aws(fake: AwsFake):
         provider.launch(aws_order(aws_pool(instance_type="p5.48xlarge"), token="token-2"))
 
 
+def test_the_default_image_is_read_from_amazon_s_public_parameter(fake: AwsFake):
+    """`ssm get-parameter` on DEFAULT_IMAGE, as the DLAMI guide has it; the fake's own elsewhere."""
+    provider = provider_for(fake, image=DEFAULT_IMAGE)
+    with pytest.raises(ProviderError, match="base-oss-nvidia-driver-gpu-ubuntu"):
+        provider.launch(aws_order(aws_pool()))
+    # Only Amazon makes parameters of such a name, and so the fake's own store refuses to.
+    kept = get_backend("ssm")[ACCOUNT]["us-east-1"]._parameters
+    kept[DEFAULT_IMAGE] = kept[IMAGE_PARAMETER]
+    provider = provider_for(fake, image=DEFAULT_IMAGE)
+    assert provider.launch(aws_order(aws_pool())).accepted
+
+
 def _order(pool: Pool) -> LaunchOrder:
     return LaunchOrder("lowtide-1", 1, 1, pool.market, (PoolBid(pool, None),))
 
@@ -67,3 +88,17 @@ def test_each_gpu_s_machines_boot_their_own_image_on_gcp():
         assert provider.launch(_order(a_pool())).accepted
         (vm,) = gce.engine.live.values()
         assert vm.body["disks"][0]["initializeParams"]["sourceImage"] == own
+
+
+def test_a_gpu_without_an_image_is_neither_offered_nor_launched_on_gcp():
+    with open_fake_gce() as gce:
+        volta = replace(a_pool(), instance_type="n1-standard-8-v100x1")
+        with pytest.raises(ProviderError, match="name one in LOWTIDE_GCP_IMAGES") as refused:
+            open_provider(gce).launch(_order(volta))
+        assert refused.value.kind is RefusalKind.UNSUPPORTED
+        assert gce.engine.all == []
+        settings = gcp_settings(gce)
+        _, prices = open_gcp(
+            settings, shipped_catalog("gcp"), deployment_id=lambda: "d", render=lambda data: ""
+        )
+        assert {one.gpu for one in prices._catalog.types}.isdisjoint({"V100", "P100"})

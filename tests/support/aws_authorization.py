@@ -9,13 +9,12 @@ Guide, "Granting a user permissions to pass a role"; AWS re:Post, "not authorize
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from moto.backends import get_backend
 
 from tests.support.aws_world import ACCOUNT
+from tests.support.iam_policy import IamRequest, Policy
 
 Statement = Mapping[str, Any]
 _CALLER = f"arn:aws:sts::{ACCOUNT}:assumed-role/worker/i-1"
@@ -28,25 +27,16 @@ _SERVICES = {
 _QUEUE = ("ReceiveMessage", "DeleteMessageBatch", "DeleteMessage", "GetQueueAttributes")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One right that a call needs, on one resource."""
-
-    action: str
-    resource: str = "*"
-    context: Mapping[str, str] = field(default_factory=dict)
-
-
 class Authority:
     """What one policy allows. Nothing else is allowed: there is no other policy."""
 
     def __init__(self, statements: list[Statement]) -> None:
-        self.statements = statements
+        self._policy = Policy({"Statement": statements})
 
     def refusal(self, region: str, service: str, action: str, asked: dict[str, Any]) -> str | None:
         """The sentence of the first right that is missing; None when all are there."""
         for one in _rights(region, service, action, asked):
-            if not any(_allows(statement, one) for statement in self.statements):
+            if not self._policy.grant_of(one):
                 return (
                     f"You are not authorized to perform this operation. User: {_CALLER} is not "
                     f"authorized to perform: {one.action} on resource: {one.resource} because no "
@@ -55,47 +45,21 @@ class Authority:
         return None
 
 
-def _allows(statement: Statement, asked: Asked) -> bool:
-    return (
-        statement["Effect"] == "Allow"
-        and any(fnmatchcase(asked.action, each) for each in _several(statement["Action"]))
-        and any(fnmatchcase(asked.resource, each) for each in _several(statement["Resource"]))
-        and all(
-            _holds(operator, key, _several(values), asked.context)
-            for operator, pairs in statement.get("Condition", {}).items()
-            for key, values in pairs.items()
-        )
-    )
-
-
-def _holds(operator: str, key: str, values: list[str], context: Mapping[str, str]) -> bool:
-    if operator == "Null":
-        return (key not in context) is (values == ["true"])
-    if key not in context:
-        return False
-    if operator == "StringEquals":
-        return context[key] in values
-    assert operator == "StringLike", f"{operator} is not evaluated here"
-    return any(fnmatchcase(context[key], value) for value in values)
-
-
-def _several(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
-
-
-def _rights(region: str, service: str, action: str, asked: dict[str, Any]) -> Iterator[Asked]:
+def _rights(region: str, service: str, action: str, asked: dict[str, Any]) -> Iterator[IamRequest]:
     if action in _QUEUE:
         noun = "DeleteMessage" if action.startswith("Delete") else action
-        yield Asked(f"sqs:{noun}", f"arn:aws:sqs:{region}:{ACCOUNT}:lowtide-interruptions")
+        yield IamRequest(f"sqs:{noun}", f"arn:aws:sqs:{region}:{ACCOUNT}:lowtide-interruptions")
     elif action == "GetParameter":
-        yield Asked("ssm:GetParameter", f"arn:aws:ssm:{region}::parameter{asked.get('Name', '')}")
+        yield IamRequest(
+            "ssm:GetParameter", f"arn:aws:ssm:{region}::parameter{asked.get('Name', '')}"
+        )
     elif service == "ec2":
         yield from _of_ec2(region, action, asked)
     elif action in _SERVICES:
-        yield Asked(f"{_SERVICES[action]}:{action}")
+        yield IamRequest(f"{_SERVICES[action]}:{action}")
 
 
-def _of_ec2(region: str, action: str, asked: dict[str, Any]) -> Iterator[Asked]:
+def _of_ec2(region: str, action: str, asked: dict[str, Any]) -> Iterator[IamRequest]:
     tags = {
         one["ResourceType"]: {pair["Key"]: pair["Value"] for pair in one.get("Tag", [])}
         for one in asked.get("TagSpecification", [])
@@ -105,15 +69,15 @@ def _of_ec2(region: str, action: str, asked: dict[str, Any]) -> Iterator[Asked]:
         arn = f"arn:aws:ec2:{region}:{owner}:{noun}/{name}"
         context = {f"aws:ResourceTag/{key}": value for key, value in labels.items()}
         context |= {f"aws:RequestTag/{key}": value for key, value in tags.get(noun, {}).items()}
-        yield Asked(f"ec2:{action}", arn, context)
+        yield IamRequest(f"ec2:{action}", arn, context)
         if noun in tags:
-            yield Asked("ec2:CreateTags", arn, {**context, "ec2:CreateAction": action})
+            yield IamRequest("ec2:CreateTags", arn, {**context, "ec2:CreateAction": action})
     if action.startswith(("Describe", "Get")):
-        yield Asked(f"ec2:{action}")
+        yield IamRequest(f"ec2:{action}")
     profile = asked.get("IamInstanceProfile", {}).get("Name")
     if profile:
         role = f"arn:aws:iam::{ACCOUNT}:role/{profile}"
-        yield Asked("iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"})
+        yield IamRequest("iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 
 def _resources(

@@ -35,6 +35,7 @@ IMAGE_PARAMETER = "/test/deep-learning/ami-id"
 _IMAGES = Path(__file__).with_name("aws_images.json")
 os.environ["MOTO_AMIS_PATH"] = str(_IMAGES)
 AMIS[:] = json.loads(_IMAGES.read_text(encoding="utf-8"))
+_SIGNED_FOR = timedelta(minutes=5)
 _SERVICES = ("ec2", "sqs", "ssm", "sts", "iam", "s3")
 
 
@@ -48,8 +49,6 @@ class AwsFake:
         """The caller's only policy; None: everything is allowed."""
         self.keys: dict[str, str] = {}
         """Keys of KMS by id or alias, with their state."""
-        self.ahead_seconds = 0
-        """How far AWS's clock is ahead of this machine's."""
         self._prepare()
         self._server = AwsServer(self)
         self.url = self._server.url
@@ -75,18 +74,21 @@ class AwsFake:
         body: bytes,
     ) -> Answer:
         """One request; see `aws_fake_http`."""
-        late = _signed_too_long_ago(headers, self.ahead_seconds)
-        if late is not None:
-            return xml_error("SignatureDoesNotMatch", late, 403)
         target = {name.lower(): value for name, value in headers.items()}.get("x-amz-target", "")
         form = dict(parse_qsl(body.decode("latin-1"))) if not target else {}
         action = target.rpartition(".")[2] or form.get("Action", "")
         if service == "s3" and path.endswith("?location"):
             action = "GetBucketLocation"
+        if self._expired(headers):
+            return _clock_error(service, json_protocol=bool(target))
         trouble = self.world.region_faults.get(region)
-        if trouble is not None and service == "ec2":
+        if trouble is not None and service in ("ec2", "s3"):
             hang(trouble[2])
-            reply = xml_error(trouble[0], "injected for the region", trouble[1])
+            if not trouble[0]:
+                raise Dropped
+            reply = (_s3_error if service == "s3" else xml_error)(
+                trouble[0], "injected for the region", trouble[1]
+            )
         elif service != "ec2":
             reply = self._other(region, service, action, method, path, headers, body)
         elif region not in REGIONS:
@@ -97,6 +99,14 @@ class AwsFake:
         with self.world.lock:
             kind = self.world.garble(action) if reply[0] == 200 else None
         return reply if kind is None else garbled(kind, reply)
+
+    def _expired(self, headers: dict[str, str]) -> bool:
+        """Signatures hold for five minutes ("Elements of an AWS API request signature")."""
+        signed = {name.lower(): value for name, value in headers.items()}.get("x-amz-date")
+        if signed is None:
+            return False
+        at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        return abs(datetime.now(UTC) + self.world.clock_ahead - at) > _SIGNED_FOR
 
     def _other(
         self,
@@ -262,21 +272,22 @@ class AwsFake:
             get_backend("sqs")[ACCOUNT][region].create_queue(QUEUE)
 
 
-def _signed_too_long_ago(headers: dict[str, str], ahead_seconds: int) -> str | None:
-    """What AWS says of a signature that is more than five minutes from its own clock.
+def _s3_error(code: str, message: str, status: int) -> Answer:
+    told = f"<Code>{code}</Code><Message>{message}</Message>"
+    return status, {"Content-Type": "application/xml"}, f"<Error>{told}</Error>".encode()
 
-    Source: IAM User Guide, "Troubleshoot Signature Version 4 requests": SignatureDoesNotMatch,
-    "Signature expired".
-    """
-    signed = {name.lower(): value for name, value in headers.items()}.get("x-amz-date", "")
-    if not signed or not ahead_seconds:
-        return None
-    at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    here = datetime.now(UTC) + timedelta(seconds=ahead_seconds)
-    if abs(here - at) <= timedelta(minutes=5):
-        return None
-    least = here - timedelta(minutes=5)
-    return f"Signature expired: {signed} is now earlier than {least:%Y%m%dT%H%M%SZ}"
+
+def _clock_error(service: str, *, json_protocol: bool) -> Answer:
+    """What each kind of service says of a signature that is too old."""
+    if json_protocol:
+        return json_error("InvalidSignatureException", "Signature expired", 400)
+    if service == "s3":
+        return _s3_error("RequestTimeTooSkewed", "The difference is too large.", 403)
+    if service == "ec2":
+        return xml_error("RequestExpired", "Request has expired.", 400)
+    told = "<Code>SignatureDoesNotMatch</Code><Message>Signature expired</Message>"
+    answer = f"<ErrorResponse><Error><Type>Sender</Type>{told}</Error></ErrorResponse>"
+    return 403, {"Content-Type": "text/xml"}, answer.encode()
 
 
 @contextmanager

@@ -15,10 +15,12 @@ from xml.sax.saxutils import escape
 from moto.backends import get_backend
 
 from tests.support.aws_fake_network import CODE, network_problem, takes_cluster_groups
-from tests.support.aws_world import ACCOUNT, TYPES, AwsWorld, Rented, now
+from tests.support.aws_world import ACCOUNT, GP3_FREE_MBPS, TYPES, AwsWorld, Rented, now
 
 Refused = tuple[str, str, int]
 _USER_DATA_MAX = 16 * 1024
+# "Amazon EBS General Purpose SSD volumes": 0.25 MiB/s for each of a gp3 volume's 3,000 IOPS.
+_GP3_MBPS_MAX = 750
 
 
 @dataclass
@@ -128,6 +130,9 @@ def _look(
     if (name, zone) not in world.offered:
         text = f"Your requested instance type ({name}) is not supported in {zone}."
         return no("Unsupported", text)
+    mbps = int(data["BlockDeviceMappings"][0]["Ebs"].get("Throughput") or GP3_FREE_MBPS)
+    if not GP3_FREE_MBPS <= mbps <= _GP3_MBPS_MAX:
+        return no("InvalidParameterValue", f"Throughput {mbps} is too high for 3000 IOPS")
     problem = network_problem(name, data.get("NetworkInterfaces", []))
     if problem is not None:
         return no(CODE, problem)
@@ -237,6 +242,9 @@ def _launch(
             hidden_looks=world.hidden_looks,
             pending_until=now() + timedelta(seconds=world.pending_seconds),
             volume_gb=int(data["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"]),
+            volume_mbps=int(
+                data["BlockDeviceMappings"][0]["Ebs"].get("Throughput") or GP3_FREE_MBPS
+            ),
             public_ip=str(cards[0].get("AssociatePublicIpAddress")).lower() == "true",
         )
     return [instance.id for instance in reservation.instances]

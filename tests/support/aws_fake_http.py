@@ -101,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """The date of the answer, on the account's own clock."""
-        ahead = getattr(self.server.account, "ahead_seconds", 0)
+        world = getattr(self.server.account, "world", None)
+        ahead = 0.0 if world is None else world.clock_ahead.total_seconds()
         return super().date_time_string((timestamp or time.time()) + ahead)
 
     def log_message(self, format: str, *args: Any) -> None:

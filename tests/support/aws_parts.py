@@ -14,6 +14,7 @@ from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid
 from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake
+from tests.support.aws_requests import check_requests_of
 from tests.support.aws_world import REGIONS
 
 DEPLOYMENT = "0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001"
@@ -46,11 +47,16 @@ def settings_for(fake: AwsFake, **more: Any) -> AwsSettings:
 
 @functools.cache
 def shared_session() -> Any:
-    """One for all tests: it keeps EC2's large model, which takes half a second to read."""
-    return boto3.Session(
+    """One for all tests: it keeps EC2's large model, which takes half a second to read.
+
+    What its clients send is checked against AWS's own models.
+    """
+    session = boto3.Session(
         aws_access_key_id=ENVIRONMENT["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
     )
+    check_requests_of(session)
+    return session
 
 
 def provider_for(fake: AwsFake, **more: Any) -> AwsProvider:

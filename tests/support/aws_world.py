@@ -30,6 +30,8 @@ SPOT_SHARE = 0.35
 FREE_SPOT_SECONDS = 3_600
 LEAST_SECONDS = 60
 GP3_MICROUSD_A_MONTH = 80_000
+GP3_MBPS_MICROUSD_A_MONTH = 40_000
+GP3_FREE_MBPS = 125
 HOURS_A_MONTH = 730
 PUBLIC_IP_MICROUSD = 5_000
 
@@ -85,6 +87,7 @@ class Rented:
     reason: str = ""
     reason_text: str = ""
     volume_gb: int = 0
+    volume_mbps: int = GP3_FREE_MBPS
     public_ip: bool = False
 
     @property
@@ -96,7 +99,9 @@ class Rented:
 class AwsWorld:
     """The account. Everything is under `lock`, which requests hold while they are answered.
 
-    region_faults: (code, status, seconds until then) of every answer of EC2 in a region.
+    clock_ahead: how far AWS's clock is from ours, as signatures are judged by it.
+    region_faults: (code, status, seconds until then) of every answer of EC2 and S3 in a
+    region; without a code the connection is dropped.
     queue_waits: an empty queue is listened to for as long as is asked, in wall time.
     leasts_broken: so many fleets start with fewer machines than their least, which EC2 promises
     not to do. garbled: (action, kind) of answers to damage, each once; see `aws_fake_garble`.
@@ -109,6 +114,7 @@ class AwsWorld:
     hidden_looks: int = 0
     page_size: int = 1_000
     queue_waits: bool = True
+    clock_ahead: timedelta = timedelta(0)
     lock: threading.RLock = field(default_factory=threading.RLock)
     room: dict[tuple[str, str, bool], int] = field(default_factory=dict)
     offered: set[tuple[str, str]] = field(default_factory=set)
@@ -209,7 +215,8 @@ class AwsWorld:
         if one.ended_at is not None:
             there = max(there, timedelta(seconds=LEAST_SECONDS))
         hours = Fraction(there // timedelta(microseconds=1), 3_600 * 10**6)
-        volume = hours * one.volume_gb * GP3_MICROUSD_A_MONTH / HOURS_A_MONTH
+        speed = (one.volume_mbps - GP3_FREE_MBPS) * GP3_MBPS_MICROUSD_A_MONTH
+        volume = hours * (one.volume_gb * GP3_MICROUSD_A_MONTH + speed) / HOURS_A_MONTH
         return round(volume) + (round(hours * PUBLIC_IP_MICROUSD) if one.public_ip else 0)
 
     def _cost(self, one: Rented, until: datetime) -> int:

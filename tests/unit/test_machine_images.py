@@ -15,6 +15,7 @@ from app.adapters.providers.machine_images import (
 )
 from app.domain.gpu_catalog import GPU_NAMES
 from app.settings import SettingsError, load_settings
+from tests.support.source_tree import ROOT
 
 
 @pytest.mark.parametrize("provider", IMAGE_PROVIDERS)
@@ -100,3 +101,15 @@ def test_a_wrong_list_of_images_names_its_variable(
         load_settings()
     assert variable in str(refused.value)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("provider", IMAGE_PROVIDERS)
+def test_the_docs_name_every_image_and_every_gpu_without_one(provider: str):
+    page = (ROOT / "docs/machines.md").read_text("utf-8")
+    shipped = shipped_images(provider)
+    for image in shipped.images:
+        parts = image.name.split("/")
+        assert (parts[-1] if provider == "gcp" else parts[-3]) in page
+        assert image.architecture in page or provider == "gcp"
+        assert all(gpu.replace("-", " ") in page for gpu in image.gpus)
+    assert all(gpu in page for missing in shipped.without_image for gpu in missing.gpus)

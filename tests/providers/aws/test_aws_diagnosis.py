@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from app.adapters.providers.machine_catalog import shipped_catalog
@@ -84,12 +86,12 @@ def test_a_region_that_is_not_enabled_is_one_line(fake: AwsFake) -> None:
 
 def test_a_clock_an_hour_off_is_the_first_line(fake: AwsFake) -> None:
     """By the date of the very answer that refuses the signature."""
-    fake.ahead_seconds = 3_600
+    fake.world.clock_ahead = timedelta(hours=1)
     found = findings(fake)
     assert list(found) == ["clock", "credentials"]
     assert "ahead of this machine" in found["clock"].sentence
     assert "NTP" in found["clock"].remedy
-    fake.ahead_seconds = 0
+    fake.world.clock_ahead = timedelta(0)
     assert findings(fake)["clock"].ok
 
 

@@ -25,7 +25,7 @@ from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, 
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
 from tests.support.agent_api import BY_PERSON
 from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import provider_for, settings_for
+from tests.support.aws_parts import provider_for
 from tests.support.orchestration_story import PRICES, PaperCloud, Story
 
 WARNING = "EC2 Spot Instance Interruption Warning"
@@ -277,9 +277,8 @@ def test_without_a_queue_the_provider_announces_nothing(fake: AwsFake) -> None:
 
 
 def test_a_wrong_queue_is_a_typed_error(fake: AwsFake) -> None:
-    wrong = settings_for(fake, queue_url=f"{fake.url}/123456789012/nothing-here")
-    assert wrong.queue_url is not None
-    queue = InterruptionQueue(provider_for(fake).clients, wrong.queue_url, "us-east-1")
+    wrong = f"{fake.url}/123456789012/nothing-here"
+    queue = InterruptionQueue(provider_for(fake).clients, wrong, "us-east-1")
     with pytest.raises(ProviderError):
         queue.receive()
 

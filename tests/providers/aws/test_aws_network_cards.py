@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.providers.aws.aws_settings import own_prefix
 from app.adapters.providers.aws.launch_template import template_data
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.aws.region_facts import Image
@@ -48,7 +49,7 @@ def test_a_gang_gets_every_card_of_its_type_and_stands_together(fake: AwsFake) -
     pools = [aws_pool(zone, "p4d.24xlarge") for zone in ZONES]
     first, _ = provider.launch(gang(*pools)).accepted
     machine = fake.instance(first.provider_instance_id)
-    assert machine.placement.group_name == f"lowtide-{DEPLOYMENT[:8]}-{machine.placement.zone}"
+    assert machine.placement.group_name == f"{own_prefix(DEPLOYMENT)}{machine.placement.zone}"
     assert cards_of(fake) == [
         (0, 0, "interface"),
         (0, 1, "efa-only"),

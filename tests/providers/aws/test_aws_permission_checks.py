@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.permission_checks import POLICY_FILE, READS, STATEMENTS
+from app.adapters.providers.aws.permission_checks import READS, STATEMENTS
 from app.ports.provider_diagnosis import Finding
 from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import a_volume, aws_order, provider_for
+from tests.support.aws_parts import DEPLOYMENT, a_volume, aws_order, provider_for
 from tests.support.aws_world import IMAGE
-from tests.support.source_tree import ROOT
+from tests.support.iam_policy import shipped_policy
 
-_SHIPPED: list[dict[str, Any]] = json.loads((ROOT / POLICY_FILE).read_text("utf-8"))["Statement"]
+_SHIPPED: list[dict[str, Any]] = shipped_policy(deployment=DEPLOYMENT)["Statement"]
 _SPOT_REQUEST = "arn:aws:ec2:*:*:spot-instances-request/*"
 PROFILE = "lowtide-machine"
 
 
 def policy() -> list[dict[str, Any]]:
-    """The shipped one, as far as it lets a spot request through."""
-    statements = copy.deepcopy(_SHIPPED)
-    into = statement(statements, "LaunchIntoTheNetwork")
-    into["Resource"] = sorted({*into["Resource"], _SPOT_REQUEST})
-    return statements
+    """The shipped one, bound to the deployment."""
+    return copy.deepcopy(_SHIPPED)
 
 
 def statement(statements: list[dict[str, Any]], sid: str) -> dict[str, Any]:
@@ -48,6 +44,26 @@ def findings(fake: AwsFake, **settings: Any) -> dict[str, Finding]:
 
 def wrong(found: dict[str, Finding]) -> dict[str, Finding]:
     return {name: one for name, one in found.items() if not one.ok and "quota" not in name}
+
+
+def test_a_policy_may_ask_for_the_deployment_itself(ours: AwsFake) -> None:
+    """Two deployments in one account: a condition on the tag's value holds for dry runs, too."""
+    statements = policy()
+    for one in statements:
+        null = one.get("Condition", {}).pop("Null", None)
+        if null is not None:
+            (key,) = null
+            one["Condition"]["StringEquals"] = {key: DEPLOYMENT}
+    ours.policy = statements
+    assert wrong(findings(ours, image=IMAGE)) == {}
+    provider = provider_for(ours, regions=("us-east-1",), image=IMAGE)
+    provider._read_deployment_id = _unknown
+    found = {one.name: one for one in provider.diagnose()}
+    assert not found["launch spot us-east-1"].ok, "without its id it can only be tried as another"
+
+
+def _unknown() -> str:
+    raise OSError("the database is away")
 
 
 @pytest.fixture

@@ -34,32 +34,25 @@ from tests.support.aws_parts import (
     shared_session,
 )
 from tests.support.aws_world import now
-from tests.support.iam_policy import BESIDE_THE_TABLES, Grant, IamRequest, Policy
+from tests.support.iam_policy import (
+    BESIDE_THE_TABLES,
+    BUCKET,
+    Grant,
+    IamRequest,
+    Policy,
+    shipped_policy,
+)
 from tests.support.iam_requests import AwsCall, RequestsOfCalls, recorded_calls
 from tests.support.object_store_fakes import S3Fake
 from trainer.agent.object_store import ObjectStore
 from trainer.agent.part_upload import put_in_parts
 from trainer.protocol.agent_report import FactKind
 
-_FOLDER = Path(__file__).parents[3] / "deploy" / "aws"
-_BUCKET = "lowtide-test"
 _ROLE = "lowtide-machine"
 
 
-def document(name: str, deployment: str = "*") -> dict[str, Any]:
-    """A shipped policy as the module fills it in."""
-    text = (_FOLDER / name).read_text("utf-8")
-    values = {"bucket": _BUCKET, "name": "lowtide", "deployment": deployment}
-    values["deployment_begin"] = "" if deployment == "*" else deployment[:8]
-    for key, value in values.items():
-        text = text.replace(f"${{{key}}}", value)
-    assert "${" not in text
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
 def policy(name: str = "control-plane-policy.json", deployment: str = "*") -> Policy:
-    return Policy(document(name, deployment))
+    return Policy(shipped_policy(name, deployment))
 
 
 def tags_in(fake: AwsFake) -> Callable[[str, str], dict[str, str]]:
@@ -119,7 +112,7 @@ class RecordingS3(S3Fake):
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
-        super().__init__(_BUCKET)
+        super().__init__(BUCKET)
 
     def answer(
         self, region: str, service: str, method: str, path: str, headers: Any, body: bytes
@@ -136,7 +129,7 @@ def of_s3(asked: tuple[str, str]) -> IamRequest:
     if not key:
         action = "s3:DeleteObject" if query.startswith("delete") else "s3:ListBucket"
         assert method == ("POST" if action == "s3:DeleteObject" else "GET"), asked
-        name = _BUCKET if action == "s3:ListBucket" else f"{_BUCKET}/any"
+        name = BUCKET if action == "s3:ListBucket" else f"{BUCKET}/any"
         return IamRequest(action, f"arn:aws:s3:::{name}", {}, address)
     action = {
         "GET": "s3:GetObject",
@@ -145,7 +138,7 @@ def of_s3(asked: tuple[str, str]) -> IamRequest:
         "POST": "s3:PutObject",
         "DELETE": "s3:AbortMultipartUpload" if "uploadId=" in query else "s3:DeleteObject",
     }[method]
-    return IamRequest(action, f"arn:aws:s3:::{_BUCKET}/{key}", {}, f"{method} {address}")
+    return IamRequest(action, f"arn:aws:s3:::{BUCKET}/{key}", {}, f"{method} {address}")
 
 
 @pytest.fixture
@@ -171,7 +164,7 @@ def requests_of_machines(bucket: RecordingS3) -> list[IamRequest]:
     store.put_file("output", io.BytesIO(b"x" * (6 << 20)), part_bytes=5 << 20)
     with pytest.raises(OSError, match="taken"):
         put_in_parts(obstore, store._store, "shard", torn(), 30 << 20)
-    return [of_s3(one) for one in bucket.asked if one != ("PUT", f"/{_BUCKET}")]
+    return [of_s3(one) for one in bucket.asked if one != ("PUT", f"/{BUCKET}")]
 
 
 def requests_of_the_store(bucket: RecordingS3) -> list[IamRequest]:
@@ -185,7 +178,7 @@ def requests_of_the_store(bucket: RecordingS3) -> list[IamRequest]:
     assert store.get_range("a/b", 7, 1) == b""
     assert list(store.list_keys("a")) == ["a/b"]
     store.delete("a/b")
-    return [of_s3(one) for one in bucket.asked if one != ("PUT", f"/{_BUCKET}")]
+    return [of_s3(one) for one in bucket.asked if one != ("PUT", f"/{BUCKET}")]
 
 
 def test_every_call_is_allowed_and_nothing_else_is_given(
@@ -224,8 +217,10 @@ def test_bound_to_one_deployment_it_allows_that_one_and_no_other(
 
 def test_it_fits_into_a_managed_policy() -> None:
     """6,144 characters, white space not counted (IAM quotas, "IAM entity character limits")."""
-    text = json.dumps(document("control-plane-policy.json", DEPLOYMENT), separators=(",", ":"))
-    assert len(text.replace(_BUCKET, "b" * 63)) < 6_144
+    text = json.dumps(
+        shipped_policy("control-plane-policy.json", DEPLOYMENT), separators=(",", ":")
+    )
+    assert len(text.replace(BUCKET, "b" * 63)) < 6_144
 
 
 def test_a_spot_request_that_carries_no_tag_is_allowed() -> None:
@@ -268,7 +263,7 @@ def test_a_whole_story_of_the_controllers_is_allowed(
 
 def edited(change: Callable[[list[dict[str, Any]]], object]) -> Policy:
     """The shipped policy after somebody's edit."""
-    text = copy.deepcopy(document("control-plane-policy.json"))
+    text = copy.deepcopy(shipped_policy("control-plane-policy.json"))
     change(text["Statement"])
     return Policy(text)
 
@@ -324,4 +319,4 @@ def test_machines_may_do_what_their_agent_does_and_delete_nothing(bucket: Record
     assert shipped.denied(asked) == []
     assert shipped.unused(asked) == []
     assert "s3:DeleteObject" not in {one.action for one in shipped.grants}
-    assert all(f":{_BUCKET}" in one.resource for one in shipped.grants)
+    assert all(f":{BUCKET}" in one.resource for one in shipped.grants)

@@ -46,7 +46,7 @@ def keys_refused(fake: AwsFake) -> None:
 
 
 def silent(fake: AwsFake) -> None:
-    fake.world.region_faults[WEST] = ("RequestTimeout", 503, 0.1)
+    fake.world.region_faults[WEST] = ("", 0, 0.1)
 
 
 TROUBLES = [not_opted_in, keys_refused, silent]
@@ -90,6 +90,31 @@ def test_a_region_that_was_silent_is_asked_from_its_own_last_answer_on(fake: Aws
     fake.world.region_faults.clear()
     later = prices.changes_since(now() + timedelta(seconds=1))  # the others were asked meanwhile
     assert 777_700 in {one.microusd_per_hour for one in later if one.pool.region == WEST}
+
+
+def test_offers_are_worth_nothing_without_the_changes_that_led_to_them(fake: AwsFake) -> None:
+    """A bill is closed once prices of after its end are quoted."""
+    prices = prices_for(fake)
+    prices.offers()
+    not_opted_in(fake)
+    with pytest.raises(ProviderError):
+        prices.changes_since(now())
+    assert {offer.pool.region for offer in prices.offers()} == {EAST}
+    assert {change.pool.region for change in prices.changes_since(now())} == {EAST}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_bucket_is_found_through_any_region(
+    fake: AwsFake, trouble: Callable[[AwsFake], None]
+) -> None:
+    provider = provider_for(fake)
+    place = {"LocationConstraint": WEST}
+    provider.clients.change(
+        "s3", WEST, "create_bucket", Bucket="lowtide", CreateBucketConfiguration=place
+    )
+    trouble(fake)
+    fake.world.region_faults = {EAST: fake.world.region_faults[WEST]}
+    assert provider.locate_bucket("lowtide") == WEST
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)

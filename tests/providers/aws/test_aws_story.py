@@ -48,11 +48,11 @@ class AwsStory(Story):
 
     time = property(lambda self: datetime.now(UTC), lambda self, value: None)  # type: ignore[assignment]
 
-    def __init__(self, engine: Engine, folder: Path, fake: AwsFake) -> None:
+    def __init__(self, engine: Engine, folder: Path, fake: AwsFake, **more: Any) -> None:
         super().__init__(engine, folder, _LIMITS)
         self.fake = fake
         provider, prices = open_aws(
-            settings_for(fake, public_ip=True),
+            settings_for(fake, **{"public_ip": True, **more}),
             shipped_catalog("aws"),
             deployment_id=lambda: str(UUID(int=1)),
             render=a_script,
@@ -233,3 +233,14 @@ def test_too_few_machines_that_ec2_does_not_know_yet_are_given_back_by_their_row
     assert story.job(job_id).state not in ("failed", "stopped"), "no fault of the job's"
     rows = {row.provider_instance_id: row for row in story.instances(job_id)}
     assert set(fake.world.machines) <= set(rows), "a row each, so that they are paid for and ended"
+
+
+def test_a_faster_volume_is_paid_for(engine: Engine, tmp_path: Path, fake: AwsFake) -> None:
+    story = AwsStory(engine, tmp_path / "store", fake, volume_throughput_mbps=500)
+    job_id = story.submit(resources={"gpu": "A10G:1"})
+    (only,) = story.await_training(job_id, 1)
+    (rented,) = fake.world.machines.values()
+    assert rented.volume_mbps == 500
+    story.finish(job_id, [only], 1)
+    story.await_final_costs(job_id)
+    assert {machine: cost for machine, cost in story.booked().items() if cost} == owed(story)

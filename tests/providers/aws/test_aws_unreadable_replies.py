@@ -13,7 +13,7 @@ from app.ports.cloud_provider import (
 )
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_fake_garble import EVERYWHERE, NO_FLEET_ID
-from tests.support.aws_parts import aws_order, aws_pool, provider_for, settings_for
+from tests.support.aws_parts import aws_order, aws_pool, provider_for
 
 BUCKET = "lowtide-checkpoints"
 
@@ -116,9 +116,7 @@ def test_no_service_passes_a_damaged_answer_for_an_empty_one(
             "s3", "us-west-2", "create_bucket", Bucket=BUCKET, CreateBucketConfiguration=place
         )
     if service == "sqs":
-        queue_url = settings_for(fake).queue_url
-        assert queue_url is not None
-        more = {"QueueUrl": queue_url}
+        more = {"QueueUrl": fake.queue_url}
     assert clients.ask(service, "us-east-1", operation, **more)
     fake.garble(action, kind, times=2)
     with pytest.raises(ProviderError) as refused:

@@ -182,7 +182,10 @@ def test_nothing_is_concluded_while_a_zone_does_not_answer(gce: FakeGce) -> None
     assert not provider.list_deployment("us-central1").complete
     assert provider.list_deployment("europe-west4").complete
     with pytest.raises(ProviderError, match="not all ended"):
-        provider.terminate((vm.name,))
+        open_provider(gce).terminate((vm.name,))
+    provider.terminate((vm.name,))
+    gce.engine.advance(1)
+    assert gce.engine.live == {}, "a process that knows where it is needs no list"
 
 
 def test_lists_go_through_every_page_and_leave_others_out(gce: FakeGce) -> None:

@@ -59,6 +59,17 @@ def test_a_dead_zone_leaves_the_other_regions_machines_known(gce: FakeGce) -> No
         provider.describe((there.provider_instance_id,))
 
 
+def test_a_list_of_all_zones_that_hangs_is_read_zone_by_zone(gce: FakeGce) -> None:
+    provider = open_provider(gce, request_seconds=2.0)
+    (here,) = provider.launch(an_order(a_pool(HERE))).accepted
+    gce.faults.append(LineFault(r"GET .*/aggregated/instances", 99, hang_seconds=3.0))
+    listed = open_provider(gce, request_seconds=1.0).list_deployment("us-central1")
+    assert ([one.provider_instance_id for one in listed.machines], listed.complete) == (
+        [here.provider_instance_id],
+        True,
+    )
+
+
 def test_a_launch_is_recovered_while_another_region_is_dead(gce: FakeGce) -> None:
     gce.faults.append(LineFault(r"POST .*/instances", after=True))
     with pytest.raises(ProviderError):

@@ -135,7 +135,10 @@ _METHODS = (
         "compute.zoneOperations.list",
     ),
     _method("ZonesClient.list", f"GET {_PROJECT}/zones", "compute.zones.list"),
-    # Asked over plain HTTP; prices are public.
+    # Asked over plain HTTP; prices are public, and whoever may sign in may ask what it may do.
+    _method("", "GET /"),
+    _method("", "POST /v1/projects/[^/]+:testIamPermissions"),
+    _method("", "POST /v1/projects/-/serviceAccounts/[^/]+:testIamPermissions"),
     _method("", "GET /storage/v1/b/[^/]+", "storage.buckets.get"),
     _method("", "GET /v1/services/[^/]+/skus"),
 )

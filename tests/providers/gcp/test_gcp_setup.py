@@ -14,7 +14,12 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.first_use import prepare_first_use
 from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.permission_checks import NEEDED, ROLE_FILE, check_permissions
+from app.adapters.providers.gcp.permission_checks import (
+    ENDING_ROLE_FILE,
+    NEEDED,
+    ROLE_FILE,
+    check_permissions,
+)
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
@@ -219,8 +224,8 @@ def test_each_thing_that_is_wrong_is_found_with_a_remedy(
 
 
 def test_the_permissions_asked_about_are_those_of_the_role() -> None:
-    role = json.loads((ROOT / ROLE_FILE).read_text("utf-8"))
-    assert role["permissions"] == list(NEEDED)
+    roles = [json.loads((ROOT / one).read_text("utf-8")) for one in (ROLE_FILE, ENDING_ROLE_FILE)]
+    assert sorted(one for role in roles for one in role["permissions"]) == list(NEEDED)
 
 
 def test_each_missing_permission_is_named(gce: FakeGce) -> None:
@@ -289,6 +294,16 @@ def test_a_project_that_is_not_ready_is_one_line(
     assert list(found) == ["clock", "project"]
     assert message in found["project"].sentence
     assert remedy in found["project"].remedy
+
+
+@pytest.mark.parametrize(
+    ("key", "ok"),
+    [(f"projects/{PROJECT}/locations/us-central1/keyRings/r/cryptoKeys/k", True), ("k", False)],
+)
+def test_a_key_of_one_s_own_has_a_whole_name(gce: FakeGce, key: str, ok: bool) -> None:
+    with_documents(gce)
+    found = {one.name: one for one in open_provider(gce, kms_key=key).diagnose()}
+    assert found["key"].ok is ok
 
 
 def test_a_clock_an_hour_off_is_told(gce: FakeGce) -> None:

@@ -1,9 +1,9 @@
 """What an EC2 machine's volume and public address cost, by the list shipped with this release.
 
 Sources: "Amazon EBS pricing" (charged per GB-month and second while the volume exists, 60 s at
-least; a gp3 volume has 3,000 IOPS and 125 MB/s for nothing, and ours ask for no more) and "Amazon
-VPC pricing", public IPv4 addresses. Not here: machine time (`on_demand_prices`, `price_source`),
-or the bill (`app.domain.billing`).
+least; a gp3 volume has 3,000 IOPS and 125 MB/s for nothing, and each MB/s more has its price) and
+"Amazon VPC pricing", public IPv4 addresses. Not here: machine time (`on_demand_prices`,
+`price_source`), or the bill (`app.domain.billing`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,22 @@ _GP3_ELSEWHERE: Final = {
     "sa-east-1": 152_000,
 }
 PUBLIC_IPV4_MICROUSD_PER_HOUR: Final = 5_000
+FREE_MBPS: Final = 125
+"""Throughput of a gp3 volume that costs nothing, in MB/s."""
 
 
-def attachments_in(region: str, disk_gb: int, *, public_ip: bool) -> Attachments:
-    """A gp3 volume of that size, and an address where machines have one."""
+def attachments_in(
+    region: str, disk_gb: int, *, public_ip: bool, throughput_mbps: int = FREE_MBPS
+) -> Attachments:
+    """A gp3 volume of that size and speed, and an address where machines have one.
+
+    A provisioned MB/s costs half of what a GB costs: 40,000 micro-USD a month where that is 80,000.
+    """
+    per_gb = _GP3_ELSEWHERE.get(region, VOLUME_PRICES["gp3"])
     return Attachments(
         disk_gb=disk_gb,
-        disk_microusd_per_gb_month=_GP3_ELSEWHERE.get(region, VOLUME_PRICES["gp3"]),
+        disk_microusd_per_gb_month=per_gb,
+        disk_microusd_per_month=max(0, throughput_mbps - FREE_MBPS) * per_gb // 2,
         public_ip_microusd_per_hour=PUBLIC_IPV4_MICROUSD_PER_HOUR if public_ip else 0,
         source=SOURCE,
         captured_at=AS_OF,

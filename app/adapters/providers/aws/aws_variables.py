@@ -75,6 +75,12 @@ class AwsVariables(BaseSettings):
         le=16_384,
         description="Size of the root volume where a job does not say, in GB",
     )
+    aws_volume_throughput: int = Field(
+        default=AwsSettings.volume_throughput_mbps,
+        ge=125,
+        le=750,
+        description="Throughput of the root volume in MB/s; each above 125 costs half a GB's price",
+    )
     aws_public_ip: bool = Field(
         default=False, description="Give machines a public address; without it they need a NAT"
     )
@@ -144,6 +150,7 @@ def aws_settings_of(variables: AwsVariables) -> AwsSettings:
         instance_profile=variables.aws_instance_profile,
         kms_key_id=variables.aws_kms_key,
         root_volume_gb=variables.aws_root_volume_gb,
+        volume_throughput_mbps=variables.aws_volume_throughput,
         public_ip=variables.aws_public_ip,
         queue_urls=variables.aws_queue_url,
         endpoint_url=variables.aws_endpoint_url,

@@ -14,6 +14,7 @@ from typing import Any, Final
 from app.adapters.providers.aws.aws_settings import AwsSettings
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.errors import code_of
+from app.adapters.providers.aws.interruption_queues import queue_place
 from app.adapters.providers.aws.on_demand_prices import PRICE_LIST_REGION
 from app.adapters.providers.aws.permission_checks import (
     POLICY_FILE,
@@ -41,12 +42,18 @@ _NOT_ENABLED: Final = (
     "UnrecognizedClientException",
     "InvalidClientTokenId",
 )
+UNKNOWN_DEPLOYMENT: Final = "doctor"
+"""Stands for the deployment's id where the database does not tell it."""
 _NOT_A_HANDLE: Final = "doctor"
 _MARKETS: Final = ((Market.SPOT, "spot"), (Market.ON_DEMAND, "on-demand"))
 
 
 def diagnose(
-    settings: AwsSettings, clients: AwsClients, facts: RegionFacts, catalog: MachineCatalog
+    settings: AwsSettings,
+    clients: AwsClients,
+    facts: RegionFacts,
+    catalog: MachineCatalog,
+    deployment_id: str,
 ) -> tuple[Finding, ...]:
     """Clock and credentials; network, image, rights and quotas by region; queue and prices."""
     home = sorted(settings.regions)[0]
@@ -54,12 +61,15 @@ def diagnose(
     if not found[-1].ok:
         return tuple(found)
     for region in sorted(settings.regions):
-        found += _region(settings, clients, facts, catalog, region)
-    if settings.queue_url is None:
+        found += _region(settings, clients, facts, catalog, deployment_id, region)
+    queues = [queue_place(entry, settings.regions[0]) for entry in settings.queue_urls]
+    if not queues:
         text = "not set: interruptions are told by the machines' own watchers only"
         found.append(Finding("interruption queue", True, text))
-    else:
-        found.append(_try("interruption queue", lambda: _queue(settings, clients, home), _POLICY))
+    for region, url in queues:
+        name = f"interruption queue {region}" if len(queues) > 1 else "interruption queue"
+        ask = functools.partial(_queue, name, clients, region, url)
+        found.append(_try(name, ask, _POLICY))
     found.append(_try("price list", lambda: _prices(clients), _POLICY))
     scores = functools.partial(_scores, settings, clients, catalog)
     found.append(_try("placement scores", scores, _POLICY))
@@ -97,6 +107,7 @@ def _region(
     clients: AwsClients,
     facts: RegionFacts,
     catalog: MachineCatalog,
+    deployment_id: str,
     region: str,
 ) -> Iterator[Finding]:
     """One finding alone where the account has not enabled the region."""
@@ -122,10 +133,12 @@ def _region(
         yield found
     for market, word in _MARKETS if sound else ():
         name = f"launch {word} {region}"
-        asked = (name, settings, clients, facts, catalog, region, market)
+        asked = (name, settings, clients, facts, catalog, deployment_id, region, market)
         yield _try(name, functools.partial(check_launch_rights, *asked), _POLICY)
     name = f"permissions {region}"
-    yield _try(name, functools.partial(check_other_rights, name, clients, region), _POLICY)
+    yield _try(
+        name, functools.partial(check_other_rights, name, clients, deployment_id, region), _POLICY
+    )
     if settings.kms_key_id is not None:
         yield _key(f"key {region}", clients, region, settings.kms_key_id)
     yield from _quotas(clients, region)
@@ -211,15 +224,15 @@ def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
     return Finding(name, True, f"{told['KeyId']} is enabled; `lowtide doctor --launch` uses it")
 
 
-def _queue(settings: AwsSettings, clients: AwsClients, region: str) -> Finding:
+def _queue(name: str, clients: AwsClients, region: str, url: str) -> Finding:
     """Ask, receive without hiding what is there, and delete a message that nobody has."""
-    queue = {"QueueUrl": settings.queue_url}
+    queue = {"QueueUrl": url}
     counted = ["ApproximateNumberOfMessages"]
     clients.ask("sqs", region, "get_queue_attributes", AttributeNames=counted, **queue)
     clients.ask("sqs", region, "receive_message", VisibilityTimeout=0, WaitTimeSeconds=0, **queue)
     entries = [{"Id": "0", "ReceiptHandle": _NOT_A_HANDLE}]
     clients.ask("sqs", region, "delete_message_batch", Entries=entries, **queue)
-    return Finding("interruption queue", True, f"{settings.queue_url} can be read and cleared")
+    return Finding(name, True, f"{url} can be read and cleared")
 
 
 def _prices(clients: AwsClients) -> Finding:

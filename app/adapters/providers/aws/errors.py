@@ -74,6 +74,7 @@ _KINDS: Final = {
         "ExpiredToken",
         "ExpiredTokenException",
         "RequestExpired",
+        "RequestTimeTooSkewed",
         "InvalidClientTokenId",
         "UnrecognizedClientException",
         "SignatureDoesNotMatch",
@@ -110,6 +111,10 @@ _SCOPES: Final = {
 """How far a code reaches where its kind alone would say less, or more."""
 
 _NEW_KEYS: Final = "renew the credentials of the worker (docs/aws.md, Credentials)"
+_CLOCK: Final = (
+    "this machine's clock is wrong by more than five minutes (compare it with a time server), or "
+    f"the secret key does not fit: {_NEW_KEYS}"
+)
 _ADVICE: Final = {
     "MaxSpotInstanceCountExceeded": "the Spot vCPU quota of this family in the region is used up "
     "(0 on a new account): ask for more under Service Quotas, Amazon EC2",
@@ -136,10 +141,12 @@ _ADVICE: Final = {
     "Blocked": "AWS has blocked the account: contact AWS Support",
     "ExpiredToken": _NEW_KEYS,
     "ExpiredTokenException": _NEW_KEYS,
-    "RequestExpired": f"the credentials are over, or this machine's clock is wrong: {_NEW_KEYS}",
+    "RequestExpired": _CLOCK,
+    "RequestTimeTooSkewed": _CLOCK,
+    "InvalidSignatureException": _CLOCK,
     "InvalidClientTokenId": f"AWS does not know the access key: {_NEW_KEYS}",
     "UnrecognizedClientException": f"AWS does not know the access key: {_NEW_KEYS}",
-    "SignatureDoesNotMatch": f"the secret key does not fit, or the clock is wrong: {_NEW_KEYS}",
+    "SignatureDoesNotMatch": _CLOCK,
 }
 _ADVICE_BY_PREFIX: Final = (
     ("InvalidAMIID", "LOWTIDE_AWS_IMAGE names no image that this account may use in the region"),
@@ -235,7 +242,7 @@ def typed(
 
 def _answered(error: Any, where: str, starts_machines: bool) -> ProviderError:
     told = error.response.get("Error", {})
-    code, message = str(told.get("Code", "Unknown")), str(told.get("Message", ""))
+    code, message = str(told.get("Code") or "no error code"), str(told.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     # Without a code it is no word of AWS but of something between us, whatever its status.
     kind = kind_of(code, status, message) if told.get("Code") else RefusalKind.UNAVAILABLE

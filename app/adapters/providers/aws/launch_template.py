@@ -14,7 +14,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, AwsSettings
+from app.adapters.providers.aws.attachment_prices import FREE_MBPS
+from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, AwsSettings, own_prefix
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.errors import code_of
 from app.adapters.providers.aws.region_facts import Image, RegionFacts
@@ -61,7 +62,7 @@ class LaunchTemplates:
             disk_gb,
         )
         digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-        name = f"lowtide-{self._deployment_id[:8]}-{digest[:16]}"
+        name = f"{own_prefix(self._deployment_id)}{digest[:16]}"
         with self._lock:
             known = (region, name) in self._made
         if not known:
@@ -141,6 +142,8 @@ def template_data(
         "Encrypted": True,
         "DeleteOnTermination": True,
     }
+    if settings.volume_throughput_mbps > FREE_MBPS:
+        volume["Throughput"] = settings.volume_throughput_mbps
     if settings.kms_key_id is not None:
         volume["KmsKeyId"] = settings.kms_key_id
     data: dict[str, Any] = {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.adapters.call_pace import CallPace
-from app.adapters.providers.aws.aws_settings import ORDER_TAG
+from app.adapters.providers.aws.aws_settings import ORDER_TAG, own_prefix
 from app.adapters.providers.aws.clients import QUESTION_SECONDS, AwsClients
 from app.adapters.providers.aws.errors import code_of
 from app.adapters.providers.aws.fleet_request import (
@@ -159,9 +159,8 @@ class Launching:
             elif pool.zone not in subnets:
                 text = f"there is no subnet for machines in {pool.zone}"
                 refused.append(PoolRefusal(pool, RefusalKind.UNSUPPORTED, text))
-            elif self._facts.image_name(pool.instance_type) is None:
-                text = f"no image knows the GPU of {pool.instance_type}"
-                refused.append(PoolRefusal(pool, RefusalKind.UNSUPPORTED, text))
+            elif (problem := self._facts.image_problem(pool.instance_type)) is not None:
+                refused.append(PoolRefusal(pool, RefusalKind.UNSUPPORTED, problem))
             elif _too_low(bid, order.market):
                 text = "EC2 takes no maximum price of $0.001 or less"
                 refused.append(PoolRefusal(pool, RefusalKind.PRICE_TOO_LOW, text))
@@ -193,7 +192,7 @@ class Launching:
 
     def _placement_group(self, region: str, zone: str) -> str:
         """The zone's cluster group: machines with EFA stand close together in it."""
-        name = f"lowtide-{self._deployment_id[:8]}-{zone}"
+        name = f"{own_prefix(self._deployment_id)}{zone}"
         with self._lock:
             known = (region, name) in self._groups
         if not known:
@@ -216,7 +215,8 @@ class Launching:
         except ValueError as error:
             raise ProviderError(RefusalKind.REJECTED, f"user data: {error}") from error
         if len(script) > USER_DATA_BYTES_MAX:
-            script = gzip.compress(script, mtime=0)  # cloud-init unpacks it
+            # cloud-init unpacks it ("User data formats": gzip compressed content).
+            script = gzip.compress(script, mtime=0)
         if len(script) > USER_DATA_BYTES_MAX:
             text = f"the boot script has {len(script):,} bytes, EC2 takes {USER_DATA_BYTES_MAX:,}"
             raise ProviderError(RefusalKind.REJECTED, text)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, AwsSettings
+from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, AwsSettings, own_prefix
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.errors import code_of, kind_of
 from app.adapters.providers.aws.region_facts import RegionFacts
@@ -28,12 +28,12 @@ _NETWORK_NOUNS: Final = frozenset({
     "spot-instances-request",
 })  # fmt: skip
 STATEMENTS: Final[Mapping[str, str]] = {
-    "ec2:CreateLaunchTemplate": "PrepareLaunches",
-    "ec2:CreatePlacementGroup": "PrepareLaunches",
+    "ec2:CreateLaunchTemplate": "MakeOwnTemplates",
+    "ec2:CreatePlacementGroup": "MakeAndDeleteOwnPlacementGroups",
     "ec2:CreateTags": "TagAtLaunchOnly",
-    "ec2:DeleteLaunchTemplate": "DeleteOwnRemains",
-    "ec2:DeletePlacementGroup": "DeleteOwnPlacementGroups",
-    "ec2:DeleteVolume": "DeleteOwnRemains",
+    "ec2:DeleteLaunchTemplate": "DeleteOwnTemplates",
+    "ec2:DeletePlacementGroup": "MakeAndDeleteOwnPlacementGroups",
+    "ec2:DeleteVolume": "DeleteOwnVolumes",
     "ec2:TerminateInstances": "EndOnlyOwnMachines",
     "iam:PassRole": "GiveMachinesTheirRole",
     "pricing:GetProducts": _LOOK,
@@ -63,9 +63,6 @@ READS: Final = (
     "describe_subnets",
     "describe_volumes",
 )
-_TAG: Final = [{"Key": DEPLOYMENT_TAG, "Value": "doctor"}]
-_TEMPLATE: Final = "lowtide-try"
-_GROUP: Final = "lowtide-try"
 _TYPE: Final = "g4dn.xlarge"
 # The call was found allowed, and would have failed for a reason that is no right.
 _ALLOWED: Final = ("DryRunOperation", "InvalidLaunchTemplate", "InvalidPlacementGroup")
@@ -126,6 +123,7 @@ def check_launch_rights(
     clients: AwsClients,
     facts: RegionFacts,
     catalog: MachineCatalog,
+    deployment_id: str,
     region: str,
     market: Market,
 ) -> Finding:
@@ -135,8 +133,8 @@ def check_launch_rights(
     with it. Raises ProviderError where the network or the image cannot be read.
     """
     for operation, asked in (
-        ("run_instances", _run_instances(settings, facts, catalog, region, market)),
-        ("create_fleet", _create_fleet(market)),
+        ("run_instances", _run_instances(settings, facts, catalog, deployment_id, region, market)),
+        ("create_fleet", _create_fleet(deployment_id, market)),
     ):
         refused = _try(clients, region, operation, asked)
         if refused is None:
@@ -151,11 +149,11 @@ def check_launch_rights(
     return Finding(name, True, f"dry runs of RunInstances and CreateFleet are allowed{role}")
 
 
-def check_other_rights(name: str, clients: AwsClients, region: str) -> Finding:
+def check_other_rights(name: str, clients: AwsClients, deployment_id: str, region: str) -> Finding:
     """Dry runs of all else that is called: every right that is missing, in one finding."""
     missing: list[MissingRight] = []
     untried: list[str] = []
-    for operation, asked in _others(clients, region):
+    for operation, asked in _others(clients, deployment_id, region):
         if asked is None:
             untried.append("".join(word.capitalize() for word in operation.split("_")))
             continue
@@ -178,28 +176,35 @@ def check_other_rights(name: str, clients: AwsClients, region: str) -> Finding:
     return Finding(name, True, told)
 
 
-def _others(clients: AwsClients, region: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+def _others(
+    clients: AwsClients, deployment_id: str, region: str
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """(operation, what is asked); None where there is nothing of ours to try it on.
 
     What ends machines is allowed by their tag alone, so that only one that is there can tell.
     """
     for operation in READS:
         yield operation, {}
+    tried = _tried(deployment_id)
     yield (
         "create_launch_template",
         {
-            "LaunchTemplateName": _TEMPLATE,
+            "LaunchTemplateName": tried,
             "LaunchTemplateData": {"InstanceType": _TYPE},
-            "TagSpecifications": _tags("launch-template"),
+            "TagSpecifications": _tags(deployment_id, "launch-template"),
         },
     )
-    yield "create_placement_group", {"GroupName": _GROUP, "Strategy": "cluster"}
-    yield "delete_placement_group", {"GroupName": _GROUP}
-    machine = _ours(clients, region, "describe_instances", ("Reservations", "Instances"))
+    yield "create_placement_group", {"GroupName": tried, "Strategy": "cluster"}
+    yield "delete_placement_group", {"GroupName": tried}
+    machine = _ours(
+        clients, deployment_id, region, "describe_instances", ("Reservations", "Instances")
+    )
     yield "terminate_instances", machine and {"InstanceIds": [machine["InstanceId"]]}
-    volume = _ours(clients, region, "describe_volumes", ("Volumes",))
+    volume = _ours(clients, deployment_id, region, "describe_volumes", ("Volumes",))
     yield "delete_volume", volume and {"VolumeId": volume["VolumeId"]}
-    template = _ours(clients, region, "describe_launch_templates", ("LaunchTemplates",))
+    template = _ours(
+        clients, deployment_id, region, "describe_launch_templates", ("LaunchTemplates",)
+    )
     yield (
         "delete_launch_template",
         template and {"LaunchTemplateId": template["LaunchTemplateId"]},
@@ -207,10 +212,11 @@ def _others(clients: AwsClients, region: str) -> Iterator[tuple[str, dict[str, A
 
 
 def _ours(
-    clients: AwsClients, region: str, operation: str, fields: tuple[str, ...]
+    clients: AwsClients, deployment_id: str, region: str, operation: str, fields: tuple[str, ...]
 ) -> dict[str, Any] | None:
-    """Any one thing with a deployment's tag; None without, or where it may not be looked for."""
-    asked: dict[str, Any] = {"Filters": [{"Name": "tag-key", "Values": [DEPLOYMENT_TAG]}]}
+    """Any one thing with our tag; None without, or where it may not be looked for."""
+    ours = {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [deployment_id]}
+    asked: dict[str, Any] = {"Filters": [ours]}
     if operation == "describe_instances":
         live = {"Name": "instance-state-name", "Values": ["pending", "running"]}
         asked["Filters"].append(live)
@@ -241,6 +247,7 @@ def _run_instances(
     settings: AwsSettings,
     facts: RegionFacts,
     catalog: MachineCatalog,
+    deployment_id: str,
     region: str,
     market: Market,
 ) -> dict[str, Any]:
@@ -268,7 +275,7 @@ def _run_instances(
         "NetworkInterfaces": [card],
         "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
         # Not the spot request: CreateFleet cannot tag it.
-        "TagSpecifications": _tags("instance", "volume", "network-interface"),
+        "TagSpecifications": _tags(deployment_id, "instance", "volume", "network-interface"),
     }
     if market is Market.SPOT:
         asked["InstanceMarketOptions"] = {"MarketType": "spot"}
@@ -287,10 +294,10 @@ def _place(facts: RegionFacts, catalog: MachineCatalog, region: str) -> tuple[st
     return _TYPE, subnets[min(subnets)]
 
 
-def _create_fleet(market: Market) -> dict[str, Any]:
+def _create_fleet(deployment_id: str, market: Market) -> dict[str, Any]:
     """EC2 looks for the template of a fleet only once it has found the call allowed."""
     kind = "spot" if market is Market.SPOT else "on-demand"
-    template = {"LaunchTemplateName": _TEMPLATE, "Version": "1"}
+    template = {"LaunchTemplateName": _tried(deployment_id), "Version": "1"}
     return {
         "Type": "instant",
         "TargetCapacitySpecification": {
@@ -303,9 +310,17 @@ def _create_fleet(market: Market) -> dict[str, Any]:
                 "Overrides": [{"InstanceType": _TYPE}],
             }
         ],
-        "TagSpecifications": _tags("fleet", "instance", "volume", "network-interface"),
+        "TagSpecifications": _tags(
+            deployment_id, "fleet", "instance", "volume", "network-interface"
+        ),
     }
 
 
-def _tags(*nouns: str) -> list[dict[str, Any]]:
-    return [{"ResourceType": noun, "Tags": _TAG} for noun in nouns]
+def _tried(deployment_id: str) -> str:
+    """The name of a template or group that is never made: ours by its name, as the policy asks."""
+    return f"{own_prefix(deployment_id)}try"
+
+
+def _tags(deployment_id: str, *nouns: str) -> list[dict[str, Any]]:
+    tag = {"Key": DEPLOYMENT_TAG, "Value": deployment_id}
+    return [{"ResourceType": noun, "Tags": [tag]} for noun in nouns]

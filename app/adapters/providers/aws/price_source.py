@@ -7,7 +7,7 @@ Not here: on-demand's list (`on_demand_prices`), or billing by these prices (`ap
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -63,6 +63,7 @@ class AwsPriceSource:
         self._on_demand = OnDemandPrices(clients)
         self._left_out: set[str] = set()
         self._told_until: dict[str, datetime] = {}
+        self._quoted: set[str] = set()
 
     def offers(self) -> tuple[Offer, ...]:
         """Every pool of every region; EC2 does not say how many machines are to be had.
@@ -71,6 +72,7 @@ class AwsPriceSource:
         ProviderError where none answers.
         """
         quoted_at = self._now()
+        self._quoted = set()
         found = self._each_region(lambda region: self._offers_in(region, quoted_at))
         return tuple(sorted(found, key=lambda offer: offer.pool))
 
@@ -89,16 +91,20 @@ class AwsPriceSource:
                 continue
             per_hour = price.microusd_per_hour
             offers.append(self._offer(pool, per_hour, price, price.source, quoted_at))
+        self._quoted.add(region)
         return offers
 
     def changes_since(self, since: datetime) -> tuple[PriceChange, ...]:
         """Changes after `since` and the price in effect then, at most 90 days back.
 
         Of a region that did not answer meanwhile, from its own last answer on. Raises
-        ProviderError where none answers.
+        ProviderError where none answers, or not one whose offers were told just now: a bill
+        would be closed by them without its last prices.
         """
         until = self._now()
-        changes = self._each_region(lambda region: self._changes_in(region, since, until))
+        changes = self._each_region(
+            lambda region: self._changes_in(region, since, until), needed=self._quoted
+        )
         return tuple(sorted(changes, key=lambda change: (change.pool, change.at)))
 
     def _changes_in(self, region: str, since: datetime, until: datetime) -> list[PriceChange]:
@@ -119,14 +125,16 @@ class AwsPriceSource:
             if pool.market is Market.ON_DEMAND
         ]
 
-    def _each_region(self, ask: Callable[[str], list[T]]) -> list[T]:
-        """What the regions answer; raises ProviderError where none of them does."""
+    def _each_region(self, ask: Callable[[str], list[T]], needed: Collection[str] = ()) -> list[T]:
+        """What the regions answer; raises ProviderError where none does, or not a needed one."""
         found: list[T] = []
         failed: list[ProviderError] = []
         for region in sorted(self._settings.regions):
             try:
                 found += ask(region)
             except ProviderError as error:
+                if region in needed:
+                    raise
                 failed.append(error)
                 log.warning("prices of %s stay as they were: %s", region, error)
         if len(failed) == len(self._settings.regions):
@@ -217,7 +225,12 @@ class AwsPriceSource:
             size = max(size, self._facts.image(region).root_gb)
         except ProviderError:
             pass  # a launch would say so
-        return attachments_in(region, size, public_ip=self._settings.public_ip)
+        return attachments_in(
+            region,
+            size,
+            public_ip=self._settings.public_ip,
+            throughput_mbps=self._settings.volume_throughput_mbps,
+        )
 
     def _spot_changes(
         self, region: str, start: datetime, end: datetime, types: Sequence[str] = ()

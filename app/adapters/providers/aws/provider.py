@@ -24,7 +24,7 @@ from app.adapters.providers.aws.aws_settings import (
 from app.adapters.providers.aws.bucket_location import locate_bucket
 from app.adapters.providers.aws.clients import LAUNCH_SECONDS, AwsClients
 from app.adapters.providers.aws.describing import machines_of
-from app.adapters.providers.aws.diagnosis import diagnose
+from app.adapters.providers.aws.diagnosis import UNKNOWN_DEPLOYMENT, diagnose
 from app.adapters.providers.aws.interruption_queues import InterruptionQueues
 from app.adapters.providers.aws.launch_template import LaunchTemplates
 from app.adapters.providers.aws.launching import PREPARE_SECONDS, Launching
@@ -179,12 +179,24 @@ class AwsProvider:
         return "s3"
 
     def locate_bucket(self, bucket: str) -> str:
-        """The region of an S3 bucket. Raises ProviderError."""
-        return locate_bucket(self.clients, bucket, self.regions()[0])
+        """The region of an S3 bucket, asked in any region that answers. Raises ProviderError."""
+        failed: list[ProviderError] = []
+        for region in self.regions():
+            try:
+                return locate_bucket(self.clients, bucket, region)
+            except ProviderError as error:
+                if error.kind is RefusalKind.REJECTED:
+                    raise  # there is no such bucket
+                failed.append(error)
+        raise failed[0]
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Whether the account is set up for us."""
-        return diagnose(self._settings, self.clients, self.facts, self._catalog)
+        try:
+            deployment_id = self._deployment_id
+        except Exception:  # the database does not answer, which is a finding of its own
+            deployment_id = UNKNOWN_DEPLOYMENT
+        return diagnose(self._settings, self.clients, self.facts, self._catalog, deployment_id)
 
     def machine_types(self) -> tuple[MachineType, ...]:
         """Types with GPUs that the regions offer."""

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from app.adapters.providers.aws.aws_settings import AwsSettings
+from app.adapters.providers.aws.aws_settings import PROVIDER, AwsSettings
 from app.adapters.providers.aws.clients import AwsClients
+from app.adapters.providers.machine_images import shipped_images
 from app.domain.machine_catalog import MachineCatalog
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
@@ -52,19 +53,25 @@ class RegionFacts:
         """Groups that machines are put into."""
         return self._keep("groups", region, _NETWORK_SECONDS, self._ask_groups)
 
-    def image_name(self, instance_type: str = "") -> str | None:
-        """What the settings call the image of a type's machines; None where its GPU has none."""
-        found = self._catalog.get(instance_type)
-        return self._settings.image_for("" if found is None else found.gpu)
+    def image_problem(self, instance_type: str) -> str | None:
+        """Why machines of the type have no image to boot; None where they have one."""
+        gpu = self._gpu(instance_type)
+        if self._settings.image_for(gpu) is not None:
+            return None
+        why = shipped_images(PROVIDER).why_not(gpu)
+        return f"{instance_type} ({gpu}) has no image, for {why}: name one in LOWTIDE_AWS_IMAGES"
 
     def image(self, region: str, instance_type: str = "") -> Image:
         """The image that machines of the type boot; "": that of machines without a GPU."""
-        name = self.image_name(instance_type)
+        name = self._settings.image_for(self._gpu(instance_type))
         if name is None:
-            text = f"no image knows the GPU of {instance_type}: name one in LOWTIDE_AWS_IMAGES"
-            raise ProviderError(RefusalKind.UNSUPPORTED, text)
+            raise ProviderError(RefusalKind.UNSUPPORTED, self.image_problem(instance_type) or "")
         ask = functools.partial(self._ask_image, name)
         return self._keep(f"image {name}", region, _IMAGE_SECONDS, ask)
+
+    def _gpu(self, instance_type: str) -> str:
+        found = self._catalog.get(instance_type)
+        return "" if found is None else found.gpu
 
     def offered(self, region: str) -> frozenset[tuple[str, str]]:
         """(type, zone) pairs that are offered, of the catalog's families."""

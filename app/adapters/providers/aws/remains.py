@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from app.adapters.providers.aws.attachment_prices import VOLUME_PRICES
-from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG
+from app.adapters.providers.aws.aws_settings import DEPLOYMENT_TAG, own_prefix
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.errors import code_of
 from app.adapters.providers.aws.region_facts import RegionFacts
@@ -95,8 +95,8 @@ class AwsRemains:
         return frozenset(living) if listed.complete else frozenset(living | {UNSEEN})
 
     def _groups(self, region: str) -> dict[str, str]:
-        """Groups with their zone, by name: those of earlier versions carry no tag."""
-        prefix = f"lowtide-{self._deployment_id[:8]}-"
+        """Groups with their zone, by name: they carry no tag."""
+        prefix = own_prefix(self._deployment_id)
         wanted = [{"Name": "group-name", "Values": [f"{prefix}*"]}]
         # One answer holds all groups of a region.
         reply = self._clients.ask("ec2", region, "describe_placement_groups", Filters=wanted)

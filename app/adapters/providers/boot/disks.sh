@@ -22,7 +22,9 @@ use_disks() {
     # Amazon's images make one LVM volume of them at every start, and mount it.
     service=dlami-nvme.service
     if has_systemd && systemctl is-enabled -q $service; then
-        timeout "${LOWTIDE_BOOT_DISK_SECONDS:-120}" systemctl start $service
+        # One that is still at it would work against what follows.
+        timeout "${LOWTIDE_BOOT_DISK_SECONDS:-120}" systemctl start $service ||
+            timeout 60 systemctl stop $service
     else
         service=
     fi
@@ -56,7 +58,8 @@ make_file_system() {
     blkid "$device" || mkfs.ext4 -q -F -m 0 -L lowtide-scratch -E nodiscard "$device" || return 1
     problem="the local disk $device cannot be mounted"
     mount -o noatime "$device" "$scratch" || return 1
-    keep_mount "$device /scratch auto noatime,nofail"
+    # Not by the device, whose name may be another after a reboot.
+    keep_mount "UUID=$(blkid -o value -s UUID "$device") /scratch auto noatime,nofail"
 }
 
 keep_mount() {

@@ -46,7 +46,7 @@ fetch_python() {
     [ "$found" = "$LOWTIDE_MACHINE_PYTHON_SHA256" ] ||
         fail "the Python from $from has the SHA-256 $found, not $LOWTIDE_MACHINE_PYTHON_SHA256"
     mkdir -p "$home/python"
-    tar -xf "$archive" -C "$home/python" >> "$log" 2>&1 ||
+    tar -xf "$archive" --no-same-owner -C "$home/python" >> "$log" 2>&1 ||
         fail "the Python from $from cannot be unpacked: $(tail -n 1 "$log")"
     rm "$archive"
 }

@@ -10,7 +10,8 @@ from typing import Final
 from urllib.parse import quote
 
 from app.adapters.providers.gcp.compute_api import ComputeApi, translated
-from app.adapters.providers.gcp.google_credentials import session_of
+from app.adapters.providers.gcp.google_credentials import json_of, session_of
+from app.adapters.providers.gcp.refusals import of_document
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 STORAGE_URL: Final = "https://storage.googleapis.com"
@@ -33,7 +34,8 @@ def locate_bucket(api: ComputeApi, bucket: str) -> str:
             kind, what = _REFUSALS.get(
                 answer.status_code, (RefusalKind.UNAVAILABLE, "it is asked again later")
             )
-            text = f"Cloud Storage answered {answer.status_code} for gs://{bucket}: {what}"
+            told = of_document(json_of(answer), answer.status_code).message
+            text = f"Cloud Storage answered {answer.status_code} for gs://{bucket}: {what} {told}"
             raise ProviderError(kind, text)
         location = answer.json().get("location")
     if not isinstance(location, str) or not location:

@@ -7,6 +7,7 @@ are shown.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -31,6 +32,9 @@ _QUOTA_REMEDY: Final = (
 _UNTOLD: Final = "those of H200, B200 and newer are on the Quotas page alone"
 """Compute Engine's regions tell quotas of older GPUs only."""
 
+_KEY: Final = re.compile(
+    r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(/cryptoKeyVersions/[^/]+)?"
+)
 _CONSOLE: Final = "https://console.cloud.google.com"
 _BILLING: Final = "link a billing account: {console}/billing/linkedaccount?project={project}"
 _REMEDIES: Final = {
@@ -67,6 +71,8 @@ def diagnose(api: ComputeApi) -> tuple[Finding, ...]:
         if settings.subnetwork is not None:
             remedy = "set LOWTIDE_GCP_SUBNETWORK to regions/{region}/subnetworks/NAME"
             found.append(_try(f"subnet {region}", functools.partial(_subnet, api, region), remedy))
+    if settings.kms_key is not None:
+        found.append(_key(settings.kms_key))
     found.append(_try("image", lambda: _image(api), "set LOWTIDE_GCP_IMAGE"))
     found.append(_try("prices", lambda: _prices(api), "enable the Cloud Billing API"))
     return tuple(found)
@@ -135,6 +141,15 @@ def _subnet(api: ComputeApi, region: str) -> Finding:
         )
         return Finding(f"subnet {region}", False, text, "switch Private Google Access on")
     return Finding(f"subnet {region}", True, f"{name} has {found.ip_cidr_range}")
+
+
+def _key(key: str) -> Finding:
+    """Its form alone: Compute Engine's own account uses it, which nobody else can ask for."""
+    if _KEY.fullmatch(key) is None:
+        remedy = "set LOWTIDE_GCP_KMS_KEY to projects/P/locations/L/keyRings/R/cryptoKeys/K"
+        return Finding("key", False, f"{key} is no name of a key", remedy)
+    told = f"{key}; whether Compute Engine may use it, `lowtide doctor --launch` shows"
+    return Finding("key", True, told)
 
 
 def _image(api: ComputeApi) -> Finding:

@@ -41,8 +41,6 @@ class GcpSettings:
     zones: tuple[str, ...] = ()
     network: str = "global/networks/default"
     subnetwork: str | None = None
-    gpu_subnetworks: tuple[str, ...] = ()
-    rdma_subnetworks: tuple[str, ...] = ()
     image: str = DEFAULT_IMAGE
     images: tuple[tuple[str, str], ...] = ()
     service_account: str | None = None
@@ -52,6 +50,8 @@ class GcpSettings:
     disk_gb: int = 100
     disk_type: str = "pd-balanced"
     kms_key: str | None = None
+    gpu_subnetworks: tuple[str, ...] = ()
+    rdma_subnetworks: tuple[str, ...] = ()
     max_run_seconds: int = 7 * 86_400
     notice_seconds: int = NOTICE_SECONDS
     compact_placement: bool = True

@@ -55,17 +55,6 @@ class GcpVariables(BaseSettings):
         description="Subnetwork, `regions/{region}/subnetworks/NAME`; needed where the network "
         "makes none by itself",
     )
-    gcp_gpu_subnetworks: Words = Field(
-        default=(),
-        description="Subnetworks of the further network interfaces of A3, A4 and G4 machines, "
-        "`regions/{region}/subnetworks/NAME` separated by commas, each of a network of its own",
-        json_schema_extra={"default": None},
-    )
-    gcp_rdma_subnetworks: Words = Field(
-        default=(),
-        description="Eight subnetworks of an RDMA network, for A3 Ultra and A4 machines",
-        json_schema_extra={"default": None},
-    )
     gcp_image: str = Field(
         default=GcpSettings.image,
         description="Boot image or family with NVIDIA's driver, "
@@ -96,6 +85,17 @@ class GcpVariables(BaseSettings):
     )
     gcp_kms_key: str | None = Field(
         default=None, description="Cloud KMS key that encrypts the boot disk; none: Google's own"
+    )
+    gcp_gpu_subnetworks: Words = Field(
+        default=(),
+        description="Subnetworks of the further network interfaces of A3, A4 and G4 machines, "
+        "`regions/{region}/subnetworks/NAME` separated by commas, each of a network of its own",
+        json_schema_extra={"default": None},
+    )
+    gcp_rdma_subnetworks: Words = Field(
+        default=(),
+        description="Eight subnetworks of an RDMA network, for A3 Ultra and A4 machines",
+        json_schema_extra={"default": None},
     )
     gcp_max_run_seconds: int = Field(
         default=GcpSettings.max_run_seconds,
@@ -144,8 +144,6 @@ def gcp_settings_of(variables: GcpVariables) -> GcpSettings:
         zones=variables.gcp_zones,
         network=variables.gcp_network,
         subnetwork=variables.gcp_subnetwork,
-        gpu_subnetworks=variables.gcp_gpu_subnetworks,
-        rdma_subnetworks=variables.gcp_rdma_subnetworks,
         image=variables.gcp_image,
         images=variables.gcp_images,
         service_account=variables.gcp_service_account,
@@ -153,6 +151,8 @@ def gcp_settings_of(variables: GcpVariables) -> GcpSettings:
         disk_gb=variables.gcp_disk_gb,
         disk_type=variables.gcp_disk_type,
         kms_key=variables.gcp_kms_key,
+        gpu_subnetworks=variables.gcp_gpu_subnetworks,
+        rdma_subnetworks=variables.gcp_rdma_subnetworks,
         max_run_seconds=variables.gcp_max_run_seconds,
         notice_seconds=variables.gcp_notice_seconds,
         compact_placement=variables.gcp_compact_placement,

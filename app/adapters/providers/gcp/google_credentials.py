@@ -22,6 +22,8 @@ from app.adapters.providers.gcp.gcp_settings import GcpSettings
 from app.ports.cloud_provider import ProviderError, RefusalKind, RefusalScope
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+# "Using OAuth 2.0 for Server to Server Applications", JWT error codes: invalid_grant.
+_CLOCK_WORDS: Final = ("iat and exp", "reasonable timeframe")
 _LOOPBACK: Final = ("http://127.0.0.1:", "http://localhost:", "http://[::1]:")
 
 
@@ -50,8 +52,23 @@ def session_of(credentials: Any) -> Any:
     return AuthorizedSession(credentials)
 
 
+def json_of(answer: Any) -> Any:
+    """The document of a plain answer; None where it has none that can be read."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None
+
+
 def unsigned(error: Exception) -> ProviderError:
-    """Credentials that are missing, expired or refused."""
+    """Credentials that are missing, expired or refused, or signed by a clock that is wrong."""
+    if any(word in str(error) for word in _CLOCK_WORDS):
+        return ProviderError(
+            RefusalKind.DENIED,
+            f"Google does not accept the time in our sign-in: {first_line(error)}; set the clock "
+            "of this machine, which is off by minutes or more",
+            RefusalScope.PROVIDER,
+        )
     return ProviderError(
         RefusalKind.DENIED,
         f"Google Cloud credentials cannot be used: {first_line(error)}; set "

@@ -187,7 +187,11 @@ class Launching:
         if wishes.note:
             log.warning("launch %s: %s", order.client_token, wishes.note)
         request = request_id(
-            order, group.instance_type, str(wishes.notice_seconds), wishes.policy or ""
+            order,
+            self._deployment_id(),
+            group.instance_type,
+            str(wishes.notice_seconds),
+            wishes.policy or "",
         )
         if alone:
             operation = self._api.change(
@@ -241,7 +245,7 @@ class Launching:
             machines = ()
         # What a failed insert, or one that gave too few, has left behind.
         left = [one for one in found.machines if one not in machines and not _over(one)]
-        self._machines.delete(deadline, left)
+        self._machines.delete(deadline, [(one.pool.zone, one.provider_instance_id) for one in left])
         refused = tuple(
             PoolRefusal(pool, error.kind, f"{error.code}: {error.message}", error.scope)
             for error in errors
@@ -258,8 +262,8 @@ class Launching:
 
     def _there(self, deadline: Deadline, order: LaunchOrder) -> tuple[Shown, ...]:
         """Machines of this token; those that no list shows are guarded by their names."""
-        region = order.bids[0].pool.region
-        return self._machines.under_token(deadline, order.client_token, region, sure=False)
+        region, ours = order.bids[0].pool.region, self._deployment_id()
+        return self._machines.under_token(deadline, order.client_token, ours, region, sure=False)
 
     def _adopted(
         self, deadline: Deadline, order: LaunchOrder, pools: tuple[Pool, ...], error: ApiRefusal
@@ -269,8 +273,9 @@ class Launching:
         _same_order(order, there)
         if there:
             return LaunchResult(accepted=tuple(_accepted(one.machine) for one in there))
+        text = f"machines of another deployment in this project have these names: {error}"
         return LaunchResult(
-            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, str(error)) for pool in pools)
+            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, text) for pool in pools)
         )
 
 

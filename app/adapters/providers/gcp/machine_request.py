@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.adapters.providers.gcp.attachment_prices import DISK_PERFORMANCE
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.gcp_settings import PROVIDER, GcpSettings
 from app.adapters.providers.gcp.machine_fittings import boot_disk_type
 from app.adapters.providers.gcp.machine_names import (
     DEPLOYMENT_LABEL,
@@ -21,6 +21,7 @@ from app.adapters.providers.gcp.machine_names import (
     order_digest,
     to_label_key,
 )
+from app.adapters.providers.machine_images import shipped_images
 from app.domain.machine_catalog import MachineType
 from app.domain.offer import Market
 from app.ports.cloud_provider import LaunchOrder, ProviderError, RefusalKind
@@ -83,9 +84,11 @@ def with_type(
 
     Raises ProviderError where no image is named whose driver knows the type's GPU.
     """
-    image = settings.image_for("" if kind is None else kind.gpu)
+    gpu = "" if kind is None else kind.gpu
+    image = settings.image_for(gpu)
     if image is None:
-        text = f"no image knows the GPU of {name}: name one in LOWTIDE_GCP_IMAGES"
+        why = shipped_images(PROVIDER).why_not(gpu)
+        text = f"{name} ({gpu}) has no image, for {why}: name one in LOWTIDE_GCP_IMAGES"
         raise ProviderError(RefusalKind.UNSUPPORTED, text)
     body["disks"][0]["initialize_params"]["source_image"] = image
     machine_type = kind.base_type if kind is not None and kind.base_type else name

@@ -19,8 +19,10 @@ from app.adapters.providers.gcp.google_credentials import session_of
 from app.ports.provider_diagnosis import Finding, clock_finding, warning
 
 ROLE_FILE: Final = "deploy/gcp/role.json"
+ENDING_ROLE_FILE: Final = "deploy/gcp/ending-role.json"
 NEEDED: Final = (
     "compute.acceleratorTypes.list",
+    "compute.advice.capacityHistory",
     "compute.disks.create",
     "compute.disks.delete",
     "compute.disks.list",
@@ -49,12 +51,13 @@ NEEDED: Final = (
     "compute.resourcePolicies.use",
     "compute.subnetworks.get",
     "compute.subnetworks.use",
+    "compute.subnetworks.useExternalIp",
     "compute.zoneOperations.get",
     "compute.zoneOperations.list",
     "compute.zones.list",
     "storage.buckets.get",
 )
-"""What the role of deploy/gcp grants, and what the adapter's calls need."""
+"""What the two roles of deploy/gcp grant, and what the adapter's calls need."""
 
 _ACT_AS: Final = "iam.serviceAccounts.actAs"
 _PROJECTS_URL: Final = "https://cloudresourcemanager.googleapis.com"
@@ -74,10 +77,12 @@ def check_permissions(api: ComputeApi) -> Finding:
         return warning(name, f"cannot be asked for: {granted}", remedy)
     missing = [one for one in NEEDED if one not in granted]
     if not missing:
-        return Finding(name, True, f"all {len(NEEDED)} of {ROLE_FILE} are granted")
+        return Finding(
+            name, True, f"all {len(NEEDED)} of {ROLE_FILE} and {ENDING_ROLE_FILE} are granted"
+        )
     more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
     told = f"missing in {project}: {', '.join(missing[:_NAMED_MAX])}{more}"
-    remedy = f"add them to the control plane's role: {ROLE_FILE}, docs/gcp.md"
+    remedy = f"grant the roles of {ROLE_FILE} and {ENDING_ROLE_FILE}; docs/gcp.md"
     return Finding(name, False, told, remedy)
 
 

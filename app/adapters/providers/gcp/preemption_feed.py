@@ -18,6 +18,7 @@ from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS
 from app.adapters.providers.gcp.machine_names import read_name
 from app.adapters.providers.gcp.machine_view import instant, last_part
 from app.adapters.providers.gcp.machines import Machines
+from app.adapters.providers.gcp.parallel_calls import in_parallel
 from app.adapters.providers.gcp.zone_lists import ZoneLists
 from app.adapters.providers.gcp.zone_types import configured_zones
 from app.domain.machine_facts import TimeSource
@@ -61,14 +62,17 @@ class PreemptionFeed:
         deadline, now = self._api.deadline(), self._now()
         if not self._zones:
             self._zones = configured_zones(self._lists, deadline, self._api.settings)
-        fresh: list[Any] = []
-        failed: list[ProviderError] = []
-        for zone in self._zones:
+
+        def look(zone: str) -> list[Any] | ProviderError:
             try:
-                fresh += self._fresh(deadline, zone, now - LOOK_BACK)
+                return self._fresh(deadline, zone, now - LOOK_BACK)
             except ProviderError as error:
                 # Its preemptions come with the next look; those of other zones cannot wait.
-                failed.append(error)
+                return error
+
+        answers = in_parallel(look, self._zones)
+        failed = [one for one in answers if isinstance(one, ProviderError)]
+        fresh = [one for found in answers if isinstance(found, list) for one in found]
         if failed and len(failed) == len(self._zones):
             raise failed[0]
         fresh.sort(key=lambda one: (one.insert_time, one.name))

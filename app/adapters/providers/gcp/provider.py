@@ -89,8 +89,8 @@ class GcpProvider:
 
         Raises ProviderError where a zone of the region did not answer.
         """
-        deadline = self._api.deadline()
-        found = self._machines.under_token(deadline, client_token, region, sure=True)
+        deadline, ours = self._api.deadline(), self._deployment_id()
+        found = self._machines.under_token(deadline, client_token, ours, region, sure=True)
         return tuple(one.machine for one in found)
 
     def list_deployment(self, region: str) -> MachineList:
@@ -156,9 +156,9 @@ class GcpProvider:
             return
         deadline = self._api.deadline()
         wanted = tuple(dict.fromkeys(provider_instance_ids))
-        found = self._machines.shown(deadline, wanted)
-        self._machines.delete(deadline, found.machines)
-        if not found.complete and len(found.machines) < len(wanted):
+        places, sure = self._machines.places(deadline, wanted)
+        self._machines.delete(deadline, places)
+        if not sure:
             raise ProviderError(
                 RefusalKind.UNAVAILABLE, "a zone of Google Cloud did not answer: not all ended"
             )

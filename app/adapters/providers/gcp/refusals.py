@@ -8,7 +8,7 @@ of its HTTP status. Not here: which pools a refusal is reported for (`launching`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ _CODES: Final[dict[str, tuple[RefusalKind, RefusalScope]]] = {
     "authError": _DENIED,
     "accessNotConfigured": _DENIED,
     "SERVICE_DISABLED": _DENIED,
+    "BILLING_DISABLED": _DENIED,
     "billingNotEnabled": _DENIED,
     "conditionNotMet": _DENIED,
     "CONDITION_NOT_MET": _DENIED,
@@ -74,6 +75,17 @@ _INCOMPATIBLE: Final = re.compile(
     r"|machine type[^.]*(?:not support|unsupported)|Too many \S+ interfaces",
     re.IGNORECASE,
 )
+
+# What a person does about it. Source of the reasons: google/api/error_reason.proto.
+_REMEDIES: Final = {
+    "BILLING_DISABLED": "link a billing account to the project, on the console's Billing page",
+    "billingNotEnabled": "link a billing account to the project, on the console's Billing page",
+    "SERVICE_DISABLED": "enable the API: gcloud services enable {service}",
+    "accessNotConfigured": "enable the API: gcloud services enable {service}",
+    "authError": "the credentials are not accepted: are they this project's, and is the clock of "
+    "this machine right?",
+}
+_COMPUTE: Final = "compute.googleapis.com"
 
 EXISTS_CODES: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 
@@ -127,14 +139,37 @@ def of_http(error: Any) -> Refusal:
     """The refusal in a `google.api_core.exceptions.GoogleAPICallError`."""
     status = getattr(error, "code", None)
     number = int(status) if status is not None else None
-    reasons = [str(one.get("reason", "")) for one in _details(error)]
+    return _of_details(_details(error), str(error.message), number)
+
+
+def of_document(document: Any, http_status: int) -> Refusal:
+    """The refusal in the JSON document of another Google API; any other document is none."""
+    error = document.get("error") if isinstance(document, dict) else None
+    if not isinstance(error, dict):
+        return refusal_of(str(http_status), "", http_status)
+    details = [*error.get("details", ()), *error.get("errors", ())]
+    known = [one for one in details if isinstance(one, dict)]
+    return _of_details(known, str(error.get("message", "")), http_status)
+
+
+def _of_details(details: Sequence[dict[str, Any]], message: str, status: int | None) -> Refusal:
+    """By the first reason that is known; those of `google.rpc.ErrorInfo` say more, and come first.
+
+    The sentence ends in what a person does about it.
+    """
+    reasons = [str(one.get("reason", "")) for one in details]
     known = next((reason for reason in reasons if reason in _CODES or reason in EXISTS_CODES), None)
-    code = known or next(filter(None, reasons), str(number))
-    return refusal_of(code, str(error.message), number)
+    code = known or next(filter(None, reasons), str(status))
+    remedy = _REMEDIES.get(code)
+    if remedy is not None:
+        told = (one.get("metadata") for one in details)
+        metadata = next((one for one in told if isinstance(one, dict)), {})
+        message = f"{message}; {remedy.format(service=metadata.get('service', _COMPUTE))}"
+    return refusal_of(code, message, status)
 
 
-def _details(error: Any) -> Iterable[dict[str, Any]]:
-    return [one for one in (*error.errors, *error.details) if isinstance(one, dict)]
+def _details(error: Any) -> list[dict[str, Any]]:
+    return [one for one in (*error.details, *error.errors) if isinstance(one, dict)]
 
 
 def _of_status(http_status: int | None) -> tuple[RefusalKind, RefusalScope]:

@@ -18,6 +18,7 @@ from app.adapters.providers.gcp.gcp_settings import region_of
 from app.adapters.providers.gcp.machine_names import DEPLOYMENT_LABEL, read_name
 from app.adapters.providers.gcp.machine_view import last_part
 from app.adapters.providers.gcp.machines import Machines
+from app.adapters.providers.gcp.parallel_calls import in_parallel
 from app.adapters.providers.gcp.placement_policies import description_of
 from app.adapters.providers.gcp.zone_lists import DISKS, ZoneLists
 from app.ports.cloud_provider import ProviderError, RefusalKind
@@ -57,20 +58,21 @@ class GcpRemains:
         """Delete at most 50 of them; returns what is left, with the reason."""
         deadline = self._api.deadline()
         left = [replace(one, note="its turn comes later") for one in remains[_REMOVED_AT_ONCE:]]
-        started: list[tuple[Remain, str]] = []
-        for one in remains[:_REMOVED_AT_ONCE]:
-            try:
-                started.append((one, self._delete(deadline, one)))
-            except ApiRefusal as error:
-                if error.http_status != _NOT_FOUND:
-                    left.append(replace(one, note=str(error)))
-            except ProviderError as error:
-                left.append(replace(one, note=str(error)))
-        for one, operation in started:
-            reason = self._unfinished(deadline, one, operation)
+        reasons = in_parallel(lambda one: self._removed(deadline, one), remains[:_REMOVED_AT_ONCE])
+        for one, reason in zip(remains, reasons, strict=False):
             if reason is not None:
                 left.append(replace(one, note=reason))
         return tuple(left)
+
+    def _removed(self, deadline: Deadline, one: Remain) -> str | None:
+        """Why it is not removed yet; None when it is, or is gone."""
+        try:
+            operation = self._delete(deadline, one)
+        except ApiRefusal as error:
+            return None if error.http_status == _NOT_FOUND else str(error)
+        except ProviderError as error:
+            return str(error)
+        return self._unfinished(deadline, one, operation)
 
     def _disks(self, deadline: Deadline, region: str) -> list[Remain]:
         wanted = f'labels.{DEPLOYMENT_LABEL} = "{self._deployment_id()}"'

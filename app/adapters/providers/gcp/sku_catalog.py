@@ -14,8 +14,9 @@ from fractions import Fraction
 from typing import Any, Final
 
 from app.adapters.providers.gcp.compute_api import ComputeApi, translated
-from app.adapters.providers.gcp.google_credentials import session_of
+from app.adapters.providers.gcp.google_credentials import json_of, session_of
 from app.adapters.providers.gcp.price_data import HOURS_PER_MONTH, PriceData
+from app.adapters.providers.gcp.refusals import of_document
 from app.domain.offer import Market
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
@@ -75,10 +76,14 @@ def _skus(api: ComputeApi, service: str) -> Iterator[dict[str, Any]]:
 
 
 def _failed(answer: Any) -> ProviderError:
-    denied = answer.status_code in _DENIED_STATUS
-    kind = RefusalKind.DENIED if denied else RefusalKind.UNAVAILABLE
-    what = "; enable the Cloud Billing API in the project" if denied else ""
-    return ProviderError(kind, f"Google's list of prices answered {answer.status_code}{what}")
+    status = answer.status_code
+    text = f"Google's list of prices answered {status}"
+    if status not in _DENIED_STATUS:
+        return ProviderError(RefusalKind.UNAVAILABLE, text)
+    told = of_document(json_of(answer), status).message or "it says no more"
+    return ProviderError(
+        RefusalKind.DENIED, f"{text}: {told} (the Cloud Billing API must be enabled)"
+    )
 
 
 def _name_of(description: str, data: PriceData) -> str | None:

@@ -22,6 +22,7 @@ from app.adapters.providers.gcp.compute_api import (
 )
 from app.adapters.providers.gcp.gcp_settings import region_of
 from app.adapters.providers.gcp.machine_view import last_part
+from app.adapters.providers.gcp.parallel_calls import in_parallel
 from app.ports.cloud_provider import ProviderError
 
 _NO_RESULTS: Final = "NO_RESULTS_ON_PAGE"
@@ -94,9 +95,9 @@ class ZoneLists:
                     items += [(zone, one) for one in getattr(held, noun.items)]
         except ApiUnreadable:
             silent.add(EVERYWHERE)
-        except ApiLost:
+        except ApiLost as error:
             if not items:
-                raise
+                return self._one_by_one(deadline, noun, fields, regions, error)
             silent.add(EVERYWHERE)
         except ApiRefusal as error:
             if error.http_status < _SERVER_ERRORS:
@@ -127,20 +128,27 @@ class ZoneLists:
         noun: ListedNoun,
         fields: dict[str, str],
         regions: Collection[str] | None,
-        refused: ApiRefusal,
+        refused: ProviderError,
     ) -> ZoneListing:
         """Zones of the regions; others are silent, as is one that does not answer."""
         looked_at = set(self._api.settings.regions if regions is None else regions)
         zones = [zone for zone in self.zones(deadline) if region_of(zone) in looked_at]
         items: list[tuple[str, Any]] = []
         silent: set[str] = set() if regions is not None else {EVERYWHERE}
-        for zone in zones:
+
+        def read(zone: str) -> list[Any] | None:
             try:
                 listed = self._api.read(noun.zonal, "list", deadline, zone=zone, **fields)
                 with translated(f"list of {noun.zonal}"):
-                    items += [(zone, one) for one in listed]
+                    return list(listed)
             except ProviderError:
+                return None
+
+        for zone, found in zip(zones, in_parallel(read, zones), strict=True):
+            if found is None:
                 silent.add(zone)
+            else:
+                items += [(zone, one) for one in found]
         if len(silent - {EVERYWHERE}) == len(zones):
             raise refused
         return ZoneListing(tuple(items), frozenset(silent))
