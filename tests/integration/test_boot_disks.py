@@ -74,7 +74,9 @@ def test_the_volume_of_several_disks_is_used(machine: DressedMachine):
     assert f"lowtide/{AGENT}" in machine.root.on_disk(loop)
 
 
-@pytest.mark.parametrize("start", ["exit 0", "exit 1", "sleep 60"])
+@pytest.mark.parametrize(
+    "start", ["exit 0", pytest.param("exit 1", marks=pytest.mark.full), "sleep 60"]
+)
 def test_blank_disks_are_used_where_the_image_s_service_made_nothing(
     machine: DressedMachine, start: str
 ):
@@ -118,7 +120,10 @@ def test_disks_of_an_lvm_group_without_a_volume_are_left_alone(machine: DressedM
     _fell_back(machine, "belong to an LVM group without a volume")
 
 
-@pytest.mark.parametrize(("cloud", "link"), [("ec2", FIRST), ("gce", GCE_FIRST)])
+@pytest.mark.parametrize(
+    ("cloud", "link"),
+    [("ec2", FIRST), pytest.param("gce", GCE_FIRST, marks=pytest.mark.full)],
+)
 def test_a_blank_disk_is_formatted_and_one_with_files_is_kept(
     machine: DressedMachine, cloud: str, link: str
 ):
@@ -176,7 +181,7 @@ def test_without_mdadm_the_first_of_several_disks_is_used_and_that_is_told(
         ("mount", "cannot be mounted"),
     ],
 )
-@pytest.mark.parametrize("cloud", ["ec2", "gce"])
+@pytest.mark.parametrize("cloud", ["ec2", pytest.param("gce", marks=pytest.mark.full)])
 def test_disks_that_cannot_be_used_fail_no_boot(
     machine: DressedMachine, cloud: str, command: str, said: str
 ):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.quotas import _ON_DEMAND_NAMES, _SPOT_NAMES
+from app.adapters.providers.aws.quotas import quota_markets
 from tests.support.source_tree import ROOT
 
 _G = "All G and VT Spot Instance Requests"
@@ -138,7 +138,8 @@ def test_wrong_words_ask_aws_nothing(tmp_path: Path, arguments: tuple[str, ...])
 
 def test_the_script_knows_the_quotas_that_the_provider_counts() -> None:
     text = (ROOT / "deploy/aws/request-quota.sh").read_text("utf-8")
-    for name, _ in (*_SPOT_NAMES, *_ON_DEMAND_NAMES):
+    assert quota_markets()
+    for name in quota_markets():
         assert f'name="{name}"' in text
 
 

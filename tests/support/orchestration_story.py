@@ -352,7 +352,9 @@ class Story:
         return [row for row in self.instances(job_id) if row.state in LIVE_INSTANCE_STATES]
 
     def launches(self, job_id: UUID) -> Sequence[Any]:
-        return self.rows(tables.launches, tables.launches.c.job_id == job_id)
+        """The oldest first: rows lie in no order of their own."""
+        found = self.rows(tables.launches, tables.launches.c.job_id == job_id)
+        return sorted(found, key=lambda launch: launch.id)
 
     def rows(self, table: Any, *conditions: Any) -> Sequence[Any]:
         with self.engine.connect() as connection:

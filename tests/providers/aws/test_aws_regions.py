@@ -50,6 +50,10 @@ def silent(fake: AwsFake) -> None:
 
 
 TROUBLES = [not_opted_in, keys_refused, silent]
+FEW_TROUBLES = pytest.mark.parametrize(
+    "trouble",
+    [not_opted_in, *(pytest.param(one, marks=pytest.mark.full) for one in (keys_refused, silent))],
+)
 
 
 def prices_for(fake: AwsFake) -> AwsPriceSource:
@@ -103,7 +107,7 @@ def test_offers_are_worth_nothing_without_the_changes_that_led_to_them(fake: Aws
     assert {change.pool.region for change in prices.changes_since(now())} == {EAST}
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@FEW_TROUBLES
 def test_a_bucket_is_found_through_any_region(
     fake: AwsFake, trouble: Callable[[AwsFake], None]
 ) -> None:
@@ -117,7 +121,7 @@ def test_a_bucket_is_found_through_any_region(
     assert provider.locate_bucket("lowtide") == WEST
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@FEW_TROUBLES
 def test_crash_recovery_asks_the_launchs_own_region(
     fake: AwsFake, trouble: Callable[[AwsFake], None]
 ) -> None:
@@ -131,7 +135,7 @@ def test_crash_recovery_asks_the_launchs_own_region(
         provider_for(fake).find_by_token("token-1")  # nobody knows what the other region holds
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@FEW_TROUBLES
 def test_machines_elsewhere_are_seen_and_given_back(
     fake: AwsFake, trouble: Callable[[AwsFake], None]
 ) -> None:

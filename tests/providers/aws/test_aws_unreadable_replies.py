@@ -16,6 +16,11 @@ from tests.support.aws_fake_garble import EVERYWHERE, NO_FLEET_ID
 from tests.support.aws_parts import aws_order, aws_pool, provider_for
 
 BUCKET = "lowtide-checkpoints"
+# A launch is tried with every kind; the rest with each kind in make test-full.
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [EVERYWHERE[0], *(pytest.param(one, marks=pytest.mark.full) for one in EVERYWHERE[1:])],
+)
 
 
 @pytest.mark.parametrize("kind", [*EVERYWHERE, NO_FLEET_ID])
@@ -32,7 +37,7 @@ def test_a_launch_whose_answer_cannot_be_read_is_open_and_the_token_settles_it(
     assert fake.world.launches["token-1"] == 1
 
 
-@pytest.mark.parametrize("kind", EVERYWHERE)
+@KINDS
 def test_a_list_that_cannot_be_read_is_no_list(fake: AwsFake, kind: str) -> None:
     fake.world.page_size = 5
     provider = provider_for(fake)
@@ -52,7 +57,7 @@ def test_a_list_that_cannot_be_read_is_no_list(fake: AwsFake, kind: str) -> None
     assert len(provider.describe(ids)) == 7
 
 
-@pytest.mark.parametrize("kind", EVERYWHERE)
+@KINDS
 def test_a_list_with_a_page_that_cannot_be_read_is_not_complete(fake: AwsFake, kind: str) -> None:
     fake.world.page_size = 5
     provider = provider_for(fake)
@@ -73,7 +78,7 @@ def test_a_list_with_a_page_that_cannot_be_read_is_not_complete(fake: AwsFake, k
     assert (len(listed.machines), listed.complete) == (5, False)
 
 
-@pytest.mark.parametrize("kind", EVERYWHERE)
+@KINDS
 def test_a_termination_that_cannot_be_read_keeps_no_other_machine_alive(
     fake: AwsFake, kind: str
 ) -> None:
@@ -89,7 +94,7 @@ def test_a_termination_that_cannot_be_read_keeps_no_other_machine_alive(
     assert {one.state for one in provider.describe(tuple(ids))} == {MachineState.TERMINATED}
 
 
-@pytest.mark.parametrize("kind", EVERYWHERE)
+@KINDS
 @pytest.mark.parametrize(
     ("service", "action", "operation", "more"),
     [

@@ -38,8 +38,14 @@ def a_type(name: str) -> MachineType:
     return found
 
 
-@pytest.mark.parametrize("wired", [False, True])
-@pytest.mark.parametrize("external_ip", [False, True])
+@pytest.mark.parametrize(
+    ("wired", "external_ip"),
+    [
+        (True, True),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in ((False, False), (False, True))),
+        pytest.param(True, False, marks=pytest.mark.full),
+    ],
+)
 def test_every_type_starts_alone_and_in_a_gang(
     gce: FakeGce, wired: bool, external_ip: bool
 ) -> None:
