@@ -17,9 +17,11 @@ from app.adapters.postgres import tables
 from app.domain.instance import EndedBy
 from app.orchestration.aggregate import open_job
 from app.orchestration.estimate_job import estimate_job
+from app.orchestration.note_decisions import safe_until
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.read_start_up import own_limits
 from app.orchestration.runtime import Limits
+from app.orchestration.spot_safety import may_return
 from app.orchestration.weigh_moves import move_terms
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
@@ -159,6 +161,22 @@ def test_a_job_that_left_spot_goes_back_after_half_an_hour_and_not_before(story:
             assert story.job(job_id).market_mode == "on_demand"
     story.pass_time(240, every=20)
     assert story.job(job_id).market_mode == "spot"
+
+
+def test_a_return_needs_room_for_two_restarts_and_a_tenth_of_the_work_left(story: Story):
+    spec = {"deadline": "20h", "market": "auto", "estimate": {"hours": 10.0, "gpu": "V100"}}
+    job_id = story.submit(**spec)
+    runtime, seconds = story.runtime, 36_000.0
+    for room, may in ((3_500.0, False), (3_700.0, True)):
+        with runtime.begin() as uow, open_job(uow, runtime.entropy, job_id, BY_PERSON) as found:
+            assert found is not None
+            limits = own_limits(found, runtime.limits)
+            assert 2 * limits.restart_seconds < 3_500, "a tenth of the work is what decides"
+            last = safe_until(found, limits, seconds)
+            assert last is not None
+            assert found.job.deadline_at is not None
+            found.job.deadline_at += found.now + timedelta(seconds=room) - last
+            assert may_return(found, limits, seconds) is may
 
 
 def test_a_return_that_saves_some_cents_is_none(story: Story):
