@@ -23,6 +23,7 @@ from tests.support.opentofu_modules import (
     references,
     resources,
     schema_of,
+    schemas_source,
     text_of,
 )
 
@@ -96,6 +97,17 @@ def test_a_provider_is_pinned_and_something_comes_out(module: str):
     for body in named(module, "output").values():
         assert plain(body["description"])
     assert named(module, "output")
+
+
+@every_module
+def test_a_module_asks_for_the_provider_that_it_was_checked_against(module: str):
+    """`~> 6.50` takes 6.50 and later, and no 7."""
+    recorded = re.findall(r"hashicorp/(\w+) (\d+)\.(\d+)", schemas_source())
+    checked = {name: (int(major), int(minor)) for name, major, minor in recorded}
+    pin = r'"hashicorp/(\w+)"\s*version\s*=\s*"~> (\d+)\.(\d+)"'
+    [(name, major, minor)] = re.findall(pin, text_of(module))
+    assert checked[name] >= (int(major), int(minor))
+    assert checked[name][0] == int(major)
 
 
 @pytest.mark.parametrize("module", _ROOTS)

@@ -93,12 +93,30 @@ def test_each_gpu_s_machines_boot_their_own_image_on_gcp():
 def test_a_gpu_without_an_image_is_neither_offered_nor_launched_on_gcp():
     with open_fake_gce() as gce:
         volta = replace(a_pool(), instance_type="n1-standard-8-v100x1")
-        with pytest.raises(ProviderError, match="name one in LOWTIDE_GCP_IMAGES") as refused:
-            open_provider(gce).launch(_order(volta))
-        assert refused.value.kind is RefusalKind.UNSUPPORTED
+        (refused,) = open_provider(gce).launch(_order(volta)).refused
+        assert (refused.pool, refused.kind) == (volta, RefusalKind.UNSUPPORTED)
+        assert "name one in LOWTIDE_GCP_IMAGES" in refused.message
         assert gce.engine.all == []
         settings = gcp_settings(gce)
         _, prices = open_gcp(
             settings, shipped_catalog("gcp"), deployment_id=lambda: "d", render=lambda data: ""
         )
         assert {one.gpu for one in prices._catalog.types}.isdisjoint({"V100", "P100"})
+
+
+def test_a_gpu_without_an_image_spares_the_other_types_of_an_order_on_gcp():
+    with open_fake_gce() as gce:
+        gce.engine.world.room = 0
+        full, volta = a_pool(), replace(a_pool(), instance_type="n1-standard-8-v100x1")
+        other = a_pool(kind="g2-standard-8")
+        wanted = replace(_order(full), bids=tuple(PoolBid(one, None) for one in (full, volta)))
+        result = open_provider(gce).launch(wanted)
+        assert [(one.pool, one.kind) for one in result.refused] == [
+            (full, RefusalKind.NO_CAPACITY),
+            (volta, RefusalKind.UNSUPPORTED),
+        ]
+        gce.engine.world.room = 1
+        wanted = replace(_order(volta), bids=tuple(PoolBid(one, None) for one in (volta, other)))
+        result = open_provider(gce).launch(replace(wanted, client_token="lowtide-2"))
+        assert [one.pool for one in result.accepted] == [other]
+        assert [one.pool for one in result.refused] == [volta]

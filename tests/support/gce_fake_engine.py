@@ -150,10 +150,11 @@ class Engine:
         count = int(body["count"])
         minimum = int(body.get("minCount", count))
         self._check(properties, last(properties["machineType"]), allowed)
-        if any((zone, name) in self.live for zone in allowed for name in names):
-            raise ApiError(409, "alreadyExists", f"The resource '{names[0]}' already exists")
         link = url("regions", region, "instances")
         zone = max(allowed, key=lambda one: min(self._room(one, properties), count))
+        # "Naming resources": the name of a zonal resource is unique in its zone alone.
+        if any((zone, name) in self.live for name in names):
+            raise ApiError(409, "alreadyExists", f"The resource '{names[0]}' already exists")
         room = self._room(zone, properties)
         if self.creation_errors:
             error = self.creation_errors.pop(0)

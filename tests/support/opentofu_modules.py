@@ -47,13 +47,18 @@ class Block:
 @functools.cache
 def _schemas() -> dict[str, Any]:
     text = Path(__file__).with_name("provider_schemas.json").read_text("utf-8")
-    types: dict[str, Any] = json.loads(text)["types"]
-    return types
+    recorded: dict[str, Any] = json.loads(text)
+    return recorded
+
+
+def schemas_source() -> str:
+    """Which versions of the providers were recorded."""
+    return str(_schemas()["source"])
 
 
 def schema_of(kind: str) -> dict[str, Any]:
     """`arguments` (each: required, its own arguments if it is a block) and `attributes`."""
-    found: dict[str, Any] = _schemas()[kind]
+    found: dict[str, Any] = _schemas()["types"][kind]
     return found
 
 

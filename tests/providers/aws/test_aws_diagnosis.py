@@ -11,6 +11,7 @@ from app.domain.machine_catalog import make_catalog
 from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import provider_for
+from tests.support.aws_world import IMAGE
 
 
 def findings(fake: AwsFake, **settings: object) -> dict[str, Finding]:
@@ -56,6 +57,17 @@ def test_a_set_up_account_is_found_whole(fake: AwsFake) -> None:
     assert "us-east-1 7 of 10" in found["placement scores"].sentence
     assert fake.world.machines == {}
     assert fake.records("us-east-1").describe_launch_templates() == []
+
+
+def test_every_image_that_a_launch_could_ask_for_is_looked_at(fake: AwsFake) -> None:
+    """Each by itself: one of some GPUs stops nobody who rents others."""
+    fake.world.quotas["G and VT", True] = fake.world.quotas["G and VT", False] = 64
+    found = findings(fake, images=(("H100", IMAGE), ("V100", "ami-00000000000000000")))
+    assert {name for name, one in found.items() if not one.ok} == {"image V100 us-east-1"}
+    assert "ami-00000000000000000" in found["image V100 us-east-1"].sentence
+    assert found["image V100 us-east-1"].remedy == "set LOWTIDE_AWS_IMAGES"
+    assert found["image H100 us-east-1"].sentence.endswith(", for H100")
+    assert "launch spot us-east-1" in found
 
 
 def test_wrong_credentials_hide_the_rest(fake: AwsFake) -> None:

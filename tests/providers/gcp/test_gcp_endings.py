@@ -104,6 +104,24 @@ def test_under_notice_a_vm_runs_on_until_its_time(gce: FakeGce) -> None:
     assert look(provider, vm).ended_by is EndedBy.CLOUD_INTERRUPTION
 
 
+def test_a_guest_that_powers_off_under_a_notice_was_preempted(gce: FakeGce) -> None:
+    """Its own shutdown is over 80 s before the preemption is."""
+    provider = open_provider(gce)
+    vm = start(gce, provider)
+    gce.engine.preempt(vm.name)
+    gce.engine.advance(40)
+    gce.engine.shut_down_inside(vm.name)
+    stopped = look(provider, vm)
+    assert (stopped.state, stopped.ended_by) == (
+        MachineState.SHUTTING_DOWN,
+        EndedBy.CLOUD_INTERRUPTION,
+    )
+    gce.engine.advance(81)
+    gone = look(provider, vm)
+    assert (gone.state, gone.ended_by) == (MachineState.TERMINATED, EndedBy.CLOUD_INTERRUPTION)
+    assert gone.ended_at == at(vm.stopped_at)
+
+
 @pytest.mark.parametrize(
     ("kind", "seconds", "ended_by"),
     [

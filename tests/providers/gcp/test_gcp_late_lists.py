@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from app.domain.instance import EndedBy
-from app.ports.cloud_provider import LaunchResult, MachineState
+from app.ports.cloud_provider import LaunchOutcomeUnknown, LaunchResult, MachineState
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
-from tests.support.gce_fake import FakeGce
+from tests.support.gce_fake import FakeGce, LineFault
 
 
 def until_told(gce: FakeGce, result: LaunchResult) -> LaunchResult:
@@ -97,3 +101,68 @@ def test_a_machine_taken_before_it_ran_has_no_start(gce: FakeGce) -> None:
     (gone,) = provider.describe((vm.name,))
     assert gone.state is MachineState.TERMINATED
     assert (vm.started_at, gone.launched_at) == (None, None), "nobody owes anything for it"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_names_that_are_taken_by_machines_that_no_list_shows_are_most_likely_ours(
+    gce: FakeGce, count: int
+) -> None:
+    """Google has forgotten the request, and the lists do not show what it made yet."""
+    wanted = an_order(count=count)
+    gce.engine.world.hidden_looks = 8
+    open_provider(gce).launch(wanted)
+    gce.engine._requests.clear()
+    with pytest.raises(LaunchOutcomeUnknown, match="no list shows"):
+        open_provider(gce).launch(wanted)
+    for vm in gce.engine.live.values():
+        vm.hidden_looks = 0
+    assert len(open_provider(gce).launch(wanted).accepted) == count
+    assert len(gce.engine.all) == count
+
+
+def test_names_that_are_taken_in_a_zone_that_does_not_answer_are_not_judged(gce: FakeGce) -> None:
+    wanted = an_order()
+    open_provider(gce).launch(wanted)
+    gce.engine._requests.clear()
+    gce.unreachable_zones = {"us-central1-a"}
+    with pytest.raises(LaunchOutcomeUnknown, match="did not answer"):
+        open_provider(gce).launch(wanted)
+    gce.unreachable_zones = set()
+    assert len(open_provider(gce).launch(wanted).accepted) == 1
+    assert len(gce.engine.all) == 1
+
+
+def test_lists_that_fail_say_nothing_of_who_has_the_names(gce: FakeGce) -> None:
+    wanted = an_order()
+    open_provider(gce).launch(wanted)
+    gce.engine._requests.clear()
+    (vm,) = gce.engine.live.values()
+    vm.hidden_looks = 1
+    gce.faults.append(LineFault("GET .*/instances", 99, skip=1, status=403, reason="forbidden"))
+    with pytest.raises(LaunchOutcomeUnknown, match="already exists"):
+        open_provider(gce).launch(wanted)
+
+
+_NO_POLICY = LineFault(r"POST .*/resourcePolicies")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(None, _NO_POLICY), (_NO_POLICY, None)], ids=["later", "at first"]
+)
+def test_a_policy_that_is_made_once_and_once_not_starts_no_second_gang(
+    gce: FakeGce, first: LineFault | None, second: LineFault | None
+) -> None:
+    """Names are no guard: another zone takes them too."""
+    gce.engine.world.rooms.update({(f"us-central1-{zone}", "SPOT"): 2 for zone in "ab"})
+    gce.engine.world.hidden_looks = 8
+    wanted = an_order(a_pool(), a_pool("us-central1-b"), count=2)
+    gce.faults += [replace(one) for one in (first, LineFault(r"POST .*/bulk", after=True)) if one]
+    with pytest.raises(LaunchOutcomeUnknown):
+        open_provider(gce).launch(wanted)
+    gce.faults += [replace(second)] if second else []
+    again = open_provider(gce).launch(wanted)
+    assert [one.times for one in gce.faults] == [0, 0]
+    assert len(gce.engine.all) == 2
+    for vm in gce.engine.all:
+        vm.hidden_looks = 0
+    assert len(until_told(gce, again).accepted) == 2

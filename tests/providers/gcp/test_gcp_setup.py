@@ -21,6 +21,7 @@ from app.adapters.providers.gcp.permission_checks import (
     check_permissions,
 )
 from app.adapters.providers.gcp.provider import GcpProvider
+from app.adapters.providers.machine_images import shipped_images
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
 from app.bootstrap import build_runtime
@@ -33,7 +34,6 @@ from tests.support.gce_fake_state import PROJECT
 from tests.support.source_tree import ROOT
 
 _BASE = f"/compute/v1/projects/{PROJECT}"
-_FAMILY = "/compute/v1/projects/deeplearning-platform-release/global/images/family/{}"
 PUBLIC = "https://lowtide.example.com"
 
 
@@ -154,7 +154,8 @@ def test_settings_load_no_client_of_google() -> None:
 
 def with_documents(gce: FakeGce) -> None:
     """A project in which everything is as it should be."""
-    image = open_provider(gce)._settings.image.rpartition("/")[2]
+    images = [f"/compute/v1/{one.name}" for one in shipped_images("gcp").images]
+    assert len(images) == 2
     gce.documents.update(
         {
             _BASE: {"name": PROJECT, "quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
@@ -165,7 +166,7 @@ def with_documents(gce: FakeGce) -> None:
                 "ipCidrRange": "10.0.0.0/20",
                 "privateIpGoogleAccess": True,
             },
-            _FAMILY.format(image): {"name": "image-1", "diskSizeGb": "50"},
+            **{one: {"name": "image-1", "diskSizeGb": "50"} for one in images},
         }
     )
 
@@ -190,7 +191,7 @@ def test_a_good_set_up_has_no_findings_against_it(gce: FakeGce) -> None:
     assert [one for one in found.values() if one.warns] == []
     assert list(found) == [
         "clock", "project", "permissions", "machines' account", "quota us-central1",
-        "subnet us-central1", "image", "prices",
+        "subnet us-central1", "image", "image B200", "prices",
     ]  # fmt: skip
     assert gce.calls("POST .*/instances") == []
 
@@ -221,6 +222,15 @@ def test_each_thing_that_is_wrong_is_found_with_a_remedy(
     assert not found.ok
     assert said in found.sentence
     assert found.remedy
+
+
+def test_the_guide_shows_the_line_that_a_region_gets(gce: FakeGce) -> None:
+    with_documents(gce)
+    rows = [{"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 4}]
+    gce.documents[f"{_BASE}/regions/us-central1"] = {"quotas": rows}
+    line = diagnosed(gce)["quota us-central1"].sentence
+    guide = (ROOT / "docs/gcp.md").read_text("utf-8")
+    assert f"✓ quota us-central1   {line}\n" in guide
 
 
 def test_the_permissions_asked_about_are_those_of_the_role() -> None:
@@ -294,6 +304,22 @@ def test_a_project_that_is_not_ready_is_one_line(
     assert list(found) == ["clock", "project"]
     assert message in found["project"].sentence
     assert remedy in found["project"].remedy
+
+
+def test_every_image_that_a_launch_could_ask_for_is_looked_at(gce: FakeGce) -> None:
+    with_documents(gce)
+    own = f"projects/{PROJECT}/global/images/own"
+    assert diagnosed(gce)["image B200"].sentence.endswith(", for B200, RTX-PRO-6000")
+    gce.documents[f"/compute/v1/{own}"] = {"name": "own", "diskSizeGb": "120"}
+    images = (("B200", own), ("V100", f"{own}-misspelt"))
+    found = {one.name: one for one in open_provider(gce, images=images).diagnose()}
+    assert found["image"].ok
+    assert found["image RTX-PRO-6000"].ok
+    assert found["image B200"].sentence == "own needs 120 GB, disks have 100"
+    assert f"{own}-misspelt: notFound" in found["image V100"].sentence
+    assert found["image V100"].remedy == "set LOWTIDE_GCP_IMAGES"
+    del gce.documents[f"/compute/v1/{shipped_images('gcp').images[1].name}"]
+    assert not diagnosed(gce)["image B200"].ok, "the family for Blackwell is not there"
 
 
 @pytest.mark.parametrize(

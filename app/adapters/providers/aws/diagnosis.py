@@ -26,6 +26,7 @@ from app.adapters.providers.aws.permission_checks import (
 from app.adapters.providers.aws.placement_scores import placement_scores
 from app.adapters.providers.aws.quotas import GpuQuota, read_quotas
 from app.adapters.providers.aws.region_facts import RegionFacts
+from app.adapters.providers.machine_images import images_in_use
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.domain.offer import Market
 from app.ports.cloud_provider import ProviderError
@@ -125,11 +126,14 @@ def _region(
     for name, look, remedy in (
         ("subnets", _subnets, _NETWORK),
         ("security groups", _groups, _NETWORK),
-        ("image", _image, "set LOWTIDE_AWS_IMAGE"),
     ):
         ask = functools.partial(look, f"{name} {region}", clients, facts, region)
         found = _try(f"{name} {region}", ask, remedy)
         sound = sound and found.ok
+        yield found
+    for image, gpus in images_in_use(settings.image_for).items():
+        found = _image(facts, region, image, gpus)
+        sound = sound and (found.ok or bool(gpus[0]))
         yield found
     for market, word in _MARKETS if sound else ():
         name = f"launch {word} {region}"
@@ -175,9 +179,17 @@ def _groups(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> 
     return warning(name, text, "for jobs with several machines: allow all traffic from the group")
 
 
-def _image(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> Finding:
-    image = facts.image(region)
-    return Finding(name, True, f"{image.image_id}, root volume {image.root_gb} GB at least")
+def _image(facts: RegionFacts, region: str, image: str, gpus: tuple[str, ...]) -> Finding:
+    """One of a few GPUs alone is named after the first."""
+    name = f"image {gpus[0]} {region}" if gpus[0] else f"image {region}"
+
+    def look() -> Finding:
+        found = facts.image_named(region, image)
+        used = f", for {', '.join(gpus)}" if gpus[0] else ""
+        text = f"{found.image_id}, root volume {found.root_gb} GB at least{used}"
+        return Finding(name, True, text)
+
+    return _try(name, look, f"set LOWTIDE_AWS_IMAGE{'S' if gpus[0] else ''}")
 
 
 def _quotas(clients: AwsClients, region: str) -> Iterator[Finding]:

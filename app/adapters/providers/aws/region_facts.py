@@ -66,6 +66,10 @@ class RegionFacts:
         name = self._settings.image_for(self._gpu(instance_type))
         if name is None:
             raise ProviderError(RefusalKind.UNSUPPORTED, self.image_problem(instance_type) or "")
+        return self.image_named(region, name)
+
+    def image_named(self, region: str, name: str) -> Image:
+        """An image by its id, or by the SSM parameter that holds it."""
         ask = functools.partial(self._ask_image, name)
         return self._keep(f"image {name}", region, _IMAGE_SECONDS, ask)
 

@@ -20,6 +20,7 @@ from app.adapters.providers.gcp.permission_checks import (
 )
 from app.adapters.providers.gcp.price_data import price_data
 from app.adapters.providers.gcp.sku_catalog import read_unit_prices
+from app.adapters.providers.machine_images import images_in_use
 from app.ports.cloud_provider import ProviderError
 from app.ports.provider_diagnosis import Finding, warning
 
@@ -51,7 +52,7 @@ _REMEDIES: Final = {
 
 
 def diagnose(api: ComputeApi) -> tuple[Finding, ...]:
-    """Clock, project, permissions, regions with their GPU quotas, subnetworks, image, prices."""
+    """Clock, project, permissions, regions with their GPU quotas, subnetworks, images, prices."""
     settings = api.settings
     clock = check_clock(api)
     found = [] if clock is None else [clock]
@@ -73,7 +74,11 @@ def diagnose(api: ComputeApi) -> tuple[Finding, ...]:
             found.append(_try(f"subnet {region}", functools.partial(_subnet, api, region), remedy))
     if settings.kms_key is not None:
         found.append(_key(settings.kms_key))
-    found.append(_try("image", lambda: _image(api), "set LOWTIDE_GCP_IMAGE"))
+    for image, gpus in images_in_use(settings.image_for).items():
+        name = "image" if not gpus[0] else f"image {gpus[0]}"
+        look = functools.partial(_image, api, name, image, gpus)
+        remedy = f"set LOWTIDE_GCP_IMAGE{'S' if gpus[0] else ''}"
+        found.append(_try(name, look, remedy))
     found.append(_try("prices", lambda: _prices(api), "enable the Cloud Billing API"))
     return tuple(found)
 
@@ -152,20 +157,26 @@ def _key(key: str) -> Finding:
     return Finding("key", True, told)
 
 
-def _image(api: ComputeApi) -> Finding:
-    parts = api.settings.image.split("/")
+def _image(api: ComputeApi, title: str, path: str, gpus: tuple[str, ...]) -> Finding:
+    parts = path.split("/")
     name = parts[-1]
     fields: dict[str, Any] = (
         {"project": parts[parts.index("projects") + 1]} if ("projects" in parts) else {}
     )
-    if "family" in parts:
-        image = api.read("ImagesClient", "get_from_family", api.deadline(), family=name, **fields)
-    else:
-        image = api.read("ImagesClient", "get", api.deadline(), image=name, **fields)
+    try:
+        if "family" in parts:
+            image = api.read(
+                "ImagesClient", "get_from_family", api.deadline(), family=name, **fields
+            )
+        else:
+            image = api.read("ImagesClient", "get", api.deadline(), image=name, **fields)
+    except ProviderError as error:
+        raise ProviderError(error.kind, f"{path}: {error}") from error
     if int(image.disk_size_gb) > api.settings.disk_gb:
         text = f"{image.name} needs {image.disk_size_gb} GB, disks have {api.settings.disk_gb}"
-        return Finding("image", False, text, "set LOWTIDE_GCP_DISK_GB higher")
-    return Finding("image", True, f"{image.name} of {name}")
+        return Finding(title, False, text, "set LOWTIDE_GCP_DISK_GB higher")
+    used = f", for {', '.join(gpus)}" if gpus[0] else ""
+    return Finding(title, True, f"{image.name} of {name}{used}")
 
 
 def _prices(api: ComputeApi) -> Finding:

@@ -21,14 +21,15 @@ from app.domain.machine_facts import TimeSource
 from app.ports.cloud_provider import CloudMachine, MachineState
 
 PREEMPTED: Final = "compute.instances.preempted"
+_GUEST_TERMINATE: Final = "compute.instances.guestTerminate"
 _SYSTEM_EVENTS: Final = {
     PREEMPTED: EndedBy.CLOUD_INTERRUPTION,
     "compute.instances.hostError": EndedBy.CLOUD_FAILURE,
     "compute.instances.terminateOnHostMaintenance": EndedBy.CLOUD_FAILURE,
-    "compute.instances.guestTerminate": EndedBy.OS_SHUTDOWN,
+    _GUEST_TERMINATE: EndedBy.OS_SHUTDOWN,
 }
 _DELETIONS: Final = frozenset({"delete", "stop", "compute.instances.bulkDelete"})
-_STAYS: Final = frozenset({"compute.instances.guestTerminate", "stop"})
+_STAYS: Final = frozenset({_GUEST_TERMINATE, "stop"})
 """What ends a VM and leaves it there, stopped, with its disk, until somebody deletes it."""
 
 _NAMES_IN_A_FILTER: Final = 20
@@ -78,8 +79,9 @@ def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> E
     # What is over has ended it: our deletion may come before a preemption that was announced.
     ends.sort(key=lambda one: (_ended_at(one), _inserted_at(one)))
     first = ends[0]
-    # A system event says why, also one that began earlier and was overtaken by a deletion.
-    reason = next((one for one in ends if _explains(one, first)), first)
+    # A system event says why, also one that began earlier and was overtaken by a deletion. A guest
+    # powers off under a notice too: what the cloud did says more than that.
+    reason = min((one for one in ends if _explains(one, first)), key=_is_the_guest_s, default=first)
     start = next((one for one in reversed(inserts) if not one.error.errors), None)
     ended_at = instant(first.end_time)
     started_at = _started_at(start, ended_at)
@@ -147,6 +149,10 @@ def _explains(operation: Any, first: Any) -> bool:
     if not first.end_time or _inserted_at(operation) <= _inserted_at(first):
         return True
     return bool(operation.end_time) and _ended_at(operation) <= _ended_at(first) + _TOGETHER
+
+
+def _is_the_guest_s(operation: Any) -> bool:
+    return bool(operation.operation_type == _GUEST_TERMINATE)
 
 
 def _is_an_end(operation: Any) -> bool:

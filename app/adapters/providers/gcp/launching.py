@@ -20,11 +20,13 @@ from app.adapters.providers.gcp.compute_api import ApiLost, ApiRefusal, ComputeA
 from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS, region_of
 from app.adapters.providers.gcp.machine_fittings import interfaces_of
 from app.adapters.providers.gcp.machine_names import (
+    DEPLOYMENT_LABEL,
     ORDER_LABEL,
     label_value,
     machine_names,
     order_digest,
     request_id,
+    to_tag,
 )
 from app.adapters.providers.gcp.machine_request import (
     bulk_resource,
@@ -96,7 +98,7 @@ class Launching:
         """
         deadline = self._api.deadline()
         label_value(order.client_token)
-        there = self._there(deadline, order)
+        there = self._there(deadline, order, sure=False)
         if there:
             refused: tuple[PoolRefusal, ...] = ()
             groups = _groups_of(order, there)
@@ -130,12 +132,19 @@ class Launching:
             if error.http_status >= _SERVER_ERRORS:
                 raise LaunchOutcomeUnknown(str(error)) from error
             if error.refusal.exists:
-                return self._adopted(deadline, order, pools, error)
+                return self._adopted(deadline, order, group, error)
             if error.kind is RefusalKind.THROTTLED:
                 raise
             scope = error.scope
             return LaunchResult(
                 refused=tuple(PoolRefusal(pool, error.kind, str(error), scope) for pool in pools)
+            )
+        except ProviderError as error:
+            # Of this type alone: it has no image. All else that is wrong, is so with every type.
+            if error.kind is not RefusalKind.UNSUPPORTED:
+                raise
+            return LaunchResult(
+                refused=tuple(PoolRefusal(pool, error.kind, str(error)) for pool in pools)
             )
         try:
             operation = self._api.wait(deadline, pending.scope, operation.name)
@@ -186,12 +195,10 @@ class Launching:
         with_type(settings, body, kind, group.instance_type, place)
         if wishes.note:
             log.warning("launch %s: %s", order.client_token, wishes.note)
+        # The same with a placement policy and without: whether one could be made may change from
+        # a repeat to the next, and another id would start a second gang in another zone.
         request = request_id(
-            order,
-            self._deployment_id(),
-            group.instance_type,
-            str(wishes.notice_seconds),
-            wishes.policy or "",
+            order, self._deployment_id(), group.instance_type, str(wishes.notice_seconds)
         )
         if alone:
             operation = self._api.change(
@@ -260,22 +267,33 @@ class Launching:
         accepted = tuple(replace(_accepted(one), note=pending.note) for one in machines)
         return LaunchResult(accepted=accepted, refused=refused)
 
-    def _there(self, deadline: Deadline, order: LaunchOrder) -> tuple[Shown, ...]:
-        """Machines of this token; those that no list shows are guarded by their names."""
+    def _there(self, deadline: Deadline, order: LaunchOrder, *, sure: bool) -> tuple[Shown, ...]:
+        """Machines of this token; those that no list shows are guarded by request ids and names."""
         region, ours = order.bids[0].pool.region, self._deployment_id()
-        return self._machines.under_token(deadline, order.client_token, ours, region, sure=False)
+        return self._machines.under_token(deadline, order.client_token, ours, region, sure=sure)
 
     def _adopted(
-        self, deadline: Deadline, order: LaunchOrder, pools: tuple[Pool, ...], error: ApiRefusal
+        self, deadline: Deadline, order: LaunchOrder, group: Group, error: ApiRefusal
     ) -> LaunchResult:
-        """The names are taken: an earlier call of ours made the machines."""
-        there = self._there(deadline, order)
+        """The names are taken, by an earlier call of ours unless a list shows who else has them.
+
+        Raises LaunchOutcomeUnknown where no list shows them, for then they are most likely ours.
+        """
+        names = machine_names(order, group.instance_type)
+        try:
+            there = self._there(deadline, order, sure=True)
+            holders = () if there else self._machines.shown(deadline, names).machines
+        except ProviderError as failed:
+            raise LaunchOutcomeUnknown(f"{error}; {failed}") from failed
         _same_order(order, there)
         if there:
             return LaunchResult(accepted=tuple(_accepted(one.machine) for one in there))
+        deployments = {one.tags.get(to_tag(DEPLOYMENT_LABEL)) for one in holders}
+        if not deployments - {None, self._deployment_id()}:
+            raise LaunchOutcomeUnknown(f"no list shows what machines have these names: {error}")
         text = f"machines of another deployment in this project have these names: {error}"
         return LaunchResult(
-            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, text) for pool in pools)
+            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, text) for pool in group.pools)
         )
 
 

@@ -100,6 +100,16 @@ def image_for(
     return general or shipped
 
 
+def images_in_use(image: Callable[[str], str | None]) -> dict[str, tuple[str, ...]]:
+    """Every image that `image` knows, with its GPUs: first that of machines without a GPU ("")."""
+    found: dict[str, tuple[str, ...]] = {}
+    for gpu in ("", *sorted(GPU_NAMES)):
+        name = image(gpu)
+        if name is not None:
+            found[name] = (*found.get(name, ()), gpu)
+    return found
+
+
 def with_images(catalog: MachineCatalog, image: Callable[[str], str | None]) -> MachineCatalog:
     """The catalog without the machine types for whose GPU `image` knows none."""
     kept = tuple(one for one in catalog.types if image(one.gpu) is not None)
