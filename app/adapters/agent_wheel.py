@@ -21,7 +21,7 @@ from typing import Final
 DISTRIBUTION: Final = "lowtide-agent"
 _PACKAGE: Final = "trainer"
 _AGENT_NEEDS: Final = frozenset({"obstore"})
-# Beside PyTorch, which is the image's: another build of it would not fit the machine's driver.
+# Beside PyTorch: an image's own fits its driver, and where there is none the boot installs one.
 _TRAINER_NEEDS: Final = ("numpy", "pillow", "scikit-learn")
 _SUFFIXES: Final = frozenset({".py", ".json", ".toml", ".sh"})
 _DATE: Final = (1980, 1, 1, 0, 0, 0)

@@ -65,17 +65,23 @@ def root(tmp_path: Path) -> Iterator[ImageRoot]:
         yield made
 
 
-def _block(root: ImageRoot, cloud: str = "gce", **more: str) -> subprocess.CompletedProcess[str]:
+def _block(
+    root: ImageRoot, cloud: str = "gce", step: str = "block_metadata", **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run this one step of the script: all of it but its last line, which starts the boot."""
     given = {
         "LOWTIDE_CONTROL_URL": "http://127.0.0.1:1",
         "LOWTIDE_LAUNCH_TOKEN": "token",
         "LOWTIDE_POWEROFF_COMMAND": "touch /is-off",
+        "LOWTIDE_GPU_COUNT": "0",
+        "LOWTIDE_PRIVATE_ADDRESS": "127.0.0.1",
+        "LOWTIDE_INTERFACE": "lo",
+        "LOWTIDE_MACHINE_DIR": "/var/lib/lowtide",
         **more,
     }
     lines = render(given, cloud).splitlines()
     assert lines.pop() == 'main "$@"'
-    root.file("/step", "\n".join([*lines, 'mkdir -p "$home"', "block_metadata"]) + "\n", 0o700)
+    root.file("/step", "\n".join([*lines, 'mkdir -p "$home"', step]) + "\n", 0o700)
     return subprocess.run(
         root.enter(["/bin/sh", "/step"]),
         env={"PATH": PATH},
@@ -98,6 +104,27 @@ def test_the_trainer_reaches_dns_and_no_credentials(root: ImageRoot, cloud: str)
         for protocol in ("udp", "tcp"):
             assert not _rejected(root.calls, Packet(protocol, address, 53))
     assert not _rejected(root.calls, Packet("tcp", "10.0.0.7", 80))
+
+
+def test_after_a_restart_the_agent_makes_the_rules_anew_and_each_once(root: ImageRoot):
+    """What systemd starts then is the stage `agent`; the kernel has forgotten every rule."""
+    assert _block(root).returncode == 0
+    made = [one for one in root.calls if "tables " in one]
+    (root.written / "calls").unlink()
+    for _ in range(2):
+        # There is no agent on this root; all that comes before it has been done.
+        assert _block(root, step="main agent").returncode == 127
+    assert [one for one in root.calls if "tables " in one] == made
+    assert len(made) == 3
+    assert _rejected(made, Packet("tcp", METADATA, 80))
+
+
+def test_a_restart_without_the_rules_starts_no_agent(root: ImageRoot):
+    root.command("iptables", "exit 1")
+    done = _block(root, step="main agent")
+    assert done.returncode == 1
+    assert "metadata access of the trainer cannot be blocked" in done.stdout
+    assert (root.written / "is-off").exists()
 
 
 def test_a_setting_leaves_the_metadata_open(root: ImageRoot):

@@ -16,7 +16,10 @@ DLVM = "https://docs.cloud.google.com/deep-learning-vm/docs/images"
 
 @dataclass(frozen=True)
 class ImageNotes:
-    """One image. pip: false also where no document says that its Python has one."""
+    """One image, all of them without PyTorch: DLAMI's notes list CUDA, driver and tools alone.
+
+    pip: false also where no document says that its Python has one.
+    """
 
     python: str
     pip: bool
@@ -52,7 +55,7 @@ def notes_of(image: str) -> ImageNotes:
 
 def dress(root: ImageRoot, notes: ImageNotes) -> None:
     """Give a root what the notes name: its Python, a systemd, the service for disks."""
-    root.python(notes.python, pip=notes.pip)
+    root.python(notes.python, pip=notes.pip, torch=False)
     root.file("/run/systemd/system/.here", "")
     if notes.dlami_nvme:
         dlami_systemctl(root, "exit 0")

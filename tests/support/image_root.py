@@ -24,6 +24,13 @@ from tests.support.source_tree import ROOT
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9)}
 
+# iptables(8): -C "checks whether a rule matching the specification does exist", else ends with 1.
+_FIREWALL = """asked="{name} $*"
+case " $* " in
+    *" -C "*) grep -qxF -e "${{asked%% -C *}} -I ${{asked#* -C }}" /calls 2>/dev/null ;;
+    *) echo "$asked" >> /calls ;;
+esac"""
+
 
 class ImageRoot:
     """One machine's disk. `written` holds what differs from this machine's own root."""
@@ -43,6 +50,8 @@ class ImageRoot:
         self.hide(*own)
         for name in own:
             self.command(name, f'echo "{name} $*" >> /calls')
+        for name in ("iptables", "ip6tables"):
+            self.command(name, _FIREWALL.format(name=name))
         self.command("systemctl", 'echo "systemctl $*" >> /calls; [ "$1" != is-enabled ]')
 
     def file(self, path: str, text: str, mode: int = 0o644) -> None:
@@ -73,13 +82,17 @@ class ImageRoot:
             for target in self.written.glob(f"usr/*bin/{name}"):
                 target.unlink()
 
-    def python(self, version: str, *, pip: bool = True, at: str = "/usr/bin/python3") -> None:
+    def python(
+        self, version: str, *, pip: bool = True, torch: bool = True, at: str = "/usr/bin/python3"
+    ) -> None:
         """A Python that says it has this version; in truth it is the one of the tests."""
         script = ["#!/bin/sh"]
         if tuple(map(int, version.split("."))) < (3, 11):
             script.append("case $2 in *version_info*) exit 1 ;; esac")
         if not pip:
             script.append('case $2 in "import pip") exit 1 ;; esac')
+        if not torch:
+            script.append("""case $2 in *'find_spec("torch")'*) exit 1 ;; esac""")
         script.append(f'exec {shlex.quote(sys.executable)} "$@"')
         self.file(at, "\n".join(script) + "\n", 0o755)
 

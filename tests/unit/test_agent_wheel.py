@@ -54,7 +54,7 @@ def test_it_has_this_releases_version_and_pins():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (pin,) = [one for one in project["dependencies"] if one.startswith("obstore==")]
     assert f"Requires-Dist: {pin}\n" in text
-    # PyTorch is the image's own.
+    # PyTorch is the image's own, or the boot's.
     assert not re.search(r"^Requires-Dist: torch", text, re.MULTILINE)
     entry = archive.read(f"lowtide_agent-{version}.dist-info/entry_points.txt").decode()
     assert "lowtide-agent = trainer.agent.main:main" in entry

@@ -16,8 +16,35 @@ def test_machines_are_told_of_the_python_they_may_fetch():
     assert boot_variables_of(settings) == {
         "LOWTIDE_MACHINE_PYTHON_URL": URL,
         "LOWTIDE_MACHINE_PYTHON_SHA256": DIGEST,
+        "LOWTIDE_MACHINE_TORCH": "torch==2.13.0",
     }
-    assert boot_variables_of(load_settings()) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (None, {"LOWTIDE_MACHINE_TORCH": "torch==2.13.0"}),
+        (
+            " torch==2.11.0  torchvision==0.26.0 ",
+            {"LOWTIDE_MACHINE_TORCH": "torch==2.11.0 torchvision==0.26.0"},
+        ),
+        ("torch==2.11.0+cu128", {"LOWTIDE_MACHINE_TORCH": "torch==2.11.0+cu128"}),
+        ("none", {}),
+    ],
+)
+def test_machines_are_told_which_pytorch_the_trainer_gets(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, told: dict[str, str]
+):
+    if given is not None:
+        monkeypatch.setenv("LOWTIDE_MACHINE_TORCH", given)
+    assert boot_variables_of(load_settings()) == told
+
+
+@pytest.mark.parametrize("given", ["torch", "torch>=2", "torch==*", "none torch==2.13.0", "-r x"])
+def test_a_pytorch_that_is_no_pin_is_refused(monkeypatch: pytest.MonkeyPatch, given: str):
+    monkeypatch.setenv("LOWTIDE_MACHINE_TORCH", given)
+    with pytest.raises(SettingsError, match=r"LOWTIDE_MACHINE_TORCH.*must be NAME==VERSION"):
+        load_settings()
 
 
 @pytest.mark.parametrize(

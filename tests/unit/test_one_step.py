@@ -113,7 +113,7 @@ def test_an_image_without_pytorch_is_no_failure(tmp_path: Path) -> None:
     machine.with_gpu("raise ImportError('none here')")
     code, said = machine.run()
     assert code == 0, said
-    assert "this image has no PyTorch" in said
+    assert "warning: this image has no PyTorch; jobs with `trainer` install it" in said
 
 
 def test_machines_meet_before_the_step(tmp_path: Path) -> None:

@@ -63,12 +63,15 @@ def find_gpus() -> list[str]:
 def use_torch() -> str | None:
     """Compute on the GPU where the image has PyTorch; what is wrong, None when nothing is.
 
-    An image without PyTorch is not wrong: jobs bring theirs with `setup` or `image`.
+    An image without PyTorch is not wrong: machines of jobs with `trainer` install it as they boot.
     """
     try:
         import torch
     except ImportError:
-        say("this image has no PyTorch: jobs bring theirs with `setup` or `image`")
+        say(
+            "warning: this image has no PyTorch; jobs with `trainer` install it as they boot "
+            "(LOWTIDE_MACHINE_TORCH), others bring theirs with `setup` or `image`"
+        )
         return None
     try:
         ones = torch.ones(256, 256, device="cuda")

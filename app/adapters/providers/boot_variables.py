@@ -12,6 +12,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*", re.ASCII)
+_NO_TORCH: Final = "none"
 
 
 class BootVariables(BaseSettings):
@@ -27,6 +29,21 @@ class BootVariables(BaseSettings):
         validate_default=True,
         description="SHA-256 of that archive, in hexadecimal",
     )
+
+    machine_torch: str = Field(
+        default="torch==2.13.0",
+        description="What machines install for jobs with `trainer` when their image has no "
+        "PyTorch: `NAME==VERSION`, several between spaces; `none`: nothing, such jobs need an "
+        "image that has it",
+    )
+
+    @field_validator("machine_torch")
+    @classmethod
+    def _torch(cls, value: str) -> str:
+        words = value.split()
+        if words != [_NO_TORCH] and not (words and all(map(_PIN.fullmatch, words))):
+            raise ValueError("must be NAME==VERSION, several between spaces, or none")
+        return " ".join(words)
 
     @field_validator("machine_python_url")
     @classmethod
@@ -54,9 +71,10 @@ class BootVariables(BaseSettings):
 
 def boot_variables_of(variables: BootVariables) -> dict[str, str]:
     """What machines are told of it in their user data."""
-    if variables.machine_python_url is None or variables.machine_python_sha256 is None:
-        return {}
-    return {
-        "LOWTIDE_MACHINE_PYTHON_URL": variables.machine_python_url,
-        "LOWTIDE_MACHINE_PYTHON_SHA256": variables.machine_python_sha256,
-    }
+    told = {}
+    if variables.machine_torch != _NO_TORCH:
+        told["LOWTIDE_MACHINE_TORCH"] = variables.machine_torch
+    if variables.machine_python_url is not None and variables.machine_python_sha256 is not None:
+        told["LOWTIDE_MACHINE_PYTHON_URL"] = variables.machine_python_url
+        told["LOWTIDE_MACHINE_PYTHON_SHA256"] = variables.machine_python_sha256
+    return told

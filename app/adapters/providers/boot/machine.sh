@@ -131,13 +131,16 @@ make_trainer_user() {
 }
 
 # All TCP but DNS, for Google's DNS server has the same address; DNS by UDP is not touched. The IPv6
-# addresses, EC2's and Google's, count where there is a way to them.
+# addresses, EC2's and Google's, count where there is a way to them. The rules are gone after a restart
+# of the machine, and are made once for each.
 block_metadata() {
     if [ -n "$root" ] || [ "${LOWTIDE_TRAINER_METADATA:-deny}" = allow ]; then return; fi
     reject="-p tcp ! --dport 53 -m owner --uid-owner $trainer_uid -j REJECT"
-    iptables -w -I OUTPUT -d 169.254.169.254 $reject ||
+    iptables -w -C OUTPUT -d 169.254.169.254 $reject 2> /dev/null ||
+        iptables -w -I OUTPUT -d 169.254.169.254 $reject ||
         fail "metadata access of the trainer cannot be blocked: the image has no iptables"
     for address in fd00:ec2::254 fd20:ce::254; do
+        ip6tables -w -C OUTPUT -d $address $reject 2> /dev/null && continue
         ip6tables -w -I OUTPUT -d $address $reject >> "$log" 2>&1 && continue
         if ip -6 route get $address > /dev/null 2>&1; then
             fail "metadata access of the trainer by IPv6 cannot be blocked: see $log"
@@ -188,14 +191,9 @@ install_agent() {
         told=$(fetch_pip 2>&1) || fail "${told:-no pip came in time from the package index}"
     fi
     venv=$1
-    "$python" -m venv --clear --without-pip --system-site-packages "$venv" >> "$log" 2>&1 ||
-        fail "a virtual environment cannot be made with $python: see $log"
-    # What the image brings (PyTorch) is seen also where its Python is a virtual environment.
-    "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
-        "$(echo "$venv"/lib/python3*/site-packages)/lowtide-image.pth"
-    PYTHONPATH=$home/pip${PYTHONPATH:+:$PYTHONPATH} "$python" -m pip --python "$venv/bin/python" install --no-input -q \
-        --disable-pip-version-check "$wheel${LOWTIDE_AGENT_EXTRAS:+[$LOWTIDE_AGENT_EXTRAS]}" \
-        >> "$log" 2>&1 ||
+    make_venv "$venv"
+    install_torch "$venv"
+    pip_install "$venv" "$wheel${LOWTIDE_AGENT_EXTRAS:+[$LOWTIDE_AGENT_EXTRAS]}" ||
         fail "the agent cannot be installed: $(tail -n 1 "$log")"
     PATH=$venv/bin:$(dirname "$python"):$PATH
     export PATH
@@ -370,6 +368,7 @@ main() {
             export LOWTIDE_GPU_COUNT
             resize_shm
             find_python
+            block_metadata
             PATH=$home/venv/bin:$(dirname "$python"):$PATH
             export PATH
             run_agent "$home/venv"

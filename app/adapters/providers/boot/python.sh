@@ -1,4 +1,4 @@
-# The Python that the agent runs on, and its pip.
+# The Python that the agent runs on, its pip, and the trainer's PyTorch.
 
 # A Python that the agent can run on, of those with PyTorch first; the last is one fetched before.
 find_python() {
@@ -9,7 +9,7 @@ find_python() {
         path=$(command -v "$one") || continue
         "$path" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
         if [ -z "$python" ]; then python=$path; fi
-        if "$path" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; then
+        if has_torch "$path"; then
             python=$path
             break
         fi
@@ -23,6 +23,8 @@ find_python() {
     fetch_python
     find_python
 }
+
+has_torch() { "$1" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; }
 
 fetch_python() {
     # What follows the question mark may be a signature.
@@ -72,4 +74,43 @@ try:
 except (OSError, ValueError, zipfile.BadZipFile) as error:
     sys.exit(f"this image's Python has no pip, and {index} gave none: {error}")
 PY
+}
+
+# The environment $1 of the agent and of jobs, over what the image's Python has.
+make_venv() {
+    "$python" -m venv --clear --without-pip --system-site-packages "$1" >> "$log" 2>&1 ||
+        fail "a virtual environment cannot be made with $python: see $log"
+    # What the image brings (PyTorch) is seen also where its Python is a virtual environment.
+    paths=$(echo "$1"/lib/python3*/site-packages)/lowtide-image.pth
+    "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$paths"
+    if [ -d "$home/pip" ]; then echo "$home/pip" >> "$paths"; fi
+    # For `setup`: Ubuntu's own pip refuses outside of an environment, and some images have none.
+    # The trainer's user cannot write here, so what it installs goes to its own ~/.local.
+    printf '#!/bin/sh\nexec "%s/bin/python" -m pip "$@"\n' "$1" > "$1/bin/pip"
+    chmod 755 "$1/bin/pip"
+    cp "$1/bin/pip" "$1/bin/pip3"
+}
+
+# Into the virtual environment $1 what follows. What is unpacked lies beside the checkpoints, on fast
+# disks where there are any, and nothing is kept twice.
+pip_install() {
+    into=$1
+    shift
+    TMPDIR=$LOWTIDE_MACHINE_DIR PYTHONPATH=$home/pip${PYTHONPATH:+:$PYTHONPATH} \
+        timeout "${LOWTIDE_BOOT_INSTALL_SECONDS:=450}" "$python" -m pip --python "$into/bin/python" \
+        install --no-input --no-cache-dir -q --disable-pip-version-check "$@" >> "$log" 2>&1
+    code=$?
+    if [ $code -eq 124 ]; then echo "pip took longer than $LOWTIDE_BOOT_INSTALL_SECONDS s" >> "$log"; fi
+    return $code
+}
+
+# The bundled trainer runs on PyTorch, which a cloud's base image lacks. An image's own is kept: it
+# fits the image's driver.
+install_torch() {
+    wanted=${LOWTIDE_MACHINE_TORCH:-}
+    if [ "${LOWTIDE_AGENT_EXTRAS:-}" != trainer ] || [ -z "$wanted" ]; then return; fi
+    if has_torch "$python"; then return; fi
+    say "this image has no PyTorch: installing $wanted"
+    # Several requirements stand between spaces.
+    pip_install "$1" $wanted || fail "$wanted cannot be installed: $(tail -n 1 "$log")"
 }
