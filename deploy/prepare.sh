@@ -34,6 +34,16 @@ user=$(id -u):$(id -g)
 
 if [ -e .env ]; then
     echo "kept .env"
+    if [ -n "$email" ]; then
+        missing=
+        for line in COMPOSE_PROFILES=acme "ACME_DOMAIN=$domain" "ACME_EMAIL=$email" \
+            "LOWTIDE_PUBLIC_URL=https://$domain"; do
+            # Of a name that stands twice, the last line counts.
+            [ "$(grep "^${line%%=*}=" .env | tail -n 1)" = "$line" ] || missing="$missing
+    $line"
+        done
+        [ -z "$missing" ] || echo "for a certificate of Let's Encrypt, add to .env by hand:$missing"
+    fi
 else
     sed -e "s|^PROXY_USER=.*|PROXY_USER=$user|" \
         -e "s|^POSTGRES_PASSWORD=.*|POSTGRES_PASSWORD=$(openssl rand -hex 24)|" \

@@ -51,7 +51,7 @@ REMEDIES: Final[Mapping[Stage, str]] = {
     Stage.GIVE_BACK: "look with `lowtide instances`; end what is left in the cloud's own console",
 }
 _REMEDY_OF_REFUSAL: Final[Mapping[str, str]] = {
-    "quota": "ask the cloud for more GPU quota (docs/aws.md and docs/gcp.md, Quotas), or try "
+    "quota": "ask the cloud for more GPU quota (docs/aws.md, step 1; docs/gcp.md, step 2), or try "
     "another --gpu or --region",
     "denied": "run `lowtide doctor` where the worker runs: it names the missing right",
     "rejected": "correct the setting that the cloud's sentence names",

@@ -17,25 +17,31 @@ ask() {
 }
 
 # Each file is whole at any moment; a handshake between the two fails, and the client comes again.
+# `set -e` is off in a function whose answer is asked for: each step leads to the next by itself.
 publish() {
-    cmp -s "$made.crt" "$certs/fullchain.pem" && return
-    cp "$made.key" "$certs/.privkey.new"
-    cp "$made.crt" "$certs/.fullchain.new"
-    mv -f "$certs/.privkey.new" "$certs/privkey.pem"
-    mv -f "$certs/.fullchain.new" "$certs/fullchain.pem"
+    cmp -s "$made.crt" "$certs/fullchain.pem" && cmp -s "$made.key" "$certs/privkey.pem" && return
+    if ! { cp "$made.key" "$certs/.privkey.new" && cp "$made.crt" "$certs/.fullchain.new"; }; then
+        rm -f "$certs/.privkey.new" "$certs/.fullchain.new"
+        echo "acme: the certificate cannot be copied to $certs; the proxy keeps what it has" >&2
+        return 1
+    fi
+    mv -f "$certs/.privkey.new" "$certs/privkey.pem" &&
+        mv -f "$certs/.fullchain.new" "$certs/fullchain.pem" || return 1
     echo "acme: the proxy has a new certificate for $ACME_DOMAIN"
 }
 
 trap 'exit 0' INT TERM
 while :; do
     if [ -s "$made.crt" ]; then step="renew --days 30"; else step=run; fi
+    # Let's Encrypt allows five failures an hour for each name.
+    pause=${ACME_RETRY_SECONDS:-1800}
     # shellcheck disable=SC2086
-    if ask $step && publish; then
+    if ! ask $step; then
+        echo "acme: no certificate for $ACME_DOMAIN; does the name point here, is port 80 open?" >&2
+        echo "acme: tried again in $pause s" >&2
+    elif publish; then
         pause=${ACME_PAUSE_SECONDS:-43200}
     else
-        # Let's Encrypt allows five failures an hour for each name.
-        pause=${ACME_RETRY_SECONDS:-1800}
-        echo "acme: no certificate for $ACME_DOMAIN; does the name point here, is port 80 open?" >&2
         echo "acme: tried again in $pause s" >&2
     fi
     sleep "$pause" &

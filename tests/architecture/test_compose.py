@@ -291,3 +291,33 @@ def test_with_an_address_for_letters_a_real_certificate_is_asked_for(tmp_path: P
         "LOWTIDE_PUBLIC_URL=https://lowtide.example.com",
     ):
         assert line in lines
+
+
+def test_an_address_for_letters_that_an_old_env_lacks_is_not_passed_over(tmp_path: Path):
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
+    environment = tmp_path / ".env"
+
+    def prepare() -> str:
+        done = subprocess.run(
+            ["sh", str(tmp_path / "deploy/prepare.sh"), "lowtide.example.com", "ops@example.com"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    kept = "#COMPOSE_PROFILES=\nACME_DOMAIN=other.example.com\nACME_EMAIL=ops@example.com\n"
+    environment.write_text(kept, "utf-8")
+    _, asked, rest = prepare().partition("add to .env by hand:\n")
+    assert asked
+    told = [line.strip() for line in rest.splitlines() if line.startswith("    ")]
+    assert told == [
+        "COMPOSE_PROFILES=acme",
+        "ACME_DOMAIN=lowtide.example.com",
+        "LOWTIDE_PUBLIC_URL=https://lowtide.example.com",
+    ]
+    assert environment.read_text("utf-8") == kept
+    environment.write_text(kept + "\n".join(told) + "\n", "utf-8")
+    assert "by hand" not in prepare()

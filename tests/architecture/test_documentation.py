@@ -9,6 +9,7 @@ from typing import Any
 import typer
 import yaml
 
+from app.cli.launch_stages import Story, refusal_failure
 from app.domain.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
 from tests.support.source_tree import ROOT
@@ -154,3 +155,18 @@ def test_the_first_jobs_of_the_pages_are_jobs():
         [told] = re.findall(r"first\.yaml <<END\n(.*?)END", page, re.DOTALL)
         spec = parse_spec(yaml.safe_load(told))
         assert [one.provider for one in spec.infra] == [cloud]
+
+
+def test_the_pages_sign_in_before_they_try_a_launch():
+    for cloud in ("aws", "gcp"):
+        page = (DOCS / f"{cloud}.md").read_text(encoding="utf-8")
+        assert page.index("lowtide login") < page.index("doctor --launch")
+
+
+def test_the_remedy_for_quota_names_the_steps_that_ask_for_it():
+    [named] = re.findall(r"\((docs/.*?)\)", refusal_failure(Story({}, (), (), ()), "quota").remedy)
+    steps = re.findall(r"docs/(\w+)\.md, step (\d)", named)
+    assert [cloud for cloud, _ in steps] == ["aws", "gcp"]
+    for cloud, step in steps:
+        page = (DOCS / f"{cloud}.md").read_text(encoding="utf-8")
+        assert f"**{step}. Ask for quota.**" in page

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.local_cloud import eventually
 from tests.support.source_tree import ROOT
 
@@ -35,6 +37,20 @@ fi
 """
 
 
+# A copy of the file that $FOLDER/full names stops half way, as on a full disk.
+_CP = """#!/bin/sh
+case $1 in
+    *."$(cat "$FOLDER/full" 2>/dev/null)")
+        head -c 5 "$1" >"$2"
+        echo tried >>"$FOLDER/copies"
+        echo "cp: error writing '$2': No space left on device" >&2
+        exit 1
+        ;;
+esac
+exec /bin/cp "$@"
+"""
+
+
 class Acme:
     """The script at work on a folder; pauses are short."""
 
@@ -45,11 +61,17 @@ class Acme:
         lego = folder / "lego"
         lego.write_text(_LEGO, "utf-8")
         lego.chmod(0o755)
-        (folder / "calls").write_text("", "utf-8")
+        copy = folder / "bin/cp"
+        copy.parent.mkdir()
+        copy.write_text(_CP, "utf-8")
+        copy.chmod(0o755)
+        for name in ("calls", "copies"):
+            (folder / name).write_text("", "utf-8")
 
     def environment(self, **more: str) -> dict[str, str]:
         return {
             **os.environ,
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "FOLDER": str(self.folder),
             "ACME_LEGO": str(self.folder / "lego"),
             "ACME_CERTS": str(self.certs),
@@ -63,7 +85,8 @@ class Acme:
     def while_running(self, *conditions: Callable[[], bool]) -> int:
         """Start it, wait for one condition after the other, end it as docker does."""
         script = ["sh", str(ROOT / "deploy/proxy/acme.sh")]
-        process = subprocess.Popen(script, env=self.environment(), stderr=subprocess.DEVNULL)
+        with open(self.folder / "said", "w", encoding="utf-8") as said:
+            process = subprocess.Popen(script, env=self.environment(), stdout=said, stderr=said)
         try:
             for one in conditions:
                 eventually(one, "the script's next step")
@@ -71,6 +94,10 @@ class Acme:
             process.send_signal(signal.SIGTERM)
             ended = process.wait(timeout=60)
         return ended
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text("utf-8")
 
     @property
     def calls(self) -> list[str]:
@@ -113,6 +140,28 @@ def test_a_refusal_leaves_what_is_there_and_is_tried_again(tmp_path: Path) -> No
         lambda: len(acme.calls) > 1 and acme.content()[0] == "self-signed\n", allowed
     )
     assert tried == 0
+
+
+@pytest.mark.parametrize("failing", ["key", "crt"])
+def test_a_copy_that_fails_leaves_the_old_pair_and_is_tried_again(
+    tmp_path: Path, failing: str
+) -> None:
+    acme = Acme(tmp_path)
+    (acme.certs / "privkey.pem").write_text("self-signed key\n", "utf-8")
+    (tmp_path / "full").write_text(failing, "utf-8")
+
+    def tried_twice() -> bool:
+        assert acme.content() == ("self-signed\n", "self-signed key\n")
+        assert "has a new certificate" not in acme.said
+        return (tmp_path / "copies").read_text("utf-8").count("tried") > 1
+
+    def room() -> bool:
+        (tmp_path / "full").unlink(missing_ok=True)
+        return acme.content() == ("certificate 1\n", "key 1\n")
+
+    assert acme.while_running(tried_twice, room) == 0
+    assert f"cannot be copied to {acme.certs}; the proxy keeps what it has" in acme.said
+    assert not list(acme.certs.glob(".*.new"))
 
 
 def test_without_a_name_or_an_address_it_says_what_is_missing(tmp_path: Path) -> None:
