@@ -72,18 +72,25 @@ AnyController = Controller[Any, Any]
 
 
 @runtime_checkable
-class InParts(Protocol[W, R]):
-    """A controller whose pieces hold several jobs: each part can be applied alone."""
+class InParts(Protocol[W]):
+    """A controller whose pieces hold several jobs: each part can be done and written alone.
 
-    def parts(self, work: W, result: R) -> Sequence[tuple[W, R]]:
-        """The piece, cut so that a part that fails leaves the others alone."""
+    Failures are remembered of parts, so that one that fails keeps no other from being done.
+    """
+
+    def parts(self, work: W) -> Sequence[W]:
+        """The piece, cut as far as possible; a result of the whole is one of each part."""
+        ...
+
+    def joined(self, parts: Sequence[W]) -> W:
+        """One piece again of some parts of a piece, at least one."""
         ...
 
 
 def lease_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
     """Pick work, unless another run of this controller is picking just now.
 
-    Pieces that failed lately are left out, and keep nothing else from being picked.
+    Pieces and parts that failed lately are left out, and keep nothing else from being picked.
     """
     now, failing = runtime.clock.now(), runtime.failing
     with runtime.begin() as uow:
@@ -91,7 +98,13 @@ def lease_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
             return []
         room = controller.limit + failing.waiting(controller.name, now)
         picked = controller.lease(uow, room)
-    return [piece for piece in picked if not failing.waits(controller.name, piece, now)]
+    ready = []
+    for piece in picked:
+        parts = _parts(controller, piece)
+        left = [part for part in parts if not failing.waits(controller.name, part, now)]
+        if left:
+            ready.append(piece if len(left) == len(parts) else _joined(controller, left))
+    return ready
 
 
 def effect_phase(controller: AnyController, work: Any) -> Any:
@@ -118,28 +131,43 @@ def run_controller(runtime: Runtime, controller: AnyController) -> int:
     return len(work)
 
 
+def _parts(controller: AnyController, piece: Any) -> Sequence[Any]:
+    """The parts of a piece; itself where it has none."""
+    return controller.parts(piece) if isinstance(controller, InParts) else (piece,)
+
+
+def _joined(controller: AnyController, parts: Sequence[Any]) -> Any:
+    return controller.joined(parts) if isinstance(controller, InParts) else parts[0]
+
+
 def _run_piece(runtime: Runtime, controller: AnyController, piece: Any) -> None:
+    """A piece whose effect raises is halved, until the parts that make it raise are alone."""
+    parts = _parts(controller, piece)
     try:
         result = effect_phase(controller, piece)
     except Exception as error:
-        _note_failure(runtime, controller, piece, error)
+        if len(parts) == 1:
+            _note_failure(runtime, controller, parts[0], error)
+            return
+        half = len(parts) // 2
+        for some in (parts[:half], parts[half:]):
+            _run_piece(runtime, controller, _joined(controller, some))
         return
     try:
         apply_phase(runtime, controller, piece, result)
     except Exception as error:
-        parts = controller.parts(piece, result) if isinstance(controller, InParts) else ()
-        if len(parts) < 2:
-            _note_failure(runtime, controller, piece, error)
-        for part, its_result in parts if len(parts) >= 2 else ():
-            _apply_part(runtime, controller, part, its_result)
+        if len(parts) == 1:
+            _note_failure(runtime, controller, parts[0], error)
+            return
+        for part in parts:
+            _apply_part(runtime, controller, part, result)
     else:
-        runtime.failing.succeeded(controller.name, piece)
+        for part in parts:
+            runtime.failing.succeeded(controller.name, part)
 
 
 def _apply_part(runtime: Runtime, controller: AnyController, part: Any, result: Any) -> None:
     """One part of a piece whose whole could not be written."""
-    if runtime.failing.waits(controller.name, part, runtime.clock.now()):
-        return
     try:
         apply_phase(runtime, controller, part, result)
     except Exception as error:

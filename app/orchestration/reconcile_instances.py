@@ -6,6 +6,7 @@ of a silent machine comes from here. Not here: the sweep over whole regions (`sw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -53,6 +54,7 @@ class LookBatch:
     """
 
     provider: str
+    region: str
     looks: tuple[Look, ...]
     alone: UUID | None = None
 
@@ -85,7 +87,7 @@ class ReconcileInstances:
         for instance_id, job_id, provider, region, machine in due:
             look = Look(instance_id, job_id, provider, machine)
             by_region.setdefault((provider, region), []).append(look)
-        return [LookBatch(where[0], tuple(by_region[where])) for where in sorted(by_region)]
+        return [LookBatch(*where, tuple(by_region[where])) for where in sorted(by_region)]
 
     def effect(self, work: LookBatch) -> Seen:
         """Ask the cloud about all of them."""
@@ -94,7 +96,8 @@ class ReconcileInstances:
         if provider is None:
             return Seen(asked_at, None)
         try:
-            machines = provider.describe(tuple(look.provider_instance_id for look in work.looks))
+            ids = tuple(look.provider_instance_id for look in work.looks)
+            machines = provider.describe(ids, work.region or None)
         except ProviderError:
             return Seen(asked_at, None)
         return Seen(asked_at, {machine.provider_instance_id: machine for machine in machines})
@@ -122,7 +125,7 @@ class ReconcileInstances:
             if look.job_id is None:
                 self._apply_orphan(uow, look, result)
 
-    def parts(self, work: LookBatch, result: Seen) -> list[tuple[LookBatch, Seen]]:
+    def parts(self, work: LookBatch) -> list[LookBatch]:
         """Each job's looks, and each look at a machine without a job, alone.
 
         All together are written in one transaction, which spares most of them one of their own;
@@ -131,9 +134,12 @@ class ReconcileInstances:
         own: dict[UUID, list[Look]] = {}
         for look in work.looks:
             own.setdefault(look.job_id or look.instance_id, []).append(look)
-        return [
-            (replace(work, looks=tuple(own[whose]), alone=whose), result) for whose in sorted(own)
-        ]
+        return [replace(work, looks=tuple(own[whose]), alone=whose) for whose in sorted(own)]
+
+    def joined(self, parts: Sequence[LookBatch]) -> LookBatch:
+        """Looks in one region again in one call."""
+        looks = tuple(look for part in parts for look in part.looks)
+        return replace(parts[0], looks=looks, alone=parts[0].alone if len(parts) == 1 else None)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first look is due."""

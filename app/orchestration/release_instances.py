@@ -6,7 +6,7 @@ Lives here: the controller of terminations. Not here: who decides that a machine
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -99,7 +99,8 @@ class ReleaseInstances:
             text = "the lease has too little time left for a call"
             return ProviderError(RefusalKind.UNAVAILABLE, text)
         try:
-            provider.terminate(tuple(one.provider_instance_id for one in work.machines))
+            ids = tuple(one.provider_instance_id for one in work.machines)
+            provider.terminate(ids, work.region or None)
         except ProviderError as error:
             return error
         return None
@@ -114,13 +115,16 @@ class ReleaseInstances:
                 if instance is not None and instance.lease_token == work.lease_token:
                     self._answered(uow, instance, result)
 
-    def parts(
-        self, work: TerminationBatch, result: ProviderError | None
-    ) -> list[tuple[TerminationBatch, ProviderError | None]]:
+    def parts(self, work: TerminationBatch) -> list[TerminationBatch]:
         """Each machine alone."""
-        return [
-            (replace(work, machines=(one,), alone=one.instance_id), result) for one in work.machines
-        ]
+        return [replace(work, machines=(one,), alone=one.instance_id) for one in work.machines]
+
+    def joined(self, parts: Sequence[TerminationBatch]) -> TerminationBatch:
+        """Machines of one region again in one call."""
+        machines = tuple(one for part in parts for one in part.machines)
+        return replace(
+            parts[0], machines=machines, alone=parts[0].alone if len(parts) == 1 else None
+        )
 
     def _answered(self, uow: UnitOfWork, instance: Instance, result: ProviderError | None) -> None:
         instance.lease_token = instance.lease_until_at = None

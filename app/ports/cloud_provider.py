@@ -201,10 +201,18 @@ class CloudProvider(Protocol):
         """Every machine carrying this deployment's tag in the region, by id."""
         ...
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
-        """The machines known to the cloud among these; an absent id is simply not there."""
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
+        """The machines known to the cloud among these; an absent id is simply not there.
+
+        region: where all of them are, so that no other region is asked; None: wherever.
+        """
         ...
 
-    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
-        """Give machines back; an id that is gone or unknown is no error."""
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
+        """Give machines back; an id that is gone or unknown is no error.
+
+        region: where all of them are, so that no other region is asked; None: wherever.
+        """
         ...

@@ -137,13 +137,15 @@ class SimulatedCloud:
             return MachineList(self._shown(found[: len(found) // 2]), complete=False)
         return MachineList(self._shown(found), complete=True)
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """The visible ones among these."""
         self._begin("describe")
         known = sorted(set(provider_instance_ids) & set(self.machines))
         return self._shown([self.machines[machine_id] for machine_id in known])
 
-    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
         """Give machines back; they shut down within half a minute."""
         self._begin("terminate")
         for machine_id in provider_instance_ids:

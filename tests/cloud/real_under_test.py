@@ -50,9 +50,11 @@ class FreshTokens:
         """As the test knows them."""
         return self._known(self._inner.find_by_token(self._mark + client_token, region))
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """As the test knows them."""
-        return self._known(self._inner.describe(provider_instance_ids))
+        return self._known(self._inner.describe(provider_instance_ids, region))
 
     def list_deployment(self, region: str) -> MachineList:
         """Without machines that are gone: a cloud shows those for as long as it likes."""

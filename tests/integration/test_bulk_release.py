@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from app.adapters.postgres import tables
 from app.domain.job import StopCause
 from app.orchestration.controller_frame import run_controller
+from app.orchestration.reconcile_instances import ReconcileInstances
 from app.orchestration.release_instances import ReleaseInstances
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.orchestration_story import Story
@@ -48,15 +50,25 @@ def test_machines_whose_call_failed_are_given_back_by_the_next_one(story: Story)
     assert {one.state for one in story.cloud.machines.values()} == {"terminated"}
 
 
+def test_a_region_that_does_not_answer_keeps_no_machine_of_another(story: Story) -> None:
+    releasing = released(story)
+    story.cloud.silent = {"us-east-1"}
+    run_controller(story.runtime, releasing)
+    assert {one.state for one in story.cloud.machines.values()} == {"terminated"}
+    story.sleep(60)
+    run_controller(story.runtime, ReconcileInstances(story.runtime))
+    assert {one.state for one in story.rows(tables.instances)} == {"terminated"}
+
+
 def test_each_machine_of_a_batch_can_be_written_alone(story: Story) -> None:
     releasing = released(story)
     with story.runtime.begin() as uow:
         (batch,) = releasing.lease(uow, releasing.limit)
     result = releasing.effect(batch)
-    parts = releasing.parts(batch, result)
+    parts = releasing.parts(batch)
     assert len(parts) == MACHINES
-    for part, its_result in parts:
+    for part in parts:
         with story.runtime.begin() as uow:
-            releasing.apply(uow, part, its_result)
+            releasing.apply(uow, part, result)
     with story.runtime.begin() as uow:
         assert releasing.lease(uow, releasing.limit) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -16,8 +16,9 @@ from app.domain.instance import EndedBy
 from app.orchestration.controller_frame import RowController, run_controller
 from app.orchestration.failing_work import REMEMBERED_MAX, WAIT_SECONDS_MAX, FailingWork, work_key
 from app.orchestration.reconcile_instances import ReconcileInstances
+from app.orchestration.release_instances import ReleaseInstances
 from app.ports.unit_of_work import UnitOfWork
-from tests.support.orchestration_story import Story
+from tests.support.orchestration_story import PaperCloud, Story
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -132,5 +133,64 @@ def test_a_row_that_cannot_be_written_does_not_undo_the_looks_at_others(story: S
     assert story.attempt(broken).state == "running"
     assert story.attempt(whole).state == "interrupted"
     looked = story.cloud.calls.count("describe")
-    run_controller(story.runtime, ReconcileInstances(story.runtime))
+    for _ in range(3):  # the ended machine once more; the broken one waits
+        run_controller(story.runtime, ReconcileInstances(story.runtime))
     assert story.cloud.calls.count("describe") == looked + 1
+    story.sleep(1)
+    run_controller(story.runtime, ReconcileInstances(story.runtime))
+    assert story.cloud.calls.count("describe") == looked + 2
+
+
+def test_a_look_that_cannot_be_written_keeps_no_other_of_its_region_waiting(story: Story) -> None:
+    """It was the only one of its batch each time that it failed."""
+    broken, whole = story.submit(), story.submit()
+    for job_id in (broken, whole):
+        story.train(job_id)
+    (later,) = story.members(whole)
+    story.set(tables.instances, later, describe_at=story.time + timedelta(days=1))
+    story.set(tables.jobs, broken, spec={"nonsense": True})
+    for machine_id in story.cloud.running():
+        story.cloud.end(machine_id, EndedBy.CLOUD_INTERRUPTION)
+    for _ in range(6):
+        story.sleep(60)
+        run_controller(story.runtime, ReconcileInstances(story.runtime))
+    story.set(tables.instances, later, describe_at=story.time)
+    run_controller(story.runtime, ReconcileInstances(story.runtime))
+    assert story.attempt(whole).state == "interrupted"
+
+
+@dataclass
+class RaisingCloud(PaperCloud):
+    """A call about one of the `strange` machines ends in an error that no port knows."""
+
+    strange: set[str] = field(default_factory=set)
+
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
+        super().terminate((), region)
+        if self.strange.intersection(provider_instance_ids):
+            raise KeyError("what nobody thought of")
+        super().terminate(provider_instance_ids, region)
+
+
+def test_a_machine_whose_call_raises_keeps_no_other_of_its_region(
+    engine: Engine, tmp_path: Path
+) -> None:
+    story = Story(engine, tmp_path / "store", make_cloud=RaisingCloud)
+    assert isinstance(story.cloud, RaisingCloud)
+    gang, later = story.submit(nodes=8), story.submit()
+    story.run()
+    (strange, *_) = story.members(gang)
+    kept = story.instance(strange).provider_instance_id
+    story.cloud.strange.add(kept)
+    story.stop(gang)
+    releasing = ReleaseInstances(story.runtime)
+    run_controller(story.runtime, releasing)
+    (other,) = story.members(later)
+    assert story.cloud.running() == [kept, story.instance(other).provider_instance_id]
+    story.stop(later)
+    story.set(tables.instances, strange, lease_until_at=story.time, terminate_at=story.time)
+    run_controller(story.runtime, releasing)
+    assert story.cloud.running() == [kept]
+    calls = story.cloud.calls.count("terminate")
+    run_controller(story.runtime, releasing)
+    assert story.cloud.calls.count("terminate") == calls  # it waits

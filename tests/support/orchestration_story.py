@@ -75,13 +75,15 @@ class PaperCloud:
     """Implements `CloudProvider`: starts what has room, and keeps what it is told of machines.
 
     room: machines that a pool still gives; a pool that is not in it gives any number. failures:
-    errors of the next calls. calls: names of all calls, in order. orders: what was to be launched.
+    errors of the next calls. silent: regions that do not answer about machines. calls: names of
+    all calls, in order. orders: what was to be launched.
     """
 
     story: Story
     name: str = "local"
     call_timeout_seconds: float = 5.0
     room: dict[Pool, int] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
     failures: list[ProviderError] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     orders: list[LaunchOrder] = field(default_factory=list)
@@ -123,12 +125,14 @@ class PaperCloud:
         found = (m for m in self.machines.values() if m.pool.region == region)
         return MachineList(tuple(found), complete=True)
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
-        self._begin("describe")
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
+        self._begin("describe", region)
         return tuple(m for key, m in self.machines.items() if key in provider_instance_ids)
 
-    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
-        self._begin("terminate")
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
+        self._begin("terminate", region)
         for machine_id in provider_instance_ids:
             if machine_id in self.machines:
                 self.end(machine_id, EndedBy.US)
@@ -168,8 +172,12 @@ class PaperCloud:
     def running(self) -> list[str]:
         return [key for key, m in self.machines.items() if m.state is MachineState.RUNNING]
 
-    def _begin(self, call: str) -> None:
+    def _begin(self, call: str, region: str | None = None) -> None:
+        """An id does not tell its region: without one, all are asked."""
         self.calls.append(call)
+        asked = {region} if region is not None else set(self.regions())
+        if call in ("describe", "terminate") and asked & self.silent:
+            raise ProviderError(RefusalKind.UNAVAILABLE, "the region does not answer")
         if self.failures:
             raise self.failures.pop(0)
 

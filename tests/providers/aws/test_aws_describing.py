@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from app.adapters.providers.aws.describing import machine_of
+from app.adapters.providers.aws.terminating import REFUSALS_MAX, terminate_machines
 from app.domain.instance import EndedBy
 from app.domain.offer import Market
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
 from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import aws_order, aws_pool, provider_for
+from tests.support.aws_parts import DEPLOYMENT, aws_order, aws_pool, provider_for
+from tests.support.aws_world import Fault
+from tests.support.iam_policy import shipped_policy
 
 LAUNCHED = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -139,6 +142,48 @@ def test_a_protected_machine_keeps_no_other_alive(fake: AwsFake) -> None:
         provider.terminate(tuple(ids))
     living = {one for one in ids if fake.world.machines[one].lives}
     assert living == {ids[3]}
+
+
+def test_machines_that_the_role_may_not_end_keep_no_other_alive(fake: AwsFake) -> None:
+    provider = provider_for(fake)
+    ids = [one.provider_instance_id for one in provider.launch(aws_order(count=6)).accepted]
+    kept = {ids[1], ids[4]}
+    for one in kept:
+        del fake.records("us-east-1").tags[one]["lowtide:deployment"]
+    fake.policy = shipped_policy("control-plane-policy.json", DEPLOYMENT)["Statement"]
+    before = fake.world.calls["TerminateInstances"]
+    for _ in range(2):
+        with pytest.raises(ProviderError, match="UnauthorizedOperation"):
+            provider.terminate(tuple(ids))
+    assert {one for one in ids if fake.world.machines[one].lives} == kept
+    assert fake.world.calls["TerminateInstances"] - before <= 2 * (2 * len(ids) - 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("AuthFailure", 401), ("RequestLimitExceeded", 503), ("InternalError", 500)],
+)
+def test_what_concerns_no_single_machine_is_asked_once(
+    fake: AwsFake, code: str, status: int
+) -> None:
+    provider = provider_for(fake)
+    ids = [one.provider_instance_id for one in provider.launch(aws_order(count=4)).accepted]
+    fake.world.faults.append(Fault("TerminateInstances", code, status, times=9))
+    before = fake.world.calls["TerminateInstances"]
+    with pytest.raises(ProviderError, match=code):
+        provider.terminate(tuple(ids))
+    assert fake.world.calls["TerminateInstances"] - before == 1
+
+
+def test_a_role_that_may_end_nothing_costs_a_bounded_number_of_calls(fake: AwsFake) -> None:
+    provider = provider_for(fake)
+    ids = [f"i-{number:017x}" for number in range(200)]
+    fault = Fault("TerminateInstances", "UnauthorizedOperation", 403, times=1_000)
+    fake.world.faults.append(fault)
+    before = fake.world.calls["TerminateInstances"]
+    with pytest.raises(ProviderError, match="UnauthorizedOperation"):
+        terminate_machines(provider.clients, {"us-east-1": ids})
+    assert fake.world.calls["TerminateInstances"] - before <= 2 * REFUSALS_MAX
 
 
 def test_what_the_cloud_shows_late_is_not_there_yet(fake: AwsFake) -> None:

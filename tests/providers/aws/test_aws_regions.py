@@ -156,6 +156,21 @@ def test_machines_elsewhere_are_seen_and_given_back(
     assert ended.state is MachineState.TERMINATED
 
 
+@FEW_TROUBLES
+def test_machines_of_a_region_are_seen_and_given_back_after_a_restart(
+    fake: AwsFake, trouble: Callable[[AwsFake], None]
+) -> None:
+    """One of them is shown no more, so that nobody remembers where it was."""
+    (here,) = provider_for(fake).launch(aws_order(aws_pool(f"{EAST}a"))).accepted
+    trouble(fake)
+    ids = (here.provider_instance_id, "i-00000000000000000")
+    (shown,) = provider_for(fake).describe(ids, EAST)
+    assert shown.provider_instance_id == here.provider_instance_id
+    provider_for(fake).terminate(ids, EAST)
+    (ended,) = provider_for(fake).describe(ids, EAST)
+    assert ended.state is MachineState.TERMINATED
+
+
 def test_jobs_run_and_are_paid_for_while_a_region_is_not_enabled(
     engine: Engine, tmp_path: Path, fake: AwsFake
 ) -> None:

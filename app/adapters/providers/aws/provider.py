@@ -1,8 +1,9 @@
 """Amazon EC2 behind the provider port.
 
-Lives here: the port's methods. A machine's id does not tell its region, so regions are remembered
-as machines are seen, and all are asked about an id that was not. Not here: how a launch is made
-(`launching`), what an instance means (`describing`), prices (`price_source`).
+Lives here: the port's methods. A machine's id does not tell its region: where the caller does not
+either, it is remembered from when the machine was seen, and all are asked about one that was not.
+Not here: how a launch is made (`launching`), what an instance means (`describing`), prices
+(`price_source`).
 """
 
 from __future__ import annotations
@@ -123,18 +124,20 @@ class AwsProvider:
         found, complete = self._pages(region, wanted)
         return MachineList(_sorted(found), complete)
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """By a filter: unlike a list of ids it does not fail for one that is unknown.
 
         Raises ProviderError when a machine is missing while a region did not answer for it.
         """
         found: list[CloudMachine] = []
         silent: list[tuple[list[str], ProviderError]] = []
-        for region, ids in self._by_region(provider_instance_ids).items():
+        for where, ids in self._by_region(provider_instance_ids, region).items():
             for start in range(0, len(ids), _FILTER_VALUES_MAX):
                 chunk = ids[start : start + _FILTER_VALUES_MAX]
                 try:
-                    found += self._all(region, [{"Name": "instance-id", "Values": chunk}])
+                    found += self._all(where, [{"Name": "instance-id", "Values": chunk}])
                 except ProviderError as error:
                     silent.append((chunk, error))
         shown = {one.provider_instance_id for one in found}
@@ -143,14 +146,14 @@ class AwsProvider:
                 raise failure
         return _sorted(found)
 
-    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
         """All are tried, whatever becomes of one; raises ProviderError afterwards."""
         unknown = [one for one in provider_instance_ids if one not in self._region_of]
-        if unknown and len(self._settings.regions) > 1:
+        if region is None and unknown and len(self._settings.regions) > 1:
             # To learn their regions; one that stays unknown is tried in all of them.
             with contextlib.suppress(ProviderError):
                 self.describe(tuple(unknown))
-        terminate_machines(self.clients, self._by_region(provider_instance_ids))
+        terminate_machines(self.clients, self._by_region(provider_instance_ids, region))
 
     @property
     def announces(self) -> bool:
@@ -268,11 +271,11 @@ class AwsProvider:
         self._remember((one.provider_instance_id, region) for one in found)
         return found, complete
 
-    def _by_region(self, ids: Iterable[str]) -> dict[str, list[str]]:
-        """Ids under their region, under every region where it is not known."""
+    def _by_region(self, ids: Iterable[str], told: str | None) -> dict[str, list[str]]:
+        """Ids under the region that was told, else their own, else under every region."""
         found: dict[str, list[str]] = {}
         for machine_id in sorted(set(ids)):
-            known = self._region_of.get(machine_id)
+            known = told or self._region_of.get(machine_id)
             for region in self.regions() if known is None else (known,):
                 found.setdefault(region, []).append(machine_id)
         return found

@@ -97,8 +97,10 @@ class GcpProvider:
         """This deployment's machines in the region; not complete when a zone did not answer."""
         return self._machines.in_region(self._api.deadline(), self._deployment_id(), region)
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
-        """The known ones among these, by name.
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
+        """The known ones among these, by name, which tells the zone.
 
         Raises ProviderError when one is missing while a zone did not answer.
         """
@@ -150,8 +152,11 @@ class GcpProvider:
         """Delete them; returns what is left."""
         return self._remains.remove_remains(remains)
 
-    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
-        """Delete machines; the ids of those that are gone are passed over."""
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
+        """Delete machines; the ids of those that are gone are passed over.
+
+        Their names tell the zone, so the region is not needed.
+        """
         if not provider_instance_ids:
             return
         deadline = self._api.deadline()

@@ -116,12 +116,14 @@ class LocalProvider:
         found = self._client.call("list", region=region)["machines"]
         return MachineList(_cloud_machines(found), complete=True)
 
-    def describe(self, provider_instance_ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
         """The known ones among these, by id."""
         found = self._client.call("describe", machine_ids=list(provider_instance_ids))
         return _cloud_machines(found["machines"])
 
-    def terminate(self, provider_instance_ids: tuple[str, ...]) -> None:
+    def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
         """Give machines back: all their processes are killed."""
         self._client.call("terminate", machine_ids=list(provider_instance_ids))
 
