@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Final
 
 from app.domain.attachments import HOURS_PER_MONTH
 from app.domain.offer import Market
@@ -65,6 +66,9 @@ class BillingRules:
         elapsed = Fraction(elapsed_seconds) * self.billing_speed
         return max(0, -((elapsed - self.minimum_seconds) // 1))
 
+
+REGION_SILENCE_SECONDS: Final = 86_400
+"""So long after a machine's end its region's prices are waited for while others are quoted."""
 
 EC2_RULES = BillingRules(id="ec2", free_if_interrupted_within_seconds=3600)
 GCE_RULES = BillingRules(id="gce", free_if_interrupted_within_seconds=60)

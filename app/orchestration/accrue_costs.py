@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from app.domain.billing import Component
+from app.domain.billing_rules import REGION_SILENCE_SECONDS
 from app.domain.entities import Assignment, Budget, Instance, Job
 from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.domain.ledger import Entry, LedgerKey
@@ -164,7 +165,13 @@ class AccrueCosts(RowController[DueBill]):
         settle = timedelta(seconds=self._runtime.limits.cost_settle_seconds)
         region = None if instance.pool is None else instance.pool.region
         quoted = uow.offers.last_quoted_at(instance.provider, region)
-        return uow.now - ended >= settle and quoted is not None and quoted >= ended
+        if quoted is None or quoted < ended:
+            # A region that left the settings is quoted no more: its last known prices hold.
+            silence = timedelta(seconds=REGION_SILENCE_SECONDS)
+            newest = uow.offers.last_quoted_at(instance.provider)
+            if newest is None or newest < ended + silence:
+                return False
+        return uow.now - ended >= settle
 
     def _reserve(self, uow: UnitOfWork, budgets: Sequence[Budget], job: Job) -> None:
         """Keep the job's reservation at what its live machines can still cost."""

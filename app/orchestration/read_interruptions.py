@@ -92,9 +92,13 @@ class ReadInterruptions:
         provider = self._runtime.providers[work.provider]
         if not isinstance(provider, InterruptionFeed):
             return None
-        try:
-            if work.receipts:
+        if work.receipts:
+            try:
                 provider.forget_announcements(work.receipts)
+            except ProviderError as error:
+                # They come again and change nothing; the notices that wait are urgent.
+                log.warning("events of %s could not be forgotten: %s", work.provider, error)
+        try:
             heard = provider.receive_announcements()
             asked_at = self._runtime.clock.now()
         except ProviderError as error:

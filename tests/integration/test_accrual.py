@@ -126,6 +126,21 @@ def test_prices_of_another_region_close_no_bill(story: MoneyStory) -> None:
     assert story.fresh(machine).cost_final_at == story.time
 
 
+def test_a_region_that_is_quoted_no_more_holds_up_no_final_bill(story: MoneyStory) -> None:
+    story.quote()
+    machine = story.machine(story.job(story.project()))
+    story.end(machine, 70)
+    story.accrue(71)
+    late = story.after(70) + timedelta(days=1)
+    with story.begin() as uow:
+        (known,) = [offer for offer, _ in uow.offers.all() if offer.pool == POOL]
+        there = replace(POOL, region="us-east-1", zone="us-east-1a")
+        uow.offers.record([replace(known, pool=there, quoted_at=late)], [], late)
+    story.time = late
+    run_controller(story.runtime, story.accruing)
+    assert story.fresh(machine).cost_final_at == late
+
+
 def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneyStory) -> None:
     job = story.job(story.project())
     story.quote()

@@ -19,6 +19,7 @@ PAGE: Final = "page"
 LOOSE_PAGE: Final = "loose page"
 NOISE: Final = "noise"
 NO_FLEET_ID: Final = "no fleet id"
+EMPTY: Final = "empty"
 EVERYWHERE: Final = (CUT, HALF, PAGE, LOOSE_PAGE, NOISE)
 """What can happen to the answer of any action."""
 
@@ -30,7 +31,7 @@ def garbled(kind: str, answer: Answer) -> Answer:
 
     cut: fewer bytes than were announced. half: half a document of the right length. page: a
     well-formed XHTML page with status 200; loose page: one that is no XML. noise: bytes of no
-    text. no fleet id: a document that says nothing of the fleet.
+    text. empty: a JSON object without members. no fleet id: a document without the fleet.
     """
     status, headers, content = answer
     plain = {"Content-Type": headers.get("Content-Type", "text/xml")}
@@ -45,5 +46,7 @@ def garbled(kind: str, answer: Answer) -> Answer:
         return 200, {"Content-Type": "text/html"}, b"<!doctype html><p>Sign in<br>now & here"
     if kind == NOISE:
         return status, plain, bytes(range(128, 256)) * 4
+    if kind == EMPTY:
+        return status, plain, b"{}"
     assert kind == NO_FLEET_ID, kind
     return status, plain, _FLEET_ID.sub(b"", content)

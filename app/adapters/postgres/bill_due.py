@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, case, func, or_, select, text
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import pools, prices
-from app.domain.billing_rules import RULES
+from app.domain.billing_rules import REGION_SILENCE_SECONDS, RULES
 from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.ports.unit_of_work import Billing
 
@@ -48,21 +48,19 @@ def is_unpriced() -> ColumnElement[bool]:
 def bill_due_at(billing: Billing) -> ColumnElement[datetime | None]:
     """When a bill is due; NULL while a machine that ended waits for prices quoted after its end.
 
-    In its own region: another one's prices say nothing of what changed there.
+    In its own region: another one's prices say nothing of what changed there. A region that is
+    quoted no more, for it left the settings, is waited for until its cloud is quoted a day later.
     """
     accrual = timedelta(seconds=billing.accrual_seconds)
     settle = timedelta(seconds=billing.settle_seconds)
-    quoted = (
-        select(func.max(pools.c.quoted_at))
-        .where(
-            pools.c.provider == _instances.provider,
-            or_(
-                _instances.pool.is_(None),
-                func.split_part(pools.c.pool, "/", 2) == func.split_part(_instances.pool, "/", 2),
-            ),
+    of_cloud = select(func.max(pools.c.quoted_at)).where(pools.c.provider == _instances.provider)
+    quoted = of_cloud.where(
+        or_(
+            _instances.pool.is_(None),
+            func.split_part(pools.c.pool, "/", 2) == func.split_part(_instances.pool, "/", 2),
         )
-        .scalar_subquery()
-    )
+    ).scalar_subquery()
+    silence = timedelta(seconds=REGION_SILENCE_SECONDS)
     return case(
         (_instances.launched_at.is_(None), _instances.updated_at),
         (
@@ -76,6 +74,12 @@ def bill_due_at(billing: Billing) -> ColumnElement[datetime | None]:
             ),
             _instances.ended_at,
         ),
-        (quoted >= _instances.ended_at, _instances.ended_at + settle),
+        (
+            or_(
+                quoted >= _instances.ended_at,
+                of_cloud.scalar_subquery() >= _instances.ended_at + silence,
+            ),
+            _instances.ended_at + settle,
+        ),
         else_=None,
     )

@@ -77,6 +77,13 @@ def test_wrong_credentials_hide_the_rest(fake: AwsFake) -> None:
     assert "does not know the access key" in found["credentials"].sentence
 
 
+def test_a_region_that_is_not_enabled_does_not_hide_good_credentials(fake: AwsFake) -> None:
+    fake.fail("GetCallerIdentity", "InvalidClientTokenId", 403)
+    found = {one.name: one for one in provider_for(fake).diagnose()}
+    assert found["credentials"].ok
+    assert "subnets us-west-2" in found
+
+
 def test_each_lack_is_told_by_itself(fake: AwsFake) -> None:
     fake.world.quotas["P5", True] = fake.world.quotas["G and VT", False] = 192
     fake.fail("GetProducts", "AccessDeniedException", times=2)

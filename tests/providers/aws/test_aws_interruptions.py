@@ -47,6 +47,7 @@ class AnnouncingCloud(PaperCloud):
         return self.told.receive()
 
     def forget_announcements(self, receipts: Iterable[str]) -> None:
+        self._begin("forget")
         self.told.forget(receipts)
 
 
@@ -99,6 +100,15 @@ def test_a_warning_drains_the_job_as_the_agents_own_notice_does(story: Watched) 
     assert story.fake.messages_left() == 1  # kept until the effect is known to be written
     story.read()
     assert story.fake.messages_left() == 0
+
+
+def test_a_notice_is_read_while_another_cannot_be_forgotten(story: Watched) -> None:
+    story.publish(REBALANCE)
+    story.read()
+    story.publish(WARNING, instance_action="terminate")
+    story.cloud.failures.append(ProviderError(RefusalKind.DENIED, "no right to delete"))
+    story.read()
+    assert story.instance(story.only).state == "interrupting"
 
 
 def test_the_same_warning_twice_is_one_interruption(story: Watched) -> None:

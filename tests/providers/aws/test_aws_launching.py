@@ -182,6 +182,14 @@ def test_a_pool_that_refuses_is_told_while_another_gives(
     assert code in refusal.message
 
 
+def test_a_right_that_is_missing_in_one_pool_is_no_limit_of_its_type(fake: AwsFake) -> None:
+    first, second = (aws_pool(zone) for zone in ZONES)
+    fake.fail("CreateFleet", "UnauthorizedOperation", where=first.zone)
+    result = provider_for(fake).launch(aws_order(first, second))
+    assert [machine.pool for machine in result.accepted] == [second]
+    assert [one.kind for one in result.refused] == [RefusalKind.DENIED]
+
+
 def test_a_wrong_configuration_is_told_only_where_every_pool_says_so(fake: AwsFake) -> None:
     first, second = (aws_pool(zone) for zone in ZONES)
     provider = provider_for(fake)

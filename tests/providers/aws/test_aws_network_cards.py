@@ -178,6 +178,23 @@ def test_what_a_fleet_says_of_a_types_feature_rests_that_type_alone(fake: AwsFak
         }
 
 
+def test_a_wrong_group_or_subnet_is_no_limit_of_a_type(fake: AwsFake) -> None:
+    for code, message in (
+        (
+            "InvalidParameterCombination",
+            "Network interfaces and an instance-level security groups may not be specified on "
+            "the same request",
+        ),
+        ("InvalidGroup.NotFound", "The group 'sg-1' of network interface 0 does not exist"),
+        ("InvalidSubnetID.NotFound", "The subnet 'subnet-1' for instance type x does not exist"),
+    ):
+        fake.fail("CreateFleet", code, message=message)
+        with pytest.raises(ProviderError) as refused:
+            provider_for(fake).launch(aws_order(token=code))
+        assert refused.value.kind is RefusalKind.REJECTED
+        assert message in str(refused.value)
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_call_refused_for_a_types_feature_rests_the_types_it_names(
     fake: AwsFake, named: bool

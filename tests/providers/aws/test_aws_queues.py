@@ -102,6 +102,32 @@ def test_a_queue_that_hangs_holds_up_no_other_and_is_heard_later(
     assert "i-west" in heard
 
 
+def test_a_queue_that_hangs_keeps_no_other_from_forgetting(
+    fake: AwsFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interruption_queues, "PATIENCE_SECONDS", 0.5)
+    fake.world.queue_waits = False
+    provider = provider_for(
+        fake, queue_urls=(f"{WEST}={fake.queue_url}", f"{EAST}={fake.queue_url}")
+    )
+    fake.publish(WARNING, {"instance-id": "i-east"})
+    fake.publish(WARNING, {"instance-id": "i-west"}, region=WEST)
+    found = provider.receive_announcements()
+    answered, let_go = fake.answer, threading.Event()
+
+    def hangs_in_the_west(region: str, *asked: Any) -> Any:
+        assert region != WEST or let_go.wait(60)
+        return answered(region, *asked)
+
+    monkeypatch.setattr(fake, "answer", hangs_in_the_west)
+    try:
+        provider.forget_announcements(one.receipt for one in found)
+        assert not let_go.is_set()
+        assert fake.messages_left(EAST) == 0
+    finally:
+        let_go.set()
+
+
 def test_a_reservations_warning_tells_its_own_time(fake: AwsFake) -> None:
     until = AT + timedelta(seconds=90)
     detail = {

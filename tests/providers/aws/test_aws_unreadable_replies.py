@@ -12,7 +12,7 @@ from app.ports.cloud_provider import (
     RefusalKind,
 )
 from tests.support.aws_fake import AwsFake
-from tests.support.aws_fake_garble import EVERYWHERE, NO_FLEET_ID
+from tests.support.aws_fake_garble import EMPTY, EVERYWHERE, NO_FLEET_ID
 from tests.support.aws_parts import aws_order, aws_pool, provider_for
 
 BUCKET = "lowtide-checkpoints"
@@ -35,6 +35,13 @@ def test_a_launch_whose_answer_cannot_be_read_is_open_and_the_token_settles_it(
     (machine,) = provider.launch(aws_order()).accepted
     assert machine.provider_instance_id == found.provider_instance_id
     assert fake.world.launches["token-1"] == 1
+
+
+def test_an_object_without_members_is_a_typed_error(fake: AwsFake) -> None:
+    fake.garble("GetParameter", EMPTY)
+    with pytest.raises(ProviderError, match="no parameter") as refused:
+        provider_for(fake).facts.image("us-east-1")
+    assert refused.value.kind is RefusalKind.UNAVAILABLE
 
 
 @KINDS

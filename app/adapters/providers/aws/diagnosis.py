@@ -6,7 +6,7 @@ Reads, and tries what changes something as a dry run. Not here: how findings are
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -57,8 +57,7 @@ def diagnose(
     deployment_id: str,
 ) -> tuple[Finding, ...]:
     """Clock and credentials; network, image, rights and quotas by region; queue and prices."""
-    home = sorted(settings.regions)[0]
-    found = list(_credentials(clients, home))
+    found = list(_credentials(clients, sorted(settings.regions)))
     if not found[-1].ok:
         return tuple(found)
     for region in sorted(settings.regions):
@@ -77,16 +76,24 @@ def diagnose(
     return tuple(found)
 
 
-def _credentials(clients: AwsClients, region: str) -> Iterator[Finding]:
-    """Who we are, and how far the clock is from AWS's: 300 s off, nothing that we sign counts."""
+def _credentials(clients: AwsClients, regions: Sequence[str]) -> Iterator[Finding]:
+    """Who we are, and how far the clock is from AWS's: 300 s off, nothing that we sign counts.
+
+    One region that answers is enough: STS refuses good keys where the account has not enabled it.
+    """
     name = "credentials"
-    try:
-        told = clients.ask("sts", region, "get_caller_identity")
-    except ProviderError as error:
-        clock = _clock(getattr(error.__cause__, "response", {}))
+    refused: list[ProviderError] = []
+    for region in regions:
+        try:
+            told = clients.ask("sts", region, "get_caller_identity")
+            break
+        except ProviderError as error:
+            refused.append(error)
+    else:
+        clock = _clock(getattr(refused[0].__cause__, "response", {}))
         if clock is not None and not clock.ok:
             yield clock
-        yield Finding(name, False, str(error), "see docs/aws.md, Credentials")
+        yield Finding(name, False, str(refused[0]), "see docs/aws.md, Credentials")
         return
     clock = _clock(told)
     if clock is not None:
@@ -225,7 +232,7 @@ def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
     """Whether the key for disks can be used; who else may use it only a launch shows."""
     remedy = "correct LOWTIDE_AWS_KMS_KEY, or enable the key; docs/aws.md, Keys of your own"
     try:
-        told = clients.ask("kms", region, "describe_key", KeyId=key_id)["KeyMetadata"]
+        told = clients.ask("kms", region, "describe_key", KeyId=key_id).get("KeyMetadata", {})
     except ProviderError as error:
         if missing_right(error) is None:
             return Finding(name, False, str(error), remedy)
@@ -233,7 +240,7 @@ def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
         return warning(name, text, "allow it in the key's policy; docs/aws.md, Keys of your own")
     if told.get("KeyState") != "Enabled":
         return Finding(name, False, f"{key_id} is {told.get('KeyState')}", remedy)
-    return Finding(name, True, f"{told['KeyId']} is enabled; `lowtide doctor --launch` uses it")
+    return Finding(name, True, f"{key_id} is enabled; `lowtide doctor --launch` uses it")
 
 
 def _queue(name: str, clients: AwsClients, region: str, url: str) -> Finding:

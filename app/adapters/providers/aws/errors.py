@@ -92,11 +92,19 @@ _BY_PREFIX: Final = (
     ("Invalid", RefusalKind.REJECTED),
 )
 
-# EC2 has one code for our mistakes and for what a type lacks; its message tells them apart.
+# EC2 has one code for our mistakes and for what a type lacks; its message tells them apart: it
+# names a part of the type, and says of it that it is not to be had.
+_NOUNS: Final = (
+    r"(?:instance type|network card|network interface|\bEFA\b|Elastic Fabric|\bENA\b|"
+    r"Elastic Network Adapter|cluster placement)"
+)
+_LACKS: Final = (
+    r"(?:not support|n't support|unsupported|cannot be used|can't be used|must support|"
+    r"exceeds|maximum|at most|incompatible|not match|not exist on|takes no|cannot be launched)"
+)
+_NEAR: Final = r"(?:[^.]|\.\w){0,120}?"  # within a sentence: g5.xlarge has a dot of its own
 _OF_A_TYPE: Final = re.compile(
-    r"instance type|network card|network interface|\bEFA\b|Elastic Fabric|\bENA\b|"
-    r"Elastic Network Adapter|cluster placement",
-    re.IGNORECASE,
+    f"{_NOUNS}{_NEAR}{_LACKS}|{_LACKS}{_NEAR}{_NOUNS}", re.IGNORECASE | re.DOTALL
 )
 
 _SCOPES: Final = {

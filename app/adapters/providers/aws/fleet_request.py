@@ -157,12 +157,15 @@ def _refusal(pool: Pool | None, code: str, message: str, quotas: Mapping[Pool, s
 def _of_pools(refused: tuple[PoolRefusal, ...], started: bool) -> tuple[PoolRefusal, ...]:
     """A configuration that one pool refuses and another takes is that pool's own limit.
 
-    Only where every pool refuses for such a reason a person is needed.
+    Only where every pool refuses for such a reason a person is needed. A right that is missing is
+    nobody's limit: it is back as soon as it is given.
     """
     if not started and all(one.kind in _PERSON for one in refused):
         return refused
     return tuple(
-        replace(one, kind=RefusalKind.UNSUPPORTED, scope=None) if one.kind in _PERSON else one
+        replace(one, kind=RefusalKind.UNSUPPORTED, scope=None)
+        if one.kind is RefusalKind.REJECTED
+        else one
         for one in refused
     )
 

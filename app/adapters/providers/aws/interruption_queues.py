@@ -52,8 +52,13 @@ class InterruptionQueues:
         }
         self._lock = threading.Lock()
         self._asked: dict[str, Future[tuple[Announcement, ...]]] = {}
+        self._forgetting: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(
             max_workers=max(1, len(self._queues)), thread_name_prefix="interruption-queue"
+        )
+        # Their own, so that a queue that is read slowly is not behind one that forgets slowly.
+        self._forgetters = ThreadPoolExecutor(
+            max_workers=max(1, len(self._queues)), thread_name_prefix="interruption-forget"
         )
 
     def __bool__(self) -> bool:
@@ -89,18 +94,31 @@ class InterruptionQueues:
         return tuple(found)
 
     def forget(self, receipts: Iterable[str]) -> None:
-        """Delete messages, each in its own queue. Raises the first ProviderError at the end."""
+        """Delete messages, each in its own queue. Raises the first ProviderError at the end.
+
+        A queue that is slow goes on while the others are read: what it keeps comes again.
+        """
         by_queue: dict[str, list[str]] = {}
         for receipt in receipts:
             name, _, handle = receipt.partition(_SEPARATOR)
             by_queue.setdefault(name, []).append(handle)
+        with self._lock:
+            for name in by_queue.keys() & self._queues.keys():
+                if name not in self._forgetting:
+                    queue, handles = self._queues[name], by_queue[name]
+                    self._forgetting[name] = self._forgetters.submit(queue.forget, handles)
+            begun = dict(self._forgetting)
+        wait(begun.values(), timeout=None if len(self._queues) == 1 else PATIENCE_SECONDS)
         failed: list[ProviderError] = []
-        for name, handles in by_queue.items():
-            queue = self._queues.get(name)
-            if queue is None:
+        for name, answer in begun.items():
+            if not answer.done():
+                log.warning("the queue %s has not forgotten yet", name)
                 continue
+            with self._lock:
+                if self._forgetting.get(name) is answer:
+                    del self._forgetting[name]
             try:
-                queue.forget(handles)
+                answer.result()
             except ProviderError as error:
                 failed.append(error)
         if failed:

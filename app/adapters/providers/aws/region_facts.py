@@ -139,7 +139,10 @@ class RegionFacts:
     def _ask_image(self, image_id: str, region: str) -> Image:
         if not image_id.startswith("ami-"):
             reply = self._clients.ask("ssm", region, "get_parameter", Name=image_id)
-            image_id = reply["Parameter"]["Value"]
+            image_id = str(reply.get("Parameter", {}).get("Value", ""))
+            if not image_id:
+                text = f"get_parameter in {region}: the answer holds no parameter"
+                raise ProviderError(RefusalKind.UNAVAILABLE, text)
         found = self._clients.ask("ec2", region, "describe_images", ImageIds=[image_id])["Images"]
         if not found:
             text = f"LOWTIDE_AWS_IMAGE: there is no image {image_id} in {region}"

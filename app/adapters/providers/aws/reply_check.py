@@ -35,8 +35,11 @@ def _check(http_response: Any, model: Any, **_: Any) -> None:
         return
     protocol = model.service_model.resolved_protocol
     if protocol == _JSON:
-        if http_response.content:
-            json.loads(http_response.content)
+        told = json.loads(http_response.content) if http_response.content else {}
+        shape = model.output_shape
+        missing = [] if shape is None else [n for n in shape.required_members if n not in told]
+        if missing:
+            raise ResponseParserError(f"the answer of {model.name} lacks {', '.join(missing)}")
         return
     wanted = _OTHER_ROOTS.get(model.name)
     if protocol in _XML_OF_ACTION:
