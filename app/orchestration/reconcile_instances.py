@@ -7,7 +7,7 @@ of a silent machine comes from here. Not here: the sweep over whole regions (`sw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -45,18 +45,28 @@ class Look:
     provider: str
     provider_instance_id: str
 
+    @property
+    def whose(self) -> UUID:
+        """The job, or the machine where no job has it."""
+        return self.job_id or self.instance_id
+
 
 @dataclass(frozen=True)
 class LookBatch:
     """Machines of one region of a provider, asked about in one call.
 
-    alone: the job, or the machine without a job, whose looks these are, when they were cut apart.
+    alone: the one job, or the one machine without a job, whose looks these are; failures are
+    remembered by it.
     """
 
     provider: str
     region: str
     looks: tuple[Look, ...]
-    alone: UUID | None = None
+    alone: UUID | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        owners = {look.whose for look in self.looks}
+        object.__setattr__(self, "alone", owners.pop() if len(owners) == 1 else None)
 
 
 @dataclass(frozen=True)
@@ -133,13 +143,12 @@ class ReconcileInstances:
         """
         own: dict[UUID, list[Look]] = {}
         for look in work.looks:
-            own.setdefault(look.job_id or look.instance_id, []).append(look)
-        return [replace(work, looks=tuple(own[whose]), alone=whose) for whose in sorted(own)]
+            own.setdefault(look.whose, []).append(look)
+        return [replace(work, looks=tuple(own[whose])) for whose in sorted(own)]
 
     def joined(self, parts: Sequence[LookBatch]) -> LookBatch:
         """Looks in one region again in one call."""
-        looks = tuple(look for part in parts for look in part.looks)
-        return replace(parts[0], looks=looks, alone=parts[0].alone if len(parts) == 1 else None)
+        return replace(parts[0], looks=tuple(look for part in parts for look in part.looks))
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first look is due."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -39,7 +39,7 @@ class Termination:
 class TerminationBatch:
     """Machines of one region of a provider, given back in one call.
 
-    alone: the machine whose part this is, when a batch was cut apart.
+    alone: the one machine, where there is no other; failures are remembered by it.
     """
 
     provider: str
@@ -47,7 +47,11 @@ class TerminationBatch:
     machines: tuple[Termination, ...]
     lease_token: str
     lease_until: datetime
-    alone: UUID | None = None
+    alone: UUID | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        only = self.machines[0].instance_id if len(self.machines) == 1 else None
+        object.__setattr__(self, "alone", only)
 
 
 class ReleaseInstances:
@@ -117,14 +121,11 @@ class ReleaseInstances:
 
     def parts(self, work: TerminationBatch) -> list[TerminationBatch]:
         """Each machine alone."""
-        return [replace(work, machines=(one,), alone=one.instance_id) for one in work.machines]
+        return [replace(work, machines=(one,)) for one in work.machines]
 
     def joined(self, parts: Sequence[TerminationBatch]) -> TerminationBatch:
         """Machines of one region again in one call."""
-        machines = tuple(one for part in parts for one in part.machines)
-        return replace(
-            parts[0], machines=machines, alone=parts[0].alone if len(parts) == 1 else None
-        )
+        return replace(parts[0], machines=tuple(one for part in parts for one in part.machines))
 
     def _answered(self, uow: UnitOfWork, instance: Instance, result: ProviderError | None) -> None:
         instance.lease_token = instance.lease_until_at = None

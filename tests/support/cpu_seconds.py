@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 SHARED = "(shared servers)"
-# CPU-seconds of `make test` on two quiet cores, and a tenth more; eight minutes have 960.
+# Goals for `make test` on two quiet cores: eight minutes of them have 960 CPU-seconds.
 BUDGETS = {
     SHARED: 200,
     "tests/architecture": 18,

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, and_, case, func, or_, select, text
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.column_types import region_in
 from app.adapters.postgres.money_tables import pools, prices
 from app.domain.billing_rules import REGION_SILENCE_SECONDS, RULES
 from app.domain.instance import TERMINAL_INSTANCE_STATES
@@ -57,7 +58,7 @@ def bill_due_at(billing: Billing) -> ColumnElement[datetime | None]:
     quoted = of_cloud.where(
         or_(
             _instances.pool.is_(None),
-            func.split_part(pools.c.pool, "/", 2) == func.split_part(_instances.pool, "/", 2),
+            region_in(pools.c.pool) == region_in(_instances.pool),
         )
     ).scalar_subquery()
     silence = timedelta(seconds=REGION_SILENCE_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Text
+from sqlalchemy import ColumnElement, Text, func, type_coerce
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -44,3 +44,8 @@ class PoolKey(TypeDecorator[Pool]):
     def process_result_value(self, value: Any, dialect: Dialect) -> Pool | None:
         """A pool on its way back."""
         return None if value is None else Pool.parse(value)
+
+
+def region_in(pool: Any) -> ColumnElement[str]:
+    """The region that a stored pool's key names; NULL where there is no pool."""
+    return func.split_part(type_coerce(pool, Text), "/", 2)

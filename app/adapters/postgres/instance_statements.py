@@ -13,6 +13,7 @@ from sqlalchemy import BindParameter, and_, bindparam, func, or_, select, text
 
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.bill_due import bill_due_at, can_be_billed, is_unpriced
+from app.adapters.postgres.column_types import region_in
 from app.adapters.postgres.ready_statement import Ready
 from app.domain.instance import LIVE_INSTANCE_STATES, EndedBy, InstanceState
 from app.ports.unit_of_work import Billing
@@ -84,7 +85,7 @@ DUE_DESCRIPTIONS = Ready(
         _one.id,
         _one.job_id,
         _one.provider,
-        func.coalesce(func.split_part(_one.pool, "/", 2), ""),
+        func.coalesce(region_in(_one.pool), ""),
         _one.provider_instance_id,
     )
     .where(_one.describe_at <= _BY, _one.provider_instance_id.is_not(None))
@@ -101,7 +102,7 @@ LIVE_OF_REGION = Ready(
     .where(
         _LIVE,
         _one.provider == bindparam("of_provider"),
-        func.split_part(_one.pool, "/", 2) == bindparam("of_region"),
+        region_in(_one.pool) == bindparam("of_region"),
     )
     .order_by(_one.id)
 )

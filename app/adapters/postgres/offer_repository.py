@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ARRAY, Float, Text, and_, any_, bindparam, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from app.adapters.postgres.column_types import region_in
 from app.adapters.postgres.money_tables import pools, prices
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession, Row
@@ -48,9 +49,7 @@ _OF_PROVIDER = select(func.max(pools.c.quoted_at)).where(
     pools.c.provider == bindparam("of_provider")
 )
 _LAST_QUOTED = Ready(_OF_PROVIDER)
-_LAST_QUOTED_THERE = Ready(
-    _OF_PROVIDER.where(func.split_part(pools.c.pool, "/", 2) == bindparam("of_region"))
-)
+_LAST_QUOTED_THERE = Ready(_OF_PROVIDER.where(region_in(pools.c.pool) == bindparam("of_region")))
 _COOL_DOWN = Ready(
     update(pools)
     .where(pools.c.pool == bindparam("this_pool"))

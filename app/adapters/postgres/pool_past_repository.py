@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from app.adapters.postgres.column_types import region_in
 from app.adapters.postgres.money_tables import pool_pasts, pools
 from app.adapters.postgres.record_session import RecordSession
 from app.domain.offer import Market, Pool
@@ -21,7 +22,7 @@ from app.ports.pool_past import PoolPast, PreemptionRate
 
 _past = pool_pasts.c
 _SPOT = pools.c.pool.like(f"%/{Market.SPOT.value}")
-_REGION = func.split_part(type_coerce(pools.c.pool, Text), "/", 2)
+_REGION = region_in(pools.c.pool)
 PREEMPTIONS_MAX = 90
 
 

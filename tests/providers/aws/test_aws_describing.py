@@ -9,6 +9,7 @@ import pytest
 
 from app.adapters.providers.aws.describing import machine_of
 from app.adapters.providers.aws.terminating import REFUSALS_MAX, terminate_machines
+from app.adapters.seeded_draws import seeded_draws
 from app.domain.instance import EndedBy
 from app.domain.offer import Market
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
@@ -182,7 +183,7 @@ def test_a_role_that_may_end_nothing_costs_a_bounded_number_of_calls(fake: AwsFa
     fake.world.faults.append(fault)
     before = fake.world.calls["TerminateInstances"]
     with pytest.raises(ProviderError, match="UnauthorizedOperation"):
-        terminate_machines(provider.clients, {"us-east-1": ids})
+        terminate_machines(provider.clients, {"us-east-1": ids}, seeded_draws(0))
     assert fake.world.calls["TerminateInstances"] - before <= 2 * REFUSALS_MAX
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.interruption_queue import InterruptionQueue
@@ -20,6 +20,7 @@ from app.ports.cloud_provider import ProviderError
 from app.ports.interruption_feed import Announcement
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 QUEUES_MAX: Final = 32
 PATIENCE_SECONDS: Final = 5.0
@@ -71,24 +72,13 @@ class InterruptionQueues:
                 if name not in self._asked:
                     self._asked[name] = self._pool.submit(queue.receive)
             asked = dict(self._asked)
-        patience = None if len(asked) == 1 else PATIENCE_SECONDS
-        wait(asked.values(), timeout=patience)
         found: list[Announcement] = []
         failed: list[ProviderError] = []
-        for name, answer in asked.items():
-            if not answer.done():
-                log.warning("the queue %s has not answered yet", name)
-                continue
-            with self._lock:
-                if self._asked.get(name) is answer:
-                    del self._asked[name]
-            try:
-                told = answer.result()
-            except ProviderError as error:
-                log.warning("the queue %s could not be read: %s", name, error)
-                failed.append(error)
-                continue
-            found += [replace(one, receipt=f"{name}{_SEPARATOR}{one.receipt}") for one in told]
+        for name, told in self._answers(asked, self._asked, "read"):
+            if isinstance(told, ProviderError):
+                failed.append(told)
+            else:
+                found += [replace(one, receipt=f"{name}{_SEPARATOR}{one.receipt}") for one in told]
         if failed and len(failed) == len(asked):
             raise failed[0]
         return tuple(found)
@@ -108,18 +98,28 @@ class InterruptionQueues:
                     queue, handles = self._queues[name], by_queue[name]
                     self._forgetting[name] = self._forgetters.submit(queue.forget, handles)
             begun = dict(self._forgetting)
-        wait(begun.values(), timeout=None if len(self._queues) == 1 else PATIENCE_SECONDS)
-        failed: list[ProviderError] = []
-        for name, answer in begun.items():
-            if not answer.done():
-                log.warning("the queue %s has not forgotten yet", name)
-                continue
-            with self._lock:
-                if self._forgetting.get(name) is answer:
-                    del self._forgetting[name]
-            try:
-                answer.result()
-            except ProviderError as error:
-                failed.append(error)
+        answers = self._answers(begun, self._forgetting, "cleared")
+        failed = [told for _, told in answers if isinstance(told, ProviderError)]
         if failed:
             raise failed[0]
+
+    def _answers(
+        self, asked: Mapping[str, Future[T]], under_way: dict[str, Future[T]], done: str
+    ) -> Iterator[tuple[str, T | ProviderError]]:
+        """What each queue answered in time; one that did not stays under way.
+
+        With a single queue there is none that would have to wait for it.
+        """
+        wait(asked.values(), timeout=None if len(self._queues) == 1 else PATIENCE_SECONDS)
+        for name, answer in asked.items():
+            if not answer.done():
+                log.warning("the queue %s is not %s yet", name, done)
+                continue
+            with self._lock:
+                if under_way.get(name) is answer:
+                    del under_way[name]
+            try:
+                yield name, answer.result()
+            except ProviderError as error:
+                log.warning("the queue %s could not be %s: %s", name, done, error)
+                yield name, error

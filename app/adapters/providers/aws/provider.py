@@ -33,6 +33,7 @@ from app.adapters.providers.aws.offered_types import read_offered_types
 from app.adapters.providers.aws.region_facts import RegionFacts
 from app.adapters.providers.aws.remains import AwsRemains
 from app.adapters.providers.aws.terminating import terminate_machines
+from app.adapters.seeded_draws import seeded_draws
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.ports.cloud_provider import (
     CloudMachine,
@@ -77,6 +78,7 @@ class AwsProvider:
         self._region_of: dict[str, str] = {}
         self.clients = AwsClients(settings, session)
         self.facts = RegionFacts(settings, self.clients, catalog)
+        self._draw = seeded_draws(0)
         self._queues = InterruptionQueues(self.clients, settings.queue_urls, settings.regions[0])
 
     @property
@@ -153,7 +155,7 @@ class AwsProvider:
             # To learn their regions; one that stays unknown is tried in all of them.
             with contextlib.suppress(ProviderError):
                 self.describe(tuple(unknown))
-        terminate_machines(self.clients, self._by_region(provider_instance_ids, region))
+        terminate_machines(self.clients, self._by_region(provider_instance_ids, region), self._draw)
 
     @property
     def announces(self) -> bool:

@@ -8,9 +8,8 @@ start it ("Eventual consistency in the Amazon EC2 API"). Not here: which machine
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from app.adapters.providers.aws.clients import AwsClients
@@ -26,21 +25,29 @@ _UNKNOWN: Final = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _NOT_OF_A_MACHINE: Final = (RefusalKind.THROTTLED, RefusalKind.UNAVAILABLE)
 
 
-def terminate_machines(clients: AwsClients, by_region: Mapping[str, Sequence[str]]) -> None:
+def terminate_machines(
+    clients: AwsClients, by_region: Mapping[str, Sequence[str]], draw: Callable[[], float]
+) -> None:
     """Terminate them all; an id that EC2 does not know there is no error.
 
-    Raises the first ProviderError once every region has been tried.
+    draw: floats in [0, 1), by which a refused batch is halved in another way at each try. Raises
+    the first ProviderError once every region has been tried.
     """
     failed: list[ProviderError] = []
     for region, ids in by_region.items():
         for start in range(0, len(ids), MACHINES_MAX):
-            _terminate(clients, region, list(ids[start : start + MACHINES_MAX]), failed)
+            chunk = list(ids[start : start + MACHINES_MAX])
+            _terminate(clients, region, chunk, draw, failed)
     if failed:
         raise failed[0]
 
 
 def _terminate(
-    clients: AwsClients, region: str, ids: list[str], failed: list[ProviderError]
+    clients: AwsClients,
+    region: str,
+    ids: list[str],
+    draw: Callable[[], float],
+    failed: list[ProviderError],
 ) -> None:
     """One call, and where it is refused one for each half, until the refused ones are alone.
 
@@ -61,7 +68,7 @@ def _terminate(
             failed.append(refused)
             return
         elif len(some) > 1 and refusals < REFUSALS_MAX:
-            drawn = random.sample(some, len(some))
+            drawn = sorted(some, key=lambda _: draw())
             half = len(drawn) // 2
             groups.extend([drawn[:half], drawn[half:]])
         else:
