@@ -18,9 +18,8 @@ from hypothesis import settings
 from sqlalchemy import Engine
 
 from app.adapters.embedded.valkey_server import EmbeddedValkey
-from app.adapters.postgres.engine import make_engine
 from tests.support.embedded import open_folder
-from tests.support.postgres import PostgresForTests, fast_folder
+from tests.support.postgres import LentDatabase, PostgresForTests, fast_folder
 
 pytest_plugins = [
     "tests.support.second_runs",
@@ -88,11 +87,16 @@ def postgres() -> Iterator[PostgresForTests]:
 
 
 @pytest.fixture
-def database_url(postgres: PostgresForTests) -> Iterator[str]:
-    """The URL of a migrated database without rows, for this test alone."""
-    url = postgres.clone()
-    yield url
-    postgres.drop(url)
+def database(postgres: PostgresForTests) -> Iterator[LentDatabase]:
+    """A migrated database without rows, for this test alone."""
+    with postgres.lend() as lent:
+        yield lent
+
+
+@pytest.fixture
+def database_url(database: LentDatabase) -> str:
+    """The URL of `database`."""
+    return database.url
 
 
 @pytest.fixture
@@ -104,11 +108,12 @@ def empty_database_url(postgres: PostgresForTests) -> Iterator[str]:
 
 
 @pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """An engine on `database_url` with the limits that the programs use."""
-    made = make_engine(database_url)
-    yield made
-    made.dispose()
+def engine(database: LentDatabase) -> Engine:
+    """An engine on `database_url` with the limits that the programs use.
+
+    Its connections live on; what a test listens to on it ends with the test.
+    """
+    return database.engine.execution_options()
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from app.cli import launch_stages as stages
 from app.cli import wording
 from app.cli.api_client import ApiClient
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
+from app.cli.job_view import AT_REST
 from app.cli.launch_plan import (
     GRACE_SECONDS,
     SAYS,
@@ -46,7 +47,6 @@ _LOG_BYTES: Final = 16_384
 _STREAMS_MAX: Final = 8
 _EVENTS_MAX: Final = 2_000
 _ARCHIVE_BYTES_MAX: Final = 1 << 20
-_AT_REST: Final = frozenset({"succeeded", "failed", "cancelled", "paused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class _Trial:
             self._end_after(error)
             raise
         shown = self._shown(story, failure)
-        self._report.end(shown, int(story.job["money"]["spent_microusd"]), self._name)
-        left = tuple(stages.still_there(story))
-        return Outcome(self._name, shown, int(story.job["money"]["spent_microusd"]), left)
+        spent_microusd = int(story.job["money"]["spent_microusd"])
+        self._report.end(shown, spent_microusd, self._name)
+        return Outcome(self._name, shown, spent_microusd, tuple(stages.still_there(story)))
 
     def _submit(self) -> None:
         from app.cli.workdir_archive import packed
@@ -188,7 +188,7 @@ class _Trial:
             story = self._story()
             if story is not None:
                 self._report.wait_for_end(stages.still_there(story))
-                settled = story.job["state"] in _AT_REST and not stages.still_there(story)
+                settled = story.job["state"] in AT_REST and not stages.still_there(story)
                 if settled or time.monotonic() > ends:
                     return story
             time.sleep(_POLL_SECONDS)

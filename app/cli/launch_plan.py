@@ -112,7 +112,6 @@ def make_launch_plan(
     name: str,
     offers: Sequence[dict[str, Any]],
     now: datetime,
-    project: str | None = None,
 ) -> LaunchPlan:
     """The plan over the api's offers. Raises CommandFailed where nothing can be rented now."""
     if not offers:
@@ -120,7 +119,7 @@ def make_launch_plan(
             "no prices are known yet: the worker reads them when it starts; `lowtide doctor` says "
             "what it lacks"
         )
-    fields = _fields(wish, name, offers, project)
+    fields = _fields(wish, name, offers)
     plan = make_plan(_parsed(fields), offers, now)
     fitting = sorted(
         (item.offer for item in plan.considered if item.fits),
@@ -172,7 +171,7 @@ def write_script(folder: Path) -> None:
     (folder / SCRIPT).write_text(Path(found.origin).read_text("utf-8"), "utf-8")
 
 
-def _fields(wish: Wish, name: str, offers: Iterable[Row], project: str | None) -> dict[str, Any]:
+def _fields(wish: Wish, name: str, offers: Iterable[Row]) -> dict[str, Any]:
     limit = f"{wish.timeout_seconds}s"
     fields: dict[str, Any] = {
         "name": name,
@@ -193,8 +192,6 @@ def _fields(wish: Wish, name: str, offers: Iterable[Row], project: str | None) -
         fields["infra"] = places
     if wish.gpu is not None:
         fields["resources"] = {"gpu": wish.gpu.split(",")}
-    if project is not None:
-        fields["project"] = project
     return fields
 
 

@@ -7,12 +7,13 @@ Not here: submitting and following (`launch_check`), or how it is printed (`laun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from app.cli import wording
+from app.cli.job_view import AT_REST
 
 Document = Mapping[str, Any]
 
@@ -34,7 +35,6 @@ _GOES_ON: Final = frozenset({"finished", "spot_interrupted", "no_capacity", "res
 
 _NOT_REGISTERED: Final = "registration_timeout"
 _DIED_OF_THE_CLOUD: Final = frozenset({"cloud_interruption", "cloud_capacity", "cloud_failure"})
-_AT_REST: Final = frozenset({"failed", "cancelled", "paused"})
 
 REMEDIES: Final[Mapping[Stage, str]] = {
     Stage.RENT: "run `lowtide doctor` where the worker runs: it names missing rights and quotas; "
@@ -87,7 +87,7 @@ class StageView:
     seconds: float | None = None
     sentence: str = ""
     remedy: str = ""
-    log: tuple[str, ...] = field(default=())
+    log: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -182,7 +182,7 @@ def failure_of(story: Story) -> Failure | None:
         reason = attempt["end_reason"]
         if reason is not None and reason not in _GOES_ON:
             return _of_attempt(story, stage, reason, str(attempt["end_message"] or reason))
-    if job["state"] in _AT_REST:
+    if job["state"] in AT_REST - {"succeeded"}:
         return Failure(stage, str(job["why"] or f"the job is {job['state']}"), REMEDIES[stage])
     return None
 
@@ -252,11 +252,6 @@ def late(story: Story, timeout_seconds: int) -> Failure:
     return Failure(stage, told, REMEDIES[stage])
 
 
-def machines(story: Story) -> list[str]:
-    """ "i-0abc (aws us-east-1a g4dn.xlarge spot)" of every machine that the cloud gave."""
-    return [_machine(one) for one in story.instances if one["provider_instance_id"]]
-
-
 def still_there(story: Story) -> list[str]:
     """Machines whose end the cloud has not confirmed."""
     return [
@@ -276,13 +271,16 @@ def _of_attempt(story: Story, stage: Stage, reason: str, message: str) -> Failur
 
 def _unheard(story: Story, what: str) -> Failure:
     """Machines are up, as far as their cloud knows, and have not called."""
-    silent = [
-        one for one in story.instances if one["provider_instance_id"] and not one["registered_at"]
-    ]
+    silent = [one for one in _rented(story) if not one["registered_at"]]
     names = ", ".join(_machine(one) for one in silent)
     reason = f"{what}: nothing was heard from {names}" if names else what
     console = f"{_console(silent[0])} shows how far it booted; " if silent else ""
     return Failure(Stage.REGISTER, reason, console + REMEDIES[Stage.REGISTER])
+
+
+def _rented(story: Story) -> list[Document]:
+    """Every machine that the cloud gave."""
+    return [one for one in story.instances if one["provider_instance_id"]]
 
 
 def _died_silently(instance: Document) -> bool:
@@ -292,6 +290,7 @@ def _died_silently(instance: Document) -> bool:
 
 
 def _machine(instance: Document) -> str:
+    """ "i-0abc (aws us-east-1a g4dn.xlarge spot)"."""
     return f"{_short_name(instance)} ({wording.pool(instance['pool'])})"
 
 
@@ -312,7 +311,7 @@ def _console(instance: Document) -> str:
 
 def _told(stage: Stage, story: Story) -> str:
     if stage is Stage.RENT:
-        return ", ".join(machines(story))
+        return ", ".join(_machine(one) for one in _rented(story))
     if stage is Stage.BOOT:
         return "the agent called the control plane"
     if stage is Stage.REGISTER:
@@ -327,10 +326,9 @@ def _told(stage: Stage, story: Story) -> str:
 
 def _end_view(story: Story) -> StageView:
     """Of a launch that failed: whether its machines are gone."""
-    rented = [one for one in story.instances if one["provider_instance_id"]]
     if still_there(story):
         return StageView(Stage.GIVE_BACK)
-    told = _told(Stage.GIVE_BACK, story) if rented else "nothing was rented"
+    told = _told(Stage.GIVE_BACK, story) if _rented(story) else "nothing was rented"
     return StageView(Stage.GIVE_BACK, True, None, told)
 
 
@@ -347,9 +345,9 @@ def _first_step_at(story: Story) -> datetime | None:
 
 def _given_back_at(story: Story) -> datetime | None:
     """When the last machine was gone; None while one may live, or before any was rented."""
-    ended = [one["ended_at"] for one in story.instances if one["provider_instance_id"]]
+    ended = [one["ended_at"] for one in _rented(story)]
     if not ended or not all(ended) or still_there(story):
         return None
-    if story.job["state"] not in ("succeeded", *_AT_REST):
+    if story.job["state"] not in AT_REST:
         return None
     return wording.instant(max(ended))

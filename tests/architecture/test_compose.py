@@ -5,6 +5,7 @@ import runpy
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 LOWTIDE = ("migrate", "api", "worker", "beat")
 # What the command line of a person reads, not the programs.
 CLIENT_SETTINGS = {"server_url", "api_key"}
+Prepare = Callable[..., subprocess.CompletedProcess[str]]
 _DEFAULT = re.compile(r"\$\{[A-Z_]+:-([^}]*)\}")
 
 every_service = pytest.mark.parametrize("name", sorted(SERVICES))
@@ -242,10 +244,12 @@ def test_nothing_private_can_get_into_a_build():
     assert {"/certs/", "*.tfstate*", "terraform.tfvars"} <= set(ignored)
 
 
-def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path):
+@pytest.fixture
+def prepare(tmp_path: Path) -> Prepare:
+    """Runs prepare.sh with these arguments in a copy of the deployment below `tmp_path`."""
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
 
-    def prepare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["sh", str(tmp_path / "deploy/prepare.sh"), *arguments],
             capture_output=True,
@@ -254,6 +258,10 @@ def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path)
             check=False,
         )
 
+    return run
+
+
+def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path, prepare: Prepare):
     assert prepare("bad domain").returncode == 2
     assert prepare("lowtide.example.com", "no address").returncode == 2
     assert prepare("lowtide.example.com", "a@b@c.example.com").returncode == 2
@@ -273,15 +281,8 @@ def test_preparing_makes_private_secrets_and_keeps_what_is_there(tmp_path: Path)
     assert key.read_bytes() == kept
 
 
-def test_with_an_address_for_letters_a_real_certificate_is_asked_for(tmp_path: Path):
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
-    done = subprocess.run(
-        ["sh", str(tmp_path / "deploy/prepare.sh"), "lowtide.example.com", "ops@example.com"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def test_with_an_e_mail_address_a_real_certificate_is_asked_for(tmp_path: Path, prepare: Prepare):
+    done = prepare("lowtide.example.com", "ops@example.com")
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / ".env").read_text("utf-8").splitlines()
     for line in (
@@ -293,24 +294,19 @@ def test_with_an_address_for_letters_a_real_certificate_is_asked_for(tmp_path: P
         assert line in lines
 
 
-def test_an_address_for_letters_that_an_old_env_lacks_is_not_passed_over(tmp_path: Path):
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
+def test_an_e_mail_address_that_an_old_env_lacks_is_not_passed_over(
+    tmp_path: Path, prepare: Prepare
+):
     environment = tmp_path / ".env"
 
-    def prepare() -> str:
-        done = subprocess.run(
-            ["sh", str(tmp_path / "deploy/prepare.sh"), "lowtide.example.com", "ops@example.com"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    def printed() -> str:
+        done = prepare("lowtide.example.com", "ops@example.com")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     kept = "#COMPOSE_PROFILES=\nACME_DOMAIN=other.example.com\nACME_EMAIL=ops@example.com\n"
     environment.write_text(kept, "utf-8")
-    _, asked, rest = prepare().partition("add to .env by hand:\n")
+    _, asked, rest = printed().partition("add to .env by hand:\n")
     assert asked
     told = [line.strip() for line in rest.splitlines() if line.startswith("    ")]
     assert told == [
@@ -320,4 +316,4 @@ def test_an_address_for_letters_that_an_old_env_lacks_is_not_passed_over(tmp_pat
     ]
     assert environment.read_text("utf-8") == kept
     environment.write_text(kept + "\n".join(told) + "\n", "utf-8")
-    assert "by hand" not in prepare()
+    assert "by hand" not in printed()

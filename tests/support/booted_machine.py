@@ -10,7 +10,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,25 +71,45 @@ def booting(
     stage: what a unit of the machine would run, instead of the boot.
     """
     root.mkdir(parents=True, exist_ok=True)
-    metadata = FakeMetadata(machine)
-    endpoint = {
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.url,
-        "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
-    }
     script = root / "user-data"
-    script.write_text(render({**variables, **endpoint}, cloud))
     path = f"{root / 'commands'}:/usr/sbin:/usr/bin:/sbin:/bin"
-    with open(root / "console", "wb") as console:
+    with metadata_service(machine) as endpoint:
+        script.write_text(render({**variables, **endpoint}, cloud))
+        command = [shell, str(script), *([stage] if stage else [])]
+        environment = {"PATH": path, "HOME": str(root)}
+        with boot_process(command, root / "console", environment, root, root) as process:
+            yield BootedMachine(root, process)
+
+
+@contextmanager
+def metadata_service(machine: str) -> Iterator[dict[str, str]]:
+    """Both clouds' metadata service for the machine with this id: the variables that lead to it."""
+    metadata = FakeMetadata(machine)
+    try:
+        yield {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.url,
+            "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
+        }
+    finally:
+        metadata.stop()
+
+
+@contextmanager
+def boot_process(
+    command: Sequence[str], console: Path, environment: dict[str, str], cwd: Path, root: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a boot that prints to the file `console`; end it and the power-off timer below `root`."""
+    with open(console, "wb") as output:
         process = subprocess.Popen(
-            [shell, str(script), *([stage] if stage else [])],
-            env={"PATH": path, "HOME": str(root)},
-            cwd=root,
+            command,
+            env=environment,
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=console,
+            stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        yield BootedMachine(root, process)
+        yield process
     finally:
         if process.poll() is None:
             process.terminate()
@@ -98,10 +118,9 @@ def booting(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(5)
-        # Ends the agent's own power-off timer, which outlives the agent.
+        # The agent's own power-off timer outlives the agent.
         for file in root.rglob("agent/power-off-at"):
             file.unlink()
-        metadata.stop()
 
 
 def fake_command(root: Path, name: str, script: str) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.adapters.providers.boot_script import render
-from tests.support.fake_metadata import FakeMetadata
+from tests.support.booted_machine import boot_process, metadata_service
 from tests.support.source_tree import ROOT
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -210,7 +210,6 @@ def booting_image(
     root: ImageRoot, variables: dict[str, str], machine: str, cloud: str, stage: str = ""
 ) -> Iterator[ImageBoot]:
     """Boot the script by the machine's /bin/sh, as cloud-init would. machine: the provider's id."""
-    metadata = FakeMetadata(machine)
     given = {
         "LOWTIDE_BOOT_WAIT_SECONDS": "30",
         "LOWTIDE_PRIVATE_ADDRESS": "127.0.0.1",
@@ -219,35 +218,14 @@ def booting_image(
         "LOWTIDE_GPU_COUNT": "0",
         "LOWTIDE_MACHINE_ID": f"machine-{os.getpid()}-{root.folder.name}",
         "PIP_NO_INDEX": "1",
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.url,
-        "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
         **variables,
     }
-    root.file("/user-data", render(given, cloud), 0o700)
-    command = ["/bin/sh", "/user-data", *([stage] if stage else [])]
-    with open(root.folder / "console", "wb") as console:
-        process = subprocess.Popen(
-            root.enter(command),
-            env={"PATH": PATH},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield ImageBoot(root, process)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(5)
-        # Ends the agent's own power-off timer, which outlives the agent.
-        for file in root.written.rglob("agent/power-off-at"):
-            file.unlink()
-        metadata.stop()
+    with metadata_service(machine) as endpoint:
+        root.file("/user-data", render({**endpoint, **given}, cloud), 0o700)
+        command = root.enter(["/bin/sh", "/user-data", *([stage] if stage else [])])
+        console = root.folder / "console"
+        with boot_process(command, console, {"PATH": PATH}, Path("/"), root.written) as process:
+            yield ImageBoot(root, process)
 
 
 def _run(*command: str) -> str:

@@ -1,4 +1,8 @@
-"""Real servers for tests: one PostgreSQL per run, a migrated template, a clone for each test.
+"""Real servers for tests: one PostgreSQL per run, a migrated template, databases cloned from it.
+
+A new database has to be learnt by every connection, and each statement planned and written anew:
+that takes longer than most tests. So a database is lent to one test after the other, emptied
+between them, and thrown away once a test changed more than rows.
 
 Not here: the fixtures that hand them out (tests/conftest.py) and records to fill them with.
 """
@@ -12,10 +16,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 
 from app.adapters.embedded.postgres_server import EmbeddedPostgres
+from app.adapters.postgres.engine import make_engine
 from app.adapters.postgres.migrate import upgrade
 
 TEMPLATE = "lowtide_template"
@@ -23,6 +30,29 @@ TEMPLATE = "lowtide_template"
 _MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED_BYTES = 2 << 30
 _PREFIX = "lowtide-test-postgres-"
+_BORROWERS = 25
+"""Tests that one database serves: what they deleted still lies in its files."""
+_PROGRAM = "lowtide-tests"
+# What a test may not leave changed: each change of a definition writes a row of the catalogue, with
+# the number of its transaction. ANALYZE and VACUUM overwrite theirs in place.
+_DEFINITIONS = text(
+    "SELECT "
+    + ", ".join(
+        f"(SELECT (count(*), sum(xmin::text::bigint))::text FROM {table})"
+        for table in ("pg_class", "pg_attribute", "pg_constraint", "pg_trigger", "pg_proc")
+    )
+    + ", (SELECT count(*)::text FROM pg_db_role_setting AS own JOIN pg_database AS here"
+    " ON here.oid = own.setdatabase AND here.datname = current_database())"
+)
+_TABLES = text(
+    "SELECT string_agg(format('DELETE FROM %I', relname), '; ') FROM pg_class"
+    " WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+    " AND relname <> 'alembic_version'"
+)
+_OTHERS = text(
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name <> :own"
+)
 
 
 @contextlib.contextmanager
@@ -51,13 +81,55 @@ def _remove_left_overs(parent: Path) -> None:
             continue  # someone else's run, still going
 
 
+class LentDatabase:
+    """A migrated database without rows, and an engine with the limits that the programs use."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.engine: Engine = make_engine(url, application_name=_PROGRAM)
+        self._borrowers = 0
+        with self.engine.connect() as connection:
+            self._definitions = connection.execute(_DEFINITIONS).one()
+            self._empty = connection.execute(_TABLES).scalar_one()
+
+    def is_clean(self) -> bool:
+        """Remove what a test left: rows, connections, what a session has set.
+
+        False if the database cannot be lent again: it served long enough, a connection of `engine`
+        is still in use, or a definition changed.
+        """
+        self._borrowers += 1
+        pool: Any = self.engine.pool
+        if self._borrowers >= _BORROWERS or pool.checkedout():
+            return False
+        idle = [self.engine.connect() for _ in range(max(1, pool.checkedin()))]
+        try:
+            for connection in idle:
+                connection.execute(text("SELECT pg_advisory_unlock_all()"))
+                connection.exec_driver_sql("RESET ALL")
+                connection.commit()
+            first = idle[0]
+            first.execute(_OTHERS, {"own": _PROGRAM})
+            if first.execute(_DEFINITIONS).one() != self._definitions:
+                return False
+            # No trigger and no foreign key looks at it.
+            first.exec_driver_sql("SET LOCAL session_replication_role = replica")
+            first.exec_driver_sql(self._empty)
+            first.commit()
+        finally:
+            for connection in idle:
+                connection.close()
+        return True
+
+
 class PostgresForTests:
-    """A server whose databases are cheap: made from a template, dropped when the test ends."""
+    """A server whose databases are cheap: made from a template, lent, dropped."""
 
     def __init__(self, state_dir: Path) -> None:
         self._server = EmbeddedPostgres(state_dir, fsync=False, max_connections=200)
         self._numbers = itertools.count(1)
         self._connection: Connection | None = None
+        self._at_hand: LentDatabase | None = None
 
     def start(self) -> None:
         """Start the server and migrate the template."""
@@ -71,6 +143,8 @@ class PostgresForTests:
 
     def stop(self) -> None:
         """Stop the server."""
+        if self._at_hand is not None:
+            self._at_hand.engine.dispose()
         if self._connection is not None:
             self._connection.close()
             self._connection.engine.dispose()
@@ -91,6 +165,22 @@ class PostgresForTests:
         name = self._next_name()
         self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
         return self.url_of(name)
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[LentDatabase]:
+        """A database with the newest schema and no rows, perhaps one that was lent before."""
+        lent, self._at_hand = self._at_hand or LentDatabase(self.clone()), None
+        clean = False
+        try:
+            yield lent
+            with contextlib.suppress(DBAPIError):  # a test may have left a server that is not up
+                clean = lent.is_clean()
+        finally:
+            if clean:
+                self._at_hand = lent
+            else:
+                lent.engine.dispose()
+                self.drop(lent.url)
 
     def drop(self, url: str) -> None:
         """Remove a database, whoever is still connected to it."""

@@ -66,6 +66,15 @@ class Slow(nn.Module):
         return scores
 
 
+class Late(Stack):
+    """Takes rank 1 two minutes to make; says when that begins."""
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__(input_shape, num_classes, plain=True)
+        print("the model is being made", flush=True)
+        time.sleep(120 * torch.distributed.get_rank())
+
+
 class Spare(Stack):
     """Has a layer that no pass uses."""
 

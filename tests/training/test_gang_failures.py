@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from tests.training.one_rank import STACK
 from tests.training.own_models import Spare
-from tests.training.torchrun_gang import GangStarter
+from tests.training.torchrun_gang import GangStarter, wait_until
 from trainer.training.config import parse_config
 from trainer.training.distributed import Gang
 from trainer.training.errors import ConfigError
@@ -80,3 +80,20 @@ def test_whose_fault_it_was_is_told_apart(gangs: GangStarter, parallel: str) -> 
     for machine in machines:
         machine.wait()
     assert machines[0].ending(0)["error"]["kind"] == "peer_communication"
+
+
+@pytest.mark.full
+def test_who_was_asked_to_stop_before_the_first_step_does_not_fail_when_others_have_left(
+    gangs: GangStarter,
+) -> None:
+    """Each rank ends by itself then, and the one that is a moment later sees the others leave."""
+    config = {**STACK, "model": "tests.training.own_models:Late", "preflight": False}
+    machines = gangs.start("left", config, machines=2, ranks_each=1)
+    for machine in machines:
+        wait_until(lambda machine=machine: "the model is being made" in machine.log())
+    os.kill(machines[0].rank_pid(0), signal.SIGTERM)
+    os.kill(machines[1].rank_pid(1), signal.SIGKILL)
+    machines[0].wait()
+    ended = machines[0].ending(0)
+    assert (ended["outcome"], ended["step"], ended["exit_code"]) == ("drained", 0, 75)
+    assert ended["error"] is None

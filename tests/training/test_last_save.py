@@ -193,6 +193,7 @@ def test_notices_with_a_save_in_flight_write_once_and_save_the_last_step(tmp_pat
 
 
 @pytest.mark.full
+@pytest.mark.timeout(2400)
 def test_of_sixty_notices_nineteen_in_twenty_take_one_write_and_a_step(tmp_path: Path) -> None:
     """Times of one run, so that a busy machine is as slow for what they are compared with."""
     run = in_flight_run(tmp_path, megabytes=MEGABYTES)

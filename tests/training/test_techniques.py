@@ -301,15 +301,17 @@ def test_compiling_is_a_phase_of_its_own_before_the_first_step(
 def test_compiled_code_is_kept_and_travels_with_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Trying out which vector instructions there are takes longer than compiling a small model.
     # This imports the compiler, which names its own cache folder at that moment.
-    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
+    from torch._inductor import config as compiler
+
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / "cache"))
     small = {"model_options": {"depth": 1}, "steps": 2}
     config = {**CHEAP, **small, "compile": "on", "activation_checkpointing": True}
-    result = train_here(tmp_path / "run", config)
+    # Trying out which vector instructions there are takes longer than compiling a small model.
+    with compiler.patch("cpp.vec_isa_ok", False):
+        result = train_here(tmp_path / "run", config)
     assert result.ending.outcome == "finished"
     assert any((tmp_path / "cache" / "inductor").rglob("*.so"))
     _, contents = load_checkpoint(result.checkpoint(2))

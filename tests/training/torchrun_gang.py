@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,8 +92,7 @@ class GangStarter:
         port = free_port()
         gang = []
         for node in range(machines):
-            folder = self.folder / f"{name}-{node}"
-            folder.mkdir()
+            folder = Path(tempfile.mkdtemp(prefix=f"{name}-{node}-", dir=self.folder))
             (folder / "config.json").write_text(
                 json.dumps({**config, **(others or {})} if node > 0 else config)
             )

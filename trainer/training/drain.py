@@ -50,6 +50,11 @@ class StopRequest:
             target=self._watch, args=(end, seconds), name="early-stop", daemon=True
         ).start()
 
+    @property
+    def nothing_to_save(self) -> bool:
+        """Whether this rank was asked to stop, and no step was made yet."""
+        return self.requested and not self._begun.is_set()
+
     def work_begun(self) -> None:
         """A step was made that is not saved yet: from now on only the loop ends the run."""
         self._begun.set()

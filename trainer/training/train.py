@@ -174,7 +174,10 @@ def run_to_end(
     except Exception as error:  # whatever it is, the marker must say so
         result = ending.failure(error, place.step, _lost_a_peer)
         kind = result.error.kind if result.error is not None else ""
-        if isinstance(error, ONE_LINE_ERRORS):
+        if kind == "peer_communication" and stop.nothing_to_save:
+            # Every rank ends by itself then, and this one saw another do so a moment earlier.
+            result = Ending("drained", place.step, ending.EXIT_DRAINED)
+        elif isinstance(error, ONE_LINE_ERRORS):
             print(f"error: {error}", file=sys.stderr)
         elif kind == "peer_communication":  # its own stack says nothing of what happened there
             print(f"error: another rank went away: {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.adapters.providers.gcp.machines import DELETES_AT_ONCE
+from app.adapters.providers.gcp.parallel_calls import CALLS_AT_ONCE
 from app.ports.cloud_provider import AcceptedMachine, ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, an_order, open_provider
 from tests.support.gce_fake import FakeGce, LineFault
@@ -30,7 +30,7 @@ def test_two_hundred_machines_are_deleted_side_by_side(gce: FakeGce) -> None:
     provider = open_provider(gce)
     assert len(provider.list_deployment("us-central1").machines) == MANY
     gce.requests.clear()
-    meeting = gce.meet(r"DELETE .*/instances/", DELETES_AT_ONCE)
+    meeting = gce.meet(r"DELETE .*/instances/", CALLS_AT_ONCE)
     provider.terminate(ids)
     assert not meeting.broken, "fewer deletions than that were under way at once"
     assert len(gce.calls(r"DELETE .*/instances/")) == MANY

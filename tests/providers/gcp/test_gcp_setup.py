@@ -263,6 +263,8 @@ def test_permissions_that_cannot_be_asked_for_are_worth_a_word(gce: FakeGce) -> 
         assert (found[name].ok, found[name].warns) == (True, True)
         assert "enable" in found[name].remedy
     assert text in found["permissions"].sentence
+    enable = "gcloud services enable cloudresourcemanager.googleapis.com"
+    assert enable in found["permissions"].sentence
 
 
 @pytest.mark.parametrize(

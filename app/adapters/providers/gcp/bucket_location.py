@@ -15,6 +15,7 @@ from app.adapters.providers.gcp.refusals import of_document
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 STORAGE_URL: Final = "https://storage.googleapis.com"
+_SERVICE: Final = "storage.googleapis.com"
 _OK: Final = 200
 _REFUSALS: Final = {
     401: (RefusalKind.DENIED, "the credentials are not accepted"),
@@ -34,9 +35,9 @@ def locate_bucket(api: ComputeApi, bucket: str) -> str:
             kind, what = _REFUSALS.get(
                 answer.status_code, (RefusalKind.UNAVAILABLE, "it is asked again later")
             )
-            told = of_document(json_of(answer), answer.status_code).message
-            text = f"Cloud Storage answered {answer.status_code} for gs://{bucket}: {what} {told}"
-            raise ProviderError(kind, text)
+            text = f"Cloud Storage answered {answer.status_code} for gs://{bucket}: {what}"
+            message = of_document(json_of(answer), answer.status_code, _SERVICE).message
+            raise ProviderError(kind, f"{text}; {message}" if message else text)
         location = answer.json().get("location")
     if not isinstance(location, str) or not location:
         text = f"Cloud Storage does not say where gs://{bucket} is"

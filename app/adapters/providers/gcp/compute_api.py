@@ -56,7 +56,7 @@ class ApiLost(ProviderError):
 
 
 class ApiUnreadable(ApiLost):
-    """HTTP said yes, and the answer is not the API's: cut short, or somebody else's page."""
+    """A successful HTTP answer that is not the API's: truncated, or a proxy's page."""
 
 
 class Deadline:

@@ -28,7 +28,6 @@ _NOT_FOUND: Final = 404
 _REMEMBERED_MAX: Final = 10_000
 _ROUNDS_MAX: Final = 4
 _PAUSE_SECONDS: Final = 0.5
-DELETES_AT_ONCE: Final = CALLS_AT_ONCE
 
 Place = tuple[str, str]
 """(zone, name)."""
@@ -142,7 +141,7 @@ class Machines:
 
         What is too much for the API at a time comes again, fewer at a time. Raises ProviderError.
         """
-        left, failed, at_once = list(places), list[ProviderError](), DELETES_AT_ONCE
+        left, failed, at_once = list(places), list[ProviderError](), CALLS_AT_ONCE
         for attempt in range(_ROUNDS_MAX):
             answers = in_parallel(lambda one: self._delete(deadline, one), left, at_once)
             pairs = [(place, error) for place, error in zip(left, answers, strict=True) if error]

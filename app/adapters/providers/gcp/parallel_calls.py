@@ -17,7 +17,7 @@ CALLS_AT_ONCE: Final = 10
 
 
 def in_parallel(ask: Callable[[T], R], of: Sequence[T], at_once: int = CALLS_AT_ONCE) -> list[R]:
-    """What `ask` answers for each, in their order; it raises nothing but what is a mistake."""
+    """The answers of `ask`, in order. `ask` returns the errors it expects: one must not end all."""
     if len(of) <= 1 or at_once <= 1:
         return [ask(one) for one in of]
     with ThreadPoolExecutor(min(at_once, len(of)), thread_name_prefix="gcp") as pool:

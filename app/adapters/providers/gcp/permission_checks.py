@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import requests
 
 from app.adapters.providers.gcp.compute_api import ComputeApi, translated
-from app.adapters.providers.gcp.google_credentials import session_of
+from app.adapters.providers.gcp.google_credentials import json_of, session_of
+from app.adapters.providers.gcp.refusals import of_document
 from app.ports.provider_diagnosis import Finding, clock_finding, warning
 
 ROLE_FILE: Final = "deploy/gcp/role.json"
@@ -65,6 +66,7 @@ _ACCOUNTS_URL: Final = "https://iam.googleapis.com"
 _COMPUTE_URL: Final = "https://compute.googleapis.com"
 _OK: Final = 200
 _NAMED_MAX: Final = 8
+_WHY_MAX: Final = 300
 
 
 def check_permissions(api: ComputeApi) -> Finding:
@@ -127,18 +129,11 @@ def _granted(
     with translated("testIamPermissions"), session_of(api.credentials()) as session:
         seconds = api.settings.request_seconds
         answer = session.post(url, json={"permissions": list(permissions)}, timeout=seconds)
-        document: Any = _json(answer)
+    document = json_of(answer)
     if answer.status_code != _OK:
-        error = document.get("error")
-        said = error.get("message") if isinstance(error, dict) else None
-        return f"{answer.status_code}: {str(said or 'no reason given')[:300]}"
-    return frozenset(map(str, document.get("permissions") or ()))
-
-
-def _json(answer: Any) -> dict[str, Any]:
-    """The document of an answer; empty for what is none, as the page of a proxy."""
-    try:
-        document = answer.json()
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+        service = address.removeprefix("https://")
+        message = of_document(document, answer.status_code, service).message
+        return f"{answer.status_code}: {message[:_WHY_MAX] or 'no reason given'}"
+    # A proxy's page grants nothing.
+    granted = document.get("permissions") if isinstance(document, dict) else None
+    return frozenset(map(str, granted or ()))

@@ -139,23 +139,29 @@ def of_http(error: Any) -> Refusal:
     """The refusal in a `google.api_core.exceptions.GoogleAPICallError`."""
     status = getattr(error, "code", None)
     number = int(status) if status is not None else None
-    return _of_details(_details(error), str(error.message), number)
+    return _of_details(_details(error), str(error.message), number, _COMPUTE)
 
 
-def of_document(document: Any, http_status: int) -> Refusal:
-    """The refusal in the JSON document of another Google API; any other document is none."""
+def of_document(document: Any, http_status: int, service: str) -> Refusal:
+    """The refusal in the JSON document of another Google API, the `service`.
+
+    A document without an error gives one with an empty message.
+    """
     error = document.get("error") if isinstance(document, dict) else None
     if not isinstance(error, dict):
         return refusal_of(str(http_status), "", http_status)
     details = [*error.get("details", ()), *error.get("errors", ())]
     known = [one for one in details if isinstance(one, dict)]
-    return _of_details(known, str(error.get("message", "")), http_status)
+    return _of_details(known, str(error.get("message", "")), http_status, service)
 
 
-def _of_details(details: Sequence[dict[str, Any]], message: str, status: int | None) -> Refusal:
+def _of_details(
+    details: Sequence[dict[str, Any]], message: str, status: int | None, service: str
+) -> Refusal:
     """By the first reason that is known; those of `google.rpc.ErrorInfo` say more, and come first.
 
-    The sentence ends in what a person does about it.
+    The message ends with the remedy. service: the API that was called, for errors that do not
+    name one.
     """
     reasons = [str(one.get("reason", "")) for one in details]
     known = next((reason for reason in reasons if reason in _CODES or reason in EXISTS_CODES), None)
@@ -164,7 +170,7 @@ def _of_details(details: Sequence[dict[str, Any]], message: str, status: int | N
     if remedy is not None:
         told = (one.get("metadata") for one in details)
         metadata = next((one for one in told if isinstance(one, dict)), {})
-        message = f"{message}; {remedy.format(service=metadata.get('service', _COMPUTE))}"
+        message = f"{message}; {remedy.format(service=metadata.get('service', service))}"
     return refusal_of(code, message, status)
 
 

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _PAGE_SIZE: Final = 5_000
 _PAGES_MAX: Final = 100
+_SERVICE: Final = "cloudbilling.googleapis.com"
 _SPOT_WORDS: Final = ("Spot Preemptible ", "Preemptible ")
 _NANOS: Final = 1_000_000_000
 _MONTHLY: Final = ".mo"
@@ -80,7 +81,7 @@ def _failed(answer: Any) -> ProviderError:
     text = f"Google's list of prices answered {status}"
     if status not in _DENIED_STATUS:
         return ProviderError(RefusalKind.UNAVAILABLE, text)
-    told = of_document(json_of(answer), status).message or "it says no more"
+    told = of_document(json_of(answer), status, _SERVICE).message or "it says no more"
     return ProviderError(
         RefusalKind.DENIED, f"{text}: {told} (the Cloud Billing API must be enabled)"
     )

@@ -105,11 +105,6 @@ class ZoneLists:
             return self._one_by_one(deadline, noun, fields, regions, error)
         return ZoneListing(tuple(items), frozenset(silent))
 
-    @property
-    def configured_regions(self) -> tuple[str, ...]:
-        """The regions that are set."""
-        return self._api.settings.regions
-
     def zones(self, deadline: Deadline) -> tuple[str, ...]:
         """Every zone of the project, sorted; read once. Raises ProviderError."""
         with self._lock:

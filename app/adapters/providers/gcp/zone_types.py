@@ -15,7 +15,7 @@ from app.adapters.providers.gcp.zone_lists import (
     ACCELERATORS,
     EVERYWHERE,
     MACHINE_TYPES,
-    ListedNoun,
+    ZoneListing,
     ZoneLists,
 )
 from app.domain.machine_catalog import MachineCatalog
@@ -37,9 +37,10 @@ def read_zones_by_type(
     """
     series = sorted({match[0] for one in catalog.types if (match := _SERIES.match(one.name))})
     wanted = f'name eq "({"|".join(series)})-.*"'
-    types, no_types = _zones_by_name(lists, deadline, MACHINE_TYPES, wanted)
-    gpus, no_gpus = _zones_by_name(lists, deadline, ACCELERATORS, 'name eq "nvidia-.*"')
-    silent = no_types | no_gpus
+    type_listing = lists.read(deadline, MACHINE_TYPES, wanted, settings.regions)
+    gpu_listing = lists.read(deadline, ACCELERATORS, 'name eq "nvidia-.*"', settings.regions)
+    types, gpus = _zones_by_name(type_listing), _zones_by_name(gpu_listing)
+    silent = type_listing.silent | gpu_listing.silent
     found = {}
     for one in catalog.types:
         zones = types.get(one.base_type or one.name, set())
@@ -53,14 +54,11 @@ def read_zones_by_type(
     return found
 
 
-def _zones_by_name(
-    lists: ZoneLists, deadline: Deadline, noun: ListedNoun, wanted: str
-) -> tuple[dict[str, set[str]], frozenset[str]]:
-    listing = lists.read(deadline, noun, wanted, lists.configured_regions)
+def _zones_by_name(listing: ZoneListing) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for zone, one in listing.items:
         found.setdefault(one.name, set()).add(zone)
-    return found, listing.silent
+    return found
 
 
 def configured_zones(
