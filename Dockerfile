@@ -17,12 +17,17 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 WORKDIR /source
 RUN python3 -m venv /opt/lowtide
 # First what changes seldom, so that an edit of the source installs nothing anew.
-COPY deploy/requirements.py pyproject.toml constraints.txt ./
+# Every file is checked by its SHA-256, but torch's (deploy/lock.py says why).
+COPY deploy/requirements.py pyproject.toml constraints.txt requirements.lock ./
 COPY deploy/wheelhouse/ /wheelhouse/
-RUN /opt/lowtide/bin/python requirements.py "${EXTRAS}" > requirements.txt \
+RUN python=/opt/lowtide/bin/python \
+    && $python requirements.py --without-servers "${EXTRAS}" > requirements.txt \
+    && $python requirements.py --unhashed "${EXTRAS}" > unhashed.txt \
     && if ls /wheelhouse/*.whl >/dev/null 2>&1; then \
         export PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheelhouse; fi \
-    && /opt/lowtide/bin/pip install -c constraints.txt -r requirements.txt setuptools
+    && $python -m pip install --require-hashes --no-deps -r requirements.txt \
+    && if grep -q . unhashed.txt; then \
+        $python -m pip install -c constraints.txt -r unhashed.txt; fi
 COPY LICENSE README.md ./
 COPY app/ app/
 COPY workers/ workers/

@@ -9,10 +9,9 @@ BIN := $(VENV)/bin
 STEP := sh .ci/step
 TYPES := $(STEP) "Checking types" .make/types.log $(BIN)/mypy
 # In the order of the folders, so that no long end-to-end file is left for one worker at the end.
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-# One call with the whole closure pinned, so that no package can drag in another torch.
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input \
-	--progress-bar off -c constraints.txt
+PYTEST := sh .ci/pytest $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# What is installed is pinned, and checked by its SHA-256 (all but torch: deploy/lock.py says why).
+INSTALL := sh .ci/install $(BIN)/python
 # Done once, and again when what they depend on has changed.
 VENV_READY := $(VENV)/.ready
 RUNTIME_READY := $(VENV)/.runtime-ready
@@ -20,7 +19,8 @@ DEV_READY := $(VENV)/.dev-ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-full test-cloud test-tensorflow check static bench bench-trainer docs-regenerate browser clean
+.PHONY: help demo test test-full test-cloud test-tensorflow check static simulate simulate-mutants \
+	bench bench-trainer docs-regenerate lock sbom browser clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
@@ -61,6 +61,12 @@ static: $(DEV_READY)
 	@$(STEP) "Linting" .make/lint.log $(BIN)/ruff check .
 	@$(STEP) "Checking imports between rooms" .make/imports.log $(BIN)/lint-imports
 
+simulate: $(DEV_READY) ## simulate 300 hours with faults (SWEEP="--seeds 50"); goes on where it stopped
+	@$(BIN)/python -m app.simulation.sweep $(SWEEP)
+
+simulate-mutants: $(DEV_READY) ## break the control plane line by line; the simulator has to notice
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
 bench: $(DEV_READY) ## measure against plain baselines; prints a table, writes JSON
 	@$(BIN)/python -m tests.bench
 
@@ -71,6 +77,12 @@ docs-regenerate: $(DEV_READY) ## rewrite the pages that are generated from code
 	@$(BIN)/python -m app.domain.state_diagrams > .make/page && mv .make/page docs/state-machines.md
 	@$(BIN)/python -m app.settings > .make/page && mv .make/page docs/settings.md
 	@$(BIN)/python -m trainer.protocol.train_options > .make/page && mv .make/page docs/trainer-options.md
+
+lock: $(DEV_READY) ## ask PyPI for the hashes of every pin: after a change of constraints.txt
+	@$(STEP) "Writing requirements.lock" .make/lock.log $(BIN)/python deploy/lock.py
+
+sbom: $(RUNTIME_READY) $(DEV_READY) ## list what the runtime consists of: sbom.json, CycloneDX
+	@$(STEP) "Writing sbom.json" .make/sbom.log $(BIN)/python deploy/sbom.py sbom.json
 
 browser:
 	@sh .ci/browser
@@ -87,12 +99,12 @@ $(VENV_READY):
 		$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(RUNTIME_READY): $(VENV_READY) pyproject.toml constraints.txt
+$(RUNTIME_READY): $(VENV_READY) pyproject.toml requirements.lock
 	@$(STEP) "Installing Lowtide and the trainer (once; PyTorch is large)" .make/install.log \
-		$(PIP_INSTALL) -e '.[trainer]'
+		$(INSTALL) trainer
 	@touch $@
 
-$(DEV_READY): $(VENV_READY) pyproject.toml constraints.txt
+$(DEV_READY): $(VENV_READY) pyproject.toml requirements.lock
 	@$(STEP) "Installing Lowtide, the trainer and the test tools (once; PyTorch is large)" \
-		.make/install-dev.log $(PIP_INSTALL) -e '.[trainer,dev]'
+		.make/install-dev.log $(INSTALL) trainer,dev
 	@touch $@ $(RUNTIME_READY)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
+from app.adapters.providers.local.local_variables import local_settings_of
 from app.orchestration.limits import Limits
 from app.orchestration.schedule import TURNS, turn_of
 from app.settings import PREFIX, Settings, SettingsError
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
     from app.adapters.celery_wakeups import CeleryWakeups
     from app.adapters.disk_space import DiskProbe
-    from app.adapters.providers.local.cloud_settings import LocalSettings
     from app.adapters.providers.local.provider import LocalProvider
     from app.orchestration.runtime import Runtime
     from app.ports.cloud_provider import CloudProvider
     from app.ports.object_store import ObjectStore
     from app.ports.price_source import PriceSource
+    from app.ports.storage_grants import StorageGrantIssuer
     from app.ports.unit_of_work import UnitOfWorkFactory
     from app.ports.wakeups import Wakeups
 
@@ -70,6 +71,7 @@ def build_runtime(
     (`open_engine`, `open_wakeups`).
     """
     from app.adapters.object_stores.obstore_store import kept_stores
+    from app.adapters.storage_issuers import storage_services
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
     from app.adapters.thread_effects import ThreadEffects
@@ -95,7 +97,24 @@ def build_runtime(
         machine_variables=_machine_variables(settings) if role == "worker" else {},
         machine_files=_machine_files(settings) if role == "worker" else {},
         checkpoint_region=settings.checkpoint_region,
+        storage_services=storage_services(settings, settings, settings.active_providers),
     )
+
+
+def open_grant_issuers(settings: Settings) -> dict[str, StorageGrantIssuer]:
+    """What issues machines' credentials for object stores. Loads a cloud's SDK where one is set.
+
+    Raises SettingsError when it is not there.
+    """
+    from app.adapters.storage_issuers import open_issuers
+
+    try:
+        return open_issuers(settings, settings, settings.active_providers)
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{PREFIX}PROVIDERS: a cloud's client is missing ({error.name}); "
+            "pip install 'lowtide[aws]' or 'lowtide[gcp]'"
+        ) from error
 
 
 def controller_schedule(settings: Settings) -> tuple[ScheduledController, ...]:
@@ -149,7 +168,7 @@ def open_local_cloud(settings: Settings) -> LocalProvider | None:
         return None
     from app.adapters.providers.local.provider import LocalProvider
 
-    return LocalProvider(local_cloud_folder(settings.state_dir), _local_settings(settings))
+    return LocalProvider(local_cloud_folder(settings.state_dir), local_settings_of(settings))
 
 
 def open_providers(settings: Settings) -> dict[str, CloudProvider]:
@@ -279,7 +298,7 @@ def _clouds(
         from app.adapters.providers.local.price_source import LocalPriceSource
         from app.adapters.providers.local.provider import LocalProvider
 
-        folder, local = local_cloud_folder(settings.state_dir), _local_settings(settings)
+        folder, local = local_cloud_folder(settings.state_dir), local_settings_of(settings)
         providers[name] = LocalProvider(folder, local)
         prices[name] = LocalPriceSource(folder, local)
     return providers, prices
@@ -353,27 +372,23 @@ def _gcp(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudPro
 
 
 def _deployment_id(settings: Settings, engine: Engine | None) -> Callable[[], str]:
-    """Whose machines a cloud lists as ours: read at the first use, then remembered."""
+    """Whose machines a cloud lists as ours: read at the first use, then remembered.
+
+    It raises ProviderError while the database does not answer.
+    """
+    import psycopg
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.ports.cloud_provider import ProviderError, RefusalKind
 
     @functools.cache
     def read() -> str:
-        with _unit_of_work(settings, "worker", engine, NoRings())() as uow:
-            return str(uow.operations.deployment_id())
+        try:
+            with _unit_of_work(settings, "worker", engine, NoRings())() as uow:
+                return str(uow.operations.deployment_id())
+        except (SQLAlchemyError, psycopg.Error, SettingsError) as error:
+            told = str(error).strip().partition("\n")[0]
+            text = f"the database does not tell whose machines these are: {told}"
+            raise ProviderError(RefusalKind.UNAVAILABLE, text) from error
 
     return read
-
-
-def _local_settings(settings: Settings) -> LocalSettings:
-    from app.adapters.providers.local.cloud_settings import LocalSettings
-
-    usual = LocalSettings()
-    notice = settings.local_notice_seconds
-    return LocalSettings(
-        mode=settings.local_mode,
-        local_slots=settings.local_slots,
-        boot_seconds=settings.local_boot_seconds,
-        ec2_notice_seconds=usual.ec2_notice_seconds if notice is None else notice,
-        gce_notice_seconds=usual.gce_notice_seconds if notice is None else notice,
-        market_speed=settings.local_market_speed,
-        billing_speed=settings.local_billing_speed,
-    )

@@ -7,6 +7,7 @@ Not here: what is made from the settings (`app.bootstrap`), and limits that nobo
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
@@ -18,14 +19,39 @@ from app.adapters.connection_variables import ConnectionVariables
 from app.adapters.providers.aws.aws_variables import AwsVariables, aws_problem
 from app.adapters.providers.boot_variables import BootVariables
 from app.adapters.providers.gcp.gcp_variables import GcpVariables, gcp_problem
+from app.adapters.providers.local.local_variables import LocalVariables, local_problem
 from app.domain.setting_lists import read_buckets, read_folders, read_places, read_words
+from trainer.protocol.storage_access import (
+    DRAIN_RESERVE_SECONDS,
+    LIFETIME_SECONDS,
+    RENEWAL_MARGIN_SECONDS,
+)
 
 PREFIX: Final = "LOWTIDE_"
 _PROVIDERS: Final = ("local", "aws", "gcp")
 _SECRET_FIELDS: Final = frozenset({"api_key", "database_url", "redis_url"})
+_CLOUD_KEYS: Final = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        f"{PREFIX}GCP_CREDENTIALS_FILE",
+    }
+)
+_LEASE_SECONDS_MAX: Final = (
+    LIFETIME_SECONDS - DRAIN_RESERVE_SECONDS - RENEWAL_MARGIN_SECONDS - 120.0
+)
+"""With a longer lease a credential would be renewed as soon as it is there."""
 _STORE_SCHEMES: Final = ("file://", "s3://", "gs://")
 
 Provider = Literal["local", "aws", "gcp"]
+
+
+def _inherited() -> Mapping[str, str | None]:
+    """The whole environment, names in lower case."""
+    return EnvSettingsSource(BaseSettings).env_vars
 
 
 class SettingsError(Exception):
@@ -54,7 +80,9 @@ def _quick(local: float, cloud: float, meaning: str) -> Any:
     )
 
 
-class Settings(AwsVariables, GcpVariables, BootVariables, ConnectionVariables, BaseSettings):
+class Settings(
+    AwsVariables, GcpVariables, BootVariables, LocalVariables, ConnectionVariables, BaseSettings
+):
     """Every setting of the control plane and the command line. Durations are seconds."""
 
     model_config = SettingsConfigDict(
@@ -126,11 +154,12 @@ class Settings(AwsVariables, GcpVariables, BootVariables, ConnectionVariables, B
     data_places: Annotated[frozenset[str], NoDecode, BeforeValidator(read_places)] = Field(
         default_factory=_checkpoint_places,
         description="Addresses, `s3://`, `gs://` or `file://`, separated by commas, in which a "
-        "job's `inputs` and `outputs` may lie",
+        "job's `inputs` and `outputs` may lie; where checkpoints or the store lie too, only in "
+        "`data/PROJECT` there",
         json_schema_extra={"default": "what CHECKPOINT_ROOTS and CHECKPOINT_BUCKETS name"},
     )
     checkpoint_region: str | None = Field(
-        default_factory=lambda: EnvSettingsSource(BaseSettings).env_vars.get("aws_region") or None,
+        default_factory=lambda: _inherited().get("aws_region") or None,
         pattern=r"^[a-z0-9-]{2,32}$",
         description="Region of the S3 buckets with checkpoints, which rented machines are told",
         json_schema_extra={"default": "AWS_REGION"},
@@ -199,29 +228,6 @@ class Settings(AwsVariables, GcpVariables, BootVariables, ConnectionVariables, B
         description="What moving a job to another spot pool must save of what is left to pay; "
         "100: never",
     )
-    local_slots: int = Field(
-        default=4, ge=1, le=64, description="Machines in each pool of the local cloud"
-    )
-    local_mode: Literal["scripted", "replay"] = Field(
-        default="scripted",
-        description="`scripted`: the local cloud takes machines only when told; "
-        "`replay`: as the recorded market did",
-    )
-    local_market_speed: float = Field(
-        default=1.0, gt=0, description="Seconds of the recorded market in one second"
-    )
-    local_billing_speed: int = Field(
-        default=1, ge=1, le=3600, description="Billed seconds of the local cloud in one second"
-    )
-    local_notice_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        description="Warning before the local cloud takes a machine",
-        json_schema_extra={"default": "as the imitated cloud: 120 (EC2), 30 (GCE)"},
-    )
-    local_boot_seconds: float = Field(
-        default=0.0, ge=0, description="How long a machine of the local cloud takes to boot"
-    )
     worker_quick_threads: int = Field(
         default=4,
         ge=1,
@@ -271,6 +277,14 @@ class Settings(AwsVariables, GcpVariables, BootVariables, ConnectionVariables, B
         """Providers that are asked for but off, each with the sentence that says why."""
         https = self.public_url is not None and self.public_url.startswith("https://")
         found = {"aws": aws_problem(self), "gcp": gcp_problem(self)}
+        limits = {"aws": self.aws_data_role, "gcp": self.gcp_data_account}
+        for name, limited_by in limits.items():
+            if limited_by is not None and self.agent_lease_seconds > _LEASE_SECONDS_MAX:
+                found[name] = (
+                    f"{name} is off: {PREFIX}AGENT_LEASE_SECONDS is {self.agent_lease_seconds:g}, "
+                    f"and credentials for a job's data, which last an hour, suffice for at most "
+                    f"{_LEASE_SECONDS_MAX:g}: a machine that is cut off must still be able to save"
+                )
         endpoints = {"aws": self.aws_endpoint_url, "gcp": self.gcp_endpoint}
         for name, endpoint in endpoints.items():
             # The machines of a cloud that is imitated on this machine are here as well.
@@ -287,6 +301,12 @@ class Settings(AwsVariables, GcpVariables, BootVariables, ConnectionVariables, B
         }
 
     @property
+    def cloud_keys(self) -> tuple[str, ...]:
+        """Variables of our environment that hold a key to a cloud, or say where one lies."""
+        given = {name.upper() for name, value in _inherited().items() if value}
+        return tuple(sorted(given & _CLOUD_KEYS))
+
+    @property
     def active_providers(self) -> tuple[str, ...]:
         """Providers that are asked for and can be used, in a fixed order."""
         off = self.provider_problems
@@ -299,11 +319,14 @@ def load_settings(**given: Any) -> Settings:
     Raises SettingsError naming every variable that is wrong.
     """
     try:
-        return Settings(**given)
+        settings = Settings(**given)
     except ValidationError as error:
         # Defaults that follow from a wrong value are no problems of their own.
         problems = [p for p in error.errors() if not p["type"].startswith("default_factory")]
         raise SettingsError("\n".join(map(_sentence, problems))) from None
+    if (problem := local_problem(settings, settings.providers)) is not None:
+        raise SettingsError(problem)
+    return settings
 
 
 def unknown_variables() -> list[str]:

@@ -25,10 +25,9 @@ from uuid import UUID
 import orjson
 from fastapi import FastAPI
 
-from app.api.steady_report import SteadyReport
 from app.orchestration.read_directives import JobDirectives, read_directives
 from app.orchestration.runtime import Runtime
-from app.ports.contact_store import AnsweredReport
+from app.orchestration.steady_reports import SteadyReport, answered, is_steady
 from app.ports.unit_of_work import DatabaseFull
 from trainer.protocol.agent_report import AgentReport
 from trainer.protocol.directive import Directive, DirectiveKind, ReportReply
@@ -108,20 +107,23 @@ class AgentBoard:
 
     # --- answering ----------------------------------------------------------------------------
 
-    def answer(self, credential_hash: str, report: SteadyReport) -> bytes | None:
-        """The answer to a report without news; None when it needs a transaction.
+    def answer(
+        self, credential_hash: str, report: SteadyReport
+    ) -> tuple[bytes, UUID, Directive] | None:
+        """The answer to a report without news, its job, and what it directs; None when it needs a
+        transaction.
 
         Raises BoardSilent.
         """
         entry = self._entries.get(credential_hash)
-        if entry is None or not _is_steady(entry, report):
+        if entry is None or not is_steady(entry, report):
             return None
         now = self._now()
         if now - self._kept_at > PROMISE_SECONDS_MAX:
             raise BoardSilent
         entry.seq, entry.answered, entry.report = report.seq, now, report
         self._unwritten.add(credential_hash)
-        return self._reply(entry, now)
+        return self._reply(entry, now), entry.job_id, entry.directive
 
     def admit(
         self,
@@ -268,7 +270,7 @@ class AgentBoard:
             if listens:
                 uow.contacts.note_listening(uow.now, self.runtime.limits.listening_gap_seconds)
             now, at = uow.now, self._now()
-            uow.contacts.store([_answered(report, at - then) for report, then in reports], now)
+            uow.contacts.store([answered(report, at - then) for report, then in reports], now)
             changed = uow.contacts.changed_jobs(versions)
         return self._read(changed) if changed else _Exchange(at)
 
@@ -304,32 +306,6 @@ class AgentBoard:
         mates.discard(credential_hash)
         if not mates:
             del self._of_job[entry.job_id]
-
-
-def _is_steady(entry: Entry, report: SteadyReport) -> bool:
-    """Whether the report brings nothing that only a transaction may take in."""
-    return (
-        report.instance_id == entry.instance_id
-        and report.session_id == entry.session_id
-        and report.seq >= entry.seq
-        and report.fence == entry.fence
-        and not entry.disk_full  # that it has room again is news
-        and (report.total_steps is None or report.total_steps == entry.total_steps)
-    )
-
-
-def _answered(report: SteadyReport, seconds_ago: float) -> AnsweredReport:
-    return AnsweredReport(
-        instance_id=report.instance_id,
-        session_id=report.session_id,
-        seq=report.seq,
-        answered_seconds_ago=seconds_ago,
-        phase=report.phase,
-        step=report.step,
-        total_steps=report.total_steps,
-        metrics=report.metrics,
-        pace=report.pace,
-    )
 
 
 def _drain_until(directive: Directive, computed: float) -> float | None:

@@ -15,12 +15,22 @@ from starlette.responses import Response
 from app.adapters.agent_wheel import agent_wheel
 from app.api.agent_board import AgentBoard
 from app.orchestration.publish_agent import find_agent
-from app.orchestration.record_boot_failure import record_boot_failure, record_boot_warning
+from app.orchestration.record_boot_failure import (
+    TooManyReports,
+    record_boot_failure,
+    record_boot_warning,
+)
 from app.orchestration.register_agent import TokenRefused
 
 BODY_BYTES_MAX = 16_384
 
 router = APIRouter(prefix="/agent/v1", tags=["agents"])
+
+
+class WheelAnswer(Response):
+    """How the wheel is described."""
+
+    media_type = "application/octet-stream"
 
 
 class BootFailure(BaseModel):
@@ -47,7 +57,7 @@ async def _body(request: Request) -> bytes:
     return b"".join(pieces)
 
 
-@router.get("/wheel", response_model=None)
+@router.get("/wheel", response_model=None, response_class=WheelAnswer)
 def wheel(request: Request, sha256: Annotated[str, Query(max_length=64)] = "") -> Response:
     """The agent of a digest as a wheel, else that of this very release. Its code is no secret: no
     sign-in.
@@ -66,7 +76,7 @@ def wheel(request: Request, sha256: Annotated[str, Query(max_length=64)] = "") -
         "ETag": f'"{found}"',
         "Content-Disposition": f'attachment; filename="{filename}"',
     }
-    return Response(content, 200, headers, "application/octet-stream")
+    return WheelAnswer(content, 200, headers)
 
 
 @router.post("/boot-failures", response_model=None, status_code=204)
@@ -87,4 +97,6 @@ def boot_failure(request: Request, body: Annotated[bytes, Depends(_body)]) -> Re
             record(uow, board.runtime, told.launch_token, told.machine, told.message)
     except TokenRefused as error:
         raise HTTPException(401, error.message) from None
+    except TooManyReports as error:
+        raise HTTPException(429, str(error)) from None
     return Response(status_code=204)

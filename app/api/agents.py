@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
+from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
@@ -29,6 +31,7 @@ from app.api.steady_report import (
     TEXT_MAX,
     read_steady,
 )
+from app.api.storage_grants import StorageGrants, read_held
 from app.domain.credentials import digest
 from app.orchestration.append_logs import (
     CHUNK_BYTES_MAX,
@@ -53,6 +56,8 @@ from app.orchestration.register_agent import (
     register_agent,
 )
 from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Pace, Registration
+from trainer.protocol.directive import ReportReply
+from trainer.protocol.storage_access import StorageGrant
 from trainer.protocol.wire import WireError, decode, encode
 
 REPORT_BYTES_MAX = 4 << 20
@@ -69,6 +74,11 @@ Shape = TypeVar("Shape")
 def _board(request: Request) -> AgentBoard:
     board: AgentBoard = request.app.state.agent_board
     return board
+
+
+def _grants(request: Request) -> StorageGrants:
+    grants: StorageGrants = request.app.state.storage_grants
+    return grants
 
 
 def _credential_hash(request: Request) -> str:
@@ -122,6 +132,12 @@ def _refusals() -> Iterator[None]:
         raise HTTPException(422, f"{error}") from None
 
 
+class ArchiveAnswer(StreamingResponse):
+    """A packed working folder."""
+
+    media_type = "application/gzip"
+
+
 @router.post("/register", response_model=None)
 def register(board: Board, body: Body) -> Response:
     """Exchange a launch's token for the instance's own credential; a lost answer may be asked for
@@ -153,28 +169,39 @@ async def report(request: Request) -> Response:
             text = "What is answered cannot be written down at the moment; try again."
             raise HTTPException(503, text, _SOON) from None
         if answer is not None:
-            return Response(answer, media_type=JSON)
+            content, job_id, directive = answer
+            held = read_held(document) if "storage" in document else None
+            grants = await _grants(request).for_report(job_id, directive, held) if held else ()
+            return Response(_with_grants(content, grants) if grants else content, media_type=JSON)
     with _refusals():
         news = _read(AgentReport, document)
-        return await _receive(board, credential_hash, news)
+        job_id, reply = await _receive(board, credential_hash, news)
+    grants = await _grants(request).for_report(job_id, reply.directive, news.storage)
+    return Response(orjson.dumps(encode(replace(reply, storage=grants))), media_type=JSON)
 
 
 # Every machine calls this one every few seconds.
 router.add_api_route("/reports", report, methods=["POST"], route_class_override=HotRoute)
 
 
-async def _receive(board: AgentBoard, credential_hash: str, news: AgentReport) -> Response:
-    """Take a report in under its job's lock, and remember the agent."""
+def _with_grants(content: bytes, grants: tuple[StorageGrant, ...]) -> bytes:
+    return orjson.dumps({**orjson.loads(content), "storage": encode(grants)})
+
+
+async def _receive(
+    board: AgentBoard, credential_hash: str, news: AgentReport
+) -> tuple[UUID, ReportReply]:
+    """Take a report in under its job's lock, and remember the agent: its job, and the answer."""
     runtime, computed = board.runtime, board.now()
 
-    def in_transaction() -> tuple[Any, Any]:
+    def in_transaction() -> tuple[UUID, ReportReply]:
         with runtime.begin() as uow:
             _, job_id = instance_of_credential(uow, credential_hash, news.instance_id)
             return job_id, receive_agent_report(uow, runtime, credential_hash, news)
 
     job_id, reply = await run_in_threadpool(in_transaction)
     board.admit(credential_hash, job_id, news, reply, computed)
-    return Response(orjson.dumps(encode(reply)), media_type=JSON)
+    return job_id, reply
 
 
 @router.post("/logs", response_model=None)
@@ -207,12 +234,12 @@ def append(
     return as_json({"next_offset": done.next_offset, "kept": done.kept})
 
 
-@router.get("/workdirs/{digest}", response_model=None)
+@router.get("/workdirs/{digest}", response_model=None, response_class=ArchiveAnswer)
 def workdir(board: Board, credential_hash: CredentialHash, digest: str) -> Response:
     """The packed working folder (`sha256:…`) of the machine's own job."""
     with _refusals():
         pieces = read_workdir(board.runtime, credential_hash, digest)
-    return StreamingResponse(pieces, media_type="application/gzip")
+    return ArchiveAnswer(pieces)
 
 
 def _document(body: bytes) -> Any:
@@ -260,6 +287,9 @@ def _check_report(found: AgentReport) -> None:
             _check_pace(progress.pace)
     if found.disk_full is not None:
         _within("disk_full.free_bytes", found.disk_full.free_bytes, STEP_MAX)
+    for held in found.storage or ():
+        if len(held.service) > TEXT_MAX or len(held.grant) > TEXT_MAX:
+            raise WireError(f"storage: at most {TEXT_MAX} characters in a name")
     if len(facts) > FACTS_PER_REPORT_MAX:
         raise WireError(f"facts: at most {FACTS_PER_REPORT_MAX} in one report")
     for index, fact in enumerate(facts):

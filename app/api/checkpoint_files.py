@@ -21,6 +21,12 @@ Fence = Annotated[int, Path(ge=1, le=2**31 - 1, description="The attempt's numbe
 Step = Annotated[int, Path(ge=0, le=10**12 - 1)]
 
 
+class FileAnswer(Response):
+    """Bytes of a file."""
+
+    media_type = "application/octet-stream"
+
+
 @router.get("/{fence}/{step}")
 def checkpoint(
     request: Request, caller: SignedIn, job: str, fence: Fence, step: Step
@@ -48,7 +54,7 @@ def checkpoint(
     }
 
 
-@router.get("/{fence}/{step}/files/{name:path}", response_class=Response)
+@router.get("/{fence}/{step}/files/{name:path}", response_class=FileAnswer)
 def checkpoint_file(
     request: Request,
     caller: SignedIn,
@@ -64,4 +70,4 @@ def checkpoint_file(
     job_id = parts.reports.job_id(caller.project_id, job)
     content = read_piece(parts.runtime, job_id, fence, step, name, offset, limit)
     headers = {"X-Content-Type-Options": "nosniff"}
-    return Response(content, 200, headers, "application/octet-stream")
+    return FileAnswer(content, 200, headers)

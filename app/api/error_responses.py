@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as ConnectionsInUse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Mount
 
 from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound, SpecError
 from app.ports.cloud_provider import ProviderError, RefusalKind
@@ -30,6 +31,7 @@ from app.ports.unit_of_work import DatabaseFull
 
 PROBLEM_JSON = "application/problem+json"
 _ERRORS_MAX = 20
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _SOON = {"Retry-After": "1"}
 _LATER = {"Retry-After": "30"}
 
@@ -157,10 +159,24 @@ async def _http_error(request: Request, error: Exception) -> Response:
     detail = str(error.detail)
     if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
         detail = f"There is nothing at {path[:200]}; /openapi.json lists every route."
-    elif error.status_code == 405 and detail == HTTPStatus.METHOD_NOT_ALLOWED.phrase:
-        allowed = (error.headers or {}).get("Allow", "another method")
+    headers = error.headers
+    if error.status_code == 405 and detail == HTTPStatus.METHOD_NOT_ALLOWED.phrase:
+        allowed = _allowed(request)
         detail = f"{request.method} is not possible at {path[:200]}; use {allowed}."
-    return problem(error.status_code, detail, instance=path, headers=error.headers)
+        headers = {**(headers or {}), "Allow": allowed}
+    return problem(error.status_code, detail, instance=path, headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """Every method of a path, whose routes may be several; the router names only one's."""
+    routes = [route for route in request.app.routes if not isinstance(route, Mount)]
+    return ", ".join(
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
+    )
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from app.adapters.disk_space import measure_folders
 from app.adapters.postgres.revision import newest_revision
@@ -54,7 +54,7 @@ def readyz(request: Request) -> Response:
     return as_json(document, 200 if database is None else 503)
 
 
-@router.get("/metrics", response_model=None)
+@router.get("/metrics", response_model=None, response_class=PlainTextResponse)
 def metrics(request: Request) -> Response:
     """Figures of this process and of the deployment, in Prometheus' text format."""
     parts = parts_of(request)

@@ -14,12 +14,12 @@ from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Body, Depends, Request
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.auth import Caller, SignedIn
 from app.api.job_commands import json_only
-from app.api.job_filters import cursor_of, read_cursor, read_states
+from app.api.job_filters import Since, cursor_of, read_cursor, read_states
 from app.api.job_shapes import Shape
 from app.api.json_answers import as_json
 from app.api.parts import ApiParts, parts_of
@@ -46,7 +46,7 @@ class BatchFilter(BaseModel):
     state: Annotated[str, Field(max_length=200)] = "live"
     name: Annotated[str | None, Field(max_length=63)] = None
     labels: Annotated[dict[str, str], Field(max_length=8)] = {}
-    since: AwareDatetime | None = None
+    since: Since | None = None
 
 
 class BatchBody(BaseModel):

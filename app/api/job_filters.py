@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 from uuid import UUID
+
+from pydantic import AwareDatetime, BeforeValidator
 
 from app.domain.errors import InvalidValue
 from app.domain.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
+
+
+def _written_out(value: Any) -> Any:
+    """A bare number would be taken for seconds since 1970."""
+    if isinstance(value, str) and ("T" in value.upper() or " " in value):
+        return value
+    raise ValueError("write a time with its zone, as in 2026-01-31T12:00:00Z")
+
+
+Since = Annotated[AwareDatetime, BeforeValidator(_written_out)]
+"""An instant as text, RFC 3339."""
 
 
 def read_states(written: str | None) -> tuple[str, ...]:

@@ -96,7 +96,11 @@ def metrics(
     return page(found, f"{found[-1]['fence']}.{found[-1]['step']}" if full else None)
 
 
-@router.get("/logs", response_model=None)
+@router.get(
+    "/logs",
+    response_model=None,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 def logs(
     request: Request,
     caller: SignedIn,

@@ -26,7 +26,7 @@ class Shape(BaseModel):
 
 
 class JobAccepted(Shape):
-    """The answer to a submission; `created` is false for a repetition."""
+    """The answer to a submission; `created` is false for a repetition. `warnings`: sentences."""
 
     id: UUID
     name: str
@@ -35,6 +35,7 @@ class JobAccepted(Shape):
     submitted_at: datetime
     deadline_at: datetime | None
     created: bool
+    warnings: list[str]
 
 
 class JobSummary(Shape):

@@ -11,20 +11,22 @@ from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
-from pydantic import AwareDatetime
 from starlette.responses import Response
 
 from app.api.auth import Caller, SignedIn
+from app.api.data_places import DeploymentPlaces
 from app.api.hot_route import HotRoute
 from app.api.job_document import job_document
-from app.api.job_filters import read_cursor, read_states
+from app.api.job_filters import Since, read_cursor, read_states
 from app.api.job_shapes import SUBMIT_DOCS, JobDetail, JobPage
 from app.api.json_answers import JSON, as_json
 from app.api.parts import ApiParts, parts_of
 from app.api.spec_body import check_places, read_accept_risk, read_idempotency_key, read_spec
+from app.api.spec_places import check_grants
 from app.domain.errors import InvalidValue, SpecError
 from app.domain.job_spec import JobSpec, spec_digest
 from app.orchestration.submit_job import accept, replay
+from app.orchestration.unmet_needs import require_docker
 from app.orchestration.weigh_promise import weigh_promise
 from app.ports.job_reports import JobFilter
 from app.ports.job_submission import Submitted
@@ -62,6 +64,7 @@ async def submit(request: Request) -> Response:
         "submitted_at": submitted.submitted_at,
         "deadline_at": submitted.deadline_at,
         "created": submitted.created,
+        "warnings": _warnings(parts, spec),
     }
     return as_json(
         document,
@@ -75,6 +78,12 @@ router.add_api_route(
 )
 
 
+def _warnings(parts: ApiParts, spec: JobSpec) -> list[str]:
+    places = spec.infra
+    local = places is None or any(place.provider == "local" for place in places)
+    return [parts.local_warning] if parts.local_warning and local else []
+
+
 async def _submit(
     parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
 ) -> Submitted:
@@ -82,13 +91,14 @@ async def _submit(
     try:
         await check_places(
             spec,
-            caller.project_name,
+            caller,
             runtime.object_store,
-            parts.settings.checkpoint_roots,
-            parts.settings.checkpoint_buckets,
-            parts.settings.data_places,
+            DeploymentPlaces.of(parts.settings),
             parts.settings.state_dir,
         )
+        if spec.image is not None:
+            await to_thread.run_sync(require_docker, parts.reports, spec, limiter=_WEIGHERS)
+        check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
         if spec.promises:
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
@@ -123,7 +133,7 @@ async def list_jobs(
     label: Annotated[
         list[str] | None, Query(max_length=_LABELS_MAX, description="key=value; repeatable")
     ] = None,
-    since: Annotated[AwareDatetime | None, Query(description="Submitted then or later")] = None,
+    since: Annotated[Since | None, Query(description="Submitted then or later")] = None,
     cursor: Annotated[str | None, Query(max_length=80, description="`next` of a page")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 50,
 ) -> Response:

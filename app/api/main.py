@@ -40,7 +40,8 @@ from app.api.monitoring import CountRequests, RequestCounts
 from app.api.parts import open_parts
 from app.api.reader_turns import ReaderTurns
 from app.api.request_limits import RequestLimits
-from app.bootstrap import database_disk, deployment_folders
+from app.api.storage_grants import StorageGrants
+from app.bootstrap import database_disk, deployment_folders, open_grant_issuers
 from app.domain.job_spec import JobSpec
 from app.settings import Settings, load_settings, unknown_variables
 from app.web.page_frame import PageParts
@@ -90,14 +91,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 parts.reports,
                 parts.costs,
                 parts.page_reports,
+                parts.web_sessions,
                 lambda: full_sentence(folders),
             )
             for sentence in unknown_variables():
                 log.warning(sentence)
             await start_board(app, parts.runtime)
+            issuers = await to_thread.run_sync(open_grant_issuers, parts.settings)
+            app.state.storage_grants = StorageGrants(parts.runtime, issuers)
             try:
                 yield ConnectionLimits.of(parts.settings).as_state()
             finally:
+                app.state.storage_grants.close()
                 await stop_board(app)
 
     app = FastAPI(

@@ -21,6 +21,8 @@ from app.adapters.postgres.cost_read_models import PostgresCostReports
 from app.adapters.postgres.hot_statements import HotStatements, make_pool
 from app.adapters.postgres.job_read_models import PostgresJobReports
 from app.adapters.postgres.page_read_models import PostgresPageReports
+from app.adapters.postgres.web_sessions import PostgresWebSessions
+from app.adapters.providers.local.job_accounts import settle_accounts
 from app.api.key_ring import KeyRing
 from app.api.offers_page import OffersPage
 from app.api.turns import Turns
@@ -28,6 +30,7 @@ from app.bootstrap import (
     build_runtime,
     database_disk,
     database_url,
+    local_cloud_folder,
     open_engine,
     open_local_cloud,
     open_wakeups,
@@ -36,6 +39,7 @@ from app.orchestration.runtime import Runtime
 from app.ports.job_reports import JobReports
 from app.ports.page_reports import PageReports
 from app.ports.read_models import CostReports
+from app.ports.web_sessions import WebSessions
 from app.settings import Settings
 
 _SPECS_WAITING_MAX = 32
@@ -63,6 +67,7 @@ class ApiParts:
 
     local_cloud: None where the local provider is off. specs: used by `spec_thread` alone, in turns.
     uploads: archives that are being received; archive_turns: that are being checked and stored.
+    local_warning: what a job may be told that can run on a local machine; "" for nothing.
     """
 
     settings: Settings
@@ -72,6 +77,7 @@ class ApiParts:
     reports: JobReports
     costs: CostReports
     page_reports: PageReports
+    web_sessions: WebSessions
     offers: OffersPage
     local_cloud: LocalCloud | None
     specs: SpecReader
@@ -80,6 +86,7 @@ class ApiParts:
     archives: ArchiveChecker
     uploads: Turns
     archive_turns: Turns
+    local_warning: str
 
 
 @asynccontextmanager
@@ -102,6 +109,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
             reports=reports,
             costs=PostgresCostReports(engine),
             page_reports=PostgresPageReports(engine),
+            web_sessions=PostgresWebSessions(engine),
             offers=OffersPage(runtime, reports),
             local_cloud=open_local_cloud(settings),
             specs=specs,
@@ -115,12 +123,26 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
                 "archives",
                 seconds_max=_ARCHIVE_SECONDS_MAX,
             ),
+            local_warning=await to_thread.run_sync(_local_warning, settings),
         )
     finally:
         await to_thread.run_sync(specs.close)
         await pool.close(timeout=5)
         await to_thread.run_sync(bell.close)
         engine.dispose()
+
+
+def _local_warning(settings: Settings) -> str:
+    keys = settings.cloud_keys
+    if not keys or "local" not in settings.active_providers:
+        return ""
+    folder = local_cloud_folder(settings.state_dir)
+    if not settle_accounts(folder, settings.local_first_uid).problem:
+        return ""
+    return (
+        "on a local machine this job runs as Lowtide's own user and can read the keys to clouds in "
+        f"its environment ({', '.join(keys)}); name other places in `infra`, or see docs/local.md"
+    )
 
 
 def parts_of(request: Request) -> ApiParts:

@@ -6,22 +6,21 @@ was uploaded and its checkpoints may lie where it says. Not here: the fields' ru
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Collection
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import HTTPException, Request
 
 from app.adapters.input_checks.spec_reader import SpecUnreadable
+from app.api.data_places import DeploymentPlaces, data_folder
+from app.api.key_ring import Caller
 from app.api.parts import parts_of
 from app.api.spec_places import (
+    check_checkpoint_place,
     check_data_path,
     check_data_places,
     check_types,
-    lies_in_bucket,
 )
 from app.domain.errors import InvalidValue, SpecError
 from app.domain.job_spec import JobSpec, parse_spec
@@ -94,97 +93,45 @@ def read_accept_risk(request: Request) -> bool:
 
 async def check_places(
     spec: JobSpec,
-    project_name: str,
+    caller: Caller,
     store: ObjectStore,
-    checkpoint_roots: Collection[Path],
-    checkpoint_buckets: Collection[str] = (),
-    data_places: Collection[str] = (),
+    places: DeploymentPlaces,
     state_dir: Path | None = None,
 ) -> None:
     """Raises SpecError when the project, packed folder, a type or an address cannot be used.
 
-    checkpoint_roots, checkpoint_buckets: folders of this machine, and buckets or paths in them, in
-    which a job's own checkpoints may lie. data_places: addresses of any kind, in which its inputs
-    and outputs may. state_dir: where refreshed catalogs of machines are kept.
+    caller: whose project it is. state_dir: where refreshed catalogs of machines are kept.
     """
-    if spec.project is not None and spec.project != project_name:
+    if spec.project is not None and spec.project != caller.project_name:
         raise SpecError.of(
-            f"project: this key belongs to the project {project_name!r}; leave `project` out, or "
-            f"use a key of {spec.project!r}",
+            f"project: this key belongs to the project {caller.project_name!r}; leave `project` "
+            f"out, or use a key of {spec.project!r}",
             "project",
         )
     check_types(spec, state_dir)
     check_data_path(spec)
     if spec.brought_folders() or spec.outputs:
-        await to_thread.run_sync(check_data_places, spec, data_places)
+        folder = data_folder(caller.project_name, caller.project_id)
+        await to_thread.run_sync(check_data_places, spec, places, folder)
     if spec.workdir is not None:
-        await to_thread.run_sync(_check_workdir, store, spec.workdir)
-    if spec.checkpoint.uri is None:
-        return
-    if spec.checkpoint.uri.startswith("file://"):
-        await to_thread.run_sync(_check_folder, spec.checkpoint.uri, checkpoint_roots)
-    else:
-        _check_bucket(spec.checkpoint.uri, checkpoint_buckets)
+        await to_thread.run_sync(_check_workdir, store, caller.project_id, spec.workdir)
+    if spec.checkpoint.uri is not None:
+        await to_thread.run_sync(check_checkpoint_place, spec, places)
 
 
-def workdir_exists(store: ObjectStore, digest: str) -> bool:
-    """Whether a packed folder was uploaded."""
+def workdir_exists(store: ObjectStore, project_id: UUID, digest: str) -> bool:
+    """Whether somebody of the project has uploaded a packed folder."""
     try:
-        store.get_range(workdir_key(digest), 0, 1)
+        store.get_range(workdir_key(project_id, digest), 0, 1)
     except ObjectMissing:
         return False
     return True
 
 
-def _check_workdir(store: ObjectStore, digest: str) -> None:
-    if not workdir_exists(store, digest):
+def _check_workdir(store: ObjectStore, project_id: UUID, digest: str) -> None:
+    if not workdir_exists(store, project_id, digest):
         raise SpecError.of(
-            f"workdir: {digest} was never uploaded; `lowtide submit` packs and uploads a folder, "
-            "or PUT the archive to /api/v1/workdirs/ first",
+            f"workdir: {digest} was never uploaded to this project; `lowtide submit` packs and "
+            "uploads a folder, or PUT the archive to /api/v1/workdirs/ first",
             "workdir",
         )
-
-
-def _check_bucket(uri: str, allowed: Collection[str]) -> None:
-    """Old checkpoints are deleted by the service: it must not be sent to just any bucket."""
-    if not any(lies_in_bucket(uri, one) for one in allowed):
-        listed = ", ".join(sorted(allowed)) or "none"
-        raise SpecError.of(
-            f"checkpoint.uri: {uri} lies outside of the buckets that the setting "
-            f"LOWTIDE_CHECKPOINT_BUCKETS allows ({listed}); name one inside, or leave it out for "
-            "the deployment's own store",
-            "checkpoint.uri",
-        )
-
-
-def _check_folder(uri: str, roots: Collection[Path]) -> None:
-    """Make the folder and write in it, as the checkpoints will, if it lies where it may."""
-    folder = Path(unquote(urlsplit(uri).path))
-    try:
-        # Where it really lies: a link must not lead out of the folders that are allowed.
-        allowed = any(folder.resolve().is_relative_to(root.resolve()) for root in roots)
-    except (OSError, RuntimeError):
-        allowed = False
-    if not allowed:
-        listed = ", ".join(sorted(map(str, roots))) or "none"
-        raise SpecError.of(
-            f"checkpoint.uri: {uri} lies outside of the folders that the setting "
-            f"LOWTIDE_CHECKPOINT_ROOTS allows ({listed}); name one inside, or leave it out for the "
-            "deployment's own store",
-            "checkpoint.uri",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor, probe = tempfile.mkstemp(prefix=".lowtide-probe-", dir=folder)
-        try:
-            os.write(descriptor, b"lowtide")
-        finally:
-            os.close(descriptor)
-            os.unlink(probe)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SpecError.of(
-            f"checkpoint.uri: {uri} cannot be written ({reason}); name a folder that the service "
-            "may write, or leave it out for the deployment's own store",
-            "checkpoint.uri",
-        ) from error

@@ -1,14 +1,15 @@
 """The quick reading of a report that carries no news; anything unusual takes the full way.
 
-Not here: the full reading (`trainer.protocol.wire.decode`), which also says what is wrong.
+Not here: the full reading (`trainer.protocol.wire.decode`), which also says what is wrong, or the
+rule by which memory answers (`app.orchestration.steady_reports`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 from uuid import UUID
 
+from app.orchestration.steady_reports import SteadyReport
 from trainer.protocol.agent_report import PROTOCOL_VERSION, MachinePhase, Pace
 
 PROTOCOLS = (PROTOCOL_VERSION, PROTOCOL_VERSION - 1)
@@ -22,22 +23,6 @@ SECONDS_MAX = 1e9
 METRICS_MAX = 64
 TEXT_MAX = 200
 _PHASES = frozenset(phase.value for phase in MachinePhase)
-
-
-@dataclass(frozen=True, slots=True)
-class SteadyReport:
-    """A report without facts. step, total_steps: None without progress; pace: None where the agent
-    measured none."""
-
-    instance_id: UUID
-    session_id: str
-    seq: int
-    fence: int | None
-    phase: str
-    step: int | None
-    total_steps: int | None
-    metrics: dict[str, float]
-    pace: Pace | None = None
 
 
 def read_steady(document: Any) -> SteadyReport | None:

@@ -1,4 +1,6 @@
-"""Packed working folders, by content: asked for with HEAD, sent once with PUT.
+"""Packed working folders of a project, by content: asked for with HEAD, sent once with PUT.
+
+A digest is no key to another project's folder: neither here, nor at submission, nor on a machine.
 
 Not here: packing (`app.cli`), what an archive may hold (`input_checks`), and how machines fetch
 it (`agents`).
@@ -10,6 +12,7 @@ import hashlib
 import io
 import re
 import tempfile
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request
@@ -31,8 +34,8 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
 
 @router.head("/{digest}", response_model=None)
 def exists(request: Request, caller: SignedIn, digest: str) -> Response:
-    """200 when the folder with this SHA-256 is here, else 404."""
-    if not workdir_exists(parts_of(request).runtime.object_store, _hex(digest)):
+    """200 when the caller's project has the folder with this SHA-256, else 404."""
+    if not workdir_exists(parts_of(request).runtime.object_store, caller.project_id, _hex(digest)):
         raise NotFound(f"There is no packed folder {digest[:80]}.")
     return Response(status_code=200)
 
@@ -47,7 +50,9 @@ async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
             size = await _receive(request, file)
             # An archive is held whole while it is stored, so few are stored at a time.
             async with parts.archive_turns.turn():
-                created = await to_thread.run_sync(_keep, parts, file, hex_digest)
+                created = await to_thread.run_sync(
+                    _keep, parts, file, caller.project_id, hex_digest
+                )
     document = {"digest": f"sha256:{hex_digest}", "size_bytes": size, "created": created}
     return as_json(document, 201 if created else 200)
 
@@ -62,7 +67,7 @@ async def _receive(request: Request, file: io.BufferedRandom) -> int:
     return size
 
 
-def _keep(parts: ApiParts, file: io.BufferedRandom, hex_digest: str) -> bool:
+def _keep(parts: ApiParts, file: io.BufferedRandom, project_id: UUID, hex_digest: str) -> bool:
     # In this thread, not while it came: hashing would take the event loop from everybody else.
     file.seek(0)
     found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -81,7 +86,7 @@ def _keep(parts: ApiParts, file: io.BufferedRandom, hex_digest: str) -> bool:
         ) from error
     file.seek(0)
     try:
-        store.put_new(workdir_key(hex_digest), file.read())
+        store.put_new(workdir_key(project_id, hex_digest), file.read())
     except ObjectExists:
         return False
     return True

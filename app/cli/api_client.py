@@ -57,6 +57,8 @@ class ApiClient:
             )
         except (httpx.InvalidURL, ValueError) as error:
             raise CommandFailed(f"{server.url!r} is not an address: {error}") from error
+        except OSError as error:
+            raise CommandFailed(f"SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from error
 
     @property
     def url(self) -> str:
@@ -212,9 +214,15 @@ class ApiClient:
             ) from error
 
 
-def _authorities(url: str) -> bool | ssl.SSLContext:
-    """Whom to trust: the usual ones; nobody where no TLS is spoken, as reading them takes 40 ms."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
+def _authorities(url: str) -> ssl.SSLContext:
+    """Whom to trust: the public ones, or those of SSL_CERT_FILE and SSL_CERT_DIR, also for an api
+    of this machine; nobody where no TLS is spoken, as reading them takes 40 ms. Raises OSError.
+    """
+    import httpx
+
+    if url.startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.create_ssl_context()
 
 
 def _given(query: Query | None) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield "valkey", lambda: _redis(settings)
     yield "public URL", lambda: _public_url(settings)
     yield "object store", lambda: _object_store(settings)
+    yield "jobs' data", lambda: _storage_grants(settings)
     yield "providers", lambda: _providers(settings)
 
 
@@ -220,6 +221,24 @@ def _public_url(settings: Settings) -> tuple[Finding, ...]:
     return (Finding("public URL", False, "none is set", remedy),)
 
 
+def _storage_grants(settings: Settings) -> tuple[Finding, ...]:
+    """Nothing where no machines but those of the local cloud are rented."""
+    from app.adapters.object_stores.obstore_store import open_object_store, open_with_values
+    from app.adapters.system_entropy import SystemEntropy
+    from app.bootstrap import open_grant_issuers
+    from app.orchestration.diagnose_grants import check_storage_grants
+
+    if not set(settings.active_providers) - {"local"}:
+        return ()
+    return check_storage_grants(
+        open_grant_issuers(settings),
+        settings.checkpoint_uri,
+        open_with_values,
+        open_object_store,
+        SystemEntropy().new_id(),
+    )
+
+
 def _object_store(settings: Settings) -> tuple[Finding, ...]:
     from app.adapters.system_entropy import SystemEntropy
     from app.bootstrap import open_store
@@ -238,7 +257,7 @@ def _object_store(settings: Settings) -> tuple[Finding, ...]:
 def _providers(settings: Settings) -> Iterator[Finding]:
     from app.bootstrap import open_providers
     from app.domain.finding import Finding
-    from app.orchestration.diagnose import check_provider
+    from app.orchestration.diagnose import check_bucket_place, check_provider
     from app.settings import SettingsError
 
     try:
@@ -248,6 +267,9 @@ def _providers(settings: Settings) -> Iterator[Finding]:
         return
     for name in sorted(providers):
         yield from check_provider(name, providers[name])
+        yield from check_bucket_place(
+            name, providers[name], settings.checkpoint_uri, settings.checkpoint_region
+        )
 
 
 def _show(terminal: Terminal, findings: tuple[Finding, ...]) -> None:

@@ -107,7 +107,7 @@ def read_offer(row: dict[str, Any]) -> Offer:
     assert quoted_at is not None
     return Offer(
         pool=Pool.parse(row["pool"]),
-        hardware=Hardware(**row["hardware"]),
+        hardware=Hardware.from_json(row["hardware"]),
         price_microusd_per_hour=row["price_microusd_per_hour"],
         on_demand_microusd_per_hour=row["on_demand_microusd_per_hour"],
         cloud=row["cloud"],

@@ -103,6 +103,8 @@ def submit(
         if archive is not None:
             upload(invocation, archive)
         accepted = _post(invocation, spec)
+        for warning in accepted.get("warnings", ()):
+            terminal.note(f"Warning: {warning}.")
     if detach:
         _say_accepted(terminal, accepted)
         return

@@ -119,6 +119,7 @@ def run_all(settings: Settings) -> None:
         forget_address(settings.state_dir)
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
         repair_local_cloud(settings.state_dir, supervisor.say)
+        _guard_secrets(settings, supervisor.say)
         _run_supervised(supervisor, settings)
         forget_address(settings.state_dir)
         supervisor.say("stopping")
@@ -168,6 +169,21 @@ def _start_servers(supervisor: ProcessSupervisor, settings: Settings) -> Setting
     if own and not supervisor.start([server.process_spec() for server in own.values()]):
         return settings
     return settings.model_copy(update={name: server.url for name, server in own.items()})
+
+
+def _guard_secrets(settings: Settings, say: Callable[[str], None]) -> None:
+    """Close our object store to jobs' users, and say so where jobs run as our own user."""
+    from app.adapters.providers.local.job_accounts import sharing_sentence
+    from app.bootstrap import deployment_folders, local_cloud_folder
+
+    store = deployment_folders(settings).get("object store")
+    if store is not None and store.is_relative_to(settings.state_dir):
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store.chmod(0o700)
+    if "local" in settings.active_providers:
+        folder = local_cloud_folder(settings.state_dir)
+        if (sentence := sharing_sentence(folder, settings.local_first_uid)) is not None:
+            say(sentence)
 
 
 def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> None:

@@ -95,6 +95,8 @@ class JobEventKind(StrEnum):
     LATE_FACT = "late_fact"
     DISK_FULL = "disk_full"
     DISK_HAS_ROOM = "disk_has_room"
+    STORAGE_ACCESS_FAILS = "storage_access_fails"
+    STORAGE_ACCESS_BACK = "storage_access_back"
     REBALANCE_RECOMMENDED = "rebalance_recommended"
     START_REVISED = "start_revised"
     END_REVISED = "end_revised"

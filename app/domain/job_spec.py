@@ -6,6 +6,7 @@ packed folder was uploaded, whether an offer fits.
 """
 
 import hashlib
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
@@ -31,6 +32,7 @@ from app.domain.job_spec_values import (
     WebHook,
     Workdir,
 )
+from app.domain.machine_need import MachineNeed
 from app.domain.node_range import NodeRange
 from app.domain.spec_value import LATER, SpecModel, duration, kind_of, one_of, refusal, text
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
@@ -155,6 +157,11 @@ class JobSpec(SpecModel):
     def gpus_per_node(self) -> int:
         """GPUs per machine, the same for every choice; 1 when the spec names none."""
         return self.resources.gpu[0].count if self.resources.gpu else 1
+
+    @property
+    def machine_need(self) -> MachineNeed:
+        """What a machine needs beside its GPUs: `resources`, and docker for an `image`."""
+        return replace(self.resources.machine_need, containers=self.image is not None)
 
     def effective_market(self) -> Literal["auto", "spot", "on_demand"]:
         """The market asked for; unasked, auto with a deadline and spot without."""

@@ -95,6 +95,7 @@ class MachineType:
             memory_gb=self.memory_gb,
             interconnect=self.interconnect,
             fast_network=self.fast_network,
+            quota=self.gpu_quota,
         )
 
 

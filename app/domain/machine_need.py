@@ -22,17 +22,22 @@ _NETWORKS: Final = {"efa": ("efa",), "tcpx": ("tcpx", "tcpxo"), "rdma": ("rdma",
 
 @dataclass(frozen=True, slots=True)
 class MachineNeed:
-    """The least that a machine must have beside its GPUs; 0 and None ask for nothing."""
+    """The least that a machine must have beside its GPUs; 0, None and False ask for nothing.
+
+    containers: docker, to run the job's `image`.
+    """
 
     vcpus: int = 0
     memory_gb: int = 0
     interconnect: str | None = None
+    containers: bool = False
 
     def __str__(self) -> str:
         parts = [
             f"{self.vcpus}+ CPUs" if self.vcpus else "",
             f"{self.memory_gb}GB+ memory" if self.memory_gb else "",
             self.interconnect or "",
+            "docker" if self.containers else "",
         ]
         return ", ".join(part for part in parts if part)
 
@@ -48,6 +53,8 @@ def lacks(hardware: Hardware, need: MachineNeed) -> str | None:
         return f"has {hardware.memory_gb} GB of memory, {need.memory_gb} are needed"
     if need.interconnect is not None and not _connects(hardware, need.interconnect):
         return f"has no {need.interconnect}"
+    if need.containers and not hardware.containers:
+        return "boots a machine image without docker"
     return None
 
 

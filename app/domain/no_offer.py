@@ -5,7 +5,7 @@ Not here: the verdict on a single pool (`placement`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from app.domain.offer import Offer
 from app.domain.patience import WAITING_SAVES
@@ -18,7 +18,9 @@ from app.domain.placement import (
     Domain,
     Need,
     carries,
+    image_setting,
     inside,
+    lacks_docker,
     of_types,
 )
 from app.domain.spec_value import nearest as nearest_word
@@ -47,6 +49,12 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
         return f"no pool there has machines of type {' or '.join(need.types)}{hint}"
     able = [item for item in typed if carries(item.offer, need)]
     if not able:
+        settings = docker_settings([item.offer for item in typed], need)
+        if settings is not None:
+            return (
+                "the machine images there have no docker, which the job's image needs: name one "
+                f"with it in {settings}"
+            )
         return f"no pool carries {_machine(need)}; there are {_machines(typed)}"
     market = need.market.value.replace("_", "-")
     of_market = [item for item in able if item.offer.pool.market is need.market]
@@ -61,6 +69,21 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     nearest = min(near, key=_distance)
     pools = "1 pool carries" if len(near) == 1 else f"{len(near)} pools carry"
     return f"{pools} what is needed, but not now; the nearest: {nearest.why}"
+
+
+def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
+    """The variables that name the machines' images, where docker is all that pools lack.
+
+    None where a pool that is known has all that is needed, and where none has all but docker.
+    """
+    there = [
+        one for one in offers if inside(one.pool, need.infra) and of_types(one.pool, need.types)
+    ]
+    if any(carries(one, need) for one in there):
+        return None
+    return (
+        " or ".join(sorted({image_setting(i.pool) for i in there if lacks_docker(i, need)})) or None
+    )
 
 
 def _distance(item: Considered) -> tuple[int, int, float]:

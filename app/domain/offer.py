@@ -6,9 +6,11 @@ Lives here: the values and the fit of an offer to a need. Not here: the choice b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from app.domain.attachments import Attachments
 
@@ -49,7 +51,9 @@ class Hardware:
     """What one machine of a type carries.
 
     interconnect: between its GPUs (`pcie`, `nvlink`, `nvswitch`); fast_network: between machines
-    (`efa`, `tcpx`, `tcpxo`, `rdma`). "" where it is not known, or plain.
+    (`efa`, `tcpx`, `tcpxo`, `rdma`). "" where it is not known, or plain. containers: False where
+    the machine image it boots is known to lack docker, which the `image` of a job needs. quota:
+    what counts its GPUs, by its cloud's name; "" where types are counted by their family.
     """
 
     gpu_name: str
@@ -59,6 +63,19 @@ class Hardware:
     memory_gb: int
     interconnect: str = ""
     fast_network: str = ""
+    containers: bool = True
+    quota: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored and shown; what is so almost everywhere is left out."""
+        usual = {"containers": True, "quota": ""}
+        return {name: value for name, value in vars(self).items() if usual.get(name) != value}
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> Hardware:
+        """What `to_json` wrote, of this release or a later one, whose news are passed over."""
+        known = {one.name for one in fields(Hardware)}
+        return Hardware(**{name: value for name, value in told.items() if name in known})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import NamedTuple
@@ -111,7 +111,7 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
         market=market,
         infra=spec.infra or (),
         max_price_ratio=spec.max_price_ratio,
-        machine=spec.resources.machine_need,
+        machine=spec.machine_need,
         types=spec.instance_types or (),
         gang=count,
         alike=work_alike(spec),
@@ -135,7 +135,7 @@ def capacity_key(spec: JobSpec) -> str:
         sorted(str(place) for place in spec.infra or ()),
         spec.effective_market(),
         spec.max_price_ratio,
-        str(spec.resources.machine_need),
+        str(spec.machine_need),
         spec.instance_types or (),
         *((spec.patience_seconds,) if spec.patience_seconds else ()),
     ]
@@ -243,6 +243,8 @@ def _mismatch(offer: Offer, need: Need) -> str | None:
     if carries(offer, need):
         return None
     missing = lacks(hardware, need.machine)
+    if lacks_docker(offer, need):
+        return f"{missing}: name one with it in {image_setting(pool)}"
     if missing is not None and carries_gpus(hardware, need.gpu_choices, need.gpu_memory_gb_min):
         return missing
     if need.gpu_choices:
@@ -295,6 +297,18 @@ def carries(offer: Offer, need: Need) -> bool:
         carries_gpus(hardware, need.gpu_choices, need.gpu_memory_gb_min)
         and lacks(hardware, need.machine) is None
     )
+
+
+def lacks_docker(offer: Offer, need: Need) -> bool:
+    """Whether a pool's machines lack nothing but docker, which the job's image needs."""
+    if not need.machine.containers or offer.hardware.containers:
+        return False
+    return carries(offer, replace(need, machine=replace(need.machine, containers=False)))
+
+
+def image_setting(pool: Pool) -> str:
+    """The variable that names the image of the pool's machines."""
+    return f"LOWTIDE_{pool.provider.upper()}_IMAGE"
 
 
 def progress_cost(offer: Offer, need: Need) -> float:

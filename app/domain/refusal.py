@@ -6,9 +6,10 @@ launch that was refused (`launch`).
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from app.domain.offer import Pool
@@ -91,9 +92,6 @@ REFUSAL_RULES: Final[dict[RefusalKind, RefusalRule]] = {
     ),
 }
 
-_ATTACHED_GPU: Final = re.compile(r"^n1-.*-([a-z]+\d+)x\d+$")
-_OWN_QUOTAS: Final = ("a2-ultragpu", "a3-megagpu", "a3-ultragpu")
-
 
 def rule_of(kind: RefusalKind) -> RefusalRule:
     """The table's row for `kind`."""
@@ -101,22 +99,24 @@ def rule_of(kind: RefusalKind) -> RefusalRule:
 
 
 def family_of(instance_type: str) -> str:
-    """The family that quotas are counted by: `p3` of `p3.2xlarge`, `a2` of `a2-highgpu-1g`.
+    """The family of a type, by its name: `p3` of `p3.2xlarge`, `a3-megagpu` of `a3-megagpu-8g`."""
+    if "." in instance_type:
+        return instance_type.partition(".")[0]
+    return instance_type.rpartition("-")[0] or instance_type
 
-    Google counts by GPU: what is attached to an N1 machine, and the larger A100, the H100 of Mega
-    and the H200 of Ultra each by a quota of its own.
+
+def covers(
+    refused: Pool,
+    scope: RefusalScope,
+    other: Pool,
+    *,
+    both_markets: bool,
+    quotas: Mapping[Pool, str] = MappingProxyType({}),
+) -> bool:
+    """Whether a refusal of `refused` that reaches as far as `scope` holds for `other` too.
+
+    quotas: what counts the GPUs of a pool's type, "" or nothing where its family does.
     """
-    attached = _ATTACHED_GPU.search(instance_type)
-    if attached is not None:
-        return attached[1]
-    own = next((one for one in _OWN_QUOTAS if instance_type.startswith(one)), None)
-    if own is not None:
-        return own
-    return instance_type.replace("-", ".", 1).partition(".")[0]
-
-
-def covers(refused: Pool, scope: RefusalScope, other: Pool, *, both_markets: bool) -> bool:
-    """Whether a refusal of `refused` that reaches as far as `scope` holds for `other` too."""
     if other.provider != refused.provider:
         return False
     if other.market is not refused.market and not both_markets:
@@ -128,7 +128,10 @@ def covers(refused: Pool, scope: RefusalScope, other: Pool, *, both_markets: boo
     if scope is RefusalScope.REGION:
         return True
     if scope is RefusalScope.FAMILY:
-        return family_of(other.instance_type) == family_of(refused.instance_type)
+        first, second = (
+            quotas.get(one) or family_of(one.instance_type) for one in (refused, other)
+        )
+        return first == second
     if other.zone != refused.zone:
         return False
     return scope is RefusalScope.ZONE or other.instance_type == refused.instance_type

@@ -6,7 +6,6 @@ Lives here: the two commands. Not here: lists (`sweep_deployment`) or the end of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -30,7 +29,7 @@ _WHY = "a sweep was confirmed, and no job needs it"
 
 def ask_for_sweep(uow: UnitOfWork) -> None:
     """Have every region listed now."""
-    uow.sweeps.set_orders(replace(uow.sweeps.orders(), asked_at=uow.now))
+    uow.sweeps.set_orders(asked_at=uow.now)
     uow.ring_after_commit(SWEEP_CONTROLLER)
 
 
@@ -44,7 +43,7 @@ def confirm_sweep(uow: UnitOfWork, runtime: Runtime, actor: Actor) -> int:
     if not orders.adopting:
         raise CommandRefused("Nothing waits for a confirmation: no unknown machine is kept.")
     # First: from here on an order to give such a machine back is obeyed.
-    uow.sweeps.set_orders(replace(orders, adopt_since_at=None, adopt_reason=None))
+    uow.sweeps.set_orders(adopt_since_at=None, adopt_reason=None)
     released = 0
     for instance_id, job_id in uow.sweeps.adopted():
         if job_id is None:

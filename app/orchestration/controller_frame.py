@@ -8,7 +8,6 @@ end, and the work is picked again. Not here: which controllers there are (`contr
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Sequence
 from datetime import datetime
@@ -194,20 +193,3 @@ def _note_failure(
         str(error).partition("\n")[0],
         exc_info=error if failure.times == 1 and not disk_full else None,
     )
-
-
-def run_until_idle(
-    runtime: Runtime, controllers: Sequence[AnyController], rounds_max: int = 100
-) -> int:
-    """Run controllers in turn until each has found no work since any found some.
-
-    At most `rounds_max` rounds. For tests. Returns how many pieces of work were done.
-    """
-    done = idle = 0
-    for controller in itertools.chain.from_iterable(itertools.repeat(controllers, rounds_max)):
-        if idle == len(controllers):
-            break
-        worked = run_controller(runtime, controller)
-        done += worked
-        idle = 0 if worked else idle + 1
-    return done

@@ -6,7 +6,6 @@ or the confirmation of a sweep (`confirm_sweep`).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -28,7 +27,7 @@ _WHY = "everything of this deployment was ordered to end"
 
 def order_destroy(uow: UnitOfWork, runtime: Runtime, actor: Actor) -> None:
     """From now on every job and machine is ended, in every region, known to a row or not."""
-    uow.sweeps.set_orders(replace(uow.sweeps.orders(), destroy_ordered_at=uow.now))
+    uow.sweeps.set_orders(destroy_ordered_at=uow.now)
     _tell(uow, runtime, DeploymentEventKind.DESTROY_ORDERED, f"{actor.name} ordered: {_WHY}.")
     uow.ring_after_commit(SWEEP_CONTROLLER)
 
@@ -67,13 +66,13 @@ def note_progress(uow: UnitOfWork, runtime: Runtime) -> None:
     )
     if empty and not uow.sweeps.living() and not uow.sweeps.live_jobs():
         kind, text = DeploymentEventKind.DESTROYED, "Nothing of this deployment is left."
-        orders = replace(orders, adopt_since_at=None, adopt_reason=None)
+        uow.sweeps.set_orders(adopt_since_at=None, adopt_reason=None)
     elif uow.now >= ordered_at + timedelta(seconds=DESTROY_SECONDS_MAX):
         kind = DeploymentEventKind.DESTROY_EXPIRED
         text = "An hour after the order to end everything, something is left: look at each cloud."
     else:
         return
-    uow.sweeps.set_orders(replace(orders, destroy_ordered_at=None))
+    uow.sweeps.set_orders(destroy_ordered_at=None)
     _tell(uow, runtime, kind, text)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from urllib.parse import urlsplit
 
-from app.domain.finding import Finding
+from app.domain.finding import Finding, warning
 from app.ports.cloud_provider import CloudProvider, ProviderError
 from app.ports.entropy import Entropy
 from app.ports.object_store import ObjectExists, ObjectStore, ObjectStoreDenied, ObjectStoreError
 from app.ports.provider_diagnosis import ProviderDiagnosis
+from app.ports.traffic import BucketTeller
 
 _STORE_KEYS = "doctor"
 _PAYLOAD_BYTES = 262_144
@@ -29,6 +31,8 @@ _RIGHTS = {
     "create only": "s3:PutObject (Google: storage.objects.create)",
     "delete": "s3:DeleteObject (Google: storage.objects.delete)",
 }
+
+_PLACE_RIGHT = "s3:GetBucketLocation (Google: storage.buckets.get)"
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 
@@ -131,6 +135,25 @@ def check_provider(name: str, provider: CloudProvider) -> tuple[Finding, ...]:
     except ProviderError as error:
         return (Finding(name, False, _first_line(error), f"correct the settings of {name}"),)
     return (Finding(name, True, f"needs no set-up; regions: {regions}"),)
+
+
+def check_bucket_place(
+    name: str, provider: CloudProvider, checkpoint_uri: str, region: str | None
+) -> tuple[Finding, ...]:
+    """Whether a cloud tells where the bucket of checkpoints is, by the very call that asks it.
+
+    region: as a person has set it, for then it is not asked. Nothing for a bucket that is not its.
+    """
+    parts = urlsplit(checkpoint_uri)
+    if not isinstance(provider, BucketTeller) or provider.bucket_scheme != parts.scheme or region:
+        return ()
+    what = f"{name}: bucket of checkpoints"
+    try:
+        place = provider.locate_bucket(parts.netloc)
+    except ProviderError as error:
+        told = f"its region is not told, so egress has no price: {_first_line(error)}"
+        return (warning(what, told, f"set LOWTIDE_CHECKPOINT_REGION, or allow {_PLACE_RIGHT}"),)
+    return (Finding(what, True, f"{parts.netloc} is in {place}"),)
 
 
 def _first_line(error: Exception) -> str:

@@ -56,13 +56,13 @@ class FeedToRead:
 class Heard:
     """What was received; machines that ended, as their cloud shows them after the message.
 
-    looked: whether the cloud could be asked about those machines.
+    unseen: ids of those whose region could not be asked about them.
     """
 
     asked_at: datetime
     announcements: tuple[Announcement, ...]
     machines: Mapping[str, CloudMachine]
-    looked: bool = True
+    unseen: frozenset[str] = frozenset()
 
 
 class ReadInterruptions:
@@ -104,14 +104,24 @@ class ReadInterruptions:
         except ProviderError as error:
             log.warning("the events of %s could not be read: %s", work.provider, error)
             return None
-        ended = sorted({one.provider_instance_id for one in heard if one.state in _GONE})
-        try:
-            machines = provider.describe(tuple(ended)) if ended else ()
-        except ProviderError as error:
-            # The notices among them are urgent, and of other machines.
-            log.warning("machines of %s could not be asked about: %s", work.provider, error)
-            return Heard(asked_at, heard, {}, looked=False)
-        return Heard(asked_at, heard, {one.provider_instance_id: one for one in machines})
+        ended: dict[str, set[str]] = {}
+        for one in heard:
+            if one.state in _GONE:
+                ended.setdefault(one.region, set()).add(one.provider_instance_id)
+        machines: dict[str, CloudMachine] = {}
+        unseen: set[str] = set()
+        for region, ids in sorted(ended.items()):
+            try:
+                found = provider.describe(tuple(sorted(ids)), region or None)
+            except ProviderError as error:
+                # The notices among them are urgent, and of other machines.
+                log.warning(
+                    "machines of %s %s could not be asked about: %s", work.provider, region, error
+                )
+                unseen |= ids
+                continue
+            machines |= {machine.provider_instance_id: machine for machine in found}
+        return Heard(asked_at, heard, machines, frozenset(unseen))
 
     def apply(self, uow: UnitOfWork, work: FeedToRead, result: Heard | None) -> None:
         """Apply each message under its job's lock, jobs in id order.
@@ -167,7 +177,8 @@ class ReadInterruptions:
                 note_warning(aggregate, instance)
         elif one.state in _GOING:
             machine = heard.machines.get(one.provider_instance_id)
-            if machine is None and heard.looked and heard.asked_at - one.at > _SHOWN_FOR:
+            looked = one.provider_instance_id not in heard.unseen
+            if machine is None and looked and heard.asked_at - one.at > _SHOWN_FOR:
                 machine = _forgotten(instance, one)
             if machine is not None and machine.state in _GONE:
                 # The event's time is the cloud's most exact word on the end.

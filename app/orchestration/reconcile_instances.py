@@ -265,20 +265,24 @@ def _note_absence(
     young = aggregate.now - born < timedelta(seconds=limits.absence_age_seconds)
     if young:
         return
+    gap = timedelta(seconds=limits.absence_gap_seconds)
     if instance.absent_since_at is None:
         instance.absent_since_at = asked_at
-        gap = timedelta(seconds=limits.absence_gap_seconds)
         instance.describe_at = aggregate.now + gap
         return
-    if asked_at - instance.absent_since_at >= timedelta(seconds=limits.absence_gap_seconds):
-        note_end(
-            aggregate,
-            instance,
-            ended_at=instance.absent_since_at,
-            ended_source="first_seen_gone",
-            ended_by=_guess(instance),
-            limits=limits,
-        )
+    since = asked_at - instance.absent_since_at
+    if since < gap:
+        # A list in between made this look too early; the second witness comes in its time.
+        instance.describe_at = aggregate.now + gap - since
+        return
+    note_end(
+        aggregate,
+        instance,
+        ended_at=instance.absent_since_at,
+        ended_source="first_seen_gone",
+        ended_by=_guess(instance),
+        limits=limits,
+    )
 
 
 def _guess(instance: Instance) -> EndedBy:

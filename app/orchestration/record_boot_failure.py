@@ -17,7 +17,13 @@ from app.ports.unit_of_work import UnitOfWork
 
 MESSAGE_CHARACTERS_MAX = 1_000
 MACHINE_CHARACTERS_MAX = 100
+REPORTS_PER_MACHINE = 4
+"""A boot has one failure to tell, and few things that its machine lacks."""
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+
+
+class TooManyReports(Exception):
+    """The launch's machines have told all that they may; the message is for them."""
 
 
 def record_boot_failure(
@@ -26,7 +32,7 @@ def record_boot_failure(
     """Add it to the history of the job whose launch token was shown.
 
     `machine` is what the machine calls itself. Raises TokenRefused for an unknown token, or one
-    whose time is over: what is said under it can no longer help anybody.
+    whose time is over: what is said under it can no longer help anybody. Raises TooManyReports.
     """
     sentence = "A machine of {provider} could not start its agent: {said}."
     _record(uow, runtime, JobEventKind.BOOT_FAILED, token, machine, sentence, message)
@@ -35,7 +41,7 @@ def record_boot_failure(
 def record_boot_warning(
     uow: UnitOfWork, runtime: Runtime, token: str, machine: str, message: str
 ) -> None:
-    """The same for a machine that starts its agent all the same. Raises TokenRefused."""
+    """The same for a machine that starts its agent all the same."""
     sentence = "A machine of {provider} starts, but {said}."
     _record(uow, runtime, JobEventKind.BOOT_WARNED, token, machine, sentence, message)
 
@@ -57,6 +63,9 @@ def _record(
     with open_job(uow, runtime.entropy, launch.job_id, Actor(ActorKind.AGENT, name)) as aggregate:
         if aggregate is None or aggregate.now > launch.token_expires_at:
             raise TokenRefused("The launch token's time is over.")
+        most = REPORTS_PER_MACHINE * launch.count
+        if uow.launches.boot_reports(launch, most) >= most:
+            raise TooManyReports(f"This launch has told of its boots {most} times already.")
         aggregate.record(
             kind,
             sentence.format(provider=launch.provider, said=said),

@@ -15,6 +15,7 @@ from app.domain.errors import CommandRefused, DomainError
 from app.domain.events import Actor, ActorKind
 from app.domain.instance import TERMINAL_INSTANCE_STATES, InstanceEvent, InstanceState
 from app.domain.job_spec import JobSpec
+from app.domain.storage_places import StoragePlace, job_places
 from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.assign_instances import assign
@@ -84,6 +85,7 @@ def register_agent(
         )
         return RegistrationReply(
             log_gaps=True,
+            storage=_services(aggregate.job, aggregate.spec, runtime),
             instance_id=str(instance.id),
             credential=credential,
             lease_seconds=runtime.limits.agent_lease_seconds,
@@ -197,6 +199,17 @@ def run_config_of(job: Job, spec: JobSpec, runtime: Runtime) -> RunConfig:
         inputs=spec.brought_folders(),
         outputs=dict(spec.outputs),
     )
+
+
+def storage_places(job: Job, spec: JobSpec, runtime: Runtime) -> tuple[StoragePlace, ...]:
+    """What the job's machines need of the clouds' object stores."""
+    lineage = checkpoint_uri(job, spec, runtime)
+    return job_places(str(job.id), lineage, spec.brought_folders(), spec.outputs)
+
+
+def _services(job: Job, spec: JobSpec, runtime: Runtime) -> tuple[str, ...]:
+    needed = {one.service for one in storage_places(job, spec, runtime)}
+    return tuple(sorted(needed & runtime.storage_services))
 
 
 def checkpoint_uri(job: Job, spec: JobSpec, runtime: Runtime) -> str:

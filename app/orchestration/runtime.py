@@ -29,6 +29,7 @@ class Runtime:
     user data of every rented machine holds besides its launch's own.
     machine_files: what those machines fetch from the api, by its key in the object store.
     checkpoint_region: where `checkpoint_root_uri` is, if it is in S3 and a person has said so.
+    storage_services: stores, `s3` and `gs`, for which machines are given credentials.
     failing: what this process has failed at lately.
     """
 
@@ -47,6 +48,7 @@ class Runtime:
     machine_variables: Mapping[str, str] = field(default_factory=dict)
     machine_files: Mapping[str, bytes] = field(default_factory=dict)
     checkpoint_region: str | None = None
+    storage_services: frozenset[str] = frozenset()
     failing: FailingWork = field(default_factory=FailingWork)
 
 

@@ -6,7 +6,7 @@ Lives here: the consequences of an answer under the job's lock. Not here: the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from app.domain.attempt import AttemptEvent, AttemptState
@@ -110,7 +110,7 @@ def _give_back(aggregate: JobAggregate, launch: Launch, instances: list[Instance
 def _cool_down(aggregate: JobAggregate, launch: Launch, refused: Iterable[PoolRefusal]) -> None:
     """Let rest what the refusals reach, each for its time."""
     asked = [pool_bid(bid).pool for bid in launch.bids]
-    known: list[Pool] | None = None
+    known: dict[Pool, str] | None = None
     rests: dict[Pool, tuple[datetime, str]] = {}
     for refusal in refused:
         rule = rule_of(refusal.kind)
@@ -118,7 +118,8 @@ def _cool_down(aggregate: JobAggregate, launch: Launch, refused: Iterable[PoolRe
         reached = set(asked if refusal.pool is None else [refusal.pool])
         if scope is not RefusalScope.POOL:
             if known is None:
-                known = [offer.pool for offer, _ in aggregate.uow.offers.all()]
+                offers = aggregate.uow.offers.all()
+                known = {offer.pool: offer.hardware.quota for offer, _ in offers}
             reached |= _reached(reached, scope, known, both_markets=rule.both_markets)
         until = aggregate.now + timedelta(seconds=rule.cool_down_seconds)
         for pool in reached:
@@ -128,13 +129,16 @@ def _cool_down(aggregate: JobAggregate, launch: Launch, refused: Iterable[PoolRe
 
 
 def _reached(
-    pools: Iterable[Pool], scope: RefusalScope, known: Iterable[Pool], *, both_markets: bool
+    pools: Iterable[Pool], scope: RefusalScope, known: Mapping[Pool, str], *, both_markets: bool
 ) -> set[Pool]:
+    """known: every pool with the quota that counts it."""
     refused = list(pools)
     return {
         other
         for other in known
-        if any(covers(pool, scope, other, both_markets=both_markets) for pool in refused)
+        if any(
+            covers(pool, scope, other, both_markets=both_markets, quotas=known) for pool in refused
+        )
     }
 
 

@@ -164,7 +164,7 @@ class SweepDeployment:
         if reason is None:
             return orders
         orders = replace(orders, adopt_since_at=uow.now, adopt_reason=reason)
-        uow.sweeps.set_orders(orders)
+        uow.sweeps.set_orders(adopt_since_at=uow.now, adopt_reason=reason)
         # Lost attempts may have numbered checkpoints: the next ones must come after them.
         uow.sweeps.skip_fences(FENCES_SKIPPED)
         text = f"Rows are missing: {reason}. Unknown machines are kept until a sweep is confirmed."

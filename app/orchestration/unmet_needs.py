@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from app.domain.durations import format_duration
 from app.domain.entities import Job
+from app.domain.errors import ProblemKind, SpecError
 from app.domain.job_spec import JobSpec
 from app.domain.money import format_usd
-from app.domain.no_offer import why_none_fits
+from app.domain.no_offer import docker_settings, why_none_fits
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.percent import percent
 from app.domain.placement import (
@@ -25,6 +26,7 @@ from app.domain.placement import (
     carries,
     consider,
     inside,
+    need_of,
     of_types,
 )
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision
@@ -120,8 +122,27 @@ def unmet_needs(
     return Unmet(_needs(spec, market, count), tuple(map(_row, able[:OFFERS_SHOWN])), tuple(ways))
 
 
+def require_docker(jobs: JobReports, spec: JobSpec) -> None:
+    """Raises SpecError for an image that the machines of no pool that is known can run."""
+    if spec.image is None:
+        return
+    need = need_of(spec, Market.SPOT, spec.nodes.least)
+    settings = docker_settings([_offer(row) for row in quoted_pools(jobs, spec)], need)
+    if settings is not None:
+        raise SpecError.of(
+            "image: no machine that could be rented for it has docker: name a machine image with "
+            f"docker and NVIDIA's container toolkit in {settings}, or leave `image` out",
+            "image",
+            ProblemKind.IMPOSSIBLE,
+        )
+
+
 def _other_terms(considered: Sequence[Considered], need: Need) -> WayOut:
     """Of a job that no wait helps: nothing that is known has what it asks for."""
+    settings = docker_settings([item.offer for item in considered], need)
+    if settings is not None:
+        told = f"Docker on the machines, for its image: name a machine image with it in {settings}."
+        return WayOut(told, None, None)
     why = why_none_fits(considered, need) if considered else "none that is known carries that GPU"
     return WayOut(f"No wait, but other terms in its spec: {why}.", None, None)
 
@@ -236,7 +257,7 @@ def _row(item: Considered) -> OfferRow:
 def _offer(row: Mapping[str, Any]) -> Offer:
     return Offer(
         pool=row["pool"],
-        hardware=Hardware(**row["hardware"]),
+        hardware=Hardware.from_json(row["hardware"]),
         price_microusd_per_hour=row["price_microusd_per_hour"],
         on_demand_microusd_per_hour=row["on_demand_microusd_per_hour"],
         cloud=row["cloud"],

@@ -31,7 +31,7 @@ class Announcement:
 
     at: when the cloud wrote it; of a state change, since when it holds, as `time_source` has it.
     receipt: what `forget` takes; a message that is not forgotten comes again, and may come again
-    anyway.
+    anyway. region: where the machine is, "" where the message does not say.
     """
 
     provider_instance_id: str
@@ -41,6 +41,7 @@ class Announcement:
     deadline: datetime | None = None
     state: MachineState | None = None
     time_source: TimeSource = TimeSource.STATE_CHANGE_EVENT
+    region: str = ""
 
 
 @runtime_checkable

@@ -252,6 +252,10 @@ class Launches(Protocol):
         """The launch whose one-time registration token has this hash."""
         ...
 
+    def boot_reports(self, launch: Launch, at_most: int) -> int:
+        """How many lines of its job's history tell of its machines' boots; counts to `at_most`."""
+        ...
+
     def open_of_job(self, job_id: UUID) -> list[Launch]:
         """Launches the cloud still has to be asked about, by creation."""
         ...

@@ -61,10 +61,6 @@ class PageReports(Protocol):
         """Whose key has this hash; None when it is unknown or revoked."""
         ...
 
-    def key_owner_by_id(self, key_id: UUID) -> KeyOwner | None:
-        """Whose key this is; None when it is unknown or revoked."""
-        ...
-
     def deployment_secret(self) -> str:
         """The secret that sessions are signed with; raises NotFound before the first use."""
         ...

@@ -78,8 +78,8 @@ class Sweeps(Protocol):
         """What is ordered now."""
         ...
 
-    def set_orders(self, orders: SweepOrders) -> None:
-        """Order this from now on."""
+    def set_orders(self, **changes: datetime | str | None) -> None:
+        """Change these fields of the orders and no other: people and sweeps order at once."""
         ...
 
     def record(

@@ -6,8 +6,10 @@ Exit status 0 when every rule held, 1 with a report when one was broken, 2 for a
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 
 from app.simulation.failure_report import SimulationFailed
 from app.simulation.run_seed import run_seed
@@ -29,7 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     except SimulationFailed as failure:
         print(failure, file=sys.stderr)
         return 1
-    print(outcome.digest if given.digest else _summary(outcome))
+    if given.digest:
+        print(outcome.digest)
+    else:
+        print(json.dumps(asdict(outcome), default=str) if given.json else _summary(outcome))
     return 0
 
 
@@ -64,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--database", help="URL of an empty, migrated database to use")
     parser.add_argument("--shuffled", action="store_true", help="read rows in another order")
     parser.add_argument("--digest", action="store_true", help="print the event log's digest only")
+    parser.add_argument("--json", action="store_true", help="print what happened as JSON")
     parser.add_argument("--verbose", action="store_true", help="print every event")
     return parser
 

@@ -5,6 +5,7 @@ Not here: the agent (`simulated_agent`) or the API at the other end (`agent_netw
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from app.domain.errors import DomainError
@@ -14,15 +15,22 @@ from app.simulation.seeded_entropy import Dice
 from trainer.protocol.agent_report import AgentReport, Registration
 from trainer.protocol.directive import RegistrationReply, ReportReply
 
+_DELIVERED_KEPT = 300
+
 
 class AgentLine:
-    """Requests go in, answers come out, unless a fault was set for the next of them."""
+    """Requests go in, answers come out, unless a fault was set for the next of them.
+
+    delivered, registrations: what has reached the control plane, for those who repeat it.
+    """
 
     def __init__(
         self, network: AgentNetwork, loop: EventLoop, dice: Dice, say: Callable[[str], None]
     ) -> None:
         self.cut_off = False
         self.credential = ""
+        self.delivered: deque[AgentReport] = deque(maxlen=_DELIVERED_KEPT)
+        self.registrations: list[Registration] = []
         self._network = network
         self._loop = loop
         self._dice = dice
@@ -53,6 +61,7 @@ class AgentLine:
         """Register; raises Unreachable and what the control plane raises."""
         self._send()
         reply = self._network.register(registration)
+        self.registrations.append(registration)
         self._receive()
         self.credential = reply.credential
         return reply
@@ -68,6 +77,7 @@ class AgentLine:
             )
             raise Unreachable
         reply = self._network.report(credential, report)
+        self.delivered.append(report)
         if self._doubled:
             self._doubled -= 1
             self._arrives_late(credential, report)

@@ -1,9 +1,9 @@
 """The control plane's API as simulated agents reach it.
 
 Lives here: registration and reports through the production verbs, the board that answers steady
-reports from memory, and outages. What the real API's board does every half second, this one does
-when somebody is about to look. Not here: the agent (`simulated_agent`), or what gets lost between
-the two (`faults`).
+reports from memory by the real board's rule, and outages. What the real board does every half
+second, this one does when somebody is about to look. Not here: the agent (`simulated_agent`), or
+what gets lost between the two (`faults`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.orchestration.read_directives import read_directives
 from app.orchestration.receive_agent_report import receive_agent_report
 from app.orchestration.register_agent import register_agent
 from app.orchestration.runtime import Runtime
-from app.ports.contact_store import AnsweredReport
+from app.orchestration.steady_reports import SteadyReport, answered, is_steady
 from app.simulation.event_log import EventLog
 from app.simulation.virtual_clock import VirtualClock
 from app.simulation.watched_transactions import Interrupted, WatchedTransactions
@@ -44,6 +44,7 @@ class _Entry:
     total_steps: int | None
     ack_fact_no: int
     directive: Directive
+    disk_full: bool
 
 
 class AgentNetwork:
@@ -60,6 +61,7 @@ class AgentNetwork:
         self.full_reports = 0
         self.steady_reports = 0
         self.answered_us: dict[str, int] = {}
+        self.hears_since_us = clock.starts_us
         self.on_heard_again: Callable[[], None] = lambda: None
         self._runtime = runtime
         self._transactions = transactions
@@ -116,8 +118,8 @@ class AgentNetwork:
                 if listens:
                     uow.contacts.note_listening(uow.now, gap_seconds)
                 reports = [
-                    _answered(instance_id, report, (now_us - at_us) / 1_000_000)
-                    for instance_id, (report, at_us) in sorted(unwritten.items())
+                    answered(_plain(report), max(0.0, (now_us - at_us) / 1_000_000))
+                    for _, (report, at_us) in sorted(unwritten.items())
                 ]
                 uow.contacts.store(reports, uow.now)
         except Interrupted:
@@ -136,6 +138,7 @@ class AgentNetwork:
     def come_back(self) -> None:
         """It is started again, and listens."""
         self.away = False
+        self.hears_since_us = self._clock.true_us
         self.flush()
         self.on_heard_again()
 
@@ -150,16 +153,9 @@ class AgentNetwork:
     def _steady(self, key: str, report: AgentReport) -> _Entry | None:
         """The entry that answers a report without news; None when it needs a transaction."""
         entry = self._board.get(key)
-        total = None if report.progress is None else report.progress.total_steps
-        if (
-            entry is None
-            or report.facts
-            or str(entry.instance_id) != report.instance_id
-            or entry.session_id != report.session_id
-            or report.seq < entry.seq
-            or report.fence != entry.fence
-            or total not in (None, entry.total_steps)
-        ):
+        if entry is None or report.facts or report.disk_full is not None:
+            return None
+        if not is_steady(entry, _plain(report)):
             return None
         if self._transactions.changed_since(entry.job_id, "board"):
             self._refresh(entry.job_id)
@@ -202,6 +198,7 @@ class AgentNetwork:
                 total_steps=None if progress is None else progress.total_steps,
                 ack_fact_no=reply.ack_fact_no,
                 directive=reply.directive,
+                disk_full=report.disk_full is not None,
             )
         return reply
 
@@ -215,13 +212,13 @@ class AgentNetwork:
         )
 
 
-def _answered(instance_id: UUID, report: AgentReport, seconds_ago: float) -> AnsweredReport:
+def _plain(report: AgentReport) -> SteadyReport:
     progress = report.progress
-    return AnsweredReport(
-        instance_id=instance_id,
+    return SteadyReport(
+        instance_id=UUID(report.instance_id),
         session_id=report.session_id,
         seq=report.seq,
-        answered_seconds_ago=max(0.0, seconds_ago),
+        fence=report.fence,
         phase=report.phase.value,
         step=None if progress is None else progress.step,
         total_steps=None if progress is None else progress.total_steps,

@@ -21,6 +21,7 @@ from app.orchestration.controller_frame import (
 from app.orchestration.runtime import Runtime
 from app.simulation.event_log import EventLog
 from app.simulation.event_loop import EventLoop
+from app.simulation.lease_watch import LeaseWatch
 from app.simulation.seeded_entropy import Dice
 from app.simulation.virtual_clock import VirtualClock, microseconds
 from app.simulation.watched_transactions import Interrupted, WatchedTransactions, Write
@@ -43,8 +44,13 @@ class RingFaults:
 
 @dataclass
 class LateFaults:
-    """What happens to the next pieces of work: seconds that pass between two of their phases."""
+    """What happens to the next pieces of work: seconds that pass between two of their phases.
 
+    effect_of, apply_of: the same for the pieces of one controller, by its name.
+    """
+
+    effect_of: dict[str, list[float]] = field(default_factory=dict)
+    apply_of: dict[str, list[float]] = field(default_factory=dict)
     before_effect: list[float] = field(default_factory=list)
     before_apply: list[float] = field(default_factory=list)
     quick: list[float] = field(default_factory=list)
@@ -114,6 +120,7 @@ class ControllerRunner:
         dice: Dice,
         before: dict[str, Callable[[], None]],
         deaf: dict[str, frozenset[str]],
+        leases: LeaseWatch,
     ) -> None:
         """before: what has to be written down before a controller looks at its rows.
 
@@ -129,6 +136,7 @@ class ControllerRunner:
         self._dice = dice
         self._before = before
         self._deaf = deaf
+        self.leases = leases
         self._life = 0
         self.up_since_us = 0
         self._die_after: int | None = None
@@ -269,11 +277,14 @@ class ControllerRunner:
         if self._phase_done(life):
             return
         for one in work:
+            self.leases.leased(one)
+        for one in work:
             self._plan_effect(_Piece(station, one, life))
 
     def _plan_effect(self, piece: _Piece) -> None:
         """The time until the effect; a late one does not keep its controller from going on."""
         late = self.late.quick if piece.quick else self.late.before_effect
+        late = self.late.effect_of.get(piece.station.controller.name) or late
         wait = self._dice.uniform(0.0, 0.02) + self._begin_waiting(piece, late)
         self._loop.after(wait, lambda: self._effect(piece))
 
@@ -281,7 +292,8 @@ class ControllerRunner:
         if piece.life != self._life:
             return
         try:
-            result = effect_phase(piece.station.controller, piece.work)
+            with self.leases.effect(piece.work):
+                result = effect_phase(piece.station.controller, piece.work)
         except Exception as error:
             self._failed(piece, error)
             return
@@ -292,7 +304,8 @@ class ControllerRunner:
             self._apply(piece, result)
             return
         self._end_waiting(piece)
-        wait = self._dice.uniform(0.05, 1.5) + self._begin_waiting(piece, self.late.before_apply)
+        late = self.late.apply_of.get(piece.station.controller.name) or self.late.before_apply
+        wait = self._dice.uniform(0.05, 1.5) + self._begin_waiting(piece, late)
         self._loop.after(wait, lambda: self._apply(piece, result))
 
     def _apply(self, piece: _Piece, result: Any) -> None:
@@ -300,7 +313,8 @@ class ControllerRunner:
             return
         controller = piece.station.controller
         try:
-            apply_phase(self._runtime, controller, piece.work, result)
+            with self.leases.apply(piece.work):
+                apply_phase(self._runtime, controller, piece.work, result)
         except Interrupted as error:
             self._log.write(controller.name, f"apply: {error}")
         except Exception as error:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from app.simulation.faults import FaultHistory
 from app.simulation.world import World
 
+BROKE = "a simulated world broke"
+"""What the first line of a report begins with."""
+
 
 class SimulationFailed(AssertionError):
     """A simulated world broke a rule; the message is the report."""
@@ -17,7 +20,7 @@ def failure_report(world: World, history: FaultHistory, error: BaseException, ag
     """The report, ending with how to run the same world again."""
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(history.counts.items()))
     lines = [
-        f"a simulated world broke at {world.clock.true_now} "
+        f"{BROKE} at {world.clock.true_now} "
         f"({world.clock.elapsed_seconds:.6f} virtual seconds, event {world.loop.happened})",
         f"  {type(error).__name__}: {error}",
         f"  faults so far: {faults or 'none'}",

@@ -41,6 +41,30 @@ class Fault(StrEnum):
     CANCEL = "cancel"
     CANCEL_WHILE_LAUNCHING = "cancel_while_launching"
     PAUSE = "pause"  # and resume an hour later
+    # Of those who should be believed: `byzantine_faults`.
+    FENCE_OF_OTHERS = "fence_of_others"  # an agent speaks for an attempt that it is not in
+    OTHER_SESSION = "other_session"
+    REPORT_REPLAYED = "report_replayed"  # after newer ones
+    STEP_FALLS = "step_falls"
+    ENDED_FENCE = "ended_fence"  # facts of an attempt that has ended
+    SECOND_AGENT = "second_agent"  # with the launch token of the first
+    FORMER_AGENT = "former_agent"  # its registration comes after that of its successor
+    OTHER_MACHINE = "other_machine"
+    AFTER_ITS_END = "after_its_end"  # a machine that is known to be gone reports
+    REPORT_TORN = "report_torn"
+    AGENT_DISK_FULL = "agent_disk_full"
+    CLOCKS_DRIFT = "clocks_drift"  # those of agents
+    FALSE_ABSENCE = "false_absence"  # a complete list, and a look, lack a machine that lives
+    ABSENT_BRIEFLY = "absent_briefly"  # every look does, for seconds
+    SHOWN_LATE = "shown_late"  # a new machine, a minute after its launch
+    PRICE_JUMPS = "price_jumps"
+    LAUNCH_OVERTAKEN = "launch_overtaken"  # its result comes under another worker's lease
+    RELEASE_OVERTAKEN = "release_overtaken"
+    LAUNCH_CALLED_LATE = "launch_called_late"  # its lease is over before its call
+    RELEASE_CALLED_LATE = "release_called_late"
+    CLOCKS_APART = "clocks_apart"  # those of the database, and of api and worker
+    STORE_FULL = "store_full"
+    BACKUP_RESTORED = "backup_restored"
 
 
 RATES: Mapping[Fault, float] = {

@@ -1,7 +1,8 @@
 """The injector: lets faults happen to a world, at their rates or when a scenario says so.
 
-Lives here: what each fault does. Not here: which there are (`fault_kinds`), when a named scenario
-uses one (`scenarios`), or what must still hold (`invariants`).
+Lives here: what each fault does. Not here: which there are (`fault_kinds`), lies and errors of
+those who should be believed (`byzantine_faults`), when a named scenario uses one (`scenarios`), or
+what must still hold (`invariants`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import partial
 
 from app.domain.instance import EndedBy
 from app.ports.cloud_provider import RefusalKind
+from app.simulation.byzantine_faults import ByzantineFaults
 from app.simulation.fault_kinds import Fault
 from app.simulation.people import People
 from app.simulation.seeded_entropy import Dice
@@ -38,6 +40,7 @@ class Faults:
 
     def __init__(self, world: World, people: People) -> None:
         self.history = FaultHistory()
+        self.byzantine = ByzantineFaults(world, people)
         self._world = world
         self._people = people
         self._dice = world.entropy.stream("faults")
@@ -55,7 +58,8 @@ class Faults:
 
     def inject(self, kind: Fault) -> bool:
         """Let it happen now; False when the world has nothing it could happen to."""
-        happened = self._DEEDS[kind](self)
+        deed = self._DEEDS.get(kind)
+        happened = self.byzantine.inject(kind) if deed is None else deed(self)
         if happened:
             self.history.counts[kind] = self.history.counts.get(kind, 0) + 1
             self._world.log.write("fault", kind.value)

@@ -29,6 +29,11 @@ _NEW_EVENTS = Ready(
     )
 )
 _MACHINE = Ready(text("SELECT provider, provider_instance_id FROM instances WHERE id = :id"))
+_READ = text("SELECT id, event_seq FROM jobs ORDER BY id")
+_STATES = text(
+    "SELECT id, state FROM jobs UNION ALL SELECT id, state FROM attempts "
+    "UNION ALL SELECT id, state FROM instances ORDER BY id"
+)
 _TABLES: dict[str, tuple[TransitionTable[Any, Any], type[Any], type[Any]]] = {
     "job": (JOB_TRANSITIONS, type(JOB_TRANSITIONS.initial), JobEvent),
     "attempt": (ATTEMPT_TRANSITIONS, type(ATTEMPT_TRANSITIONS.initial), AttemptEvent),
@@ -60,6 +65,7 @@ class HistoryWatch:
         self._read: dict[UUID, int] = {}
         self._states: dict[UUID, str] = {}
         self.events = 0
+        self.newest: list[str] = []
         self.listeners: list[Callable[[str], None]] = []
 
     def check(self, reader: RecordSession, job_id: UUID, state: str, event_seq: int) -> None:
@@ -67,6 +73,7 @@ class HistoryWatch:
         after = self._read.get(job_id, 0)
         found = reader.rows(_NEW_EVENTS, {"job_id": job_id, "after": after})
         rows = [Line(*row) for row in found]
+        self.newest = [row.kind for row in rows]
         for expected, row in enumerate(rows, start=after + 1):
             if row.seq != expected:
                 raise InvariantBroken("history is numbered without gaps", f"{job_id}: {row}")
@@ -102,12 +109,21 @@ class HistoryWatch:
         if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
             raise InvariantBroken("nothing is drained on silence", str(row))
         if row.actor == _SILENCE_WATCH and row.kind == "release_ordered":
-            self._check_silence(row)
+            self._check_silence(reader, row)
         if row.actor in _CLOUDS_WORD and row.kind in ("absence_confirmed", "stop_observed"):
             self._check_gone(reader, row)
 
-    def _check_silence(self, row: Line) -> None:
-        """Given up by its silence: then it was truly unheard for as long as the rule asks."""
+    def rewind(self) -> None:
+        """The rows have gone back to a backup, and with them all history since."""
+        with self._world.engine.connect() as connection:
+            self._read = {row.id: row.event_seq for row in connection.execute(_READ)}
+            self._states = {row.id: row.state for row in connection.execute(_STATES)}
+
+    def _check_silence(self, reader: RecordSession, row: Line) -> None:
+        """Given up by its silence: then it was truly unheard for as long as the rule asks.
+
+        Silence counts only while somebody listens; a lease, whoever listens.
+        """
         limits = self._world.runtime.limits
         forced, lease_over = "not heard of" in row.message, "lease ended" in row.message
         if not forced and not lease_over:
@@ -115,6 +131,10 @@ class HistoryWatch:
         heard_us = self._world.network.answered_us.get(str(row.noun_id))
         if heard_us is None:
             raise InvariantBroken("silence counts only from an answer on", str(row))
+        if forced:
+            heard_us = max(heard_us, self._world.network.hears_since_us)
+        elif not self._world.clock.largest_error_seconds:
+            self._check_lease(reader, row)
         silent = (self._world.clock.true_us - heard_us) / MICROSECONDS
         needed = limits.force_silence_seconds if forced else limits.agent_lease_seconds
         needed -= self._world.clock.largest_error_seconds
@@ -123,6 +143,13 @@ class HistoryWatch:
                 "nothing is stopped or released on silence without a second witness",
                 f"instance {row.noun_id} was answered {silent:.0f} s ago: {row.message}",
             )
+
+    def _check_lease(self, reader: RecordSession, row: Line) -> None:
+        """Its agent knows by its own clock that the lease is over."""
+        ((_, machine_id),) = reader.rows(_MACHINE, {"id": row.noun_id})
+        agent = self._world.agents.get(machine_id)
+        if agent is not None and agent.has_lease():
+            raise InvariantBroken("a lease is over for its agent first", f"{machine_id}: {row}")
 
     def _check_gone(self, reader: RecordSession, row: Line) -> None:
         """Called gone by its cloud: then it is, or is shutting down."""

@@ -22,6 +22,7 @@ from app.adapters.postgres.record_session import RecordSession
 from app.domain.job import ATTEMPT_JOB_STATES, LIVE_JOB_STATES
 from app.orchestration.reserve_budget import reserve_window
 from app.simulation.broken import InvariantBroken
+from app.simulation.budget_watch import ASKING, BudgetWatch
 from app.simulation.cloud_invoice import invoice
 from app.simulation.history_watch import HistoryWatch
 from app.simulation.lineage_watch import LineageWatch
@@ -42,6 +43,8 @@ _JOB = Ready(
         "count(attempts.id) AS live, "
         "(SELECT max(wanted) FROM (SELECT count(*) AS wanted FROM instances "
         " WHERE instances.job_id = jobs.id AND NOT suspect "
+        # What was found while rows were missing is kept for a person to decide.
+        " AND origin <> 'adopted' "
         " AND state IN ('requested', 'launching', 'launched', 'registered') "
         " GROUP BY market, coalesce(launch_id = jobs.moving_launch_id, false)"
         ") AS of_market) AS wanted, "
@@ -122,12 +125,15 @@ class Invariants:
     def __init__(self, world: World) -> None:
         self.lineage = LineageWatch()
         self.history = HistoryWatch(world)
+        self.budgets = BudgetWatch(world.settings.limits)
         self.full_checks = 0
         self._world = world
         self._committed: dict[UUID, int] = {}
         self._reader = world.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._last_full = 0
         world.store.watch = self.lineage.created
+        world.store.watch_deleted = self.lineage.deleted
+        world.on_restored.append(self._rewind)
 
     def after_event(self) -> None:
         """Check the jobs that the last event wrote, and now and then everything."""
@@ -144,6 +150,11 @@ class Invariants:
         if world.loop.happened - self._last_full >= EVENTS_BETWEEN_FULL_CHECKS:
             self._last_full = world.loop.happened
             self.check_all()
+
+    def _rewind(self) -> None:
+        self._committed.clear()
+        self.lineage.rows_lost()
+        self.history.rewind()
 
     def check_all(self) -> None:
         """Everything that must hold at any instant."""
@@ -188,6 +199,8 @@ class Invariants:
             return
         row = Standing(*found)
         self.history.check(reader, job_id, row.state, row.event_seq)
+        if not ASKING.isdisjoint(self.history.newest):
+            self.budgets.check(reader, job_id)
         if row.live > 1:
             raise InvariantBroken("at most one live attempt per job", str(row))
         if row.live and row.state not in ATTEMPT_JOB_STATES:

@@ -32,6 +32,11 @@ class LineageWatch:
     def __init__(self) -> None:
         self.chains: dict[str, _Chain] = {}
         self.manifests = 0
+        self._rows_lost = False
+
+    def rows_lost(self) -> None:
+        """The database has gone back to a backup."""
+        self._rows_lost = True
 
     def created(self, key: str, content: bytes) -> None:
         """Raises InvariantBroken."""
@@ -43,6 +48,20 @@ class LineageWatch:
             self.manifests += 1
             manifest = load_manifest(content)
             self._manifest(job_id, chain, manifest.ref, manifest.parent)
+
+    def deleted(self, key: str) -> None:
+        """Raises InvariantBroken where what counts is taken away."""
+        job_id, _, rest = key.partition("/")
+        chain, place = self.chains.setdefault(job_id, _Chain()), parse_manifest_key(rest)
+        starts = list(chain.parents.items())
+        if self._rows_lost:
+            # Nobody knows of the attempts that were lost with their rows, but for the newest one.
+            starts = sorted(starts)[-1:]
+        needed = [chain.head, *(parent for _, parent in starts)]
+        if place in [(one.fence, one.step) for one in needed if one is not None]:
+            raise InvariantBroken(
+                "no start of an attempt and no newest checkpoint is pruned", f"job {job_id}: {rest}"
+            )
 
     def _fence(self, job_id: str, chain: _Chain, record: FenceRecord) -> None:
         newest = max(chain.parents, default=0)

@@ -21,13 +21,17 @@ class MemoryStore:
         self._objects: dict[str, bytes] = {}
         self._keys: list[str] = []
         self.unavailable = False
+        self.full = False
+        self.watch_deleted: Callable[[str], None] | None = None
         self.watch: Callable[[str, bytes], None] | None = None
 
     def put_new(self, key: str, content: bytes) -> None:
-        """Create; raises ObjectExists, or ObjectStoreError while unavailable."""
+        """Create; raises ObjectExists, ObjectStoreError while away, ObjectStoreFull."""
         self._check(key)
         if key in self._objects:
             raise port.ObjectExists(key)
+        if self.full:
+            raise port.ObjectStoreFull(f"the simulated store is full: {key}")
         self._objects[key] = content
         insort(self._keys, key)
         if self.watch is not None:
@@ -56,6 +60,8 @@ class MemoryStore:
         self._check(key)
         if self._objects.pop(key, None) is not None:
             del self._keys[bisect_left(self._keys, key)]
+            if self.watch_deleted is not None:
+                self.watch_deleted(key)
 
     def at(self, uri: str) -> FolderView:
         """The store at the address of one job's checkpoints."""

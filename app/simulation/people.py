@@ -12,6 +12,7 @@ from app.domain.errors import CommandRefused
 from app.domain.events import Actor, ActorKind
 from app.domain.job import LIVE_JOB_STATES, StopCause
 from app.orchestration.aggregate import JobAggregate, open_job
+from app.orchestration.confirm_sweep import ask_for_sweep, confirm_sweep
 from app.orchestration.stop_job import order_stop, resume
 from app.simulation.seeded_entropy import Dice
 from app.simulation.watched_transactions import Interrupted
@@ -54,6 +55,30 @@ class People:
         """Resume a paused job."""
         self.paused.discard(job_id)
         self._command(job_id, "resume", lambda found: resume(found, add_budget_microusd))
+
+    def ask_for_sweep(self) -> None:
+        """Have every region listed now."""
+        world = self._world
+        if world.network.away:
+            return
+        try:
+            with world.runtime.begin() as uow:
+                ask_for_sweep(uow)
+        except Interrupted:
+            world.log.write("person", "asks for a sweep, and gets no answer")
+
+    def confirm_sweep(self) -> None:
+        """Say that what is kept is known; asked again until somebody answers."""
+        world = self._world
+        try:
+            if world.network.away:
+                raise Interrupted
+            with world.runtime.begin() as uow:
+                confirm_sweep(uow, world.runtime, _ACTOR)
+        except CommandRefused as refused:
+            world.log.write("person", f"confirming the sweep is refused: {refused}")
+        except Interrupted:
+            world.loop.after(ANSWER_LOST_AGAIN_SECONDS, self.confirm_sweep)
 
     def cancel_one(self, dice: Dice, launching: bool = False) -> bool:
         """Cancel some live job; `launching`: one that waits for a launch's reply."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Engine, StaticPool, create_engine, text
 
@@ -41,12 +42,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """A world with its people, faults and rules: what a scenario's script works with."""
+    """A world with its people, faults and rules: what a scenario's script works with.
+
+    notes: what a script has seen, for its check.
+    """
 
     world: World
     people: People
     faults: Faults
     invariants: Invariants
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 def run_world(

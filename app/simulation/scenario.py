@@ -1,19 +1,21 @@
 """What a named scenario is made of, and what its script and its check may use.
 
 Not here: the scenarios themselves (`cloud_scenarios`, `control_plane_scenarios`,
-`agent_scenarios`, `elastic_scenarios`).
+`agent_scenarios`, `elastic_scenarios`, `byzantine_scenarios`, `hour_scenarios`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
 
 from app.orchestration.runtime import Limits
 from app.simulation.broken import InvariantBroken
+from app.simulation.fault_kinds import Fault
 from app.simulation.run_world import Run
 from app.simulation.simulated_agent import SimulatedAgent
 from app.simulation.simulated_gang import Workload
@@ -32,9 +34,18 @@ def one_job(nodes: int | str = 2, workload: Workload | None = None, **spec: Any)
     return JobPlan({**named, **spec}, work, 1.0)
 
 
+def short_job(nodes: int | str = 2, workload: Workload | None = None, **spec: Any) -> JobPlan:
+    """A job of half an hour that saves every five minutes."""
+    work = workload or Workload(total_steps=900, checkpoint_seconds=300.0)
+    return one_job(nodes, work, **spec)
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """One world about one thing. script: what goes wrong; check: what must have come of it."""
+    """One world about one thing. script: what goes wrong; check: what must have come of it.
+
+    project_cap_microusd: what all of its jobs may cost together.
+    """
 
     script: Callable[[Run], None]
     check: Callable[[Run], None]
@@ -42,6 +53,7 @@ class Scenario:
     hours: float = 3.0
     market: MarketSettings = CALM
     limits: Limits = SIMULATED_LIMITS
+    project_cap_microusd: int | None = None
 
 
 class Seen:
@@ -53,6 +65,11 @@ class Seen:
     def job(self, name: str = "job") -> Any:
         """The job's row."""
         return self._one("SELECT * FROM jobs WHERE name = :name", name=name)
+
+    def states(self) -> dict[str, str]:
+        """Every job's state, by name."""
+        rows = self._all("SELECT name, state FROM jobs ORDER BY name")
+        return {row.name: row.state for row in rows}
 
     def attempts(self, name: str = "job") -> list[Any]:
         """The job's attempts, by fence."""
@@ -134,6 +151,17 @@ def _silent(deed: Callable[[], object]) -> Callable[[], None]:
 def at(run: Run, seconds: float, deed: Callable[[], object]) -> None:
     """Do the deed at so many virtual seconds from the start."""
     run.world.loop.after(seconds, _silent(deed))
+
+
+def often(
+    run: Run, faults: Sequence[Fault], every: float, until: float = 3_600.0, since: float = 0.0
+) -> None:
+    """Inject each of the faults every so many seconds, one after the other."""
+    seconds = since
+    while seconds < until:
+        for place, fault in enumerate(faults):
+            at(run, seconds + place, partial(run.faults.inject, fault))
+        seconds += every
 
 
 def machine(run: Run, place: int = 0) -> SimulatedMachine:

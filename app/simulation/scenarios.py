@@ -6,9 +6,11 @@ A scenario is small and about one thing; the sweep over seeds (`run_seed`) mixes
 from __future__ import annotations
 
 from app.simulation.agent_scenarios import AGENT_SCENARIOS
+from app.simulation.byzantine_scenarios import BYZANTINE_SCENARIOS
 from app.simulation.cloud_scenarios import CLOUD_SCENARIOS
 from app.simulation.control_plane_scenarios import CONTROL_PLANE_SCENARIOS
 from app.simulation.elastic_scenarios import ELASTIC_SCENARIOS
+from app.simulation.hour_scenarios import HOUR_SCENARIOS
 from app.simulation.migration_scenarios import MIGRATION_SCENARIOS
 from app.simulation.run_world import Outcome, Run, run_world
 from app.simulation.scenario import Scenario
@@ -20,6 +22,8 @@ SCENARIOS: dict[str, Scenario] = {
     **AGENT_SCENARIOS,
     **ELASTIC_SCENARIOS,
     **MIGRATION_SCENARIOS,
+    **BYZANTINE_SCENARIOS,
+    **HOUR_SCENARIOS,
 }
 
 
@@ -35,7 +39,12 @@ def run_scenario(url: str, name: str, seed: int = 1, echo: bool = False) -> Outc
     return run_world(
         url,
         WorldSettings(
-            seed, scenario.hours, market=scenario.market, limits=scenario.limits, echo=echo
+            seed,
+            scenario.hours,
+            market=scenario.market,
+            limits=scenario.limits,
+            echo=echo,
+            project_cap_microusd=scenario.project_cap_microusd,
         ),
         begin,
         scenario.hours,

@@ -5,20 +5,67 @@ Not here: the databases of tests, which clone a template of their own server.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+from sqlalchemy import Engine, create_engine, make_url, text
+
 from app.adapters.embedded.postgres_server import EmbeddedPostgres
 from app.adapters.postgres.migrate import upgrade
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class ScratchDatabases:
+    """Migrated, empty databases of one server, as many as are asked for; from any thread."""
+
+    def __init__(self, url: str) -> None:
+        """url: of a migrated database without rows, which they are copied from."""
+        self._template = make_url(url)
+        self._engine: Engine = create_engine(
+            self._template.set(database="postgres"), isolation_level="AUTOCOMMIT"
+        )
+        self._numbers = itertools.count(1)
+        # One after the other: two copies of a template at once would wait for each other anyway.
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        """The URL of a database that is dropped afterwards."""
+        name = f"simulation_{next(self._numbers)}"
+        self._execute(f'CREATE DATABASE {name} TEMPLATE "{self._template.database}"')
+        try:
+            yield self._template.set(database=name).render_as_string(hide_password=False)
+        finally:
+            self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def close(self) -> None:
+        """No further ones."""
+        self._engine.dispose()
+
+    def _execute(self, statement: str) -> None:
+        with self._lock, self._engine.connect() as connection:
+            connection.execute(text(statement))
+
+
+@contextmanager
+def scratch_databases() -> Iterator[ScratchDatabases]:
+    """As many databases as are asked for, on a server as in `scratch_database`."""
+    with scratch_database() as url:
+        databases = ScratchDatabases(url)
+        try:
+            yield databases
+        finally:
+            databases.close()
 
 
 @contextmanager

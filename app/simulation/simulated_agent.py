@@ -18,6 +18,7 @@ from app.simulation.agent_line import AgentLine
 from app.simulation.agent_network import AgentNetwork, Unreachable
 from app.simulation.event_log import EventLog
 from app.simulation.event_loop import Event, EventLoop
+from app.simulation.machine_clock import MachineClock
 from app.simulation.memory_store import JobStore, MemoryStore
 from app.simulation.seeded_entropy import Dice
 from app.simulation.simulated_gang import SimulatedGang, Trainings
@@ -41,6 +42,8 @@ from trainer.agent.actions import (
 from trainer.agent.agent_state import AgentState, Stage
 from trainer.agent.notices import Notice, NoticeKind
 from trainer.agent.observations import (
+    CheckpointReady,
+    DiskSeen,
     GpuFaulted,
     NoticeSeen,
     Observation,
@@ -48,9 +51,10 @@ from trainer.agent.observations import (
     Registered,
     ReportAnswered,
     ReportRefused,
+    SaveLackedRoom,
     TrainerStarted,
 )
-from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
+from trainer.protocol.agent_report import PROTOCOL_VERSION, DiskFull, Registration
 
 _REGISTRATION_SECONDS_MAX = 1_800.0
 _RETRY_MOST_SECONDS = 15.0
@@ -78,7 +82,10 @@ class SimulatedAgent:
         self.state: AgentState | None = None
         self.line = AgentLine(tools.network, tools.loop, dice, self._say)
         self.dead = False
+        self.disk_full: DiskFull | None = None
         self._tools = tools
+        self._clock = MachineClock(tools.loop.clock, machine.running_us)
+        self.uptime = self._clock.seconds
         self._dice = dice
         self._nonce = f"{dice.bits(256):064x}"
         self._boot_id = f"boot-{machine.machine_id}"
@@ -93,10 +100,31 @@ class SimulatedAgent:
         self._lineage: Lineage | None = None
         self._job_id = ""
 
+    def drift(self, pace: float) -> None:
+        """From now on its clock makes so many seconds in one."""
+        self._clock.drift(pace)
+        self._plan_wake()
+
+    def report_now(self) -> None:
+        """Its next report is not waited for."""
+        if self._report is not None:
+            self._report.cancel()
+        self._send()
+
+    def disk(self, full: DiskFull | None) -> None:
+        """Its disk is full from now on, or has room again (None)."""
+        self.disk_full = full
+        self.observe(DiskSeen(full))
+
     @property
     def registered(self) -> bool:
         """It has a credential."""
         return bool(self.line.credential)
+
+    def has_lease(self) -> bool:
+        """By its own clock it may train on."""
+        until = None if self.dead or self.state is None else self.state.lease_until
+        return until is not None and self.uptime() < until
 
     def notice_delay(self) -> float:
         """Seconds until its watch of the metadata looks again."""
@@ -104,7 +132,7 @@ class SimulatedAgent:
 
     def boot(self, after_seconds: float) -> None:
         """The machine runs; its agent starts after the image has booted."""
-        self._arm(self._uptime() + after_seconds + _UNANSWERED_POWER_OFF_SECONDS)
+        self._arm(self.uptime() + after_seconds + _UNANSWERED_POWER_OFF_SECONDS)
         self._after(after_seconds, self._begin_session)
 
     def die(self) -> None:
@@ -134,12 +162,11 @@ class SimulatedAgent:
             self._lineage.cancel()
         if self._gang is not None:
             self._gang.vanish(self._rank)
-            self._gang = None
-        self.state = None
+        self._gang = self.state = None
         self._after(1.0, lambda: self._begin_session(killed))
 
     def gpu_fault(self) -> None:
-        """A GPU reports an error that it does not recover from."""
+        """A GPU reports an error for good."""
         self.observe(GpuFaulted("Xid 79: the GPU has fallen off the bus"))
 
     def see_notice(self, seconds_left: Callable[[], float], number: int) -> None:
@@ -165,12 +192,12 @@ class SimulatedAgent:
     def _begin_session(self, killed_fence: int | None = None) -> None:
         self._sessions += 1
         session_id = f"{self.machine.machine_id}-session-{self._sessions}"
-        self._register(session_id, killed_fence, self._uptime(), 1.0)
+        self._register(session_id, killed_fence, self.uptime(), 1.0)
 
     def _register(
         self, session_id: str, killed_fence: int | None, since: float, wait: float
     ) -> None:
-        now = self._uptime()
+        now = self.uptime()
         if now - since > _REGISTRATION_SECONDS_MAX:
             self._say("gives up registering")
             return
@@ -194,7 +221,8 @@ class SimulatedAgent:
             self._dice,
             self.observe,
             self._may_commit,
-            self._uptime,
+            self.has_lease,
+            self.uptime,
             reply.instance_id,
         )
         self._period = reply.next_report_seconds
@@ -214,7 +242,7 @@ class SimulatedAgent:
             provider_instance_id=self.machine.machine_id,
             boot_id=self._boot_id,
             session_id=session_id,
-            uptime_ms=round(self._uptime() * 1000),
+            uptime_ms=round(self.uptime() * 1000),
             private_address=f"10.0.{number // 250}.{number % 250 + 1}",
             port_from=20_000,
             port_to=20_100,
@@ -224,7 +252,7 @@ class SimulatedAgent:
     def _step(self, observations: tuple[Observation, ...]) -> None:
         if self.dead or self.state is None:
             return
-        self.state, actions = supervisor.step(self.state, observations, self._uptime())
+        self.state, actions = supervisor.step(self.state, observations, self.uptime())
         for action in actions:
             self._carry_out(action)
         self._plan_wake()
@@ -235,11 +263,12 @@ class SimulatedAgent:
             self._wake = None
         if self.dead or self.state is None:
             return
-        due = time_rules.next_due(self.state, self._uptime())
+        due = time_rules.next_due(self.state, self.uptime())
         if due is not None:
             # A hair later, so that what is due has really come when floats are compared.
-            wake = microseconds(due) + 1 + self.machine.running_us
-            self._wake = self._tools.loop.at(wake, lambda: self._step(()))
+            self._wake = self._tools.loop.at(
+                self._clock.true_us_at(due) + 2, lambda: self._step(())
+            )
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -279,17 +308,18 @@ class SimulatedAgent:
             if self.dead or self.state is None or self._gang is not gang:
                 return
             self.observe(TrainerStarted(fence))
-            gang.join(rank, from_step, self.observe)
+            gang.join(rank, from_step, self._from_trainer)
 
         self._after(self._dice.uniform(1.0, 4.0), started)
 
+    def _from_trainer(self, seen: Observation) -> None:
+        """What its trainer says; a save finds no room while the disk is full."""
+        if isinstance(seen, CheckpointReady) and self.disk_full is not None:
+            seen = SaveLackedRoom(seen.fence, seen.checkpoint.step, self.disk_full)
+        self.observe(seen)
+
     def _may_commit(self, fence: int) -> bool:
-        """As the real agent asks right before a manifest."""
-        if self.state is None:
-            return False
-        work, until = self.state.work, self.state.lease_until
-        mine = work is not None and work.fence == fence and work.stage is not Stage.ENDED
-        return mine and until is not None and self._uptime() < until
+        return self.state is not None and time_rules.may_commit(self.state, fence, self.uptime())
 
     def _gone(self) -> None:
         """The agent has ended in peace; the machine idles until it is given back."""
@@ -313,16 +343,18 @@ class SimulatedAgent:
     def _send(self) -> None:
         if self.dead or self.state is None:
             return
-        sent_at = self._uptime()
+        sent_at = self.uptime()
         self.state, report = supervisor.next_report(self.state, sent_at)
         observation: Observation
         try:
             observation = ReportAnswered(sent_at, self.line.report(report))
-        except Unreachable:
+        except (Unreachable, NotKnownYet) as error:
             self._failures += 1
             pause = min(2.0 ** min(self._failures - 1, 5), _RETRY_MOST_SECONDS)
             self._report = None
             self._send_after(pause)
+            if isinstance(error, NotKnownYet):
+                self._register_again()
             return
         except CredentialRefused:
             observation = ReportRefused(Refusal.REVOKED)
@@ -340,19 +372,26 @@ class SimulatedAgent:
         self._send_after(self._period)
         self._step((observation,))
 
+    def _register_again(self) -> None:
+        """Rows were lost, and nothing was revoked: it trains on, and tries to be known again."""
+        sent_at, state = self.uptime(), self.state
+        try:
+            reply = self.line.register(self._registration(state.session_id if state else ""))
+        except (Unreachable, DomainError):
+            return
+        self._failures = 0
+        self._step((Registered(sent_at, reply),))
+
     # --- small things ---
 
     def _arm(self, at: float) -> None:
         """The independent timer that powers the machine off; it survives the agent."""
         if self._power_off is not None:
             self._power_off.cancel()
-        at_us = self.machine.running_us + microseconds(at)
         self._power_off = self._tools.loop.at(
-            at_us, lambda: self._tools.power_off(self.machine, EndedBy.OS_SHUTDOWN)
+            self._clock.true_us_at(at),
+            lambda: self._tools.power_off(self.machine, EndedBy.OS_SHUTDOWN),
         )
-
-    def _uptime(self) -> float:
-        return (self._tools.loop.clock.true_us - self.machine.running_us) / 1_000_000
 
     def _after(self, seconds: float, action: Callable[[], None]) -> Event:
         return self._tools.loop.after(seconds, lambda: None if self.dead else action())

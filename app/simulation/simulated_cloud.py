@@ -7,6 +7,7 @@ Not here: which of it happens when (`faults`), or the bill (`cloud_invoice`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,12 +40,13 @@ class CallFaults:
     """What goes wrong with the next calls; each entry is used up by one call.
 
     refuse: the call fails as a whole. lose_reply: it is done and its answer is lost. shorten:
-    the next list is incomplete.
+    the next list is incomplete. show_late: machines that no look shows for a minute or two.
     """
 
     refuse: list[RefusalKind] = field(default_factory=list)
     lose_reply: int = 0
     shorten: int = 0
+    show_late: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class SimulatedCloud:
         self.name = name
         self.cloud = cloud
         self.faults = CallFaults()
+        self.calls: Counter[str] = Counter()
         self.machines: dict[str, SimulatedMachine] = {}
         self.orders: dict[str, LaunchOrder] = {}
         self._by_token: dict[str, list[SimulatedMachine]] = {}
@@ -233,6 +236,7 @@ class SimulatedCloud:
     def _begin(self, call: str) -> None:
         if self._tools.in_transaction():
             raise TransactionOpen(f"{self.name}.{call} was called inside a transaction")
+        self.calls[call] += 1
         if self.faults.refuse:
             kind = self.faults.refuse.pop(0)
             self._log(f"{call} fails: {kind}")
@@ -279,6 +283,9 @@ class SimulatedCloud:
             user_data=dict(order.user_data),
             tags=dict(order.tags),
         )
+        if self.faults.show_late:
+            self.faults.show_late -= 1
+            machine.visible_us += microseconds(dice.uniform(60.0, 100.0))
         self.machines[machine.machine_id] = machine
         self._tools.loop.at(machine.running_us, lambda: self._run(machine))
         return machine
@@ -298,7 +305,7 @@ class SimulatedCloud:
         )
 
     def _shown(self, machines: list[SimulatedMachine]) -> tuple[CloudMachine, ...]:
-        shown = (one.shown(self._now) for one in machines)
+        shown = (one.seen(self._now) for one in machines)
         found = [one for one in shown if one is not None]
         return tuple(sorted(found, key=lambda one: one.provider_instance_id))
 

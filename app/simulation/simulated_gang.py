@@ -22,6 +22,7 @@ from trainer.protocol.agent_report import TrainerError, TrainerOutcome
 
 EXIT_DRAINED = 75
 _EPSILON_SECONDS = 1e-6
+_STUBBORN_SECONDS = 90.0
 
 Tell = Callable[[Observation], None]
 
@@ -32,7 +33,8 @@ class Workload:
 
     fails_at: the step at which rank 0 ends with `exit_code`; hangs_at: at which all stand still.
     Both happen in the first attempt that reaches the step, once. start_up_seconds: least and most
-    from the start of the processes to their stepping; each attempt draws its own.
+    from the start of the processes to their stepping; each attempt draws its own. stubborn: it
+    ignores SIGTERM, and SIGKILL ends it only after a while, as where its storage hangs.
     """
 
     total_steps: int
@@ -43,6 +45,7 @@ class Workload:
     hangs_at: int | None = None
     out_of_memory: bool = False
     start_up_seconds: tuple[float, float] = (0.0, 0.0)
+    stubborn: bool = False
 
 
 class Trainings:
@@ -136,7 +139,7 @@ class SimulatedGang:
 
     def drain(self, rank: int) -> None:
         """SIGTERM to one rank: all agree on it after the present step, save and end."""
-        if rank not in self._ranks or self._draining:
+        if rank not in self._ranks or self._draining or self.workload.stubborn:
             return
         self._draining = True
         if not self.stepping:
@@ -149,7 +152,8 @@ class SimulatedGang:
     def kill(self, rank: int) -> None:
         """SIGKILL to one rank; the others lose their peer."""
         killed = TrainerEnd(TrainerOutcome.KILLED, exit_code=-9, step=self.step())
-        self._after(0.2, lambda: self._end_rank(rank, killed))
+        seconds = _STUBBORN_SECONDS if self.workload.stubborn else 0.2
+        self._after(seconds, lambda: self._end_rank(rank, killed))
 
     def vanish(self, rank: int) -> None:
         """The rank's machine is gone: it says nothing any more."""

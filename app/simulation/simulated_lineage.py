@@ -7,9 +7,11 @@ the time they take is simulated. Not here: the store (`memory_store`) or when to
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+from app.simulation.broken import InvariantBroken
 from app.simulation.event_loop import Event, EventLoop
 from app.simulation.memory_store import JobStore
 from app.simulation.seeded_entropy import Dice
@@ -33,8 +35,9 @@ from trainer.agent.observations import (
     PublicationFailed,
 )
 from trainer.protocol.agent_report import MachinePhase
-from trainer.protocol.checkpoint_manifest import fence_key
+from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key
 from trainer.protocol.directive import Directive
+from trainer.protocol.wire import decode
 
 _RECORD_WAIT_SECONDS = 120.0
 _NOWHERE = Path("/nonexistent")
@@ -50,6 +53,7 @@ class Lineage:
         dice: Dice,
         observe: Callable[[Observation], None],
         may_commit: Callable[[int], bool],
+        has_lease: Callable[[], bool],
         uptime: Callable[[], float],
         instance_id: str,
     ) -> None:
@@ -58,6 +62,7 @@ class Lineage:
         self._dice = dice
         self._observe = observe
         self._may_commit = may_commit
+        self._has_lease = has_lease
         self._uptime = uptime
         self._instance_id = instance_id
         self._preparation: Event | None = None
@@ -118,6 +123,8 @@ class Lineage:
         except (RestoreFailed, StoreUnavailable) as error:
             self._fail(fence, str(error), store=isinstance(error, StoreUnavailable))
             return
+        if rank == 0:
+            self._check_record(fence)
         port = 20_001 if rank == 0 else None
         self._observe(Prepared(fence, restored.parent, port, restored.final))
 
@@ -127,6 +134,12 @@ class Lineage:
         except (ObjectMissing, StoreUnavailable):
             return False
         return True
+
+    def _check_record(self, fence: int) -> None:
+        """Rank 0's own machine has recorded the start, or another one has this fence too."""
+        record = decode(FenceRecord, json.loads(self._store.get(fence_key(fence))))
+        if record.instance_id != self._instance_id:
+            raise InvariantBroken("a fence is given once", f"{fence}, to {record.instance_id}, too")
 
     def _fail(self, fence: int, message: str, store: bool = False) -> None:
         self._observe(PreparationFailed(fence, "restore", message, store))
@@ -150,6 +163,8 @@ class Lineage:
         except (StoreUnavailable, PlaceTaken, CommitForbidden) as error:
             self._observe(PublicationFailed(fence, checkpoint, str(error)))
         else:
+            if not self._has_lease():
+                raise InvariantBroken("nothing is committed after the lease", str(manifest.ref))
             self._observe(
                 CheckpointPublished(
                     fence, checkpoint, manifest.ref, manifest.size_bytes, manifest.final

@@ -21,7 +21,8 @@ class SimulatedMachine:
     """Instants are true microseconds.
 
     visible_us: before it, no list and no look shows the machine. stopping_us: its end was decided
-    and it is shutting down. ended_us: billing ends here.
+    and it is shutting down. ended_us: billing ends here. hidden_looks, hidden_until_us: so many
+    looks, and every one before then, are answered as if the machine were not there.
     """
 
     machine_id: str
@@ -37,11 +38,21 @@ class SimulatedMachine:
     ended_us: int | None = None
     ended_by: EndedBy | None = None
     notice_us: int | None = None
+    hidden_looks: int = 0
+    hidden_until_us: int = 0
 
     @property
     def alive(self) -> bool:
         """It takes a place in its pool and costs money."""
         return self.ended_us is None
+
+    def seen(self, now_us: int) -> CloudMachine | None:
+        """What one call shows: the truth, or an absence that is none."""
+        shown = self.shown(now_us)
+        if shown is not None and self.hidden_looks > 0:
+            self.hidden_looks -= 1
+            return None
+        return None if now_us < self.hidden_until_us else shown
 
     def shown(self, now_us: int) -> CloudMachine | None:
         """What a look shows; None before it is visible and an hour after its end."""

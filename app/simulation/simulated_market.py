@@ -100,6 +100,16 @@ class SimulatedMarket:
                     100,
                 )
 
+    def jump(self, pool: Pool, factor: float) -> None:
+        """From now on the pool costs so many times as much, less than on-demand in any case."""
+        path, now_us = self.paths[pool], self._clock.true_us
+        past = bisect_right(path.times_us, now_us)
+        times = (*path.times_us[:past], now_us, *path.times_us[past:])
+        dearest = round(0.95 * _ON_DEMAND_MICROUSD_PER_HOUR)
+        dearer = [min(dearest, round(price * factor)) for price in path.prices[past - 1 :]]
+        prices = (*path.prices[:past], *dearer)
+        self.paths[pool] = replace(path, times_us=times, prices=prices)
+
     def regions(self, provider: str) -> tuple[str, ...]:
         """Regions of a provider, sorted."""
         return tuple(sorted({pool.region for pool in self.paths if pool.provider == provider}))

@@ -76,3 +76,22 @@ class VirtualClock:
         if at_us < self.true_us:
             raise ValueError(f"virtual time cannot run backwards, to {instant(at_us)}")
         self.true_us = at_us
+
+
+class HostClock:
+    """Implements `app.ports.clock.Clock` for the hosts of api and worker.
+
+    apart_us: by how much it is ahead of the database's clock.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.apart_us = 0
+
+    def now(self) -> datetime:
+        """What the host's clock shows."""
+        return self._clock.now() + self.apart_us * _MICROSECOND
+
+    def sleep(self, seconds: float) -> None:
+        """Refused, as by the database's clock."""
+        self._clock.sleep(seconds)

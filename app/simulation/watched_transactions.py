@@ -93,6 +93,10 @@ class WatchedTransactions:
         finally:
             session.close()
 
+    def forget(self) -> None:
+        """The rows are others than were seen: nothing is known of any job."""
+        self._marks.clear()
+
     def mark(self, job_id: UUID, reader: str) -> None:
         """The reader has seen the job as it is now."""
         self._marks.setdefault(job_id, set()).add(reader)

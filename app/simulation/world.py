@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.tables import deployment, projects
+from app.adapters.postgres.tables import budgets, deployment, projects
 from app.domain.events import Actor, ActorKind
 from app.domain.instance import EndedBy
 from app.domain.job_spec import parse_spec
@@ -26,6 +26,7 @@ from app.simulation.agent_network import AgentNetwork
 from app.simulation.controller_runner import ControllerRunner, SimulatedWakeups
 from app.simulation.event_log import EventLog
 from app.simulation.event_loop import EventLoop
+from app.simulation.lease_watch import LeaseWatch
 from app.simulation.memory_store import MemoryStore
 from app.simulation.one_by_one import OneByOne
 from app.simulation.seeded_entropy import SeededEntropy
@@ -34,7 +35,7 @@ from app.simulation.simulated_cloud import CloudTools, SimulatedCloud
 from app.simulation.simulated_gang import Trainings, Workload
 from app.simulation.simulated_machine import SimulatedMachine
 from app.simulation.simulated_market import MarketSettings, SimulatedMarket
-from app.simulation.virtual_clock import MICROSECONDS, VirtualClock
+from app.simulation.virtual_clock import MICROSECONDS, HostClock, VirtualClock
 from app.simulation.watched_transactions import Interrupted, WatchedTransactions
 
 SIMULATED_LIMITS = Limits(
@@ -65,7 +66,10 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class WorldSettings:
-    """What a world is made of. hours: how long its markets are drawn for."""
+    """What a world is made of.
+
+    hours: how long its markets are drawn for. project_cap_microusd: what all jobs may cost.
+    """
 
     seed: int
     hours: float = 24.0
@@ -73,6 +77,7 @@ class WorldSettings:
     limits: Limits = SIMULATED_LIMITS
     controllers: MakeControllers = all_controllers
     echo: bool = False
+    project_cap_microusd: int | None = None
 
 
 class World:
@@ -82,6 +87,7 @@ class World:
         self.settings = settings
         self.engine = engine
         self.clock = VirtualClock()
+        self.host_clock = HostClock(self.clock)
         self.entropy = SeededEntropy(settings.seed, self.clock)
         self.log = EventLog(self.clock, settings.echo)
         self.loop = EventLoop(self.clock)
@@ -94,7 +100,7 @@ class World:
         self.clouds = {name: self._cloud(name, cloud) for name, cloud in _CLOUDS}
         self.runtime = Runtime(
             begin=self.transactions,
-            clock=self.clock,
+            clock=self.host_clock,
             entropy=self.entropy,
             wakeups=self.wakeups,
             effects=OneByOne(),
@@ -116,6 +122,7 @@ class World:
             self.entropy.stream("worker"),
             before={"watch_contacts": self.network.flush},
             deaf={"watch_contacts": frozenset({"contacts", "deployment"})},
+            leases=LeaseWatch(engine, self.clock, self._changing_calls),
         )
         self.network.on_heard_again = lambda: self.worker.forget("watch_contacts")
         self.wakeups.runner = self.worker
@@ -123,6 +130,15 @@ class World:
         self.project_id = self._found()
         self.jobs: list[UUID] = []
         self.planned = 0
+        self.on_restored: list[Callable[[], None]] = []
+
+    def restored(self) -> None:
+        """The database has gone back to a backup: nobody knows better than its rows."""
+        self.transactions.forget()
+        self.worker.leases.forget()
+        self.worker.forget()
+        for listen in self.on_restored:
+            listen()
 
     def plan(self, job: JobPlan) -> None:
         """Have the job submitted when its time comes."""
@@ -179,6 +195,10 @@ class World:
                 ),
             )
 
+    def _changing_calls(self) -> int:
+        """Calls of clouds that start or end machines, so far."""
+        return sum(one.calls["launch"] + one.calls["terminate"] for one in self.clouds.values())
+
     def _power_off(self, machine: SimulatedMachine, ended_by: EndedBy) -> None:
         self.clouds[machine.pool.provider].stop(machine, ended_by, 5.0)
 
@@ -212,6 +232,16 @@ class World:
                     created_at=self.clock.now() - timedelta(days=1),
                 )
             )
+            if self.settings.project_cap_microusd is not None:
+                connection.execute(
+                    insert(budgets).values(
+                        id=self.entropy.new_id(),
+                        project_id=project_id,
+                        cap_microusd=self.settings.project_cap_microusd,
+                        spent_microusd=0,
+                        reserved_microusd=0,
+                    )
+                )
         return project_id
 
 

@@ -32,6 +32,7 @@ from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.ports.page_reports import PageReports
 from app.ports.read_models import CostReports
 from app.ports.unit_of_work import DatabaseFull
+from app.ports.web_sessions import WebSessions
 from app.web import formats
 from app.web.session import Sessions, Visitor
 
@@ -82,10 +83,12 @@ class PageParts:
         jobs: JobReports,
         costs: CostReports,
         reports: PageReports,
+        kept_sessions: WebSessions,
         disk_problem: Callable[[], str | None],
     ) -> PageParts:
         """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
-        return cls(runtime, jobs, costs, reports, Sessions(reports), disk_problem)
+        sessions = Sessions(reports, kept_sessions, runtime.clock, runtime.entropy)
+        return cls(runtime, jobs, costs, reports, sessions, disk_problem)
 
 
 class SignInNeeded(Exception):

@@ -1,7 +1,8 @@
-"""Who looks at a page: a signed cookie that names an API key, and tokens for forms.
+"""Who looks at a page: a signed cookie that names a session, and tokens for forms.
 
-The cookie holds the key's id, never the key, and every request asks the database whether that key
-is still good. Not here: the sign-in page (`sign_in`), or what the API's callers send.
+The cookie holds the session's id, never a key, and every request asks the database whether that
+session still is and its key still good: who signs out or loses the key is out everywhere at once.
+Not here: the sign-in page (`sign_in`), or what the API's callers send.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import hmac
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
-from uuid import UUID
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 from starlette.requests import Request
@@ -18,8 +19,11 @@ from starlette.responses import Response
 
 from app.domain.credentials import derive, digest
 from app.domain.events import Actor, ActorKind
+from app.ports.clock import Clock
+from app.ports.entropy import Entropy
 from app.ports.job_reports import KeyOwner
 from app.ports.page_reports import PageReports
+from app.ports.web_sessions import WebSessions
 
 COOKIE: Final = "lowtide_session"
 SESSION_SECONDS: Final = 7 * 24 * 3600
@@ -30,10 +34,14 @@ _SAFE_PATH = re.compile(r"/(?![/\\])[A-Za-z0-9_.~!$&'()*+,;=:@%/?-]{0,500}", re.
 
 @dataclass(frozen=True)
 class Visitor:
-    """A browser: `owner` is None until it has signed in. `nonce` is what its form tokens bind."""
+    """A browser: `owner` is None until it has signed in. `nonce` is what its form tokens bind.
+
+    session: the id of the session that its cookie names, which may have ended.
+    """
 
     nonce: str
     owner: KeyOwner | None = None
+    session: str | None = None
 
     @property
     def actor(self) -> Actor:
@@ -46,8 +54,13 @@ class Visitor:
 class Sessions:
     """Makes and reads the cookie. One per process; the deployment's secret is read once."""
 
-    def __init__(self, reports: PageReports) -> None:
+    def __init__(
+        self, reports: PageReports, kept: WebSessions, clock: Clock, entropy: Entropy
+    ) -> None:
         self._reports = reports
+        self._kept = kept
+        self._clock = clock
+        self._entropy = entropy
         self._secret: str | None = None
 
     def visitor(self, request: Request) -> Visitor | None:
@@ -55,9 +68,17 @@ class Sessions:
         content = self._read(request.cookies.get(COOKIE, ""))
         if content is None:
             return None
-        nonce, key_id = content
-        owner = None if key_id is None else self._reports.key_owner_by_id(key_id)
-        return Visitor(nonce, owner)
+        nonce, session = content
+        if session is None:
+            return Visitor(nonce)
+        return Visitor(nonce, self._kept.owner(digest(session), self._clock.now()), session)
+
+    def begin(self, owner: KeyOwner) -> Visitor:
+        """A new session under a new nonce, good for a week, however it is used."""
+        session, now = self._entropy.new_token(), self._clock.now()
+        expires_at = now + timedelta(seconds=SESSION_SECONDS)
+        self._kept.begin(digest(session), owner.key_id, now, expires_at)
+        return Visitor(self._entropy.new_token(), owner, session)
 
     def owner_of_key(self, key: str) -> KeyOwner | None:
         """Whose API key this is; None for a text that is no key, unknown or revoked."""
@@ -67,11 +88,10 @@ class Sessions:
         return self._reports.key_owner(digest(written))
 
     def keep(self, request: Request, response: Response, visitor: Visitor) -> None:
-        """Set the cookie. A session ends after a week, however it is used."""
-        key_id = None if visitor.owner is None else str(visitor.owner.key_id)
+        """Set the cookie."""
         response.set_cookie(
             COOKIE,
-            self._serializer().dumps({"nonce": visitor.nonce, "key": key_id}),
+            self._serializer().dumps({"nonce": visitor.nonce, "session": visitor.session}),
             max_age=SESSION_SECONDS,
             path="/",
             secure=is_https(request),
@@ -79,7 +99,12 @@ class Sessions:
             samesite="lax",
         )
 
-    def end(self, request: Request, response: Response) -> None:
+    def end(self, visitor: Visitor | None) -> None:
+        """End the session for every process; nothing for a visitor without one."""
+        if visitor is not None and visitor.session is not None:
+            self._kept.end(digest(visitor.session), self._clock.now())
+
+    def forget(self, request: Request, response: Response) -> None:
         """Remove the cookie."""
         response.delete_cookie(
             COOKIE, path="/", secure=is_https(request), httponly=True, samesite="lax"
@@ -96,11 +121,11 @@ class Sessions:
         expected = self.form_token(visitor)
         return hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
 
-    def _read(self, cookie: str) -> tuple[str, UUID | None] | None:
+    def _read(self, cookie: str) -> tuple[str, str | None] | None:
         try:
             content: Any = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
-            key = content["key"]
-            return str(content["nonce"]), None if key is None else UUID(key)
+            session = content["session"]
+            return str(content["nonce"]), None if session is None else str(session)
         except (BadData, KeyError, TypeError, ValueError):
             return None
 

@@ -44,18 +44,21 @@ def sign_in(
     owner = parts.sessions.owner_of_key(key)
     if owner is None:
         return _form(request, visitor, local_path(next), _WRONG_KEY, 401)
+    parts.sessions.end(visitor)  # one that is left behind would only end by its time
     response = redirect(local_path(next))
-    parts.sessions.keep(request, response, Visitor(parts.runtime.entropy.new_token(), owner))
+    parts.sessions.keep(request, response, parts.sessions.begin(owner))
     return response
 
 
 @router.post("/sign-out")
 def sign_out(request: Request, form_token: Annotated[str, Form(max_length=200)] = "") -> Response:
-    """End the session of this browser."""
+    """End the session of this browser: a copy of its cookie is worth nothing any more."""
     parts = parts_of(request)
-    check_form(request, parts.sessions.visitor(request), form_token)
+    visitor = parts.sessions.visitor(request)
+    check_form(request, visitor, form_token)
+    parts.sessions.end(visitor)
     response = redirect("/sign-in")
-    parts.sessions.end(request, response)
+    parts.sessions.forget(request, response)
     return response
 
 

@@ -33,6 +33,18 @@ variable "deployment" {
   }
 }
 
+variable "control_plane_arns" {
+  description = "Who may assume the role of jobs' data: the role or user that runs the api. Without it whoever in the account a policy allows to, as the control plane's does."
+  type        = list(string)
+  default     = []
+}
+
+variable "keep_machine_rights" {
+  description = "Leave machines their own rights on the whole bucket, while some of a release before still run that need them."
+  type        = bool
+  default     = false
+}
+
 variable "activate_cost_tags" {
   description = "Make lowtide:deployment and lowtide:job cost-allocation tags: only in the account that pays, and a day after a first launch has used them."
   type        = bool

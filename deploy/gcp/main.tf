@@ -1,5 +1,6 @@
 # Everything that Lowtide needs in a Google Cloud project: a private network with a way out, a
-# bucket, and two service accounts, one for the control plane and one for the machines it rents.
+# bucket, and three service accounts: of the control plane, of the machines it rents, which may do
+# nothing, and of jobs' data, whose tokens the control plane narrows to each job's own folders.
 
 locals {
   # What this module makes, what the product calls, and what request-quota.sh asks.
@@ -9,8 +10,10 @@ locals {
     "cloudresourcemanager.googleapis.com",
     "compute.googleapis.com",
     "iam.googleapis.com",
+    "iamcredentials.googleapis.com",
     "serviceusage.googleapis.com",
     "storage.googleapis.com",
+    "sts.googleapis.com",
   ])
   role        = jsondecode(file("${path.module}/role.json"))
   ending_role = jsondecode(file("${path.module}/ending-role.json"))
@@ -106,6 +109,12 @@ resource "google_service_account" "machines" {
   depends_on   = [google_project_service.api]
 }
 
+resource "google_service_account" "data" {
+  account_id   = "${var.name}-job-data"
+  display_name = "Lowtide jobs' data"
+  depends_on   = [google_project_service.api]
+}
+
 resource "google_project_iam_custom_role" "control" {
   role_id     = replace("${var.name}_control", "-", "_")
   title       = local.role.title
@@ -153,12 +162,27 @@ resource "google_service_account_iam_member" "control_runs_machines" {
   member             = google_service_account.control.member
 }
 
+# It makes tokens of the account of jobs' data, which nobody else may, and narrows them.
+resource "google_service_account_iam_member" "control_narrows_data" {
+  service_account_id = google_service_account.data.name
+  role               = "roles/iam.serviceAccountTokenCreator"
+  member             = google_service_account.control.member
+}
+
 resource "google_storage_bucket_iam_member" "store" {
   for_each = {
-    control  = google_service_account.control.member
-    machines = google_service_account.machines.member
+    control = google_service_account.control.member
+    data    = google_service_account.data.member
   }
   bucket = google_storage_bucket.store.name
   role   = "roles/storage.objectUser"
   member = each.value
+}
+
+# Only while machines of a release before still run (docs/gcp.md, Upgrading).
+resource "google_storage_bucket_iam_member" "machines" {
+  count  = var.keep_machine_rights ? 1 : 0
+  bucket = google_storage_bucket.store.name
+  role   = "roles/storage.objectUser"
+  member = google_service_account.machines.member
 }

@@ -7,6 +7,7 @@ output "settings" {
     LOWTIDE_GCP_NETWORK=global/networks/${google_compute_network.machines.name}
     LOWTIDE_GCP_SUBNETWORK=regions/{region}/subnetworks/${var.name}
     LOWTIDE_GCP_SERVICE_ACCOUNT=${google_service_account.machines.email}
+    LOWTIDE_GCP_DATA_ACCOUNT=${google_service_account.data.email}
     LOWTIDE_OBJECT_STORE_URI=gs://${google_storage_bucket.store.name}/lowtide
   END
 }

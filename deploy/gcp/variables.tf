@@ -25,3 +25,9 @@ variable "name" {
   type        = string
   default     = "lowtide"
 }
+
+variable "keep_machine_rights" {
+  description = "Leave machines their own rights on the whole bucket, while some of a release before still run that need them."
+  type        = bool
+  default     = false
+}

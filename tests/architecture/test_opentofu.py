@@ -201,8 +201,27 @@ def test_the_control_plane_has_its_bucket_on_both_clouds():
     policy = (DEPLOY / "aws/control-plane-policy.json").read_text("utf-8")
     for right in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"):
         assert right in policy
-    [store] = [one for one in resources("gcp") if one.kind == "google_storage_bucket_iam_member"]
-    assert "google_service_account.control.member" in store.text
+    members = [one for one in resources("gcp") if one.kind == "google_storage_bucket_iam_member"]
+    assert "google_service_account.control.member" in members[0].text
+
+
+def test_machines_have_no_rights_of_their_own():
+    """They are given credentials of the role, or account, of jobs' data, narrowed to their job."""
+    kept = "${var.keep_machine_rights ? 1 : 0}"
+    policies = [one for one in resources("aws") if one.kind == "aws_iam_role_policy"]
+    assert [one.name for one in policies if one.body.get("count") != kept] == ["job_data"]
+    [trust] = [one for one in resources("aws") if one.is_data and one.name == "control_plane"]
+    assert "ec2.amazonaws.com" not in trust.text
+    assert not [one for one in resources("aws") if one.kind.endswith("role_policy_attachment")]
+    granted = [one for one in resources("gcp") if "iam_member" in one.kind]
+    assert len(granted) >= 5
+    own = [one for one in granted if "google_service_account.machines.member" in one.text]
+    assert [one.body.get("count") for one in own] == [kept]
+    assert named("aws", "variable")["keep_machine_rights"]["default"] is False
+    assert named("gcp", "variable")["keep_machine_rights"]["default"] is False
+    [narrows] = [one for one in granted if one.name == "control_narrows_data"]
+    assert plain(narrows.body["role"]) == "roles/iam.serviceAccountTokenCreator"
+    assert "google_service_account.data.name" in narrows.text
 
 
 def test_no_module_is_left_out_here():

@@ -29,7 +29,7 @@ from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
 from app.domain.job_spec import parse_spec
 from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import AnyController, run_controller, run_until_idle
+from app.orchestration.controller_frame import AnyController, run_controller
 from app.orchestration.launch_instances import LaunchInstances
 from app.orchestration.limits import Limits
 from app.orchestration.refresh_prices import RefreshPrices
@@ -47,6 +47,7 @@ from tests.support.aws_world import AwsWorld
 from tests.support.gce_fake import FakeGce
 from tests.support.gce_fake_engine import ApiError, World
 from tests.support.gce_fake_state import PROJECT
+from tests.support.idle_controllers import run_until_idle
 from workers.alarm_clock import AlarmClock
 from workers.controller_threads import ControllerThreads
 

@@ -9,7 +9,6 @@ import pytest
 
 from app.adapters.agent_wheel import agent_wheel
 from tests.support.cloud_deployment import CloudDeployment, running_on_fake_clouds
-from tests.support.cloud_sources import ROLE_KEY
 from tests.support.control_plane import Document
 from tests.support.followed_job import (
     SAVES_AT_NOTICES,
@@ -83,8 +82,7 @@ def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
     _assert_nothing_was_lost(job, steps)
     drained, resumed, _ = job.attempts()
     assert resumed["parent_step"] == drained["committed_step"], job.story()
-    signed = [seen.get("authorization", "") for seen in clouds.s3.headers_seen]
-    assert any(f"Credential={ROLE_KEY}/" in one for one in signed), "the machine's role was unused"
+    assert_only_own_folders(clouds, job, short)
     last = job.machines_of_attempt(3)
     assert [one["provider"] for one in last] == ["gcp"]
     _assert_all_is_paid_and_gone(clouds, [job, short])
@@ -110,7 +108,38 @@ def test_the_bundled_trainer_survives_a_preemption_on_google_cloud(clouds: Cloud
     first, second = job.attempts()
     assert first["end_reason"] == "spot_interrupted", job.story()
     assert second["parent_step"] == first["committed_step"] >= 20, job.story()
+    seen = [one for one in clouds.gcs.decided if one[0].startswith("job ")]
+    verbs = {permission for _, permission, _, _ in seen}
+    assert verbs >= {"storage.objects.get", "storage.objects.list", "storage.objects.create"}
+    assert "storage.objects.delete" not in verbs
+    assert all(job.id in key and allowed for _, _, key, allowed in seen)
     _assert_all_is_paid_and_gone(clouds, [job])
+
+
+def assert_only_own_folders(clouds: CloudDeployment, *jobs: FollowedJob) -> None:
+    """Machines used what they were given and no more, and it was kept nowhere."""
+    given = {name: one for name, one in clouds.s3.sessions.items() if one.narrowed is not None}
+    names = {f"lowtide-{job.id}": str(job.id) for job in jobs}
+    assert {one.name for one in given.values()} >= set(names)
+    seen = [one for one in clouds.s3.decided if one[0] in names]
+    assert {one[1] for one in seen} >= {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
+    assert all(names[who] in key and allowed for who, _, key, allowed in seen)
+    assert not [one for one in clouds.s3.decided if one[0] == "machine role"]
+    assert not [one for one in clouds.gcs.decided if one[0] == "machine role"]
+    secrets = [str(one.token) for one in given.values()] + list(given)
+    secrets += [name for name, one in clouds.gcs.tokens.items() if one.rules is not None]
+    assert secrets
+    plane = clouds.plane
+    tables = plane.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    for table in (row["tablename"] for row in tables):
+        for row in plane.sql(f"SELECT to_jsonb(t)::text AS all FROM {table} t"):
+            assert not [one for one in secrets if one in row["all"]], table
+    stored = list(clouds.gcs.objects.values())
+    files = [path for path in plane.state_dir.rglob("*") if path.is_file()]
+    files += [path for one in clouds.hall.machines.values() for path in one.root.rglob("*")
+              if path.is_file() and not path.is_symlink()]  # fmt: skip
+    for content in [*stored, *(path.read_bytes() for path in files)]:
+        assert not [one for one in secrets if one.encode() in content]
 
 
 def _assert_all_is_paid_and_gone(clouds: CloudDeployment, jobs: list[FollowedJob]) -> None:

@@ -439,14 +439,20 @@ def test_an_api_process_says_that_it_listens(engine: Engine, runtime: Runtime):
 # --- working folders --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kept_before", [False, True])
 def test_a_machine_gets_the_working_folder_of_its_own_job_only(
-    api: ServedApi, engine: Engine, runtime: Runtime
+    api: ServedApi, engine: Engine, runtime: Runtime, kept_before: bool
 ):
     packed = uuid4().bytes * (3 << 16)
     digest = f"sha256:{hashlib.sha256(packed).hexdigest()}"
-    runtime.object_store.put_new(f"workdirs/{digest.removeprefix('sha256:')}.tar.gz", packed)
-    owner = SpeakingAgent(api, make_gang(engine, runtime, workdir=digest))
-    other = SpeakingAgent(api, make_gang(engine, runtime))
+    gang = make_gang(engine, runtime, workdir=digest)
+    with runtime.begin() as uow:
+        project_id = uow.jobs.lock(gang.job_id).project_id
+    # A release before kept it for all projects alike; a job that it accepted still runs.
+    place = "" if kept_before else f"{project_id}/"
+    key = f"workdirs/{place}{digest.removeprefix('sha256:')}.tar.gz"
+    runtime.object_store.put_new(key, packed)
+    owner, other = SpeakingAgent(api, gang), SpeakingAgent(api, make_gang(engine, runtime))
     assert owner.register().status_code == other.register().status_code == 200
     where = f"{api.url}/agent/v1/workdirs/{digest}"
     assert api.client.get(where, headers=owner.headers).content == packed

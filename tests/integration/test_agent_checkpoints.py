@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
 import threading
@@ -327,6 +328,20 @@ def test_the_outbox_keeps_what_the_trainer_prunes(tmp_path: Path) -> None:
     outbox.give_back(found.key, done=True)
     assert not taken.exists()
     assert outbox.take(found.key) is None
+
+
+def test_of_files_that_are_not_the_trainers_no_checkpoint_is_made(tmp_path: Path) -> None:
+    source, kept, owner = tmp_path / "checkpoints", tmp_path / "outbox", 60_578
+    kept.mkdir()
+    for number, uid in ((1, owner), (2, 0)):
+        folder = source / f"step-{number}"
+        folder.mkdir(parents=True)
+        (folder / "weights.pt").write_bytes(b"x")
+        os.chown(folder / "weights.pt", uid, uid)
+    # As if the trainer had put a link to somebody else's folder in the place of its own.
+    outbox = Outbox(source, kept, owner=owner)
+    assert [found.step for found in outbox.scan()] == [1]
+    assert [path.name[-6:] for path in kept.iterdir()] == ["step-1"]
 
 
 def test_a_trainer_that_removes_its_folders_meanwhile_does_not_end_the_scan(

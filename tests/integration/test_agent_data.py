@@ -95,7 +95,7 @@ def test_outputs_that_cannot_be_saved_are_said_and_the_job_is_done(
     world.start(**s3.environment())
     plane.train(1)
     told = plane.wait_for(FactKind.OUTPUTS).data["error"]
-    assert told.startswith(f"the outputs may not be written to {address}/job-1: allow the machines")
+    assert told.startswith(f"the outputs may not be written to {address}/job-1: allow the role")
     assert plane.wait_for(FactKind.TRAINER_ENDED).data["outcome"] == "finished"
     assert plane.facts(FactKind.COMPLETION)
 
@@ -123,6 +123,18 @@ def test_outputs_are_tried_again_with_what_is_not_there_yet(
     upload.close()
 
 
+def test_a_file_of_another_user_is_no_output(tmp_path: Path) -> None:
+    folder, results = tmp_path / "out", tmp_path / "results"
+    folder.mkdir()
+    (folder / "planted").write_text("a secret")
+    seen: queue.Queue[Observation] = queue.Queue()
+    OutputsUpload(1, {"out": folder}, {"out": results.as_uri()}, seen.put, lambda _: None, 60_578)
+    failed = seen.get(timeout=60)
+    assert isinstance(failed, OutputsFailed)
+    assert "does not belong to the trainer's user" in failed.message
+    assert not results.exists() or not list(results.rglob("planted"))
+
+
 def test_outputs_are_saved_only_of_finished_work(world: World) -> None:
     results = world.root / "results"
     plane = world.open(run="echo 1 > out/score; exit 3", outputs={"out": results.as_uri()})
@@ -131,6 +143,20 @@ def test_outputs_are_saved_only_of_finished_work(world: World) -> None:
     assert plane.wait_for(FactKind.TRAINER_ENDED).data["outcome"] == "failed"
     assert not plane.facts(FactKind.OUTPUTS)
     assert not results.exists()
+
+
+@pytest.mark.parametrize("link", ["folder", "file"])
+def test_no_link_within_an_input_leads_out_of_it(world: World, link: str) -> None:
+    corpus, others = world.root / "corpus", world.root / "others"
+    put(corpus.as_uri(), a=b"a")
+    put(others.as_uri(), secret=b"s")
+    (corpus / "b").symlink_to(others if link == "folder" else others / "secret")
+    plane = world.open(run="true", inputs={"/data": corpus.as_uri()})
+    world.start()
+    plane.direct(DirectiveKind.PREPARE, 1)
+    failed = plane.wait_for(FactKind.PREPARATION_FAILED).data
+    assert failed["stage"] == "inputs"
+    assert "is a link that leads out of that folder" in failed["message"]
 
 
 def test_a_folder_of_the_machines_own_is_not_covered(world: World) -> None:
@@ -212,7 +238,7 @@ def test_an_address_without_anything_is_said(
 
 def test_a_bucket_that_may_not_be_read_is_said(s3: S3Fake, fetch: Fetch) -> None:
     s3.steering.denied = True
-    with pytest.raises(InputsFailed, match="allow the machines' role to list and read it"):
+    with pytest.raises(InputsFailed, match="allow the role of jobs' data to list and read it"):
         fetch(f"s3://{s3.bucket}/corpus")
 
 

@@ -9,10 +9,18 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from app.adapters.input_checks import workdir_archive
 from app.domain.errors import SpecError
-from tests.support.people_api import SPEC, PeopleApi, people_api, settings_for
+from tests.support.people_api import (
+    SPEC,
+    PeopleApi,
+    make_key,
+    make_project,
+    people_api,
+    settings_for,
+)
 from tests.support.postgres import PostgresForTests
 
 
@@ -44,6 +52,33 @@ def put(api: PeopleApi, content: bytes, digest: str | None = None) -> httpx.Resp
     return api.client.put(f"/api/v1/workdirs/{digest}", content=content)
 
 
+def project_of(api: PeopleApi) -> str:
+    with api.engine.begin() as connection:
+        return str(
+            connection.execute(text("SELECT id FROM projects WHERE name = 'admin'")).scalar()
+        )
+
+
+def test_a_digest_is_no_key_to_another_projects_folder(api: PeopleApi):
+    """Nor is HEAD an oracle for what others have, nor a folder that was kept for all projects."""
+    content = packed(member("secret.py"), content=b"secret")
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    path = f"{api.url}/api/v1/workdirs/{digest}"
+    earlier = f"workdirs/{digest.removeprefix('sha256:')}.tar.gz"
+    api.parts.runtime.object_store.put_new(earlier, content)
+    assert put(api, content).status_code == 201
+    key = make_key(api.engine, make_project(api.engine, "stranger"))
+    headers = {"Authorization": f"Bearer {key}"}
+    assert httpx.head(path, headers=headers, timeout=20).status_code == 404
+    spec = {**SPEC, "workdir": digest}
+    answer = httpx.post(f"{api.url}/api/v1/jobs", json=spec, headers=headers, timeout=20)
+    assert answer.status_code == 422
+    assert "never uploaded" in answer.json()["errors"][0]["message"]
+    own = httpx.put(path, content=content, headers=headers, timeout=20)
+    assert (own.status_code, own.json()["created"]) == (201, True)
+    assert httpx.head(path, headers=headers, timeout=20).status_code == 200
+
+
 def test_a_folder_is_stored_once_and_can_be_used(api: PeopleApi):
     content = packed(
         member("train.py"),
@@ -58,7 +93,7 @@ def test_a_folder_is_stored_once_and_can_be_used(api: PeopleApi):
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == {"digest": digest, "size_bytes": len(content), "created": True}
     assert api.client.head(path).status_code == 200
-    key = f"workdirs/{digest.removeprefix('sha256:')}.tar.gz"
+    key = f"workdirs/{project_of(api)}/{digest.removeprefix('sha256:')}.tar.gz"
     assert api.parts.runtime.object_store.get(key) == content
     assert api.submit({**SPEC, "workdir": digest}).status_code == 201
 

@@ -127,6 +127,23 @@ def test_a_restart_without_the_rules_starts_no_agent(root: ImageRoot):
     assert (root.written / "is-off").exists()
 
 
+def test_a_first_boot_without_the_rules_sets_no_agent_up(root: ImageRoot):
+    """It is told once, before systemd starts an agent that could only fail again and again."""
+    before = ("mount_scratch", "find_python", "check_gpus", "install_agent", "make_trainer_user")
+    boot = " ".join([*(f"{name}() {{ :; }};" for name in before), "boot"])
+    for program in ("systemctl", "systemd-mount"):
+        root.command(program, "exit 0")
+    root.file("/run/systemd/system/none", "", 0o600)
+    done = _block(root, step=boot)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any("tables " in one for one in root.calls)
+    root.command("iptables", "exit 1")
+    done = _block(root, step=f'rm -f "$home/installed"; {boot}')
+    assert done.returncode == 1
+    assert "metadata access of the trainer cannot be blocked" in done.stdout
+    assert "the agent starts" not in done.stdout
+
+
 def test_a_setting_leaves_the_metadata_open(root: ImageRoot):
     assert _block(root, LOWTIDE_TRAINER_METADATA="allow").returncode == 0
     assert root.calls == []

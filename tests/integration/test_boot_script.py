@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from app.adapters.agent_wheel import agent_wheel
 from app.adapters.postgres import tables
 from app.adapters.providers.boot_script import render
 from app.api.agent_wheel import router as wheel_router
+from app.orchestration.record_boot_failure import REPORTS_PER_MACHINE
 from app.orchestration.runtime import Runtime
 from tests.support.agent_api import (
     Gang,
@@ -421,6 +424,24 @@ def test_only_a_known_token_may_tell_of_a_failure(api: ServedApi, engine: Engine
     (message,) = _boot_failures(engine, gang)
     assert message.startswith("A machine of local could not start its agent: a b c")
     assert len(message) < 1_100
+
+
+def test_a_launch_may_tell_of_its_boots_a_few_times_only(
+    api: ServedApi, engine: Engine, gang: Gang
+):
+    url = f"{api.url}/agent/v1/boot-failures"
+    told = {"launch_token": gang.token, "message": "again", "machine": "m"}
+    most = REPORTS_PER_MACHINE * len(gang.instance_ids)
+    with ThreadPoolExecutor(8) as posting:
+        warned = ({**told, "warning": number % 2 == 0} for number in range(most + 20))
+        answers = list(posting.map(lambda body: api.client.post(url, json=body), warned))
+    assert Counter(answer.status_code for answer in answers) == {204: most, 429: 20}
+    with engine.connect() as connection:
+        kinds = tables.events.c.kind.in_(("boot_failed", "boot_warned"))
+        lines = connection.scalars(
+            select(tables.events.c.seq).where(tables.events.c.job_id == gang.job_id, kinds)
+        )
+        assert len(lines.all()) == most
 
 
 def test_the_wheel_is_served_with_its_digest(api: ServedApi):

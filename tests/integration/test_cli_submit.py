@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, update
 
 from app.adapters.postgres import money_tables, tables
+from app.domain.offer import Hardware, Market, Offer, Pool
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for
@@ -62,6 +65,35 @@ def test_a_plan_tells_what_the_command_finds_around_it(world: World):
         assert f"        {line}\n" in out
     errors = world.cli.fails(2, "submit", world.spec(text), "-d").errors
     assert "inputs./data: s3://acme/corpus lies outside of the places" in errors
+
+
+def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: World):
+    """Google's default images have no docker; a pool at hand that has it takes the job."""
+    at, base = datetime.now(UTC), "run: sleep 1\nimage: acme/train:1\nresources: {gpu: H100:1}\n"
+    hardware = Hardware("H100", 1, 80, 26, 234, containers=False)
+    pool = Pool("gcp", "us-central1", "us-central1-a", "a3-highgpu-1g", Market.SPOT)
+    offer = Offer(pool, hardware, 3_000_000, 10_000_000, "gce", at, "test")
+
+    def quote(offer: Offer) -> None:
+        with world.api.parts.runtime.begin() as uow:
+            uow.offers.record([offer], [], at)
+
+    assert world.cli.ok("submit", world.spec(base), "-d", "-q", "-n", "unknown").out == "unknown\n"
+    quote(offer)
+    with world.api.parts.runtime.begin() as uow:
+        assert uow.offers.get(pool) == offer
+    spec = world.spec(base)
+    # The api lists what it can rent at most once a second.
+    wait_until(lambda: "LOWTIDE_GCP_IMAGE" in world.cli.ok("submit", spec, "--dry-run").out)
+    plain = world.spec("run: sleep 1\nresources: {gpu: H100:1}\n", "plain.yaml")
+    assert "✓ cheapest" in world.cli.ok("submit", plain, "--dry-run").out
+    refused = world.cli.fails(2, "submit", spec, "-d", "-n", "none").errors
+    assert "image: no machine that could be rented for it has docker" in refused
+    assert "in LOWTIDE_GCP_IMAGE, or leave `image` out" in refused
+    # One that waits already says it, too.
+    assert "in LOWTIDE_GCP_IMAGE" in world.cli.ok("explain", "unknown").out
+    quote(replace(offer, hardware=replace(hardware, containers=True)))
+    assert world.cli.ok("submit", spec, "-d", "-q", "-n", "known").out == "known\n"
 
 
 def test_a_plan_tells_how_often_a_pool_takes_its_machines(world: World):
@@ -118,8 +150,10 @@ def test_a_folder_is_packed_uploaded_once_and_kept_under_its_digest(world: World
     assert "workdir 2 files" in first.out
     assert "uploaded before" not in first.out
     digest = world.stored_spec("one")["workdir"]
-    head = world.api.client.head(f"/api/v1/workdirs/{digest}")
-    assert head.status_code == 200
+    key = {"Authorization": f"Bearer {world.cli.variables['LOWTIDE_API_KEY']}"}
+    assert world.api.client.head(f"/api/v1/workdirs/{digest}", headers=key).status_code == 200
+    other_project = world.api.client.head(f"/api/v1/workdirs/{digest}")
+    assert other_project.status_code == 404
     assert "uploaded before" in world.cli.ok("submit", spec, "-d", "-n", "two").out
     assert world.stored_spec("two")["workdir"] == digest
     (folder / "out").symlink_to("/etc")

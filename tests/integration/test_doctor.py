@@ -20,15 +20,18 @@ from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.providers.machine_catalog import load_catalog, shipped_catalog
 from app.adapters.server_probes import probe_public_url
 from app.adapters.system_entropy import SystemEntropy
+from app.bootstrap import _deployment_id
 from app.domain.finding import Finding, clock_finding, warning
 from app.domain.machine_catalog import MachineType
 from app.orchestration.diagnose import (
+    check_bucket_place,
     check_object_store,
     check_provider,
     run_checks,
 )
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.provider_diagnosis import MachineTypeSource, ProviderDiagnosis
+from app.settings import load_settings
 from tests.support.command_line import CommandLine, Ran
 from tests.support.object_store_fakes import GcsFake, S3Fake
 
@@ -266,6 +269,52 @@ def test_a_providers_own_findings_are_shown():
     cloud.error = ProviderError(RefusalKind.DENIED, "no credentials\nmore")
     (found,) = check_provider("aws", cloud)
     assert (found.ok, found.sentence) == (False, "no credentials")
+
+
+@dataclass
+class BucketCloud(Cloud):
+    """A cloud that keeps buckets."""
+
+    bucket_scheme = "s3"
+
+    def locate_bucket(self, bucket: str) -> str:
+        self.asked.append(bucket)
+        if self.error is not None:
+            raise self.error
+        return "eu-west-1"
+
+
+def test_the_bucket_of_checkpoints_is_asked_for_its_place():
+    """GetBucketLocation has no dry run: it changes nothing, and is called."""
+    cloud: Any = BucketCloud()
+    (found,) = check_bucket_place("aws", cloud, "s3://acme/runs", None)
+    assert (found.name, found.ok, found.warns) == ("aws: bucket of checkpoints", True, False)
+    assert (found.sentence, cloud.asked) == ("acme is in eu-west-1", ["acme"])
+    cloud.error = ProviderError(RefusalKind.DENIED, "AccessDenied")
+    (found,) = check_bucket_place("aws", cloud, "s3://acme/runs", None)
+    assert (found.ok, found.warns) == (True, True)
+    assert "s3:GetBucketLocation" in found.remedy
+    for uri, region in (("gs://acme", None), ("file:///x", None), ("s3://acme", "eu-west-1")):
+        assert check_bucket_place("aws", cloud, uri, region) == ()
+    assert check_bucket_place("aws", Cloud(), "s3://acme", None) == ()  # type: ignore[arg-type]
+
+
+def test_the_doctor_asks_for_the_place_of_its_own_bucket(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    cloud: Any = BucketCloud((Finding("image", True, "there"),))
+    monkeypatch.setattr("app.bootstrap.open_providers", lambda settings: {"aws": cloud})
+    cli.variables["LOWTIDE_CHECKPOINT_URI"] = "s3://acme/runs"
+    assert cli.ok("doctor").row("✓ aws: bucket of checkpoints", "acme is in eu-west-1")
+
+
+@pytest.mark.parametrize("url", [None, "postgresql://nobody@127.0.0.1:1/none"])
+def test_a_database_that_is_away_is_an_error_that_clouds_know(url: str | None):
+    """Whose machines these are only the database tells: launches and looks wait, typed."""
+    read = _deployment_id(load_settings(database_url=url), None)
+    with pytest.raises(ProviderError, match="whose machines") as refused:
+        read()
+    assert refused.value.kind is RefusalKind.UNAVAILABLE
 
 
 def test_a_warning_is_shown_and_fails_nobody(cli: CommandLine, monkeypatch: pytest.MonkeyPatch):

@@ -12,10 +12,11 @@ from sqlalchemy import Engine
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.thread_effects import ThreadEffects
 from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import run_controller, run_until_idle
+from app.orchestration.controller_frame import run_controller
 from app.orchestration.launch_instances import LaunchInstances
 from app.ports.cloud_provider import LaunchOrder, LaunchResult, ProviderError, RefusalKind
 from tests.support.embedded import wait_until
+from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PaperCloud, Story
 from workers.controller_threads import RUNS_MAX, ControllerThreads
 

@@ -15,9 +15,9 @@ from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import ledger_entries
 from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.aggregate import open_job
-from app.orchestration.controller_frame import run_until_idle
 from app.orchestration.reconcile_instances import ReconcileInstances
 from app.orchestration.revise_start import revise_start
+from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PRICES, Story
 
 

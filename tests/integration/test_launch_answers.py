@@ -245,6 +245,19 @@ def test_a_refused_pool_rests_with_all_that_its_refusal_reaches(
     assert until == {story.time + timedelta(seconds=seconds)}
 
 
+def test_a_quota_rests_what_it_counts_whatever_the_types_are_called(story: SlowStory) -> None:
+    story.quote({**PRICES, SISTER: 9_000_000, G5: 9_000_000})
+    with story.runtime.begin() as uow:
+        counted = [offer for offer, _ in uow.offers.of([ZONE_A, G5])]
+        quota = replace(counted[0].hardware, quota="NVIDIA_L4_GPUS")
+        uow.offers.record([replace(one, hardware=quota) for one in counted], [], story.time)
+    story.cloud.refusals = {ZONE_A: PoolRefusal(ZONE_A, RefusalKind.QUOTA, "used up")}
+    story.submit()
+    run_controller(story.runtime, ClaimJobs(story.runtime))
+    run_controller(story.runtime, LaunchInstances(story.runtime))
+    assert _resting(story) == dict.fromkeys({ZONE_A, G5}, "quota")
+
+
 @pytest.mark.parametrize(
     ("kind", "seconds"),
     [

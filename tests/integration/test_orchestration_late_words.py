@@ -19,7 +19,7 @@ from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import assignments, ledger_entries
 from app.domain.instance import EndedBy
 from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.controller_frame import run_until_idle
+from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PRICES, Story
 from trainer.protocol.agent_report import FactKind
 

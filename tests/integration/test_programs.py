@@ -208,11 +208,13 @@ def listening(cwd: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str
         yield process, process.stdout.readline().strip()
 
 
-def up_without_servers(state_dir: Path, port: str) -> subprocess.CompletedProcess[str]:
+def up_without_servers(
+    state_dir: Path, port: str, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """`lowtide up` that ends at its database, which is after the port has been tried."""
     dead = {"LOWTIDE_DATABASE_URL": "postgresql://h@127.0.0.1:1/x"}
     urls = {**dead, "LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0"}
-    return lowtide("up", "--state-dir", str(state_dir), "--port", port, **urls)
+    return lowtide("up", "--state-dir", str(state_dir), "--port", port, **urls, **settings)
 
 
 def test_what_an_earlier_run_left_is_stopped_before_the_port_is_tried(folder: Path):

@@ -352,3 +352,35 @@ def test_a_sweep_asks_for_known_machines_at_once_however_many_there_are(story: S
     assert len(story.cloud.running()) == 10
     story.sleep(60)
     assert statements_of_a_sweep() == few
+
+
+# --- orders that meet ---
+
+
+@pytest.mark.parametrize("order", ["a sweep", "the end of everything"])
+def test_what_is_ordered_while_a_sweep_finds_lost_rows_takes_nothing_back(
+    story: Story, order: str
+) -> None:
+    """The sweep's order comes between the other one's look at the orders and its own writing."""
+    found = []
+
+    def lose_rows(_conn: object, _cursor: object, text: str, *_: object) -> None:
+        if text.startswith("UPDATE deployment") and not found:
+            found.append(text)
+            with story.runtime.begin() as uow:
+                uow.sweeps.set_orders(adopt_since_at=uow.now, adopt_reason="rows are missing")
+
+    event.listen(story.engine, "before_cursor_execute", lose_rows)
+    with story.runtime.begin() as uow:
+        if order == "a sweep":
+            ask_for_sweep(uow)
+        else:
+            order_destroy(uow, story.runtime, ADMIN)
+    event.remove(story.engine, "before_cursor_execute", lose_rows)
+    now = _orders(story)
+    assert found
+    assert now.adopt_since_at is not None
+    assert (now.asked_at is not None, now.destroy_ordered_at is not None) == (
+        order == "a sweep",
+        order != "a sweep",
+    )

@@ -92,10 +92,13 @@ def reopened(folder: Path) -> dict[str, str]:
     return found
 
 
-def test_a_journal_cut_at_any_byte_keeps_every_whole_line(folder: Path, whole: bytes):
+@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.full)])
+def test_a_journal_cut_at_any_byte_keeps_every_whole_line(folder: Path, whole: bytes, step: int):
+    """At the lines' ends and some bytes between them; at each byte in full."""
     ends = [at for at in range(len(whole)) if whole[at : at + 1] == b"\n"]
     assert len(ends) == 3
-    for cut in range(len(whole) + 1):
+    near = {cut for at in ends for cut in range(at - 2, min(at + 3, len(whole) + 1))}
+    for cut in sorted({*range(0, len(whole) + 1, step), *near}):
         (folder / FILE).write_bytes(whole[:cut])
         # A line that lacks nothing but its end is whole.
         said = SAID[sum(cut >= at for at in ends)]

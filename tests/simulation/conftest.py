@@ -23,3 +23,9 @@ def new_database(postgres: PostgresForTests) -> Iterator[NewDatabase]:
     yield make
     for url in made:
         postgres.drop(url)
+
+
+@pytest.fixture
+def database_url(new_database: NewDatabase) -> str:
+    """As everywhere, but nobody is connected to it: a world copies and drops its databases."""
+    return new_database()

@@ -8,9 +8,9 @@ from app.simulation.scenarios import SCENARIOS, run_scenario
 
 # One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds.
 SHORT = {
-    "notice",
+    "hour_noticed",
     "notice_while_booting",
-    "kill_without_notice",
+    "hour_killed_on_ec2",
     "launch_never_answered",
     "throttled",
     "machine_of_no_job",
@@ -21,17 +21,19 @@ SHORT = {
     "clock_jumps_back",
     "cancel_races_a_launch_reply",
     "pause_and_resume",
-    "budget_used_up",
-    "deadline_near",
-    "requests_lost",
-    "machine_hangs",
-    "cut_off_beyond_the_lease",
+    "hour_budget_used_up",
+    "hour_slower_than_estimated",
+    "absent_for_one_look",
+    "hour_hangs",
+    "cut_off_with_a_slow_clock",
     "gpu_fault",
     "store_away",
     "trainer_fails",
     "elastic_grows_again",
-    "cheaper_pool",
+    "agents_lie",
     "interrupted_while_moving",
+    "stale_launches",
+    "backup_restored",
 }
 
 

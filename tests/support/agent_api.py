@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from app.adapters.system_entropy import SystemEntropy
 from app.api.agent_board import AgentBoard, start_board, stop_board
 from app.api.agents import router
 from app.api.error_responses import install_error_responses
+from app.api.storage_grants import StorageGrants
 from app.domain.attempt import AttemptState
 from app.domain.credentials import digest
 from app.domain.entities import Attempt, AttemptMember, Budget, Instance, Job, Launch
@@ -41,6 +42,7 @@ from app.domain.offer import Market, Pool
 from app.orchestration.aggregate import open_job
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.stop_job import order_stop
+from app.ports.storage_grants import StorageGrantIssuer
 from tests.support.money_story import OneByOne, RungBells
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind
 
@@ -161,13 +163,17 @@ class ServedApi:
 
 
 @contextlib.contextmanager
-def served(runtime: Runtime) -> Iterator[ServedApi]:
+def served(
+    runtime: Runtime, issuers: Mapping[str, StorageGrantIssuer] | None = None
+) -> Iterator[ServedApi]:
     """Serve the agents' routes on a free port of this machine, by uvicorn in a thread."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await start_board(app, runtime)
+        app.state.storage_grants = StorageGrants(runtime, issuers or {})
         yield
+        app.state.storage_grants.close()
         await stop_board(app)
 
     app = FastAPI(lifespan=lifespan)

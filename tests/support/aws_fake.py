@@ -10,7 +10,7 @@ import copy
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,6 +47,8 @@ class AwsFake:
         self._ec2 = Ec2(world)
         self.policy: list[Any] | None = None
         """The caller's only policy; None: everything is allowed."""
+        self.assume: Callable[[Any, dict[str, str]], Answer] | None = None
+        """What answers AssumeRole (headers, form); None: moto."""
         self.keys: dict[str, str] = {}
         """Keys of KMS by id or alias, with their state."""
         self._prepare()
@@ -82,13 +84,19 @@ class AwsFake:
         if self._expired(headers):
             return _clock_error(service, json_protocol=bool(target))
         trouble = self.world.region_faults.get(region)
-        if trouble is not None and service in ("ec2", "s3"):
+        if trouble is not None and service in ("ec2", "s3", "sts"):
             hang(trouble[2])
             if not trouble[0]:
                 raise Dropped
+            if service == "sts":
+                # Each region has an STS of its own, which knows no keys of an account that has not
+                # enabled it (IAM user guide, "Manage AWS STS in an AWS Region").
+                trouble = ("InvalidClientTokenId", 403, 0.0)
             reply = (_s3_error if service == "s3" else xml_error)(
                 trouble[0], "injected for the region", trouble[1]
             )
+        elif action == "AssumeRole" and self.assume is not None:
+            reply = self.assume(headers, form)
         elif service != "ec2":
             reply = self._other(region, service, action, method, path, headers, body)
         elif region not in REGIONS:

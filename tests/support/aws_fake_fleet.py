@@ -18,6 +18,8 @@ from tests.support.aws_fake_network import CODE, network_problem, takes_cluster_
 from tests.support.aws_world import ACCOUNT, GP3_FREE_MBPS, TYPES, AwsWorld, Rented, now
 
 Refused = tuple[str, str, int]
+# "User data is limited to 16 KB, in raw form, before it is base64-encoded" (EC2 user guide, "Run
+# commands when you launch an EC2 instance with user data input").
 _USER_DATA_MAX = 16 * 1024
 # "Amazon EBS General Purpose SSD volumes": 0.25 MiB/s for each of a gp3 volume's 3,000 IOPS.
 _GP3_MBPS_MAX = 750

@@ -21,8 +21,9 @@ from tests.support.gce_fake import FakeGce, open_fake_gce
 from tests.support.gce_fake_bill import bill_microusd
 from tests.support.gce_fake_engine import World
 from tests.support.gce_fake_state import PROJECT, Vm
-from tests.support.object_store_fakes import GcsFake, S3Fake
 from tests.support.outgoing_traffic import OutgoingTraffic, watched_traffic
+from tests.support.scoped_gcs import DATA_ACCOUNT, ScopedGcs
+from tests.support.scoped_s3 import DATA_ROLE, ScopedS3
 
 AWS_REGION, GCP_REGION = "us-east-1", "us-central1"
 _QUICK = {
@@ -57,7 +58,8 @@ class CloudDeployment:
     on_gce: GceMachines
     hall: MachineHall
     traffic: OutgoingTraffic
-    s3: S3Fake
+    s3: ScopedS3
+    gcs: ScopedGcs
     google_store_uri: str
 
     def machine(self, instance: Document) -> RentedMachine:
@@ -99,10 +101,12 @@ def running_on_fake_clouds(folder: Path) -> Iterator[CloudDeployment]:
         aws = stack.enter_context(open_aws_fake())
         world = World({GCP_REGION: ("us-central1-a", "us-central1-b")}, ("g2-standard-8",))
         gce = stack.enter_context(open_fake_gce(world))
-        s3 = stack.enter_context(closing(S3Fake("lowtide-checkpoints")))
-        gcs = stack.enter_context(closing(GcsFake("lowtide-store")))
+        s3 = stack.enter_context(closing(ScopedS3("lowtide-checkpoints")))
+        gcs = stack.enter_context(closing(ScopedGcs("lowtide-store")))
         on_aws = stack.enter_context(closing(AwsMachines(aws, _without_keys(s3))))
-        on_gce = GceMachines(gce, {**s3.environment(), "GOOGLE_BASE_URL": gcs.url})
+        aws.assume = s3.assume
+        gce.tokens = gcs.serve
+        on_gce = GceMachines(gce, {**_without_keys(s3), "GOOGLE_BASE_URL": gcs.url})
         hall = stack.enter_context(
             closing(MachineHall(folder / "machines", [on_aws, on_gce], traffic.environment))
         )
@@ -121,6 +125,8 @@ def running_on_fake_clouds(folder: Path) -> Iterator[CloudDeployment]:
             "LOWTIDE_AWS_REGIONS": AWS_REGION,
             "LOWTIDE_AWS_IMAGE": IMAGE_PARAMETER,
             "LOWTIDE_AWS_ENDPOINT_URL": aws.url,
+            "LOWTIDE_AWS_DATA_ROLE": DATA_ROLE,
+            "LOWTIDE_GCP_DATA_ACCOUNT": DATA_ACCOUNT,
             "LOWTIDE_AWS_QUEUE_URL": aws.queue_url,
             "LOWTIDE_GCP_PROJECT": PROJECT,
             "LOWTIDE_GCP_REGIONS": GCP_REGION,
@@ -128,11 +134,11 @@ def running_on_fake_clouds(folder: Path) -> Iterator[CloudDeployment]:
             "LOWTIDE_GCP_CATALOG_URL": gce.endpoint,
         }
         plane = stack.enter_context(running_control_plane(port=port, **settings))
-        yield CloudDeployment(plane, aws, gce, on_aws, on_gce, hall, traffic, s3, gcs.uri)
+        yield CloudDeployment(plane, aws, gce, on_aws, on_gce, hall, traffic, s3, gcs, gcs.uri)
 
 
-def _without_keys(s3: S3Fake) -> dict[str, str]:
-    """Machines on EC2 know where S3 is; their keys come from their role, the region from us."""
+def _without_keys(s3: ScopedS3) -> dict[str, str]:
+    """Machines know where S3 is; their keys come with answers to reports, the region from us."""
     secret = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP", "AWS_REGION")
     return {name: value for name, value in s3.environment().items() if name not in secret}
 

@@ -106,7 +106,7 @@ class GceMachines:
 
     def equip(self, metadata: FakeMetadata) -> dict[str, str]:
         """The service account's token is at the machine's own metadata alone."""
-        token = {"access_token": "test", "expires_in": 3_600, "token_type": "Bearer"}
+        token = {"access_token": "of-the-machine", "expires_in": 3_600, "token_type": "Bearer"}
         metadata.set_value("service-accounts/default/token", json.dumps(token))
         return {"GCE_METADATA_HOST": metadata.url.removeprefix("http://"), **self._store}
 

@@ -86,6 +86,8 @@ class FakeGce:
         self.prices = FakePrices()
         self.faults: list[LineFault] = []
         self.requests: list[str] = []
+        self.tokens: Any = None
+        """What makes tokens of accounts and narrows them (method, path, headers, body)."""
         self.bodies: list[tuple[str, Any]] = []
         self.page_size = 500
         self.documents: dict[str, Any] = {}
@@ -388,6 +390,11 @@ class FakeGce:
                 target = urlsplit(self.path)
                 fake.requests.append(f"{self.command} {unquote(self.path)}")
                 query = {key: values[-1] for key, values in parse_qs(target.query).items()}
+                narrows = target.path == "/v1/token" or ":generateAccessToken" in target.path
+                if fake.tokens is not None and narrows:
+                    status, _, content = fake.tokens(self.command, self.path, self.headers, raw)
+                    self._send(status, json.loads(content))
+                    return
                 if target.path == TOKEN_PATH:
                     self._send(*answer_token(raw, fake.engine.now()))
                     return

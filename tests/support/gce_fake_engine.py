@@ -31,7 +31,9 @@ STOCKOUT = "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
 class World:
     """What the fake's cloud has. `room` is machines per zone and provisioning model.
 
-    hidden_looks: so many first looks do not show a new machine.
+    hidden_looks: so many first looks do not show a new machine. late_name_check: a bulk insert
+    tells of a name that is taken by its operation (RESOURCE_ALREADY_EXISTS), as no document says
+    that it always does so at once.
     """
 
     zones: dict[str, tuple[str, ...]]
@@ -44,6 +46,7 @@ class World:
     operation_seconds: float = 0.0
     stopping_seconds: float = 0.0
     hidden_looks: int = 0
+    late_name_check: bool = False
 
     def region_of(self, zone: str) -> str:
         """The region of a zone; ApiError when there is no such zone."""
@@ -154,7 +157,14 @@ class Engine:
         zone = max(allowed, key=lambda one: min(self._room(one, properties), count))
         # "Naming resources": the name of a zonal resource is unique in its zone alone.
         if any((zone, name) in self.live for name in names):
-            raise ApiError(409, "alreadyExists", f"The resource '{names[0]}' already exists")
+            text = f"The resource '{names[0]}' already exists"
+            if not self.world.late_name_check:
+                raise ApiError(409, "alreadyExists", text)
+            operation = self._failing(
+                f"regions/{region}", "bulkInsert", link, ("RESOURCE_ALREADY_EXISTS", text)
+            )
+            self._remember(request_id, operation)
+            return operation
         room = self._room(zone, properties)
         if self.creation_errors:
             error = self.creation_errors.pop(0)

@@ -46,10 +46,12 @@ _EVERYWHERE = {"aws:requestedregion", "aws:principalaccount", "aws:calledvia"}
 BUCKET = "lowtide-test"
 
 
-def shipped_policy(name: str = "control-plane-policy.json", deployment: str = "*") -> Any:
+def shipped_policy(
+    name: str = "control-plane-policy.json", deployment: str = "*", bucket: str = BUCKET
+) -> Any:
     """A policy of deploy/aws as the module fills it in, parsed."""
     text = (ROOT / "deploy" / "aws" / name).read_text("utf-8")
-    values = {"bucket": BUCKET, "name": "lowtide", "deployment": deployment}
+    values = {"bucket": bucket, "name": "lowtide", "deployment": deployment}
     values["deployment_begin"] = "" if deployment == "*" else deployment[:8]
     for key, value in values.items():
         text = text.replace(f"${{{key}}}", value)
@@ -162,7 +164,7 @@ class Policy:
     def grants(self) -> frozenset[Grant]:
         """Everything that it gives."""
         return frozenset(
-            Grant(one["Sid"], action, resource)
+            Grant(one.get("Sid", ""), action, resource)
             for one in self.statements
             for action in _listed(one["Action"])
             for resource in _listed(one["Resource"])
@@ -178,7 +180,7 @@ class Policy:
             if _key_is_filled(key, keys)
         }
         return frozenset(
-            Grant(one["Sid"], action, resource)
+            Grant(one.get("Sid", ""), action, resource)
             for one in self.statements
             if all(
                 _holds(operator, key, _listed(values), context)

@@ -87,6 +87,9 @@ class RequestsOfCalls:
         name = str(call.params["Name"]).lstrip("/")
         return [self._plain(call, f"arn:aws:ssm:{call.region}::parameter/{name}")]
 
+    def _sts_AssumeRole(self, call: AwsCall) -> list[IamRequest]:  # noqa: N802
+        return [self._plain(call, str(call.params["RoleArn"]))]
+
     def _of_queue(self, call: AwsCall) -> list[IamRequest]:
         name = str(call.params["QueueUrl"]).rpartition("/")[2]
         return [self._plain(call, f"arn:aws:sqs:{call.region}:{ACCOUNT}:{name}")]

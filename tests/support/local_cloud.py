@@ -143,9 +143,10 @@ def open_local_cloud(**settings: object) -> Iterator[LocalCloudForTests]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Whether a process runs; a zombie does not, once its last thread has closed its files."""
+    process = Path(f"/proc/{pid}")
     try:
-        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+        state = (process / "stat").read_text("utf-8").rpartition(")")[2].split()[0]
+        return state not in {"Z", "X"} or len(list((process / "task").iterdir())) > 1
     except OSError:
         return False
-    return state not in {"Z", "X"}

@@ -27,11 +27,12 @@ from app.domain.launch import LaunchOutcome
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.close_job_costs import CloseJobCosts
-from app.orchestration.controller_frame import AnyController, run_controller, run_until_idle
+from app.orchestration.controller_frame import AnyController, run_controller
 from app.orchestration.enforce_budgets import EnforceBudgets
 from app.orchestration.failing_work import FailingWork
 from app.orchestration.runtime import Limits, Runtime
 from app.ports.price_source import PriceChange
+from tests.support.idle_controllers import run_until_idle
 
 W = TypeVar("W")
 

@@ -92,6 +92,10 @@ class S3Fake:
         self._moto("PUT", f"/{bucket}", b"")
 
     @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
     def uri(self) -> str:
         return f"s3://{self.bucket}/some/prefix"
 

@@ -24,7 +24,7 @@ from app.domain.job_spec import parse_spec
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.orchestration.aggregate import open_job
 from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import AnyController, run_controller, run_until_idle
+from app.orchestration.controller_frame import AnyController, run_controller
 from app.orchestration.expire_deadlines import ExpireDeadlines
 from app.orchestration.launch_instances import LaunchInstances
 from app.orchestration.receive_agent_report import receive_agent_report
@@ -49,6 +49,7 @@ from app.ports.cloud_provider import (
 )
 from app.ports.price_source import PriceChange
 from tests.support.agent_api import BY_PERSON, make_runtime
+from tests.support.idle_controllers import run_until_idle
 from tests.support.watched_paces import WatchedPaces
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,

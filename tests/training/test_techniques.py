@@ -295,9 +295,12 @@ def test_compiling_is_a_phase_of_its_own_before_the_first_step(
         assert ("compile" in phases[: phases.index("train")]) is (chosen == "on"), phases
 
 
-# PyTorch's compiler uses what PyTorch itself deprecates.
+# PyTorch's compiler uses what PyTorch itself deprecates, and imports setuptools after distutils,
+# which other tests in this process may have imported before.
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Distutils was imported before Setuptools:UserWarning")
+@pytest.mark.filterwarnings("ignore:Setuptools is replacing distutils:UserWarning")
 def test_compiled_code_is_kept_and_travels_with_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.adapters.providers.boot_script import EC2, render
 from app.adapters.providers.boot_variables import boot_variables_of
 from app.settings import SettingsError, load_settings
 
@@ -38,6 +39,38 @@ def test_machines_are_told_which_pytorch_the_trainer_gets(
     if given is not None:
         monkeypatch.setenv("LOWTIDE_MACHINE_TORCH", given)
     assert boot_variables_of(load_settings()) == told
+
+
+def test_machines_are_told_where_packages_come_from_and_how_long_they_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    index = "https://pypi.example.com/simple"
+    monkeypatch.setenv("LOWTIDE_BOOT_INSTALL_SECONDS", "900")
+    monkeypatch.setenv("LOWTIDE_MACHINE_PACKAGE_INDEX", index)
+    told = boot_variables_of(load_settings(machine_torch="none"))
+    assert told == {"LOWTIDE_BOOT_INSTALL_SECONDS": "900", "PIP_INDEX_URL": index}
+    # They stand in the script as pip and its bound read them.
+    needed = {"LOWTIDE_CONTROL_URL": "https://x.example", "LOWTIDE_LAUNCH_TOKEN": "t"}
+    lines = render({**needed, **told}, EC2).splitlines()
+    assert f"export PIP_INDEX_URL={index}" in lines
+    assert "export LOWTIDE_BOOT_INSTALL_SECONDS=900" in lines
+    assert any('timeout "${LOWTIDE_BOOT_INSTALL_SECONDS:=450}"' in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BOOT_INSTALL_SECONDS", "59"),
+        ("BOOT_INSTALL_SECONDS", "1501"),
+        ("MACHINE_PACKAGE_INDEX", "pypi.example.com/simple"),
+    ],
+)
+def test_a_bound_or_an_index_of_no_use_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+):
+    monkeypatch.setenv(f"LOWTIDE_{name}", value)
+    with pytest.raises(SettingsError, match=f"LOWTIDE_{name}"):
+        load_settings()
 
 
 @pytest.mark.parametrize("given", ["torch", "torch>=2", "torch==*", "none torch==2.13.0", "-r x"])

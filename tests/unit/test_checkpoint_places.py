@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from app.api.data_places import DeploymentPlaces
+from app.api.key_ring import Caller
 from app.api.spec_body import check_places
 from app.domain.errors import SpecError
 from app.domain.job_spec import parse_spec
 from app.settings import SettingsError, load_settings
 
+CALLER = Caller(UUID(int=1), "key", UUID(int=2), "default")
 ALLOWED = "s3://acme/team, gs://acme-models/"
 
 
-def _check(uri: str) -> None:
+def _check(uri: str, **more: Any) -> None:
     spec = parse_spec({"run": "true", "checkpoint": {"uri": uri}})
-    buckets = load_settings(checkpoint_buckets=ALLOWED).checkpoint_buckets
+    places = DeploymentPlaces.of(load_settings(checkpoint_buckets=ALLOWED, **more))
     nothing: Any = None
-    asyncio.run(check_places(spec, "default", nothing, (), buckets))
+    asyncio.run(check_places(spec, CALLER, nothing, places))
 
 
 @pytest.mark.parametrize(
@@ -48,3 +52,23 @@ def test_an_address_outside_is_refused(uri: str):
 def test_what_is_no_bucket_is_refused_at_the_start():
     with pytest.raises(SettingsError, match="LOWTIDE_CHECKPOINT_BUCKETS"):
         load_settings(checkpoint_buckets="/data")
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("s3://acme/team/data", "for inputs and outputs"),
+        ("s3://acme/team/data/default/mine", "for inputs and outputs"),
+        ("s3://acme/team/corpus/x", "gives to data"),
+        ("s3://acme/team/01911111-2222-7333-8444-555555555555/fences", "named after a job"),
+    ],
+)
+def test_checkpoints_lie_neither_among_data_nor_in_another_jobs_folder(uri: str, words: str):
+    """`<lineage>/fences/<own id>/fences/5.json` would be a fence of that lineage."""
+    with pytest.raises(SpecError, match=words):
+        _check(uri, data_places="s3://acme/team/corpus")
+
+
+def test_a_key_that_only_looks_alike_is_another_one():
+    _check("s3://acme/team/Data")
+    _check("s3://acme/team/datas")

@@ -7,9 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from app.api.data_places import DeploymentPlaces
+from app.api.key_ring import Caller
 from app.api.spec_body import check_places
 from app.domain.errors import SpecError
 from app.domain.job_spec import JobSpec, parse_spec
@@ -136,11 +139,13 @@ def test_shared_memory_is_memory_of_the_machine() -> None:
 
 # --- what the deployment says ---
 
+CALLER = Caller(UUID(int=1), "key", UUID(int=2), "default")
+
 
 def check(spec: JobSpec, places: str = "", **more: Any) -> None:
-    allowed = load_settings(data_places=places, **more).data_places
+    allowed = DeploymentPlaces.of(load_settings(data_places=places, **more))
     nothing: Any = None
-    asyncio.run(check_places(spec, "default", nothing, (), (), allowed))
+    asyncio.run(check_places(spec, CALLER, nothing, allowed))
 
 
 def test_inputs_and_outputs_lie_where_the_deployment_allows_it(tmp_path: Path) -> None:
@@ -163,8 +168,9 @@ def test_a_buckets_address_leads_nowhere_else(way_out: str) -> None:
         check(spec_of(inputs={"/data": uri}), "s3://acme/corpus")
     nothing: Any = None
     kept = spec_of(checkpoint={"uri": uri})
+    places = DeploymentPlaces(checkpoint_buckets={"s3://acme/corpus"})
     with pytest.raises(SpecError, match="LOWTIDE_CHECKPOINT_BUCKETS"):
-        asyncio.run(check_places(kept, "default", nothing, (), {"s3://acme/corpus"}))
+        asyncio.run(check_places(kept, CALLER, nothing, places))
 
 
 def test_training_data_lead_nowhere_else() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from app.adapters.providers.aws.aws_settings import AwsSettings
@@ -58,6 +61,26 @@ def test_an_image_of_ones_own_is_for_the_gpus_that_the_shipped_ones_serve(provid
     assert settings.image_for("B200") == "own-blackwell"
     # Whether it knows Volta only its maker can say, by naming it for that GPU.
     assert settings.image_for("V100") is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "gpu", "changes", "containers"),
+    [
+        ("aws", "H100", {}, True),
+        ("gcp", "H100", {}, False),
+        ("gcp", "B200", {}, False),
+        # What is in an image of one's own nobody here can know.
+        ("gcp", "H100", {"image": "own-image"}, True),
+        ("gcp", "B200", {"images": (("B200", "own-blackwell"),)}, True),
+        ("gcp", "H100", {"images": (("B200", "own-blackwell"),)}, False),
+    ],
+)
+def test_machines_run_containers_unless_their_shipped_image_lacks_docker(
+    provider: str, gpu: str, changes: dict[str, Any], containers: bool
+):
+    kind = next(one for one in shipped_catalog(provider).types if one.gpu == gpu)
+    hardware = _settings(provider, **changes).hardware_of(kind)
+    assert hardware == replace(kind.hardware, containers=containers)
 
 
 def _settings(provider: str, **changes: object) -> AwsSettings | GcpSettings:

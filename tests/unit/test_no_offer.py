@@ -9,7 +9,8 @@ import pytest
 
 from app.domain.gpu_choice import GpuChoice, parse_gpu_choice
 from app.domain.infra_choice import InfraChoice
-from app.domain.no_offer import why_none_fits
+from app.domain.machine_need import MachineNeed
+from app.domain.no_offer import docker_settings, why_none_fits
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement import Domain, Need, consider
 
@@ -105,3 +106,40 @@ def test_a_price_that_is_too_old_is_refused_with_its_age_and_the_limit() -> None
     assert told.endswith(
         "its price is from 2026-02-28 20:30 UTC, 3.5 h old: too old to act on (2.0 h at most)"
     )
+
+
+def without_docker(provider: str = "gcp", **other: object) -> Offer:
+    there = offer(available=9, **other)
+    hardware = replace(there.hardware, containers=False)
+    return replace(there, pool=replace(there.pool, provider=provider), hardware=hardware)
+
+
+def test_a_job_with_an_image_fits_no_machine_without_docker_and_is_told_what_to_set() -> None:
+    need = replace(NEED, machine=MachineNeed(containers=True))
+    bare = [(without_docker(), None), (without_docker("aws"), None)]
+    assert consider(bare, replace(NEED, count=1), NOW)[0].fits
+    judged = consider(bare, need, NOW)
+    assert [item.fits for item in judged] == [False, False]
+    assert {item.why for item in judged} == {
+        "boots a machine image without docker: name one with it in LOWTIDE_AWS_IMAGE",
+        "boots a machine image without docker: name one with it in LOWTIDE_GCP_IMAGE",
+    }
+    assert why_none_fits(judged, need) == (
+        "the machine images there have no docker, which the job's image needs: name one with it "
+        "in LOWTIDE_AWS_IMAGE or LOWTIDE_GCP_IMAGE"
+    )
+    at_one = replace(need, infra=(InfraChoice("gcp"),))
+    assert docker_settings([pool for pool, _ in bare], at_one) == "LOWTIDE_GCP_IMAGE"
+
+
+def test_docker_is_no_matter_where_another_pool_has_it_or_lacks_more() -> None:
+    need = replace(NEED, machine=MachineNeed(containers=True))
+    with_it = offer(available=9)
+    assert docker_settings([without_docker(), with_it], need) is None
+    assert docker_settings([without_docker(), with_it], NEED) is None
+    judged = consider([(without_docker(), None), (with_it, None)], need, NOW)
+    assert [item.offer.pool.provider for item in judged if item.fits] == ["local"]
+    small = replace(need, machine=MachineNeed(vcpus=64, containers=True))
+    assert docker_settings([without_docker()], small) is None
+    told = why_none_fits(consider([(without_docker(), None)], small, NOW), small)
+    assert told == "no pool carries V100:1 with 64+ CPUs, docker; there are V100:1"

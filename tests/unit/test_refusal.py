@@ -30,7 +30,7 @@ def test_every_kind_has_its_row():
 
 @pytest.mark.parametrize(
     ("instance_type", "family"),
-    [("p3.2xlarge", "p3"), ("g6e.48xlarge", "g6e"), ("a2-highgpu-1g", "a2"), ("n1", "n1")],
+    [("p3.2xlarge", "p3"), ("g6e.48xlarge", "g6e"), ("a3-megagpu-8g", "a3-megagpu"), ("n1", "n1")],
 )
 def test_families_are_what_quotas_are_counted_by(instance_type: str, family: str):
     assert family_of(instance_type) == family

@@ -1,6 +1,7 @@
 """Settings come from the environment; a wrong one is told in a sentence that names the variable."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,3 +180,45 @@ def test_the_region_of_the_checkpoints_is_that_of_the_bucket(monkeypatch: pytest
     assert load_settings().checkpoint_region == "eu-west-1"
     monkeypatch.setenv("LOWTIDE_CHECKPOINT_REGION", "us-east-2")
     assert load_settings().checkpoint_region == "us-east-2"
+
+
+def test_the_local_cloud_beside_others_can_be_forbidden(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOWTIDE_PROVIDERS", "local,aws")
+    assert load_settings().local_beside_clouds
+    monkeypatch.setenv("LOWTIDE_LOCAL_BESIDE_CLOUDS", "false")
+    with pytest.raises(SettingsError, match=r"names local beside aws: .*LOCAL_BESIDE_CLOUDS=true"):
+        load_settings()
+    for providers in ("local", "aws,gcp"):
+        monkeypatch.setenv("LOWTIDE_PROVIDERS", providers)
+        assert not load_settings().local_beside_clouds
+
+
+def test_keys_to_clouds_are_known_by_their_variables(monkeypatch: pytest.MonkeyPatch):
+    for name in load_settings().cloud_keys:
+        monkeypatch.delenv(name)
+    assert load_settings().cloud_keys == ()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("LOWTIDE_GCP_CREDENTIALS_FILE", "/f")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "")
+    assert load_settings().cloud_keys == ("AWS_SECRET_ACCESS_KEY", "LOWTIDE_GCP_CREDENTIALS_FILE")
+
+
+def test_a_lease_that_outlives_credentials_turns_the_cloud_off() -> None:
+    """3,600 s of life, less 180 s to save and 900 s without an issuer, and room for renewals."""
+    aws: dict[str, Any] = {
+        "providers": "aws",
+        "aws_regions": "us-east-1",
+        "public_url": "https://lowtide.example",
+        "aws_data_role": "arn:aws:iam::123456789012:role/lowtide-job-data",
+    }
+    assert load_settings(**aws, agent_lease_seconds=2_400).active_providers == ("aws",)
+    long = load_settings(**aws, agent_lease_seconds=2_401)
+    assert long.active_providers == ()
+    assert "AGENT_LEASE_SECONDS is 2401" in long.provider_problems["aws"]
+    assert load_settings(
+        **{**aws, "aws_data_role": None}, agent_lease_seconds=7_200
+    ).active_providers
+    with pytest.raises(SettingsError, match="AWS_DATA_ROLE"):
+        load_settings(aws_data_role="lowtide-job-data")
+    with pytest.raises(SettingsError, match="GCP_DATA_ACCOUNT"):
+        load_settings(gcp_data_account="someone@example.com")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -111,6 +112,17 @@ def test_pools_that_never_serve_are_no_way_out_but_another_spec_is():
     ):
         assert found.offers == ()
         assert found.unblocked_by == (f"No wait, but other terms in its spec: {why}.",)
+
+
+def test_an_image_waits_for_a_machine_image_with_docker():
+    row = quote("a1a", 900_000)
+    bare = {**row, "hardware": {**row["hardware"], "containers": False}}
+    bare["pool"] = replace(bare["pool"], provider="gcp")
+    assert unmet(bare, image="own/image:1").unblocked_by == (
+        "Docker on the machines, for its image: name a machine image with it in LOWTIDE_GCP_IMAGE.",
+    )
+    assert unmet(bare, row, image="own/image:1").unblocked_by[0].startswith("a1a")
+    assert unmet(bare).unblocked_by[0].startswith("a1a (p3.2xlarge) fits now")
 
 
 def test_prices_that_are_too_old_are_waited_for_and_nothing_else():

@@ -5,6 +5,7 @@ Not here: what the job runs (`trainer.protocol.run_config`, from the registratio
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,10 @@ class AgentSettings:
 
     notice_seconds: what GCE grants between `preempted` and the power cut.
     power_off_command: run by the independent timer when the agent let the lease run out.
-    trainer_user: OS user of the trainer and the setup command, None for the agent's own.
+    trainer_user: OS user of the trainer and the setup command, by name or number; None for the
+    agent's own.
+    trainer_prefix: what stands before their commands and makes them run as that user; empty where
+    the agent itself switches.
     paths_root: below it the folders that a job names by whole paths appear: `/` where the machine
     is the job's alone, else a folder of the agent's own.
     failures: how often in a row the agent of this machine has failed, by who starts it.
@@ -44,6 +48,7 @@ class AgentSettings:
     notice_seconds: float = 30.0
     power_off_command: str = "systemctl poweroff"
     trainer_user: str | None = None
+    trainer_prefix: tuple[str, ...] = ()
     paths_root: Path | None = None
     failures: int = 0
 
@@ -85,6 +90,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         notice_seconds=float(_whole(environment, "LOWTIDE_NOTICE_SECONDS", 30)),
         power_off_command=environment.get("LOWTIDE_POWEROFF_COMMAND") or "systemctl poweroff",
         trainer_user=environment.get("LOWTIDE_TRAINER_USER") or None,
+        trainer_prefix=tuple(shlex.split(environment.get("LOWTIDE_TRAINER_PREFIX", ""))),
         paths_root=_path(environment.get("LOWTIDE_PATHS_ROOT", "")),
         failures=_whole(environment, "LOWTIDE_AGENT_FAILURES", 0),
     )

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore
+from trainer.agent.object_store import (
+    ObjectExists,
+    ObjectMissing,
+    ObjectStore,
+    TokenRefused,
+)
 from trainer.agent.part_upload import put_shard
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
@@ -144,8 +149,8 @@ def newer_fence(store: ObjectStore, fence: int) -> int | None:
 
 
 def list_fences(store: ObjectStore) -> list[int]:
-    """Fences that have a record."""
-    names = (key.rsplit("/", 1)[-1].removesuffix(".json") for key in store.list_keys("fences"))
+    """Fences that have a record. What lies deeper is no fence of this lineage."""
+    names = (key.removeprefix("fences/").removesuffix(".json") for key in store.list_keys("fences"))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
@@ -246,10 +251,13 @@ def upload_file(
 
     size_bytes = path.stat().st_size
     try:
-        if size_bytes <= CHUNK_BYTES:
-            store.put_new(key, b"".join(pieces()))
-        else:
-            put_shard(store, key, pieces(), size_bytes)
+        try:
+            _put(store, key, pieces(), size_bytes)
+        except TokenRefused:
+            # What is said of it so far was of the first try.
+            hashes.clear()
+            size = 0
+            _put(store, key, pieces(), size_bytes)
     except ObjectExists:
         hashes.clear()
         size = 0
@@ -258,6 +266,13 @@ def upload_file(
         if chunk_hashes(store.stream(key), CHUNK_BYTES) != (size, tuple(hashes)):
             raise PlaceTaken(key) from None
     return FileEntry(name, size, CHUNK_BYTES, tuple(hashes))
+
+
+def _put(store: ObjectStore, key: str, pieces: Iterator[bytes], size_bytes: int) -> None:
+    if size_bytes <= CHUNK_BYTES:
+        store.put_new(key, b"".join(pieces))
+    else:
+        put_shard(store, key, pieces, size_bytes)
 
 
 def chunk_hashes(pieces: Iterator[bytes], chunk_bytes: int) -> tuple[int, tuple[str, ...]]:

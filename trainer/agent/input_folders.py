@@ -8,6 +8,7 @@ folders appear to the command (`named_folders`).
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -60,7 +61,8 @@ class _Input:
 
 
 class InputFolders:
-    """Brings the inputs of one attempt. open_store: where the job keeps its checkpoints."""
+    """Brings the inputs of one attempt. open_store: where the job keeps its checkpoints. open_at:
+    the store of an input, which makes no folder."""
 
     def __init__(
         self,
@@ -68,9 +70,11 @@ class InputFolders:
         open_store: Callable[[], ObjectStore],
         is_cancelled: Callable[[], bool],
         say: Callable[[str], None],
+        open_at: Callable[[str], ObjectStore] = functools.partial(ObjectStore, make_folder=False),
     ) -> None:
         self._cache = cache
         self._open_store = open_store
+        self._open_at = open_at
         self._is_cancelled = is_cancelled
         self._say = say
         self._arrived = 0
@@ -91,7 +95,9 @@ class InputFolders:
     def _look_up(self, path: str, uri: str) -> _Input:
         name = hashlib.sha256(uri.encode()).hexdigest()[:16]
         self._check_cancelled()
-        pinned = agree(self._open_store(), f"inputs/{name}.json.gz", lambda: _pack(_listed(uri)))
+        pinned = agree(
+            self._open_store(), f"inputs/{name}.json.gz", lambda: _pack(_listed(uri, self._open_at))
+        )
         root = self._cache / name
         for folder in (root / "files", root / "parts"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +121,7 @@ class InputFolders:
         self._arrived, self._said_at = 0, begun
         self._say(f"input {one.path}: {_count(missing)}, {_gb(total)} from {one.uri}")
         with _named(one.uri):
-            store = ObjectStore(one.uri, make_folder=False)
+            store = self._open_at(one.uri)
             side_by_side(
                 missing,
                 lambda each: self._bring(store, one, each),
@@ -184,7 +190,7 @@ def _named(uri: str) -> Iterator[None]:
         yield
     except StoreDenied as error:
         raise InputsFailed(
-            f"{uri} may not be read: allow the machines' role to list and read it ({error})"
+            f"{uri} may not be read: allow the role of jobs' data to list and read it ({error})"
         ) from error
     except ObjectMissing as error:
         raise InputsFailed(f"{uri} is not there: no such bucket or folder") from error
@@ -197,20 +203,23 @@ def _named(uri: str) -> Iterator[None]:
         raise
 
 
-def _listed(uri: str) -> list[ListedObject]:
+def _listed(uri: str, open_at: Callable[[str], ObjectStore]) -> list[ListedObject]:
     """Every object of an input, sorted. Raises InputsFailed and StoreUnavailable."""
-    found: dict[str, ListedObject] = {}
     with _named(uri):
-        for one in ObjectStore(uri, make_folder=False).list_objects():
-            found[one.key] = one
-            if len(found) > OBJECTS_MAX:
-                raise InputsFailed(
-                    f"{uri} holds more than {OBJECTS_MAX:,} objects; pack them into fewer, "
-                    "larger ones"
-                )
+        store = open_at(uri)
+        found = {one.key: one for one in store.list_objects(OBJECTS_MAX)}
+    if len(found) > OBJECTS_MAX:
+        raise InputsFailed(
+            f"{uri} holds more than {OBJECTS_MAX:,} objects; pack them into fewer, larger ones"
+        )
     # Consoles make an empty object to show a folder.
     folders = {str(parent) for key in found for parent in PurePosixPath(key).parents}
     kept = [one for key, one in sorted(found.items()) if key not in folders or one.size_bytes]
+    stray = store.leading_out(one.key for one in kept)
+    if stray is not None:
+        raise InputsFailed(
+            f"{uri}/{stray} is a link that leads out of that folder; name the folder it leads to"
+        )
     unfit = next((one.key for one in kept if not _is_below(one.key, folders)), None)
     if unfit is not None:
         raise InputsFailed(f"{uri}/{unfit} cannot be a file's name here; rename it")

@@ -7,6 +7,7 @@ agent/last-words         what an agent that failed ended with, for the next one 
 workdir/                 the user's unpacked working folder, where commands run
 inputs/                  what was brought from the job's buckets, kept between attempts
 scratch/                 LOWTIDE_SCRATCH_DIR: the job's own, kept between attempts
+home/                    HOME of a trainer whose OS user is only a number
 paths/                   the job's named folders, where the machine's own root is not the job's
 attempts/<fence>/        checkpoints/ resume/ progress/ outbox/ outputs/ of one attempt
 """
@@ -140,7 +141,19 @@ class MachineFolders:
         """Make the trainer's OS user the owner, where it is another one than the agent's."""
         if self._owner is not None:
             for path in paths:
-                os.chown(path, *self._owner)
+                os.chown(path, *self._owner, follow_symlinks=False)
+
+    @property
+    def trainer_uid(self) -> int | None:
+        """The trainer's OS user, None where it is the agent's own."""
+        return None if self._owner is None else self._owner[0]
+
+    def make_home(self) -> Path:
+        """A home that only the trainer's OS user may enter."""
+        home = self.root / "home"
+        home.mkdir(mode=0o700, exist_ok=True)
+        self.give_away(home)
+        return home
 
     def load_identity(self, new_nonce: str) -> Identity:
         """The identity of this machine's agents; the first one keeps `new_nonce`.

@@ -5,14 +5,16 @@ Lives here: the loop and the carrying out of each action. Not here: any rule (`s
 
 from __future__ import annotations
 
+import functools
 import queue
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from trainer.agent import dead_man, outlook_file, supervisor, trainer_command
+from trainer.agent import dead_man, outlook_file, supervisor, time_rules, trainer_command
 from trainer.agent.actions import (
     Action,
     ArmPowerOff,
@@ -31,7 +33,7 @@ from trainer.agent.actions import (
     TellDeadline,
     TellOutlook,
 )
-from trainer.agent.agent_state import AgentState, Stage, TrainerEnd
+from trainer.agent.agent_state import AgentState, TrainerEnd
 from trainer.agent.boot_clock import boot_seconds
 from trainer.agent.disk_watch import DiskWatch
 from trainer.agent.gather_shares import ShareGatherer
@@ -39,6 +41,7 @@ from trainer.agent.log_shipper import LogShipper
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.make_room import Removable
 from trainer.agent.named_folders import output_folders
+from trainer.agent.object_store import ObjectStore
 from trainer.agent.observations import (
     Observation,
     Registered,
@@ -88,7 +91,9 @@ class MachineRuntime:
             self.observe,
             registered.reply.next_report_seconds,
             register_again,
+            self._tools.access.take,
         )
+        self._tools.access.ring_by(self._reports.ring)
         self._reporting = threading.Thread(target=self._reports.run, name="reports", daemon=True)
         self._preparation: Preparation | None = None
         self._trainer: TrainerRun | None = None
@@ -129,7 +134,10 @@ class MachineRuntime:
         """The report to send now."""
         with self._state_lock:
             self._state, report = supervisor.next_report(self._state, now_seconds)
-        return report
+        complaint = self._tools.access.complaint()
+        if complaint is not None:
+            self._say(complaint)
+        return replace(report, storage=self._tools.access.held())
 
     def run(self) -> None:
         """Until the machine leaves. Raises what a thread of the agent has failed with."""
@@ -260,12 +268,13 @@ class MachineRuntime:
         together = trainer_command.saves_shares(directive)
         gang = trainer_command.gang_size(directive)
         machines = gang if together else 1
+        owner = tools.folders.trainer_uid
 
         def say(sentence: str) -> None:
             tools.say(preparation.stream, sentence)
 
         if rank == 0:
-            outbox = Outbox(folders.checkpoints, folders.outbox, machines)
+            outbox = Outbox(folders.checkpoints, folders.outbox, machines, owner=owner)
             self._publisher = Publisher(
                 tools.open_store,
                 outbox,
@@ -278,7 +287,9 @@ class MachineRuntime:
             return outbox
         if not together:
             return None
-        outbox = Outbox(folders.checkpoints, folders.outbox, machines, ASKED_WITHIN_SECONDS, True)
+        outbox = Outbox(
+            folders.checkpoints, folders.outbox, machines, ASKED_WITHIN_SECONDS, True, owner
+        )
         self._publisher = ShareSender(tools.open_store, outbox, fence, rank, self.observe, say)
         return outbox
 
@@ -349,14 +360,13 @@ class MachineRuntime:
             addresses_of(config.outputs, config.job_id, rank),
             self.observe,
             lambda sentence: self._tools.say(preparation.stream, sentence),
+            self._tools.folders.trainer_uid,
+            functools.partial(ObjectStore, access=self._tools.access),
         )
 
     def _may_commit(self, fence: int) -> bool:
-        """Right before a manifest: the lease holds and the attempt is still this machine's."""
         with self._state_lock:
-            work, until = self._state.work, self._state.lease_until
-        mine = work is not None and work.fence == fence and work.stage is not Stage.ENDED
-        return mine and until is not None and boot_seconds() < until
+            return time_rules.may_commit(self._state, fence, boot_seconds())
 
     def _say_goodbye(self) -> None:
         """Nothing may run on; what is still untold is told, within ten seconds."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pwd
 import secrets
 import signal
 import sys
@@ -43,6 +42,7 @@ from trainer.agent.observations import Observation, Registered
 from trainer.agent.preparation import PreparationTools
 from trainer.agent.report_loop import RegistrationExpired, register, register_once
 from trainer.agent.small_files import replace_file
+from trainer.agent.storage_access import StorageAccess
 from trainer.agent.trainer_command import CommandContext
 from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
@@ -159,6 +159,7 @@ def _tools(
     observe: Callable[[Observation], None],
 ) -> PreparationTools:
     uri = registered.reply.run_config.checkpoint_uri
+    access = StorageAccess(registered.reply.storage)
     context = CommandContext(
         machine_id, settings.private_address, settings.interface, dict(os.environ)
     )
@@ -167,7 +168,10 @@ def _tools(
         folders=folders,
         client=client,
         context=context,
-        open_store=functools.lru_cache(maxsize=1)(functools.partial(ObjectStore, uri)),
+        open_store=functools.lru_cache(maxsize=1)(
+            functools.partial(ObjectStore, uri, access=access)
+        ),
+        access=access,
         observe=observe,
         write_log=shipper.write,
         say=shipper.say,
@@ -212,8 +216,7 @@ def _provider_instance_id(source: NoticeSource) -> str:
 def _trainer_owner(settings: AgentSettings) -> tuple[int, int] | None:
     if settings.trainer_user is None:
         return None
-    entry = pwd.getpwnam(settings.trainer_user)
-    return entry.pw_uid, entry.pw_gid
+    return process_group.user_numbers(settings.trainer_user)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -55,10 +56,14 @@ class Outbox:
         machines: int = 1,
         kept_seconds: float = 0.0,
         shares_only: bool = False,
+        owner: int | None = None,
     ) -> None:
         """machines: how many save together. kept_seconds: for so long what a newer one has
         replaced may still be asked for. shares_only: a folder that is no share stays where it is.
+        owner: the trainer's OS user, where it is another than ours: of nobody else's files a
+        checkpoint is made.
         """
+        self._owner = owner
         self._shares_only = shares_only
         self._checkpoints = checkpoints
         self._outbox = outbox
@@ -114,10 +119,10 @@ class Outbox:
         for entry in entries:
             if _COMPLETE.match(entry.name) and entry.is_dir(follow_symlinks=False):
                 try:
-                    stat = entry.stat(follow_symlinks=False)
+                    facts = entry.stat(follow_symlinks=False)
                 except OSError:  # the trainer has removed it meanwhile
                     continue
-                present[entry.name] = (Path(entry.path), (stat.st_ino, stat.st_mtime_ns))
+                present[entry.name] = (Path(entry.path), (facts.st_ino, facts.st_mtime_ns))
         return present
 
     def _link(self, name: str, path: Path) -> LocalCheckpoint | None:
@@ -127,6 +132,7 @@ class Outbox:
             key = f"{self._count:06d}-{name}"
             try:
                 shutil.copytree(path, self._outbox / key, copy_function=_link_file, symlinks=True)
+                self._require_own(self._outbox / key)
             except (OSError, shutil.Error):
                 shutil.rmtree(self._outbox / key, ignore_errors=True)
                 return None
@@ -136,6 +142,17 @@ class Outbox:
         optional = sum(_size_of(linked / each) for each in facts.optional)
         save = facts.save if facts.machines == self._machines > 1 else 0
         return LocalCheckpoint(_step_of(name), facts.final, key, _size_of(linked), optional, save)
+
+    def _require_own(self, linked: Path) -> None:
+        """We may read every file, the trainer may not: in a folder that it swaps for a link at the
+        right moment, others' would be taken for its own. Raises PermissionError.
+        """
+        if self._owner is None:
+            return
+        for path in linked.rglob("*"):
+            facts = path.lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_uid != self._owner:
+                raise PermissionError(f"{path.name} does not belong to the trainer's user")
 
     def _remove_besides(self, newest: str) -> None:
         """The newest one replaces the others; of shares those that may still be asked for stay."""

@@ -18,6 +18,7 @@ from trainer.agent.object_store import ObjectMissing, ObjectStore, StoreDenied, 
 from trainer.agent.observations import Observation, OutputsFailed, OutputsSaved
 from trainer.agent.part_upload import part_bytes
 from trainer.agent.side_by_side import side_by_side
+from trainer.protocol.run_config import job_folder
 
 TRIES = 5
 RETRY_SECONDS = 2.0
@@ -32,6 +33,8 @@ class OutputsUpload:
     """The outputs of one attempt on this machine; begins in the constructor.
 
     folders: where each lies, by its name in the spec. addresses: where each goes, by the same.
+    owner: the trainer's OS user, where it is another than ours: nobody else's files are taken.
+    open_at: the store at an address.
     Observed is OutputsSaved or OutputsFailed, unless it is closed first.
     """
 
@@ -42,7 +45,11 @@ class OutputsUpload:
         addresses: Mapping[str, str],
         observe: Callable[[Observation], None],
         say: Callable[[str], None],
+        owner: int | None = None,
+        open_at: Callable[[str], ObjectStore] = ObjectStore,
     ) -> None:
+        self._owner = owner
+        self._open_at = open_at
         self._fence = fence
         self._folders = folders
         self._addresses = addresses
@@ -95,7 +102,7 @@ class OutputsUpload:
             return
         address = self._addresses[name]
         self._say(f"output {name}: {_count(len(files))} to {address}")
-        store, begun = ObjectStore(address), time.monotonic()
+        store, begun = self._open_at(address), time.monotonic()
 
         def put(path: Path) -> None:
             if self._closed.is_set():
@@ -103,7 +110,11 @@ class OutputsUpload:
             # The trainer owns these files: a link put in their place is not followed.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             with open(descriptor, "rb") as file:
-                size = os.fstat(descriptor).st_size
+                facts = os.fstat(descriptor)
+                size = facts.st_size
+                if self._owner is not None and facts.st_uid != self._owner:
+                    # A link on the way here, put there after the look at this folder.
+                    raise PermissionError(f"{path} does not belong to the trainer's user")
                 store.put_file(path.relative_to(folder).as_posix(), file, part_bytes(size))
                 self._done[str(path)] = size
 
@@ -113,15 +124,16 @@ class OutputsUpload:
     def _sentence(self, error: Exception) -> str:
         places = " and ".join(sorted(set(self._addresses.values())))
         if isinstance(error, StoreDenied):
-            return f"the outputs may not be written to {places}: allow the machines' role ({error})"
+            allow = "allow the role of jobs' data"
+            return f"the outputs may not be written to {places}: {allow} ({error})"
         reason = str(error) or type(error).__name__
         return f"the outputs could not be saved to {places}: {reason}"
 
 
 def addresses_of(outputs: Mapping[str, str], job_id: str, node_rank: int) -> dict[str, str]:
     """Where a machine's part of each output goes, by the output's name."""
-    below = f"/{job_id}" + (f"/node-{node_rank}" if node_rank else "")
-    return {name: uri.rstrip("/") + below for name, uri in outputs.items()}
+    below = f"/node-{node_rank}" if node_rank else ""
+    return {name: job_folder(uri, job_id) + below for name, uri in outputs.items()}
 
 
 def _count(files: int) -> str:

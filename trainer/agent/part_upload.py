@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.agent.object_store import ObjectExists, ObjectStore
+from trainer.agent.object_store import ObjectExists, ObjectStore, is_there
 
 PART_BYTES_MIN = 16 << 20
 PARTS_MAX = 9_000
@@ -48,11 +48,7 @@ def put_in_parts(
     Raises ObjectExists when the key was taken before; of two writers at the same moment the later
     one wins, so the key must belong to one writer. What the stream or obstore raises passes on.
     """
-    try:
-        obstore.head(store, key)
-    except FileNotFoundError:
-        pass
-    else:
+    if is_there(obstore, store, key):
         raise ObjectExists(key)
     obstore.put(
         store,

@@ -50,6 +50,7 @@ from trainer.agent.peer_probe import (
     probe_peers,
 )
 from trainer.agent.small_files import is_no_room
+from trainer.agent.storage_access import StorageAccess
 from trainer.agent.surroundings import Surroundings, SurroundingsMaker
 from trainer.protocol.agent_report import MachinePhase
 from trainer.protocol.directive import Directive
@@ -69,6 +70,7 @@ class PreparationTools:
     client: ControlPlaneClient
     context: trainer_command.CommandContext
     open_store: Callable[[], ObjectStore]
+    access: StorageAccess
     observe: Callable[[Observation], None]
     write_log: Callable[[str, bytes], None]
     say: Callable[[str, str], None]
@@ -195,7 +197,12 @@ class Preparation:
         attempt = tools.folders.begin_attempt(self._fence)
         workdir.ensure_workdir(tools.client, tools.folders, config.workdir)
         maker = SurroundingsMaker(
-            tools.settings, tools.folders, tools.docker, tools.context, tools.open_store
+            tools.settings,
+            tools.folders,
+            tools.docker,
+            tools.context,
+            tools.open_store,
+            tools.access,
         )
         surroundings = maker.make(
             config,

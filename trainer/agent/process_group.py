@@ -41,6 +41,17 @@ class TrainerIdentity:
     container: str = ""
 
 
+def user_numbers(user: str) -> tuple[int, int]:
+    """User and group of an OS user, who may be a bare number. Raises KeyError for an unknown name.
+
+    A number needs no entry anywhere, and its group has the same.
+    """
+    if user.isascii() and user.isdigit():
+        return int(user), int(user)
+    entry = pwd.getpwnam(user)
+    return entry.pw_uid, entry.pw_gid
+
+
 def start_in_own_group(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, user: str | None = None
 ) -> subprocess.Popen[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainer.agent.boot_clock import boot_seconds
 from trainer.agent.control_plane_client import (
@@ -28,6 +29,7 @@ from trainer.agent.observations import (
     ReportRefused,
 )
 from trainer.protocol.agent_report import AgentReport, Registration
+from trainer.protocol.storage_access import StorageGrant
 
 REGISTER_AGAIN_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
@@ -78,9 +80,11 @@ class ReportLoop:
         observe: Callable[[Observation], None],
         next_report_seconds: float,
         register_again: Callable[[], Registered] | None = None,
+        take_storage: Callable[[tuple[StorageGrant, ...], float], None] = lambda *_: None,
     ) -> None:
         """register_again: one try, for a machine whose row is lost; raises as `register` of the
-        client does."""
+        client does. take_storage: given what an answer brings, and when its report was sent."""
+        self._take_storage = take_storage
         self._client = client
         self._register_again = register_again
         self._instance_id: str | None = None
@@ -136,7 +140,9 @@ class ReportLoop:
             return True
         else:
             self._period_seconds = max(0.05, reply.next_report_seconds)
-            self._observe(ReportAnswered(sent_at, reply))
+            self._take_storage(reply.storage, sent_at)
+            # Nobody else sees the credentials.
+            self._observe(ReportAnswered(sent_at, replace(reply, storage=())))
         self._failures = 0
         return True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from trainer.agent.docker_command import ContainerFailed, Docker
 from trainer.agent.machine_folders import MachineFolders
 from trainer.agent.named_folders import Mount
-from trainer.agent.process_group import ATTEMPT_MARK, MACHINE_MARK
+from trainer.agent.process_group import ATTEMPT_MARK, MACHINE_MARK, user_numbers
 from trainer.agent.trainer_command import CommandContext
 
 PACKAGE_IN_CONTAINER = "/opt/lowtide"
@@ -73,11 +72,19 @@ class Started:
 
 
 class MachinePlace:
-    """On the machine itself."""
+    """On the machine itself. prefix: what switches to the user, with a home in `folders`."""
 
-    def __init__(self, context: CommandContext, user: str | None) -> None:
+    def __init__(
+        self,
+        context: CommandContext,
+        user: str | None,
+        prefix: Sequence[str] = (),
+        folders: MachineFolders | None = None,
+    ) -> None:
         self.context = context
         self._user = user
+        self._prefix = prefix
+        self._folders = folders
 
     def start(
         self,
@@ -86,9 +93,13 @@ class MachinePlace:
         script: Path,
         keep: bool = False,
     ) -> Started:
-        """The command as it is; the rest is for containers."""
+        """The command as it is, after the prefix; the rest is for containers."""
         del script, keep
-        return Started(command, environment, self._user)
+        if self._user is None or self._folders is None or not self._prefix:
+            return Started(command, environment, self._user)
+        name = f"lowtide-{self._user}"
+        own = {"HOME": str(self._folders.make_home()), "USER": name, "LOGNAME": name}
+        return Started([*self._prefix, *command], {**environment, **own}, None)
 
     def keep_setup(self, started: Started, mark: str) -> None:
         """Setup has ended well: what it did is on the machine."""
@@ -220,8 +231,7 @@ class ContainerPlace:
         home = str(self._folders.workdir)
         if self._user is None:
             return os.getuid(), os.getgid(), "lowtide", home
-        entry = pwd.getpwnam(self._user)
-        return entry.pw_uid, entry.pw_gid, self._user, home
+        return *user_numbers(self._user), self._user, home
 
     def _all_mounts(self) -> list[Mount]:
         folders = self._folders

@@ -6,6 +6,7 @@ One call makes all of it for an attempt. Not here: the single deeds (`container_
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from trainer.agent.machine_folders import AttemptFolders, MachineFolders
 from trainer.agent.named_folders import present
 from trainer.agent.object_store import ObjectStore
 from trainer.agent.run_place import ContainerPlace, MachinePlace, RunPlace
+from trainer.agent.storage_access import StorageAccess
 from trainer.agent.trainer_command import CommandContext
 from trainer.protocol.run_config import RunConfig
 
@@ -42,6 +44,7 @@ class SurroundingsMaker:
     docker: Docker
     context: CommandContext
     open_store: Callable[[], ObjectStore]
+    access: StorageAccess
 
     def make(
         self,
@@ -64,7 +67,8 @@ class SurroundingsMaker:
             enter("image")
             reference = ensure_image(self.docker, config.image, self.open_store, say, on_start)
         enter("inputs")
-        brought = InputFolders(folders.inputs, self.open_store, is_cancelled, say)
+        open_at = functools.partial(ObjectStore, make_folder=False, access=self.access)
+        brought = InputFolders(folders.inputs, self.open_store, is_cancelled, say, open_at)
         folders.inputs.mkdir(exist_ok=True)
         inputs = brought.fetch(config.inputs)
         named = present(config, inputs, folders, attempt, settings.named_root)
@@ -72,7 +76,8 @@ class SurroundingsMaker:
             say(f"{variable} is {path}")
         variables = {SCRATCH_VARIABLE: str(folders.scratch), **named.variables}
         if reference is None:
-            return Surroundings(MachinePlace(self.context, settings.trainer_user), variables)
+            user, prefix = settings.trainer_user, settings.trainer_prefix
+            return Surroundings(MachinePlace(self.context, user, prefix, folders), variables)
         place = ContainerPlace(
             self.docker,
             reference,

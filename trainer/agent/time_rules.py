@@ -45,6 +45,13 @@ def power_off_at(state: AgentState) -> float:
     return until + state.limits.power_off_grace
 
 
+def may_commit(state: AgentState, fence: int, now_seconds: float) -> bool:
+    """Right before a manifest: the lease holds and the attempt is still this machine's."""
+    work, until = state.work, state.lease_until
+    mine = work is not None and work.fence == fence and work.stage is not Stage.ENDED
+    return mine and until is not None and now_seconds < until
+
+
 def apply(turn: Turn) -> None:
     """Everything that the time alone decides."""
     state = turn.state

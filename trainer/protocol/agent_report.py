@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from trainer.protocol.storage_access import StorageHeld
+
 PROTOCOL_VERSION = 1
 """Version N; the control plane accepts N and N-1 and answers 426 to anything else."""
 
@@ -158,6 +160,8 @@ class AgentReport:
     """One report. `seq` grows per session; `fence` is the attempt the agent works for.
 
     disk_full: while a disk of the machine is; None from an agent of the release before.
+    storage: what it holds of each service that it was told of at registration; None where it uses
+    the machine's own rights, as agents of the release before do.
     """
 
     protocol: int
@@ -171,6 +175,7 @@ class AgentReport:
     progress: Progress | None = None
     facts: tuple[Fact, ...] = ()
     disk_full: DiskFull | None = None
+    storage: tuple[StorageHeld, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainer.protocol.run_config import RunConfig
+from trainer.protocol.storage_access import StorageGrant
 
 
 class DirectiveKind(StrEnum):
@@ -73,6 +74,8 @@ class RegistrationReply:
     """The instance's own credential, its lease, and what its job runs.
 
     log_gaps: a log's end may be sent before what precedes it; False from a release before.
+    storage: services, `s3` and `gs`, for which answers to reports bring credentials; for the others
+    the machine has rights of its own, or needs none.
     """
 
     instance_id: str
@@ -82,13 +85,18 @@ class RegistrationReply:
     run_config: RunConfig
     directive: Directive
     log_gaps: bool = False
+    storage: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ReportReply:
-    """Answer to a report: the highest fact number now safe, the lease, and the directive."""
+    """Answer to a report: the highest fact number now safe, the lease, and the directive.
+
+    storage: new credentials, for services whose old ones are missing or run out.
+    """
 
     ack_fact_no: int
     lease_seconds: float
     next_report_seconds: float
     directive: Directive
+    storage: tuple[StorageGrant, ...] = ()

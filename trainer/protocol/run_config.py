@@ -49,6 +49,11 @@ class RunConfig:
     outputs: dict[str, str] = field(default_factory=dict)
 
 
+def job_folder(address: str, job_id: str) -> str:
+    """Below an output's address, the folder that is the job's alone."""
+    return f"{address.rstrip('/')}/{job_id}"
+
+
 def folder_variable(noun: str, path: str) -> str:
     """The variable that names a folder to the command: `/data/train` → `LOWTIDE_INPUT_DATA_TRAIN`.
 

@@ -62,6 +62,19 @@ def open_object_store(uri: str, options: Mapping[str, Any] | None = None) -> Obs
     return ObstoreStore(parse_address(uri), options or {})
 
 
+def open_with_values(uri: str, values: Mapping[str, str]) -> ObstoreStore:
+    """The store as one who has only a credential that was issued for it sees it."""
+    return open_object_store(uri, values_as_options(uri, values))
+
+
+def values_as_options(uri: str, values: Mapping[str, str]) -> dict[str, str]:
+    """A credential, as `app.ports.storage_grants` has its values, in obstore's words."""
+    if uri.startswith("gs://"):
+        return {"bearer_token": values["token"]}
+    keys = {name: values[name] for name in ("access_key_id", "secret_access_key")}
+    return {**keys, "session_token": values["token"]}
+
+
 def kept_stores(most: int = STORES_KEPT) -> Callable[[str], ObstoreStore]:
     """`open_object_store` that keeps those asked for last: a file is read in many pieces.
 

@@ -59,6 +59,18 @@ api_keys = Table(
     UniqueConstraint("project_id", "name"),
 )
 
+# Of browsers; the cookie has what `id_hash` is the SHA-256 of.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id_hash", Text, primary_key=True),
+    Column("key_id", Uuid, ForeignKey("api_keys.id"), nullable=False),
+    instant("created_at", nullable=False),
+    instant("expires_at", nullable=False),
+    instant("ended_at"),
+    Index("ix_sessions_expires_at", "expires_at"),
+)
+
 budgets = Table(
     "budgets",
     metadata,

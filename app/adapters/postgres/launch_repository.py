@@ -11,10 +11,23 @@ from app.adapters.postgres import tables
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession
 from app.domain.entities import Launch
+from app.domain.events import JobEventKind
 from app.domain.launch import OPEN_LAUNCH_OUTCOMES
 
 _launches = tables.launches
 _BY_TOKEN = Ready(select(*_launches.c).where(_launches.c.token_hash == bindparam("this_hash")))
+_events = tables.events
+_TOLD_BOOTS = (
+    select(_events.c.seq)
+    .where(
+        _events.c.job_id == bindparam("of_job"),
+        _events.c.noun_id == bindparam("of_launch"),
+        text(tables.one_of("kind", (JobEventKind.BOOT_FAILED, JobEventKind.BOOT_WARNED))),
+    )
+    .limit(bindparam("at_most"))
+    .subquery()
+)
+_BOOT_REPORTS = Ready(select(func.count()).select_from(_TOLD_BOOTS))
 _OPEN = Ready(
     select(*_launches.c)
     .where(
@@ -52,6 +65,11 @@ class LaunchRepository:
     def by_token_hash(self, token_hash: str) -> Launch | None:
         """The launch whose one-time registration token has this hash."""
         return self._session.one(Launch, _BY_TOKEN, {"this_hash": token_hash}, again=True)
+
+    def boot_reports(self, launch: Launch, at_most: int) -> int:
+        """How many lines of its job's history tell of its machines' boots; counts to `at_most`."""
+        values = {"of_job": launch.job_id, "of_launch": launch.id, "at_most": at_most}
+        return int(self._session.scalar(_BOOT_REPORTS, values))
 
     def open_of_job(self, job_id: UUID) -> list[Launch]:
         """Launches the cloud still has to be asked about, by creation."""

@@ -82,7 +82,7 @@ _ALL_POINTS, _POINTS_SINCE = Ready(_POINTS), Ready(PRICE_POINTS_SINCE)
 def _offer(row: Row) -> Offer:
     return Offer(
         pool=Pool.parse(row[0]),
-        hardware=Hardware(**row[1]),
+        hardware=Hardware.from_json(row[1]),
         price_microusd_per_hour=row[2],
         on_demand_microusd_per_hour=row[3],
         cloud=row[4],
@@ -124,7 +124,7 @@ class OfferRepository:
                 "pool": offer.pool,
                 "provider": offer.pool.provider,
                 "cloud": offer.cloud,
-                "hardware": vars(offer.hardware),
+                "hardware": offer.hardware.to_json(),
                 "price_microusd_per_hour": offer.price_microusd_per_hour,
                 "on_demand_microusd_per_hour": offer.on_demand_microusd_per_hour,
                 "quoted_at": offer.quoted_at,

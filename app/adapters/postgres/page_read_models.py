@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables, tables
@@ -44,11 +44,15 @@ class PostgresPageReports:
 
     def key_owner(self, key_hash: str) -> KeyOwner | None:
         """Whose key has this hash; None when it is unknown or revoked."""
-        return self._owner(tables.api_keys.c.key_hash == key_hash)
-
-    def key_owner_by_id(self, key_id: UUID) -> KeyOwner | None:
-        """Whose key this is; None when it is unknown or revoked."""
-        return self._owner(tables.api_keys.c.id == key_id)
+        keys, projects = tables.api_keys, tables.projects
+        statement = (
+            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name, keys.c.is_admin)
+            .join(projects, projects.c.id == keys.c.project_id)
+            .where(keys.c.key_hash == key_hash, keys.c.revoked_at.is_(None))
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else KeyOwner(*row)
 
     def deployment_secret(self) -> str:
         """The secret that sessions are signed with; raises NotFound before the first use."""
@@ -161,17 +165,6 @@ class PostgresPageReports:
         )
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(statement).mappings()]
-
-    def _owner(self, which: ColumnElement[bool]) -> KeyOwner | None:
-        keys, projects = tables.api_keys, tables.projects
-        statement = (
-            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name, keys.c.is_admin)
-            .join(projects, projects.c.id == keys.c.project_id)
-            .where(which, keys.c.revoked_at.is_(None))
-        )
-        with self._engine.connect() as connection:
-            row = connection.execute(statement).one_or_none()
-        return None if row is None else KeyOwner(*row)
 
 
 def _instances(session: Session, job_id: UUID) -> list[Instance]:

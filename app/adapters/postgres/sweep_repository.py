@@ -38,9 +38,9 @@ class SweepRepository:
         row = self._session.execute(select(*_COLUMN_OF.values())).one()
         return SweepOrders(**dict(zip(_COLUMN_OF, row, strict=True)))
 
-    def set_orders(self, orders: SweepOrders) -> None:
-        """Order this from now on."""
-        values = {_COLUMN_OF[name]: value for name, value in asdict(orders).items()}
+    def set_orders(self, **changes: datetime | str | None) -> None:
+        """Change these fields of the orders and no other: people and sweeps order at once."""
+        values = {_COLUMN_OF[name]: value for name, value in changes.items()}
         self._session.execute(update(tables.deployment).values(values))
 
     def record(

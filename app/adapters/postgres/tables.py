@@ -28,6 +28,7 @@ from app.adapters.postgres.job_tables import (
     metric_points,
     placement_decisions,
     projects,
+    sessions,
 )
 from app.adapters.postgres.operations_tables import (
     controller_runs,
@@ -64,6 +65,7 @@ __all__ = [
     "phases",
     "placement_decisions",
     "projects",
+    "sessions",
     "stale_results",
     "sweeps",
 ]

@@ -37,6 +37,27 @@ class BootVariables(BaseSettings):
         "image that has it",
     )
 
+    boot_install_seconds: int | None = Field(
+        default=None,
+        ge=60,
+        le=1_500,
+        description="How long pip may take on a machine for PyTorch, and for the agent, each; more "
+        "needs more in `LOWTIDE_REGISTRATION_TIMEOUT_SECONDS`, and a boot ends after 30 minutes",
+        json_schema_extra={"default": 450},
+    )
+    machine_package_index: str | None = Field(
+        default=None,
+        description="Package index of the machines' pip, as `https://pypi.example.com/simple`, in "
+        "place of what their image is set to; user data holds it, so no password belongs in it",
+    )
+
+    @field_validator("machine_package_index")
+    @classmethod
+    def _index(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("https://", "http://")):
+            raise ValueError("must begin with https:// or http://")
+        return value
+
     @field_validator("machine_torch")
     @classmethod
     def _torch(cls, value: str) -> str:
@@ -74,6 +95,10 @@ def boot_variables_of(variables: BootVariables) -> dict[str, str]:
     told = {}
     if variables.machine_torch != _NO_TORCH:
         told["LOWTIDE_MACHINE_TORCH"] = variables.machine_torch
+    if variables.boot_install_seconds is not None:
+        told["LOWTIDE_BOOT_INSTALL_SECONDS"] = str(variables.boot_install_seconds)
+    if variables.machine_package_index is not None:
+        told["PIP_INDEX_URL"] = variables.machine_package_index
     if variables.machine_python_url is not None and variables.machine_python_sha256 is not None:
         told["LOWTIDE_MACHINE_PYTHON_URL"] = variables.machine_python_url
         told["LOWTIDE_MACHINE_PYTHON_SHA256"] = variables.machine_python_sha256

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
+from app.adapters.providers.aws.aws_settings import AwsSettings
+from app.adapters.providers.aws.clients import AwsClients
+from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.machine_catalog import make_catalog
+from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
 from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import provider_for
+from tests.support.aws_parts import a_script, provider_for, settings_for, shared_session
 from tests.support.aws_world import IMAGE
 
 
@@ -78,10 +83,27 @@ def test_wrong_credentials_hide_the_rest(fake: AwsFake) -> None:
 
 
 def test_a_region_that_is_not_enabled_does_not_hide_good_credentials(fake: AwsFake) -> None:
-    fake.fail("GetCallerIdentity", "InvalidClientTokenId", 403)
+    fake.world.region_faults["us-east-1"] = ("OptInRequired", 403, 0.0)
     found = {one.name: one for one in provider_for(fake).diagnose()}
     assert found["credentials"].ok
     assert "subnets us-west-2" in found
+    fake.world.region_faults["us-west-2"] = fake.world.region_faults["us-east-1"]
+    (only,) = provider_for(fake).diagnose()
+    assert (only.name, only.ok) == ("credentials", False)
+
+
+@pytest.mark.parametrize(
+    ("region", "address"),
+    [
+        ("us-east-1", "https://sts.us-east-1.amazonaws.com"),
+        ("af-south-1", "https://sts.af-south-1.amazonaws.com"),
+        ("cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_the_sts_of_a_region_is_asked_in_that_region(region: str, address: str) -> None:
+    """The global one cannot check keys of China, nor sessions of a region that is enabled late."""
+    clients = AwsClients(AwsSettings(regions=(region,)), shared_session())
+    assert clients._client("sts", region, False).meta.endpoint_url == address
 
 
 def test_each_lack_is_told_by_itself(fake: AwsFake) -> None:
@@ -93,6 +115,33 @@ def test_each_lack_is_told_by_itself(fake: AwsFake) -> None:
     assert "LOWTIDE_AWS_IMAGE" in found["image us-east-1"].remedy
     assert found["price list"].sentence == "missing: pricing:GetProducts"
     assert "statement Look" in found["price list"].remedy
+
+
+def test_a_deployment_that_nobody_can_tell_hides_nothing_else(fake: AwsFake) -> None:
+    """The database does not answer; anything else that goes wrong there is no such finding."""
+
+    def tells(error: Exception) -> Callable[[], str]:
+        def tell() -> str:
+            raise error
+
+        return tell
+
+    def provider_without(error: Exception) -> AwsProvider:
+        return AwsProvider(
+            settings_for(fake, regions=("us-east-1",)),
+            deployment_id=tells(error),
+            render=a_script,
+            catalog=shipped_catalog("aws"),
+            session=shared_session(),
+        )
+
+    away = ProviderError(RefusalKind.UNAVAILABLE, "the database is away")
+    first, *others = provider_without(away).diagnose()
+    assert (first.name, first.ok) == ("deployment", False)
+    assert "the database is away" in first.sentence
+    assert {"credentials", "permissions us-east-1"} <= {one.name for one in others if one.ok}
+    with pytest.raises(ZeroDivisionError):
+        provider_without(ZeroDivisionError()).diagnose()
 
 
 def test_a_region_that_is_not_enabled_is_one_line(fake: AwsFake) -> None:
@@ -116,9 +165,13 @@ def test_a_clock_an_hour_off_is_the_first_line(fake: AwsFake) -> None:
 
 @pytest.mark.parametrize(
     ("state", "code", "ok", "warns"),
-    [("Enabled", "", True, False), ("PendingDeletion", "", False, False),
-     ("", "NotFoundException", False, False), ("", "AccessDeniedException", True, True)],
-)  # fmt: skip
+    [
+        pytest.param("Enabled", "", True, False, marks=pytest.mark.full),
+        ("PendingDeletion", "", False, False),
+        pytest.param("", "NotFoundException", False, False, marks=pytest.mark.full),
+        ("", "AccessDeniedException", True, True),
+    ],
+)
 def test_a_key_of_one_s_own_is_looked_at(
     fake: AwsFake, state: str, code: str, ok: bool, warns: bool
 ) -> None:

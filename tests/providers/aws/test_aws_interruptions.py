@@ -19,13 +19,14 @@ from app.adapters.providers.aws.interruption_queue import InterruptionQueue
 from app.domain.instance import EndedBy
 from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.aggregate import open_job
-from app.orchestration.controller_frame import run_controller, run_until_idle
+from app.orchestration.controller_frame import run_controller
 from app.orchestration.read_interruptions import ReadInterruptions
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, RefusalKind
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
 from tests.support.agent_api import BY_PERSON
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import provider_for
+from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PRICES, PaperCloud, Story
 
 WARNING = "EC2 Spot Instance Interruption Warning"
@@ -198,7 +199,7 @@ def test_events_tell_who_took_a_machine_that_ec2_shows_no_more(story: Watched) -
 def test_notices_are_heard_though_ended_machines_cannot_be_asked_about(
     story: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def silent(ids: tuple[str, ...]) -> tuple[CloudMachine, ...]:
+    def silent(ids: tuple[str, ...], region: str | None) -> tuple[CloudMachine, ...]:
         raise ProviderError(RefusalKind.UNAVAILABLE, "a region does not answer")
 
     monkeypatch.setattr(story.cloud, "describe", silent)
@@ -206,6 +207,25 @@ def test_notices_are_heard_though_ended_machines_cannot_be_asked_about(
     story.publish(WARNING, instance_action="terminate")
     story.read()
     assert story.instance(story.only).state == "interrupting"
+
+
+def test_an_end_is_looked_at_in_the_region_of_its_event(story: Watched) -> None:
+    """Also while another region does not answer, whose machines stay unknown."""
+    pool = story.instance(story.only).pool
+    assert pool is not None
+    story.cloud.silent = {"us-east-1"}
+    story.cloud.end(story.machine_id, EndedBy.CLOUD_INTERRUPTION)
+    for region, machine_id in ((pool.region, story.machine_id), ("us-east-1", "i-0ffffffff")):
+        event = {
+            "source": "aws.ec2",
+            "detail-type": STATE,
+            "time": f"{story.time:%Y-%m-%dT%H:%M:%SZ}",
+            "region": region,
+            "detail": {"instance-id": machine_id, "state": "terminated"},
+        }
+        story.fake.put_message(json.dumps(event))
+    story.read()
+    assert story.instance(story.only).state == "terminated"
 
 
 def test_a_rebalance_of_a_registered_machine_is_its_agents_to_tell(story: Watched) -> None:
@@ -291,6 +311,20 @@ def test_a_wrong_queue_is_a_typed_error(fake: AwsFake) -> None:
     queue = InterruptionQueue(provider_for(fake).clients, wrong, "us-east-1")
     with pytest.raises(ProviderError):
         queue.receive()
+
+
+def test_notices_go_on_being_read_from_a_queue_that_deletes_nothing(story: Watched) -> None:
+    """A role without sqs:DeleteMessage: what is none of ours stays in the queue beside them."""
+    story.fake.fail("DeleteMessageBatch", "AccessDeniedException", times=100)
+    story.fake.put_message("not for us")
+    story.publish(REBALANCE)
+    story.read(2)
+    story.fake.put_message("nor this")
+    story.publish(WARNING, instance_action="terminate")
+    story.read(2)
+    assert story.instance(story.only).state == "interrupting"
+    assert story.attempt(story.job_id).state == "draining"
+    assert story.fake.messages_left() == 4
 
 
 def test_a_late_event_of_an_end_corrects_the_time_and_the_bill(story: Watched) -> None:

@@ -8,11 +8,15 @@ import threading
 from base64 import b64decode
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from app.adapters.providers.aws import launching
+from app.adapters.providers.aws.provider import AwsProvider
+from app.adapters.providers.boot_script import EC2, USER_DATA_BYTES_MAX, render
+from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.offer import Market
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
@@ -22,7 +26,14 @@ from app.ports.cloud_provider import (
     RefusalScope,
 )
 from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import DEPLOYMENT, aws_order, aws_pool, provider_for
+from tests.support.aws_parts import (
+    DEPLOYMENT,
+    aws_order,
+    aws_pool,
+    provider_for,
+    settings_for,
+    shared_session,
+)
 
 ZONES = ("us-east-1a", "us-east-1b")
 
@@ -134,6 +145,30 @@ def test_a_large_script_is_packed_and_one_too_large_refused(fake: AwsFake) -> No
         provider.launch(aws_order(token="token-2", user_data={"LOWTIDE_LONG": noise}))
     assert refused.value.kind is RefusalKind.REJECTED
     assert "16,384" in str(refused.value)
+
+
+def test_the_real_boot_script_is_larger_than_ec2_takes_and_goes_packed(fake: AwsFake) -> None:
+    """What cloud-init unpacks is the script to the letter, its variables in it."""
+    variables = {"LOWTIDE_CONTROL_URL": "https://lowtide.example", "LOWTIDE_LAUNCH_TOKEN": "once"}
+    script = render(variables, EC2)
+    assert len(script) > USER_DATA_BYTES_MAX
+    provider = AwsProvider(
+        settings_for(fake),
+        deployment_id=lambda: DEPLOYMENT,
+        render=partial(render, cloud=EC2),
+        catalog=shipped_catalog("aws"),
+        session=shared_session(),
+    )
+    sent = b64decode(
+        fake.instance(only_id(provider.launch(aws_order(user_data=variables)))).user_data
+    )
+    assert len(sent) <= USER_DATA_BYTES_MAX
+    assert gzip.decompress(sent).decode() == script
+    # The account itself refuses what is not packed.
+    provider = provider_for(fake)
+    provider._launching._user_data = lambda order: script.encode()  # type: ignore[method-assign]
+    with pytest.raises(ProviderError, match="User data is limited to 16384 bytes"):
+        provider.launch(aws_order(token="token-2", user_data=variables))
 
 
 def test_mixed_types_use_a_template_each_and_one_is_taken(fake: AwsFake) -> None:

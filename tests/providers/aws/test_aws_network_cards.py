@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from app.adapters.providers.aws.launch_template import template_data
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.aws.region_facts import Image
 from app.adapters.providers.machine_catalog import shipped_catalog
+from app.domain.machine_catalog import MachineType
 from app.domain.offer import Market
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.aws_fake import AwsFake
@@ -125,20 +127,25 @@ def test_a_public_address_and_several_cards_are_refused_without_a_call(fake: Aws
 def test_types_with_several_cards_are_not_offered_where_machines_have_public_addresses(
     fake: AwsFake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def offered(public_ip: bool) -> set[str]:
+    several = {"p4d.24xlarge", "p5.48xlarge", "p6-b300.48xlarge"}
+    types = tuple(one for one in CATALOG.types if one.name in {*several, "g5.xlarge"})
+
+    def offered(public_ip: bool, types: tuple[MachineType, ...] = types) -> set[str]:
         _, prices = open_aws(
-            settings_for(fake, public_ip=public_ip),
-            CATALOG,
+            settings_for(fake, public_ip=public_ip, regions=("us-east-1",)),
+            replace(CATALOG, types=types),
             deployment_id=lambda: DEPLOYMENT,
             render=a_script,
             session=shared_session(),
         )
         return {offer.pool.instance_type for offer in prices.offers()}
 
-    several = {"p4d.24xlarge", "p5.48xlarge", "p6-b300.48xlarge"}
     assert offered(False) - offered(True) == several
     told = [one.getMessage() for one in caplog.records]
     assert all(any(name in text and "PUBLIC_IP" in text for text in told) for name in several)
+    # Cards that no launch uses are none: the rule is that of launches.
+    plain = tuple(replace(one, fast_network="") for one in types)
+    assert offered(True, plain) == offered(False) == {*several, "g5.xlarge"}
 
 
 def test_the_fake_refuses_what_ec2_refuses_of_network_interfaces() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.adapters.providers.aws.permission_checks import READS, STATEMENTS
+from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.provider_diagnosis import Finding
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import DEPLOYMENT, a_volume, aws_order, provider_for
@@ -63,7 +64,7 @@ def test_a_policy_may_ask_for_the_deployment_itself(ours: AwsFake) -> None:
 
 
 def _unknown() -> str:
-    raise OSError("the database is away")
+    raise ProviderError(RefusalKind.UNAVAILABLE, "the database is away")
 
 
 @pytest.fixture

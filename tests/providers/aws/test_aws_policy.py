@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import obstore
@@ -16,16 +18,19 @@ from sqlalchemy import Engine
 
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.providers.aws.aws_settings import AwsSettings
+from app.adapters.providers.aws.job_data_role import JobDataRole
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.offer import Market
+from app.domain.storage_places import StoragePlace, StorageRight
 from app.ports.cloud_provider import ProviderError
 from app.ports.object_store import ObjectExists
 from tests.providers.aws.test_aws_story import AwsStory
-from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake
+from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake, open_aws_fake
 from tests.support.aws_fake_http import Answer
 from tests.support.aws_parts import (
     DEPLOYMENT,
+    ENVIRONMENT,
     a_script,
     a_volume,
     aws_order,
@@ -42,13 +47,14 @@ from tests.support.iam_policy import (
     Policy,
     shipped_policy,
 )
-from tests.support.iam_requests import AwsCall, RequestsOfCalls, recorded_calls
+from tests.support.iam_requests import ACCOUNT, AwsCall, RequestsOfCalls, recorded_calls
 from tests.support.object_store_fakes import S3Fake
 from trainer.agent.object_store import ObjectStore
 from trainer.agent.part_upload import put_in_parts
 from trainer.protocol.agent_report import FactKind
 
 _ROLE = "lowtide-machine"
+_DATA_ROLE = f"arn:aws:iam::{ACCOUNT}:role/lowtide-job-data"
 
 
 def policy(name: str = "control-plane-policy.json", deployment: str = "*") -> Policy:
@@ -97,6 +103,8 @@ def use_everything(fake: AwsFake) -> None:
     provider.terminate(tuple(one.provider_instance_id for one in accepted))
     a_volume(fake)
     assert provider.remove_remains(provider.list_remains("us-east-1")) == ()
+    place = StoragePlace("s3", BUCKET, "x", StorageRight.LINEAGE)
+    JobDataRole(_DATA_ROLE, settings_for(fake), provider.clients).issue([place], UUID(int=7))
     prices.offers()
     prices.changes_since(now())
     provider.diagnose()
@@ -105,6 +113,15 @@ def use_everything(fake: AwsFake) -> None:
         provider.locate_bucket("nobodys")
     fake.publish("EC2 Instance Rebalance Recommendation", {"instance-id": "i-1"})
     provider.forget_announcements(one.receipt for one in provider.receive_announcements())
+
+
+@pytest.fixture(scope="module")
+def of_everything() -> tuple[AwsCall, ...]:
+    """The calls of `use_everything`, made once: they take a second, and policies only read them."""
+    with patch.dict(os.environ, ENVIRONMENT), open_aws_fake() as account:
+        with recorded_calls(shared_session(), tags_in(account)) as found:
+            use_everything(account)
+        return tuple(found)
 
 
 class RecordingS3(S3Fake):
@@ -182,10 +199,9 @@ def requests_of_the_store(bucket: RecordingS3) -> list[IamRequest]:
 
 
 def test_every_call_is_allowed_and_nothing_else_is_given(
-    fake: AwsFake, calls: list[AwsCall], bucket: RecordingS3
+    of_everything: tuple[AwsCall, ...], bucket: RecordingS3
 ) -> None:
-    use_everything(fake)
-    asked = requests_of(calls) + requests_of_the_store(bucket)
+    asked = requests_of(list(of_everything)) + requests_of_the_store(bucket)
     assert len({one.action for one in asked}) > 25
     shipped = policy()
     assert shipped.denied(asked) == []
@@ -194,11 +210,10 @@ def test_every_call_is_allowed_and_nothing_else_is_given(
 
 
 def test_bound_to_one_deployment_it_allows_that_one_and_no_other(
-    fake: AwsFake, calls: list[AwsCall]
+    of_everything: tuple[AwsCall, ...],
 ) -> None:
-    use_everything(fake)
     # A dry run of the doctor says nothing of what a launch carries.
-    asked = requests_of([one for one in calls if not one.tried])
+    asked = requests_of([one for one in of_everything if not one.tried])
     assert policy(deployment=DEPLOYMENT).denied(asked) == []
     denied = policy(deployment="another").denied(asked)
     bound = {one.partition(" ")[0] for one in denied}
@@ -228,7 +243,7 @@ def test_a_spot_request_that_carries_no_tag_is_allowed() -> None:
     assert policy().denied([IamRequest("ec2:RunInstances", arn)]) == []
 
 
-@pytest.mark.parametrize("name", ["control-plane-policy.json", "machine-policy.json"])
+@pytest.mark.parametrize("name", ["control-plane-policy.json", "data-policy.json"])
 def test_it_says_only_what_the_tables_of_aws_know(name: str) -> None:
     assert policy(name).faults() == []
 
@@ -273,9 +288,8 @@ def by_sid(statements: list[dict[str, Any]], sid: str) -> dict[str, Any]:
     return found
 
 
-def test_an_edit_by_hand_is_found(fake: AwsFake, calls: list[AwsCall], bucket: RecordingS3) -> None:
-    use_everything(fake)
-    asked = requests_of(calls) + requests_of_the_store(bucket)
+def test_an_edit_by_hand_is_found(of_everything: tuple[AwsCall, ...], bucket: RecordingS3) -> None:
+    asked = requests_of(list(of_everything)) + requests_of_the_store(bucket)
 
     without = edited(lambda told: by_sid(told, "Look")["Action"].remove("ec2:DescribeImages"))
     assert without.denied(asked) == ["ec2:DescribeImages on * (DescribeImages)"]
@@ -313,8 +327,8 @@ def test_an_edit_by_hand_is_found(fake: AwsFake, calls: list[AwsCall], bucket: R
     assert invented.faults() == ["Look: there is no action ec2:DescribeGpus"]
 
 
-def test_machines_may_do_what_their_agent_does_and_delete_nothing(bucket: RecordingS3) -> None:
-    shipped = policy("machine-policy.json")
+def test_jobs_data_may_be_used_as_agents_do_and_nothing_is_deleted(bucket: RecordingS3) -> None:
+    shipped = policy("data-policy.json")
     asked = requests_of_machines(bucket)
     assert shipped.denied(asked) == []
     assert shipped.unused(asked) == []

@@ -77,6 +77,17 @@ def test_a_queue_that_fails_leaves_the_others(
         provider_for(fake, queue_urls=(gone,)).receive_announcements()
 
 
+def test_a_queue_that_deletes_nothing_is_told_and_the_others_are_cleared(fake: AwsFake) -> None:
+    provider = provider_for(fake, **both(fake))
+    fake.publish(WARNING, {"instance-id": "i-east"})
+    fake.publish(WARNING, {"instance-id": "i-west"}, region=WEST)
+    found = provider.receive_announcements()
+    fake.fail("DeleteMessageBatch", "AccessDeniedException")
+    with pytest.raises(ProviderError):
+        provider.forget_announcements(one.receipt for one in found)
+    assert fake.messages_left(EAST) + fake.messages_left(WEST) == 1
+
+
 def test_a_queue_that_hangs_holds_up_no_other_and_is_heard_later(
     fake: AwsFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,15 @@ def test_machines_of_a_region_are_seen_and_given_back_after_a_restart(
     assert ended.state is MachineState.TERMINATED
 
 
+def test_a_termination_with_its_region_asks_no_other_one(fake: AwsFake) -> None:
+    """After a restart, when the rows alone tell where a machine is."""
+    (there,) = provider_for(fake).launch(aws_order(aws_pool(f"{WEST}a"))).accepted
+    fake.world.calls.clear()
+    provider_for(fake).terminate((there.provider_instance_id,), WEST)
+    assert dict(fake.world.calls) == {"TerminateInstances": 1}
+    assert not fake.world.machines[there.provider_instance_id].lives
+
+
 def test_jobs_run_and_are_paid_for_while_a_region_is_not_enabled(
     engine: Engine, tmp_path: Path, fake: AwsFake
 ) -> None:

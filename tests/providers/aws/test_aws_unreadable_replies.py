@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from botocore import xform_name
 
 from app.domain.offer import Market
 from app.ports.cloud_provider import (
@@ -37,11 +40,41 @@ def test_a_launch_whose_answer_cannot_be_read_is_open_and_the_token_settles_it(
     assert fake.world.launches["token-1"] == 1
 
 
-def test_an_object_without_members_is_a_typed_error(fake: AwsFake) -> None:
-    fake.garble("GetParameter", EMPTY)
-    with pytest.raises(ProviderError, match="no parameter") as refused:
-        provider_for(fake).facts.image("us-east-1")
+@pytest.mark.parametrize(
+    ("service", "action", "lacks", "more"),
+    [
+        ("ssm", "GetParameter", "Parameter", {"Name": "/test/deep-learning/ami-id"}),
+        ("pricing", "GetProducts", "FormatVersion", {"ServiceCode": "AmazonEC2"}),
+        ("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "ec2"}),
+        ("kms", "DescribeKey", "KeyMetadata", {"KeyId": "alias/lowtide"}),
+        ("sqs", "GetQueueAttributes", "Attributes", {}),
+        ("sqs", "DeleteMessageBatch", "Successful, Failed", {}),
+    ],
+)
+def test_an_object_without_members_is_a_typed_error(
+    fake: AwsFake, service: str, action: str, lacks: str, more: dict[str, Any]
+) -> None:
+    """Each of these actions tells something whenever it answers."""
+    fake.keys["alias/lowtide"] = "Enabled"
+    if service == "sqs":
+        more = {"QueueUrl": fake.queue_url}
+    if action == "DeleteMessageBatch":
+        more["Entries"] = [{"Id": "0", "ReceiptHandle": "none"}]
+    if action == "GetQueueAttributes":
+        more["AttributeNames"] = ["ApproximateNumberOfMessages"]
+    clients, operation = provider_for(fake).clients, xform_name(action)
+    assert clients.ask(service, "us-east-1", operation, **more)
+    fake.garble(action, EMPTY, times=2)
+    with pytest.raises(ProviderError, match=f"the answer of {action} lacks {lacks}\\)") as refused:
+        clients.ask(service, "us-east-1", operation, **more)
     assert refused.value.kind is RefusalKind.UNAVAILABLE
+
+
+def test_a_queue_without_messages_answers_with_an_empty_object(fake: AwsFake) -> None:
+    """So does SQS ("AWS JSON 1.0 protocol": members without a value are left out)."""
+    provider = provider_for(fake)
+    fake.garble("ReceiveMessage", EMPTY)
+    assert provider.receive_announcements() == ()
 
 
 @KINDS

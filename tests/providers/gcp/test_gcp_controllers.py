@@ -121,7 +121,7 @@ class World:
             return int(connection.scalar(select(func.sum(entries.c.amount_microusd))) or 0)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_job_is_rented_for_interrupted_replaced_and_billed_to_the_micro_dollar(
     engine: Engine, gce: FakeGce, tmp_path: Path, nodes: int
 ) -> None:

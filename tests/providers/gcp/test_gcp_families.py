@@ -86,13 +86,20 @@ def test_the_catalogue_and_the_documents_agree() -> None:
 
 def test_a_quota_rests_the_types_whose_gpus_it_counts_and_no_others() -> None:
     """T4, V100 and P100 of N1 are counted apart, as are the two A100s, and Mega and Ultra of A3."""
+    quotas = {a_pool(kind=kind.name): kind.hardware.quota for kind in TYPES}
     counted = {kind.name: (kind.gpu_quota or kind.name.rsplit("-", 1)[0]) for kind in TYPES}
     for one in TYPES:
         refused = a_pool(kind=one.name)
         rested = {
             other.name
             for other in TYPES
-            if covers(refused, RefusalScope.FAMILY, a_pool(kind=other.name), both_markets=False)
+            if covers(
+                refused,
+                RefusalScope.FAMILY,
+                a_pool(kind=other.name),
+                both_markets=False,
+                quotas=quotas,
+            )
         }
         alike = {name for name, quota in counted.items() if quota == counted[one.name]}
         assert rested == alike, one.name

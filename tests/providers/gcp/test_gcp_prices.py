@@ -66,6 +66,11 @@ def test_a_machine_costs_the_sum_of_its_parts(gce: FakeGce) -> None:
     assert len(gce.calls(r"GET /v1/services/")) == 4  # five SKUs a page
 
 
+def test_offers_say_that_the_default_image_brings_no_docker(gce: FakeGce) -> None:
+    assert not by_pool(source(gce).offers())[SPOT].hardware.containers
+    assert by_pool(source(gce, image="own").offers())[SPOT].hardware.containers
+
+
 def test_only_configured_zones_and_types_that_they_have_are_offered(gce: FakeGce) -> None:
     gce.engine.world.machine_types = ("g2-standard-8", "n1-standard-8")
     gce.engine.world.accelerators = (("us-central1-b", "nvidia-tesla-t4"),)

@@ -17,6 +17,8 @@ from app.adapters.providers.machine_images import read_named_images
 
 _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
 
+_ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
+
 
 def _words(value: Any) -> Any:
     """`"us-east-1, us-west-2"` as names in their order."""
@@ -64,7 +66,12 @@ class AwsVariables(BaseSettings):
     )
     aws_instance_profile: str | None = Field(
         default=None,
-        description="Name of the machines' instance profile; without it they reach no bucket",
+        description="Name of the machines' instance profile, for rights of your own (ECR)",
+    )
+    aws_data_role: str | None = Field(
+        default=None,
+        description="ARN of the role of jobs' data, which is narrowed to each job's own folders; "
+        "without it machines use their instance profile's rights on whole buckets",
     )
     aws_kms_key: str | None = Field(
         default=None, description="KMS key that encrypts root volumes; none: the account's own"
@@ -108,6 +115,13 @@ class AwsVariables(BaseSettings):
         key, separator, word = value.partition("=")
         if not separator or not key or not word:
             raise ValueError("must have the form KEY=VALUE")
+        return value
+
+    @field_validator("aws_data_role")
+    @classmethod
+    def _role_arn(cls, value: str | None) -> str | None:
+        if value is not None and _ROLE_ARN.fullmatch(value) is None:
+            raise ValueError("must be a role's ARN like arn:aws:iam::123456789012:role/NAME")
         return value
 
     @field_validator("aws_queue_url")

@@ -76,6 +76,12 @@ def diagnose(
     return tuple(found)
 
 
+def unknown_deployment(error: ProviderError) -> Finding:
+    """What is checked without the deployment's id: rights to what carries it are not."""
+    text = f"not known ({error}): rights to what is tagged as ours are tried under another name"
+    return Finding("deployment", False, text, "let the worker reach its database, then try again")
+
+
 def _credentials(clients: AwsClients, regions: Sequence[str]) -> Iterator[Finding]:
     """Who we are, and how far the clock is from AWS's: 300 s off, nothing that we sign counts.
 
@@ -232,14 +238,15 @@ def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
     """Whether the key for disks can be used; who else may use it only a launch shows."""
     remedy = "correct LOWTIDE_AWS_KMS_KEY, or enable the key; docs/aws.md, Keys of your own"
     try:
-        told = clients.ask("kms", region, "describe_key", KeyId=key_id).get("KeyMetadata", {})
+        told = clients.ask("kms", region, "describe_key", KeyId=key_id)["KeyMetadata"]
     except ProviderError as error:
         if missing_right(error) is None:
             return Finding(name, False, str(error), remedy)
         text = f"{key_id} cannot be looked at: kms:DescribeKey is not allowed"
         return warning(name, text, "allow it in the key's policy; docs/aws.md, Keys of your own")
     if told.get("KeyState") != "Enabled":
-        return Finding(name, False, f"{key_id} is {told.get('KeyState')}", remedy)
+        state = told.get("KeyState", "in a state that AWS does not tell")
+        return Finding(name, False, f"{key_id} is {state}", remedy)
     return Finding(name, True, f"{key_id} is enabled; `lowtide doctor --launch` uses it")
 
 

@@ -163,9 +163,7 @@ def _of_pools(refused: tuple[PoolRefusal, ...], started: bool) -> tuple[PoolRefu
     if not started and all(one.kind in _PERSON for one in refused):
         return refused
     return tuple(
-        replace(one, kind=RefusalKind.UNSUPPORTED, scope=None)
-        if one.kind is RefusalKind.REJECTED
-        else one
+        replace(one, kind=RefusalKind.UNSUPPORTED) if one.kind is RefusalKind.REJECTED else one
         for one in refused
     )
 

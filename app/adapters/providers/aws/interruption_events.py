@@ -59,6 +59,7 @@ def _about_instance(kind: AnnouncementKind, event: Mapping[str, Any], receipt: s
         receipt=receipt,
         deadline=deadline,
         state=STATES.get(detail.get("state", "")),
+        region=str(event.get("region", "")),
     )
 
 

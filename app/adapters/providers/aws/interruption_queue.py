@@ -6,12 +6,16 @@ Not here: what a message says (`interruption_events`), queues of several regions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final
 
 from app.adapters.providers.aws.clients import AwsClients
 from app.adapters.providers.aws.interruption_events import read_message
+from app.ports.cloud_provider import ProviderError
 from app.ports.interruption_feed import Announcement
+
+log = logging.getLogger(__name__)
 
 _BATCH: Final = 10
 _BATCHES_MAX: Final = 5
@@ -28,7 +32,10 @@ class InterruptionQueue:
         self.region = region
 
     def receive(self) -> tuple[Announcement, ...]:
-        """Up to fifty messages; what is none of ours is deleted. Raises ProviderError."""
+        """Up to fifty messages; what is none of ours is deleted. Raises ProviderError.
+
+        Not where it cannot be deleted: the notices that were read beside it are urgent.
+        """
         found: list[Announcement] = []
         for batch in range(_BATCHES_MAX):
             reply = self._clients.ask(
@@ -43,7 +50,10 @@ class InterruptionQueue:
             messages = reply.get("Messages", [])
             read = [(one["ReceiptHandle"], read_message(one)) for one in messages]
             found += [announcement for _, told in read for announcement in told]
-            self.forget(receipt for receipt, told in read if not told)
+            try:
+                self.forget(receipt for receipt, told in read if not told)
+            except ProviderError as error:
+                log.warning("messages of the queue %s stay in it: %s", self.url, error)
             if len(messages) < _BATCH:
                 break
         return tuple(found)

@@ -28,6 +28,7 @@ from app.adapters.providers.aws.fleet_request import (
 from app.adapters.providers.aws.launch_template import LaunchTemplates, has_one_interface
 from app.adapters.providers.aws.quotas import quota_name
 from app.adapters.providers.aws.region_facts import RegionFacts
+from app.adapters.providers.boot_script import USER_DATA_BYTES_MAX
 from app.domain.machine_catalog import MachineCatalog
 from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import (
@@ -45,7 +46,6 @@ from app.ports.cloud_provider import (
 
 log = logging.getLogger(__name__)
 
-USER_DATA_BYTES_MAX: Final = 16_384
 PREPARE_SECONDS: Final = 2.0 * QUESTION_SECONDS
 """How long the questions before a launch may take; most are answered from memory."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from app.adapters.providers.aws.attachment_prices import attachments_in
 from app.adapters.providers.aws.aws_settings import CLOUD, PROVIDER, AwsSettings
 from app.adapters.providers.aws.clients import AwsClients
+from app.adapters.providers.aws.launch_template import has_one_interface
 from app.adapters.providers.aws.on_demand_prices import ListPrice, OnDemandPrices
 from app.adapters.providers.aws.placement_scores import placement_scores
 from app.adapters.providers.aws.region_facts import RegionFacts
@@ -184,7 +185,7 @@ class AwsPriceSource:
             machine = self._catalog.get(name)
             if machine is None or zone not in subnets or name not in listed:
                 continue
-            if self._settings.public_ip and machine.network_cards > 1:
+            if self._settings.public_ip and not has_one_interface(machine.efa_cards):
                 self._tell_once(name)
                 continue
             if machine.spot:
@@ -209,7 +210,7 @@ class AwsPriceSource:
             raise LookupError(f"{pool.instance_type} is not in the catalog")
         return Offer(
             pool=pool,
-            hardware=machine.hardware,
+            hardware=self._settings.hardware_of(machine),
             price_microusd_per_hour=per_hour,
             on_demand_microusd_per_hour=listed.microusd_per_hour,
             cloud=CLOUD,

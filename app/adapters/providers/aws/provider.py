@@ -25,7 +25,11 @@ from app.adapters.providers.aws.aws_settings import (
 from app.adapters.providers.aws.bucket_location import locate_bucket
 from app.adapters.providers.aws.clients import LAUNCH_SECONDS, AwsClients
 from app.adapters.providers.aws.describing import machines_of
-from app.adapters.providers.aws.diagnosis import UNKNOWN_DEPLOYMENT, diagnose
+from app.adapters.providers.aws.diagnosis import (
+    UNKNOWN_DEPLOYMENT,
+    diagnose,
+    unknown_deployment,
+)
 from app.adapters.providers.aws.interruption_queues import InterruptionQueues
 from app.adapters.providers.aws.launch_template import LaunchTemplates
 from app.adapters.providers.aws.launching import PREPARE_SECONDS, Launching
@@ -66,7 +70,8 @@ class AwsProvider:
         catalog: MachineCatalog,
         session: Any = None,
     ) -> None:
-        """deployment_id: read when first needed. render: user data as a script, else ValueError.
+        """deployment_id: read when first needed, raises ProviderError while nobody can tell it.
+        render: user data as a script, else ValueError.
 
         session: boto3's, where it is not to be made from the environment.
         """
@@ -197,11 +202,13 @@ class AwsProvider:
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Whether the account is set up for us."""
+        unknown: tuple[Finding, ...] = ()
         try:
             deployment_id = self._deployment_id
-        except Exception:  # the database does not answer, which is a finding of its own
-            deployment_id = UNKNOWN_DEPLOYMENT
-        return diagnose(self._settings, self.clients, self.facts, self._catalog, deployment_id)
+        except ProviderError as error:
+            deployment_id, unknown = UNKNOWN_DEPLOYMENT, (unknown_deployment(error),)
+        found = diagnose(self._settings, self.clients, self.facts, self._catalog, deployment_id)
+        return unknown + found
 
     def machine_types(self) -> tuple[MachineType, ...]:
         """Types with GPUs that the regions offer."""

@@ -139,10 +139,10 @@ class RegionFacts:
     def _ask_image(self, image_id: str, region: str) -> Image:
         if not image_id.startswith("ami-"):
             reply = self._clients.ask("ssm", region, "get_parameter", Name=image_id)
-            image_id = str(reply.get("Parameter", {}).get("Value", ""))
+            image_id = str(reply["Parameter"].get("Value", ""))
             if not image_id:
-                text = f"get_parameter in {region}: the answer holds no parameter"
-                raise ProviderError(RefusalKind.UNAVAILABLE, text)
+                text = f"LOWTIDE_AWS_IMAGE: the parameter of this name in {region} holds no value"
+                raise ProviderError(RefusalKind.REJECTED, text)
         found = self._clients.ask("ec2", region, "describe_images", ImageIds=[image_id])["Images"]
         if not found:
             text = f"LOWTIDE_AWS_IMAGE: there is no image {image_id} in {region}"

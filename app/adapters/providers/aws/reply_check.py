@@ -20,6 +20,15 @@ UNREADABLE: Final = (ResponseParserError, ElementTree.ParseError, ValueError, Ke
 
 _XML_OF_ACTION: Final = ("ec2", "query")
 _JSON: Final = "json"
+# What AWS tells whenever it answers, though its models call it optional ("Response Elements" of
+# each action in its API reference). Nothing received is no member at all: no ReceiveMessage here.
+_ALWAYS_TOLD: Final[dict[str, tuple[str, ...]]] = {
+    "DescribeKey": ("KeyMetadata",),
+    "GetParameter": ("Parameter",),
+    "GetProducts": ("FormatVersion",),
+    "GetQueueAttributes": ("Attributes",),
+    "ListServiceQuotas": ("Quotas",),
+}
 _OTHER_ROOTS: Final = {"GetBucketLocation": "LocationConstraint"}
 # The first element's name, past the declaration, without its namespace.
 _ROOT: Final = re.compile(rb"\s*(?:<\?[^>]*\?>\s*)?<(?:[\w.-]+:)?([\w.-]+)")
@@ -37,7 +46,9 @@ def _check(http_response: Any, model: Any, **_: Any) -> None:
     if protocol == _JSON:
         told = json.loads(http_response.content) if http_response.content else {}
         shape = model.output_shape
-        missing = [] if shape is None else [n for n in shape.required_members if n not in told]
+        required = [] if shape is None else shape.required_members
+        always = (*required, *_ALWAYS_TOLD.get(model.name, ()))
+        missing = [name for name in always if name not in told]
         if missing:
             raise ResponseParserError(f"the answer of {model.name} lacks {', '.join(missing)}")
         return

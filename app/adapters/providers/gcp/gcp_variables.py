@@ -68,7 +68,13 @@ class GcpVariables(BaseSettings):
     )
     gcp_service_account: str | None = Field(
         default=None,
-        description="Service account that the machines run as; without it they reach no bucket",
+        description="Service account that the machines run as, for rights of your own",
+    )
+    gcp_data_account: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9-]{1,63}@[a-z0-9.:-]{1,200}\.gserviceaccount\.com$",
+        description="Service account of jobs' data, whose tokens are narrowed to each job's own "
+        "folders; without it machines use their own account's rights on whole buckets",
     )
     gcp_external_ip: bool = Field(
         default=False, description="Give machines a public address; without it they need Cloud NAT"

@@ -132,7 +132,7 @@ class Launching:
             if error.http_status >= _SERVER_ERRORS:
                 raise LaunchOutcomeUnknown(str(error)) from error
             if error.refusal.exists:
-                return self._adopted(deadline, order, group, error)
+                return self._adopted(deadline, _pending_of(order, group), str(error), order)
             if error.kind is RefusalKind.THROTTLED:
                 raise
             scope = error.scope
@@ -176,7 +176,7 @@ class Launching:
         self, deadline: Deadline, order: LaunchOrder, group: Group, wishes: Wishes
     ) -> tuple[Any, PendingLaunch]:
         settings, region = self._api.settings, region_of(group.zones[0])
-        alone = order.count == 1 and len(group.zones) == 1
+        alone = _is_plain(order, group)
         place = group.zones[0] if alone else ""
         names = machine_names(order, group.instance_type)
         granted = wishes.notice_seconds or PLAIN_NOTICE_SECONDS
@@ -220,16 +220,7 @@ class Launching:
                 ),
                 request_id=request,
             )
-        return operation, PendingLaunch(
-            scope=f"zones/{place}" if alone else f"regions/{region}",
-            operation=operation.name,
-            names=names,
-            min_count=order.min_count,
-            instance_type=group.instance_type,
-            market=order.market,
-            zones=group.zones,
-            note=wishes.note,
-        )
+        return operation, _pending_of(order, group, operation.name, wishes.note)
 
     def _script(self, order: LaunchOrder, notice_seconds: int) -> str:
         try:
@@ -242,6 +233,9 @@ class Launching:
         if operation.status != compute_v1.Operation.Status.DONE:
             return LaunchResult(pending_operation=pending.to_text())
         errors = of_operation(operation)
+        taken = next((one for one in errors if one.exists), None)
+        if taken is not None and pending.token:
+            return self._adopted(deadline, pending, f"{taken.code}: {taken.message}")
         found = self._machines.described(deadline, pending.names)
         unheard = not found.complete and len(found.machines) < len(pending.names)
         if unheard or len(found.machines) < _made(operation, errors):
@@ -273,28 +267,77 @@ class Launching:
         return self._machines.under_token(deadline, order.client_token, ours, region, sure=sure)
 
     def _adopted(
-        self, deadline: Deadline, order: LaunchOrder, group: Group, error: ApiRefusal
+        self,
+        deadline: Deadline,
+        pending: PendingLaunch,
+        said: str,
+        order: LaunchOrder | None = None,
     ) -> LaunchResult:
         """The names are taken, by an earlier call of ours unless a list shows who else has them.
 
-        Raises LaunchOutcomeUnknown where no list shows them, for then they are most likely ours.
+        What carries the token's label counts whole; fewer than the least are given back. Raises
+        LaunchOutcomeUnknown where no list shows them, or not all, for then they are most likely
+        ours.
         """
-        names = machine_names(order, group.instance_type)
+        region, ours = pending.pools[0].region, self._deployment_id()
         try:
-            there = self._there(deadline, order, sure=True)
-            holders = () if there else self._machines.shown(deadline, names).machines
+            there = self._machines.under_token(deadline, pending.token, ours, region, sure=True)
+            holders = () if there else self._machines.shown(deadline, pending.names).machines
         except ProviderError as failed:
-            raise LaunchOutcomeUnknown(f"{error}; {failed}") from failed
-        _same_order(order, there)
-        if there:
+            raise LaunchOutcomeUnknown(f"{said}; {failed}") from failed
+        if order is not None:
+            _same_order(order, there)
+        if len(there) >= pending.min_count:
             return LaunchResult(accepted=tuple(_accepted(one.machine) for one in there))
+        if there:
+            return self._given_back(deadline, pending, [one.machine for one in there], said)
         deployments = {one.tags.get(to_tag(DEPLOYMENT_LABEL)) for one in holders}
-        if not deployments - {None, self._deployment_id()}:
-            raise LaunchOutcomeUnknown(f"no list shows what machines have these names: {error}")
-        text = f"machines of another deployment in this project have these names: {error}"
+        if not deployments - {None, ours}:
+            raise LaunchOutcomeUnknown(f"no list shows what machines have these names: {said}")
+        text = f"machines of another deployment in this project have these names: {said}"
         return LaunchResult(
-            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, text) for pool in group.pools)
+            refused=tuple(PoolRefusal(pool, RefusalKind.REJECTED, text) for pool in pending.pools)
         )
+
+    def _given_back(
+        self, deadline: Deadline, pending: PendingLaunch, there: list[CloudMachine], said: str
+    ) -> LaunchResult:
+        """Of a gang that an earlier call has started too few are left, and the others have ended.
+
+        Raises LaunchOutcomeUnknown while it is not known that they have.
+        """
+        told = f"{len(there)} of at least {pending.min_count} machines are there: {said}"
+        if len(self._machines.described(deadline, pending.names).machines) < len(pending.names):
+            raise LaunchOutcomeUnknown(told)
+        left = [(one.pool.zone, one.provider_instance_id) for one in there if not _over(one)]
+        self._machines.delete(deadline, left)
+        pools = sorted({one.pool for one in there})
+        return LaunchResult(
+            refused=tuple(PoolRefusal(pool, RefusalKind.NO_CAPACITY, told) for pool in pools)
+        )
+
+
+def _pending_of(
+    order: LaunchOrder, group: Group, operation: str = "", note: str = ""
+) -> PendingLaunch:
+    """What is asked for, under way as `operation`."""
+    zone = group.zones[0]
+    return PendingLaunch(
+        scope=f"zones/{zone}" if _is_plain(order, group) else f"regions/{region_of(zone)}",
+        operation=operation,
+        names=machine_names(order, group.instance_type),
+        min_count=order.min_count,
+        instance_type=group.instance_type,
+        market=order.market,
+        zones=group.zones,
+        note=note,
+        token=order.client_token,
+    )
+
+
+def _is_plain(order: LaunchOrder, group: Group) -> bool:
+    """Whether one machine is asked for in one zone, by `insert` and not by a bulk insert."""
+    return order.count == 1 and len(group.zones) == 1
 
 
 def _groups_of(order: LaunchOrder, there: Sequence[Shown]) -> list[Group]:

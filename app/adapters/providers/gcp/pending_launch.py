@@ -17,7 +17,8 @@ from app.ports.cloud_provider import ProviderError, RefusalKind
 class PendingLaunch:
     """One insert under way. scope: `zones/z` or `regions/r`; names: the VMs it makes.
 
-    note: what they were asked for and go without.
+    note: what they were asked for and go without. token: that of the launch, "" where an earlier
+    release wrote the text.
     """
 
     scope: str
@@ -28,6 +29,7 @@ class PendingLaunch:
     market: Market
     zones: tuple[str, ...]
     note: str = ""
+    token: str = ""
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -46,8 +48,8 @@ class PendingLaunch:
             "market": self.market.value,
             "zones": ",".join(self.zones),
         }
-        if self.note:
-            query["note"] = self.note
+        query |= {"note": self.note} if self.note else {}
+        query |= {"token": self.token} if self.token else {}
         return f"{self.scope}/operations/{self.operation}?{urlencode(query)}"
 
     @staticmethod
@@ -69,6 +71,7 @@ class PendingLaunch:
                 market=Market(fields["market"]),
                 zones=tuple(fields["zones"].split(",")),
                 note=fields.get("note", ""),
+                token=fields.get("token", ""),
             )
         except (KeyError, ValueError):
             raise ProviderError(

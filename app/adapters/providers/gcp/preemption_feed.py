@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from app.adapters.providers.gcp.compute_api import ComputeApi, Deadline, translated
 from app.adapters.providers.gcp.ended_machines import PREEMPTED
-from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS
+from app.adapters.providers.gcp.gcp_settings import PLAIN_NOTICE_SECONDS, region_of
 from app.adapters.providers.gcp.machine_names import read_name
 from app.adapters.providers.gcp.machine_view import instant, last_part
 from app.adapters.providers.gcp.machines import Machines
@@ -123,12 +123,13 @@ def _announcement(operation: Any, machine: CloudMachine | None) -> Announcement:
     """A notice while the machine is there, the word of its end once it is not."""
     name, receipt = last_part(operation.target_link), _receipt(operation)
     noticed_at = instant(operation.insert_time) or datetime.now(UTC)
+    region = region_of(last_part(operation.zone))
     if machine is not None:
         granted = machine.tags.get(_NOTICE_TAG, "")
         seconds = int(granted) if granted.isdigit() else PLAIN_NOTICE_SECONDS
         deadline = noticed_at + timedelta(seconds=seconds)
         kind = AnnouncementKind.INTERRUPTION
-        return Announcement(name, kind, noticed_at, receipt, deadline=deadline)
+        return Announcement(name, kind, noticed_at, receipt, deadline=deadline, region=region)
     ended_at = instant(operation.end_time)
     over = ended_at is not None
     return Announcement(
@@ -138,4 +139,5 @@ def _announcement(operation: Any, machine: CloudMachine | None) -> Announcement:
         receipt,
         state=MachineState.TERMINATED if over else MachineState.SHUTTING_DOWN,
         time_source=TimeSource.OPERATION_END,
+        region=region,
     )

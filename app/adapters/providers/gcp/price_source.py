@@ -168,7 +168,7 @@ class GcpPriceSource:
             if price is not None:
                 yield Offer(
                     pool=pool,
-                    hardware=as_wired(settings, kind).hardware,
+                    hardware=settings.hardware_of(as_wired(settings, kind)),
                     price_microusd_per_hour=price.microusd_per_hour,
                     on_demand_microusd_per_hour=full.microusd_per_hour,
                     cloud=CLOUD,

@@ -16,6 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.adapters.providers.local.cloud_settings import LocalSettings
+from app.adapters.providers.local.job_accounts import (
+    JobAccounts,
+    closed_folder,
+    entering_command,
+    give_disk,
+)
+from app.adapters.providers.local.job_python import make_python
 from app.adapters.providers.local.machine import Machine
 from app.adapters.providers.local.machine_processes import DISK, MARKER, start_ticks
 
@@ -43,9 +50,12 @@ def machine_folder(folder: Path, machine: Machine) -> Path:
 class AgentProcesses:
     """The agents of one cloud. `on_exit(machine, code)` gets None where the code is unknown."""
 
-    def __init__(self, folder: Path, settings: LocalSettings, on_exit: AgentExit) -> None:
+    def __init__(
+        self, folder: Path, settings: LocalSettings, accounts: JobAccounts, on_exit: AgentExit
+    ) -> None:
         self._folder = folder
         self._settings = settings
+        self._accounts = accounts
         self._on_exit = on_exit
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._watched: dict[str, int] = {}
@@ -58,6 +68,10 @@ class AgentProcesses:
         home = machine_folder(self._folder, machine)
         disk = home / "disk"
         disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._accounts.first_uid:
+            for parent in (home.parent, home):
+                parent.chmod(0o711)
+            give_disk(disk, self._accounts.uid_of(machine.metadata_port))
         with open(home / "console.log", "ab", opener=_private) as console:
             child = subprocess.Popen(
                 self._settings.agent_argv,
@@ -115,6 +129,16 @@ class AgentProcesses:
         power_off = (sys.executable, "-I", str(_POWER_OFF), str(self._folder), machine.machine_id)
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         environment.update(machine.user_data)
+        if self._accounts.first_uid:
+            uid = self._accounts.uid_of(machine.metadata_port)
+            environment["LOWTIDE_TRAINER_USER"] = str(uid)
+            environment["LOWTIDE_TRAINER_PREFIX"] = shlex.join(entering_command(uid, disk))
+            own = make_python(disk, uid)
+            environment["PATH"] = _reachable(environment.get("PATH", os.defpath), own)
+            if "VIRTUAL_ENV" in environment and own is not None:
+                environment["VIRTUAL_ENV"] = str(own.parent)
+            if "TMPDIR" in environment and not _open_to_all(Path(environment["TMPDIR"])):
+                del environment["TMPDIR"]
         environment.update(
             {
                 "PYTHONPATH": os.pathsep.join(path for path in paths if path),
@@ -137,6 +161,28 @@ class AgentProcesses:
         else:
             environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"http://{endpoint}"
         return environment
+
+
+def _reachable(path: str, own: Path | None) -> str:
+    """PATH without what only root may enter; this Python stands where the first of it was.
+
+    own: stands before Lowtide's own programs, wherever those are.
+    """
+    kept: list[str] = []
+    ours = str(Path(sys.executable).parent)
+    for part in path.split(os.pathsep):
+        closed = Path(part).is_dir() and closed_folder(Path(part).absolute()) is not None
+        entry = ours if closed else part
+        before = [str(own)] if own is not None and entry == ours else []
+        kept += [each for each in (*before, entry) if each not in kept]
+    return os.pathsep.join(kept)
+
+
+def _open_to_all(folder: Path) -> bool:
+    try:
+        return folder.stat().st_mode & 0o003 == 0o003 and closed_folder(folder) is None
+    except OSError:
+        return False
 
 
 def _private(path: str, flags: int) -> int:

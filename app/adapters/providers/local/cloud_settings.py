@@ -40,6 +40,7 @@ class LocalSettings:
     itself, at a price; nothing unless it is set.
     deployment_tag: only machines carrying it are listed; None: all, the cloud is this deployment's.
     call_timeout_seconds: upper bound of one call to the cloud, its start included.
+    first_uid: of the users that machines' jobs run as (`job_accounts`); 0: as the cloud itself.
     """
 
     mode: str = SCRIPTED
@@ -59,6 +60,7 @@ class LocalSettings:
     public_ip_microusd_per_hour: int = 0
     deployment_tag: tuple[str, str] | None = None
     call_timeout_seconds: float = 15.0
+    first_uid: int = 0
 
     def __post_init__(self) -> None:
         if self.mode not in (SCRIPTED, REPLAY):

@@ -134,7 +134,7 @@ class ControlApi:
                 {
                     "pool": market.pool.key,
                     "cloud": market.cloud,
-                    "hardware": vars(market.hardware),
+                    "hardware": market.hardware.to_json(),
                     "price_microusd_per_hour": markets.price_at(market.pool, at_us),
                     "on_demand_microusd_per_hour": market.on_demand_microusd,
                     "source": market.source,

@@ -18,6 +18,7 @@ from app.adapters.disk_space import full_sentence
 from app.adapters.providers.local.agent_process import AgentProcesses, machines_folder
 from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings
 from app.adapters.providers.local.durable_files import say
+from app.adapters.providers.local.job_accounts import settle_accounts
 from app.adapters.providers.local.journal import Journal, JournalFull
 from app.adapters.providers.local.launching import CloudRefusal, Order, choose_pool
 from app.adapters.providers.local.machine import Machine
@@ -64,7 +65,10 @@ class LocalCloud:
         self.markets = RecordedMarkets(terms, settings)
         self._folder = folder
         self._journal = Journal(folder)
-        self._agents = AgentProcesses(folder, settings, self._agent_exited)
+        accounts = settle_accounts(folder, settings.first_uid)
+        if accounts.problem and settings.first_uid:
+            say(f"jobs run as this cloud's own user: {accounts.problem}")
+        self._agents = AgentProcesses(folder, settings, accounts, self._agent_exited)
         self._endpoints = MetadataEndpoints()
         self._replay = MarketReplay(self.markets, settings, now_us, self._give_notice)
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}

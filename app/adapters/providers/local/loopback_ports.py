@@ -33,6 +33,11 @@ def free_port_block(taken: Collection[int]) -> int:
     raise NoFreePorts(f"no {_BLOCK} free ports in a row on loopback from {_FIRST} to {_END}")
 
 
+def block_number(first_port: int) -> int:
+    """Which block it is, from 0; below 600 for every block there can be."""
+    return (first_port - _FIRST) // _BLOCK
+
+
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

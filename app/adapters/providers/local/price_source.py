@@ -31,7 +31,7 @@ class LocalPriceSource:
         return tuple(
             Offer(
                 pool=Pool.parse(offer["pool"]),
-                hardware=Hardware(**offer["hardware"]),
+                hardware=Hardware.from_json(offer["hardware"]),
                 price_microusd_per_hour=offer["price_microusd_per_hour"],
                 on_demand_microusd_per_hour=offer["on_demand_microusd_per_hour"],
                 cloud=offer["cloud"],

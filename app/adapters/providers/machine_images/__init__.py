@@ -100,6 +100,11 @@ def image_for(
     return general or shipped
 
 
+def brings_docker(provider: str, image: str | None) -> bool:
+    """False for a shipped image that is known to lack docker; of others nobody here can know."""
+    return not any(one.name == image and not one.docker for one in shipped_images(provider).images)
+
+
 def images_in_use(image: Callable[[str], str | None]) -> dict[str, tuple[str, ...]]:
     """Every image that `image` knows, with its GPUs: first that of machines without a GPU ("")."""
     found: dict[str, tuple[str, ...]] = {}

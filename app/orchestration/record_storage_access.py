@@ -1,0 +1,35 @@
+"""Write into a job's history that its machines get no credentials for the store, and when again.
+
+Not here: issuing them (`app.api.storage_grants`).
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from app.domain.events import Actor, ActorKind, JobEventKind
+from app.domain.job import TERMINAL_JOB_STATES
+from app.orchestration.aggregate import open_job
+from app.orchestration.runtime import Runtime
+from app.ports.unit_of_work import UnitOfWork
+
+_SAID_MAX = 400
+
+
+def record_storage_access(
+    uow: UnitOfWork, runtime: Runtime, job_id: UUID, said: str | None
+) -> None:
+    """said: why none are issued; None once they are issued again."""
+    actor = Actor(ActorKind.CONTROLLER, "storage_grants")
+    with open_job(uow, runtime.entropy, job_id, actor) as aggregate:
+        if aggregate is None or aggregate.job.state in TERMINAL_JOB_STATES:
+            return
+        if said is None:
+            text = "Its machines get credentials for the object store again."
+            aggregate.record(JobEventKind.STORAGE_ACCESS_BACK, text)
+            return
+        aggregate.record(
+            JobEventKind.STORAGE_ACCESS_FAILS,
+            "No new credentials for the object store are issued: "
+            f"{said[:_SAID_MAX]}. Its machines go on with those they hold, for less than an hour.",
+        )

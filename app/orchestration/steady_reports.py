@@ -1,0 +1,70 @@
+"""Reports that carry no news, and the rule by which memory may answer them.
+
+Lives here: what the api's board and the simulator's share. Not here: the board itself
+(`app.api.agent_board`), the reading of a request (`app.api.steady_report`), or what a report with
+news does (`receive_agent_report`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from app.ports.contact_store import AnsweredReport
+from trainer.protocol.agent_report import Pace
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyReport:
+    """A report without facts. step, total_steps: None without progress; pace: None where the agent
+    measured none."""
+
+    instance_id: UUID
+    session_id: str
+    seq: int
+    fence: int | None
+    phase: str
+    step: int | None
+    total_steps: int | None
+    metrics: dict[str, float]
+    pace: Pace | None = None
+
+
+class Remembered(Protocol):
+    """What the rule needs to know of an agent: what its newest report through a transaction said,
+    and the number of its newest report."""
+
+    instance_id: UUID
+    session_id: str
+    seq: int
+    fence: int | None
+    total_steps: int | None
+    disk_full: bool
+
+
+def is_steady(known: Remembered, report: SteadyReport) -> bool:
+    """Whether the report brings nothing that only a transaction may take in."""
+    return (
+        report.instance_id == known.instance_id
+        and report.session_id == known.session_id
+        and report.seq >= known.seq
+        and report.fence == known.fence
+        and not known.disk_full  # that it has room again is news
+        and (report.total_steps is None or report.total_steps == known.total_steps)
+    )
+
+
+def answered(report: SteadyReport, seconds_ago: float) -> AnsweredReport:
+    """What is written of a report that was answered so many seconds ago."""
+    return AnsweredReport(
+        instance_id=report.instance_id,
+        session_id=report.session_id,
+        seq=report.seq,
+        answered_seconds_ago=seconds_ago,
+        phase=report.phase,
+        step=report.step,
+        total_steps=report.total_steps,
+        metrics=report.metrics,
+        pace=report.pace,
+    )
