@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.source_tree import ROOT
 from tests.training.one_rank import STACK, OnStep, train_here
 from trainer.training.checkpoint import load_checkpoint
 from trainer.training.compilation import load_compiled_code
@@ -295,29 +299,34 @@ def test_compiling_is_a_phase_of_its_own_before_the_first_step(
         assert ("compile" in phases[: phases.index("train")]) is (chosen == "on"), phases
 
 
-# PyTorch's compiler uses what PyTorch itself deprecates, and imports setuptools after distutils,
-# which other tests in this process may have imported before.
+# In a process of its own: PyTorch's compiler needs the distutils of setuptools, and other tests may
+# have imported Python's before.
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:Distutils was imported before Setuptools:UserWarning")
-@pytest.mark.filterwarnings("ignore:Setuptools is replacing distutils:UserWarning")
-def test_compiled_code_is_kept_and_travels_with_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_code_is_kept_and_travels_with_the_checkpoint(tmp_path: Path) -> None:
+    kept = {"LOWTIDE_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    code = "from tests.training.test_techniques import train_compiled; train_compiled()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **kept},
+        capture_output=True, text=True, timeout=540, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4_000:]
+    assert any((tmp_path / "cache" / "inductor").rglob("*.so"))
+    _, contents = load_checkpoint(tmp_path / "run" / "checkpoints" / "step-000000000002")
+    packed = contents["training_state"]["compiled_code"]
+    assert (packed.dtype, packed.ndim) == (torch.uint8, 1)
+    load_compiled_code(packed)
+
+
+def train_compiled() -> None:
+    """Two steps of a small compiled model, in the current folder."""
     # This imports the compiler, which names its own cache folder at that moment.
     from torch._inductor import config as compiler
 
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        os.environ.pop(name, None)
     small = {"model_options": {"depth": 1}, "steps": 2}
     config = {**CHEAP, **small, "compile": "on", "activation_checkpointing": True}
     # Trying out which vector instructions there are takes longer than compiling a small model.
     with compiler.patch("cpp.vec_isa_ok", False):
-        result = train_here(tmp_path / "run", config)
+        result = train_here(Path("run").resolve(), config)
     assert result.ending.outcome == "finished"
-    assert any((tmp_path / "cache" / "inductor").rglob("*.so"))
-    _, contents = load_checkpoint(result.checkpoint(2))
-    code = contents["training_state"]["compiled_code"]
-    assert (code.dtype, code.ndim) == (torch.uint8, 1)
-    load_compiled_code(code)
