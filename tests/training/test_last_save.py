@@ -18,8 +18,6 @@ from tests.training.notices_in_flight import (
     Notice,
     in_flight_run,
     notice_in_flight,
-    one_write,
-    p95,
 )
 from tests.training.one_rank import STACK
 from trainer.agent.notice_file import write_deadline
@@ -192,20 +190,7 @@ def test_notices_with_a_save_in_flight_write_once_and_save_the_last_step(tmp_pat
     assert any(each.was_in_flight for each in notices)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(2400)
-def test_of_sixty_notices_nineteen_in_twenty_take_one_write_and_a_step(tmp_path: Path) -> None:
-    """Times of one run, so that a busy machine is as slow for what they are compared with."""
-    run = in_flight_run(tmp_path, megabytes=MEGABYTES)
-    single: list[float] = []
-    notices = _noticed(run, 60, single)
-    assert sum(each.was_in_flight for each in notices) > 30
-    waits = [each.durable_at - each.asked_at for each in notices]
-    assert p95(waits) <= 1.3 * p95(single)
-
-
-def _noticed(run: InterruptedRun, count: int, single: list[float] | None = None) -> list[Notice]:
-    """``single`` gets the seconds of one step and one write of as many bytes, for each of them."""
+def _noticed(run: InterruptedRun, count: int) -> list[Notice]:
     notices: list[Notice] = []
     reached = 0
     for _ in range(count):
@@ -218,6 +203,4 @@ def _noticed(run: InterruptedRun, count: int, single: list[float] | None = None)
         assert saved[-1] == reached
         assert not told.written_twice
         notices.append(told)
-        if single is not None:
-            single.append(told.step_seconds + one_write(run.folder, told.bytes))
     return notices
