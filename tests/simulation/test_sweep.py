@@ -73,4 +73,12 @@ def test_a_signal_ends_the_runs_and_leaves_nothing(what: list[str]):
 def _runs_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """Those of its children that simulate a seed."""
     children = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in children if "--seed" in child.cmdline()]
+    return [child for child in children if "--seed" in _command(child)]
+
+
+def _command(child: psutil.Process) -> list[str]:
+    """Nothing of one that has just ended."""
+    try:
+        return child.cmdline()
+    except psutil.Error:
+        return []
