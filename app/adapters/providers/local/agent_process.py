@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.adapters.providers.local.cloud_settings import LocalSettings
+from app.adapters.providers.local.durable_files import owner_only
 from app.adapters.providers.local.job_accounts import (
     JobAccounts,
     closed_folder,
@@ -72,7 +73,7 @@ class AgentProcesses:
             for parent in (home.parent, home):
                 parent.chmod(0o711)
             give_disk(disk, self._accounts.uid_of(machine.metadata_port))
-        with open(home / "console.log", "ab", opener=_private) as console:
+        with open(home / "console.log", "ab", opener=owner_only) as console:
             child = subprocess.Popen(
                 self._settings.agent_argv,
                 cwd=disk,
@@ -183,7 +184,3 @@ def _open_to_all(folder: Path) -> bool:
         return folder.stat().st_mode & 0o003 == 0o003 and closed_folder(folder) is None
     except OSError:
         return False
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

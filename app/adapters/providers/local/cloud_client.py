@@ -24,6 +24,7 @@ from app.adapters.providers.local.cloud_folder import (
     read_address,
 )
 from app.adapters.providers.local.cloud_settings import LocalSettings
+from app.adapters.providers.local.durable_files import owner_only
 from app.ports.cloud_provider import LaunchOutcomeUnknown, ProviderError, RefusalKind
 
 _CONNECT_PAUSE_SECONDS = 0.02
@@ -90,7 +91,7 @@ class CloudClient:
         settings = self.settings.to_json()
         command = [sys.executable, "-m", DAEMON, "--dir", str(self.folder), "--settings", settings]
         try:
-            with open(self.folder / LOG_FILE, "ab", opener=_private) as log:
+            with open(self.folder / LOG_FILE, "ab", opener=owner_only) as log:
                 started = subprocess.run(
                     command,
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
@@ -108,10 +109,6 @@ class CloudClient:
             why = full_sentence({"local cloud": self.folder}) or f"see {LOG_FILE} in its folder"
             message = f"the local cloud does not start; {why}"
             raise ProviderError(RefusalKind.UNAVAILABLE, message)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def call_once(

@@ -14,6 +14,11 @@ def say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def owner_only(path: str, flags: int) -> int:
+    """An opener for `open`: a file that it makes is its owner's alone."""
+    return os.open(path, flags, 0o600)
+
+
 def replace_durably(path: Path, text: str) -> None:
     """Replace the file's content: temporary file beside it, flushed, renamed, folder flushed.
 
