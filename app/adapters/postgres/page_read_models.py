@@ -20,6 +20,7 @@ from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.cost_rows import rate_machines
 from app.adapters.postgres.job_list_statement import list_statement
 from app.adapters.postgres.mapping import ReadAttempt, ReadInstance
+from app.adapters.postgres.web_sessions import LIVE_KEYS
 from app.domain.entities import Instance
 from app.domain.errors import NotFound
 from app.domain.machine_rating import RatedMachine
@@ -44,12 +45,7 @@ class PostgresPageReports:
 
     def key_owner(self, key_hash: str) -> KeyOwner | None:
         """Whose key has this hash; None when it is unknown or revoked."""
-        keys, projects = tables.api_keys, tables.projects
-        statement = (
-            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name, keys.c.is_admin)
-            .join(projects, projects.c.id == keys.c.project_id)
-            .where(keys.c.key_hash == key_hash, keys.c.revoked_at.is_(None))
-        )
+        statement = LIVE_KEYS.where(tables.api_keys.c.key_hash == key_hash)
         with self._engine.connect() as connection:
             row = connection.execute(statement).one_or_none()
         return None if row is None else KeyOwner(*row)

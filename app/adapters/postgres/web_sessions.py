@@ -16,6 +16,14 @@ from app.ports.job_reports import KeyOwner
 
 _REMOVED_MAX: Final = 100
 _SESSIONS: Final = tables.sessions
+_KEYS: Final = tables.api_keys
+_PROJECTS: Final = tables.projects
+LIVE_KEYS: Final = (
+    select(_KEYS.c.id, _KEYS.c.name, _KEYS.c.project_id, _PROJECTS.c.name, _KEYS.c.is_admin)
+    .join(_PROJECTS, _PROJECTS.c.id == _KEYS.c.project_id)
+    .where(_KEYS.c.revoked_at.is_(None))
+)
+"""The columns of a `KeyOwner`, for every key that is not revoked."""
 
 
 class PostgresWebSessions:
@@ -44,17 +52,10 @@ class PostgresWebSessions:
 
     def owner(self, id_hash: str, now: datetime) -> KeyOwner | None:
         """Whose it is, by one statement."""
-        keys, projects = tables.api_keys, tables.projects
-        statement = (
-            select(keys.c.id, keys.c.name, keys.c.project_id, projects.c.name, keys.c.is_admin)
-            .join(projects, projects.c.id == keys.c.project_id)
-            .join(_SESSIONS, _SESSIONS.c.key_id == keys.c.id)
-            .where(
-                _SESSIONS.c.id_hash == id_hash,
-                _SESSIONS.c.ended_at.is_(None),
-                _SESSIONS.c.expires_at > now,
-                keys.c.revoked_at.is_(None),
-            )
+        statement = LIVE_KEYS.join(_SESSIONS, _SESSIONS.c.key_id == _KEYS.c.id).where(
+            _SESSIONS.c.id_hash == id_hash,
+            _SESSIONS.c.ended_at.is_(None),
+            _SESSIONS.c.expires_at > now,
         )
         with self._engine.connect() as connection:
             row = connection.execute(statement).one_or_none()
