@@ -12,6 +12,7 @@ from app.adapters.providers.gcp.gcp_settings import GcpSettings
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.adapters.providers.machine_images import (
     IMAGE_PROVIDERS,
+    booted_hardware,
     read_named_images,
     shipped_images,
     with_images,
@@ -79,8 +80,8 @@ def test_machines_run_containers_unless_their_shipped_image_lacks_docker(
     provider: str, gpu: str, changes: dict[str, Any], containers: bool
 ):
     kind = next(one for one in shipped_catalog(provider).types if one.gpu == gpu)
-    hardware = _settings(provider, **changes).hardware_of(kind)
-    assert hardware == replace(kind.hardware, containers=containers)
+    image = _settings(provider, **changes).image_for(gpu)
+    assert booted_hardware(provider, kind, image) == replace(kind.hardware, containers=containers)
 
 
 def _settings(provider: str, **changes: object) -> AwsSettings | GcpSettings:

@@ -5,12 +5,10 @@ How to fill each field is in docs/aws.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from app.adapters.providers.machine_images import brings_docker, image_for, shipped_images
-from app.domain.machine_catalog import MachineType
-from app.domain.offer import Hardware
+from app.adapters.providers.machine_images import image_for, shipped_images
 
 PROVIDER: Final = "aws"
 CLOUD: Final = "ec2"
@@ -64,8 +62,3 @@ class AwsSettings:
         """The image for machines with this GPU ("": none), None where nobody named one."""
         general = None if self.image == DEFAULT_IMAGE else self.image
         return image_for(PROVIDER, gpu, general, self.images)
-
-    def hardware_of(self, kind: MachineType) -> Hardware:
-        """What its machines carry with the image that they boot."""
-        containers = brings_docker(PROVIDER, self.image_for(kind.gpu))
-        return replace(kind.hardware, containers=containers)

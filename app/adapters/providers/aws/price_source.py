@@ -18,6 +18,7 @@ from app.adapters.providers.aws.launch_template import has_one_interface
 from app.adapters.providers.aws.on_demand_prices import ListPrice, OnDemandPrices
 from app.adapters.providers.aws.placement_scores import placement_scores
 from app.adapters.providers.aws.region_facts import RegionFacts
+from app.adapters.providers.machine_images import booted_hardware
 from app.domain.attachments import Attachments
 from app.domain.errors import InvalidValue
 from app.domain.machine_catalog import MachineCatalog
@@ -210,7 +211,7 @@ class AwsPriceSource:
             raise LookupError(f"{pool.instance_type} is not in the catalog")
         return Offer(
             pool=pool,
-            hardware=self._settings.hardware_of(machine),
+            hardware=booted_hardware(PROVIDER, machine, self._settings.image_for(machine.gpu)),
             price_microusd_per_hour=per_hour,
             on_demand_microusd_per_hour=listed.microusd_per_hour,
             cloud=CLOUD,

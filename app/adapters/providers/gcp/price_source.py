@@ -22,6 +22,7 @@ from app.adapters.providers.gcp.price_data import price_data
 from app.adapters.providers.gcp.sku_catalog import read_unit_prices
 from app.adapters.providers.gcp.zone_lists import ZoneLists
 from app.adapters.providers.gcp.zone_types import read_zones_by_type
+from app.adapters.providers.machine_images import booted_hardware
 from app.domain.machine_catalog import MachineCatalog, MachineType
 from app.domain.offer import Market, Offer, Pool
 from app.ports.cloud_provider import ProviderError
@@ -168,7 +169,9 @@ class GcpPriceSource:
             if price is not None:
                 yield Offer(
                     pool=pool,
-                    hardware=settings.hardware_of(as_wired(settings, kind)),
+                    hardware=booted_hardware(
+                        PROVIDER, as_wired(settings, kind), settings.image_for(kind.gpu)
+                    ),
                     price_microusd_per_hour=price.microusd_per_hour,
                     on_demand_microusd_per_hour=full.microusd_per_hour,
                     cloud=CLOUD,

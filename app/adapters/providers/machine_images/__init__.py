@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from app.domain.gpu_catalog import GPU_NAMES
-from app.domain.machine_catalog import MachineCatalog
+from app.domain.machine_catalog import MachineCatalog, MachineType
+from app.domain.offer import Hardware
 
 IMAGE_PROVIDERS: Final = ("aws", "gcp")
 
@@ -100,9 +101,15 @@ def image_for(
     return general or shipped
 
 
-def brings_docker(provider: str, image: str | None) -> bool:
-    """False for a shipped image that is known to lack docker; of others nobody here can know."""
-    return not any(one.name == image and not one.docker for one in shipped_images(provider).images)
+def booted_hardware(provider: str, kind: MachineType, image: str | None) -> Hardware:
+    """What machines of this type carry once they have booted this image.
+
+    Containers: not with a shipped image that is known to lack docker; of others nobody here can
+    know.
+    """
+    shipped = shipped_images(provider).images
+    lacking = any(one.name == image and not one.docker for one in shipped)
+    return replace(kind.hardware, containers=not lacking)
 
 
 def images_in_use(image: Callable[[str], str | None]) -> dict[str, tuple[str, ...]]:
