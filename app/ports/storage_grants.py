@@ -30,10 +30,6 @@ class StorageGrantIssuer(Protocol):
         """What limits all of its credentials: the role or account."""
         ...
 
-    def problem_with(self, places: Sequence[StoragePlace]) -> str | None:
-        """Why no credential can be limited to these places, in a sentence; None if one can."""
-        ...
-
     def issue(self, places: Sequence[StoragePlace], job_id: UUID) -> IssuedCredential:
         """A credential for these places alone. Raises GrantRefused."""
         ...

@@ -318,9 +318,6 @@ def test_the_doctor_tries_a_credential(cloud: Cloud, wide: bool) -> None:
     class Wide:
         scope_by = ""
 
-        def problem_with(self, places: object) -> None:
-            """None."""
-
         def issue(self, places: object, job_id: UUID) -> IssuedCredential:
             return IssuedCredential({"token": "", **(values or {})}, 3_600.0)
 

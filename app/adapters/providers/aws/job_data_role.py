@@ -45,10 +45,6 @@ class JobDataRole:
         """The role."""
         return self._role_arn
 
-    def problem_with(self, places: Sequence[StoragePlace]) -> str | None:
-        """As the port says: size and characters of the session policy."""
-        return policy_problem(places)
-
     def issue(self, places: Sequence[StoragePlace], job_id: UUID) -> IssuedCredential:
         """As the port says. CloudTrail shows the job as the session's name."""
         problem = policy_problem(places)

@@ -54,10 +54,6 @@ class JobDataToken:
         """The account."""
         return self._account
 
-    def problem_with(self, places: Sequence[StoragePlace]) -> str | None:
-        """As the port says: number and length of the boundary's rules."""
-        return boundary_problem(places)
-
     def issue(self, places: Sequence[StoragePlace], job_id: UUID) -> IssuedCredential:
         """As the port says."""
         problem = boundary_problem(places)
