@@ -21,6 +21,7 @@ from trainer.protocol.agent_report import (
 )
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import Directive
+from trainer.protocol.storage_access import DRAIN_RESERVE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Limits:
     outputs: how long the outputs of a finished trainer may take to be saved.
     """
 
-    lease_reserve: float = 180.0
+    lease_reserve: float = DRAIN_RESERVE_SECONDS
     power_off_grace: float = 300.0
     unanswered: float = 1_800.0
     hold_drain: float = 30.0
