@@ -76,8 +76,9 @@ def place_to_use(places: DeploymentPlaces, uri: str, folder: str, *, reads: bool
         wanted = tuple(folder.split("/"))
         if kept[0][1] != below or below[: len(wanted)] != wanted:
             return f"{outermost}/{folder}"
-    if reads and any(below_place(one, uri, loosely=True) is not None for one in places.kept):
-        return f"{min(places.kept, key=len)}/{folder}"
+    within = [one for one in places.kept if below_place(one, uri, loosely=True) is not None]
+    if reads and within:
+        return f"{min(within, key=len)}/{folder}"
     return None
 
 

@@ -128,6 +128,9 @@ def test_a_bucket_that_also_holds_data() -> None:
                 "s3://acme/lowtide//checkpoints", "s3://acme/lowtide/data/mine//../x"):  # fmt: skip
         refused(places, uri)
     refused(places, "s3://acme", "inputs")
+    # Where to lay it is said of that bucket, not of a shorter place elsewhere.
+    several = of_bucket("s3://acme", checkpoint_buckets="gs://b")
+    assert "lie in s3://acme/lowtide/data/mine" in refused(several, "s3://acme", "inputs")
 
 
 def test_a_place_of_checkpoints_that_is_for_data_too() -> None:
