@@ -278,15 +278,15 @@ class Settings(
         https = self.public_url is not None and self.public_url.startswith("https://")
         found = {"aws": aws_problem(self), "gcp": gcp_problem(self)}
         limits = {"aws": self.aws_data_role, "gcp": self.gcp_data_account}
+        too_long = self.agent_lease_seconds > _LEASE_SECONDS_MAX
         for name, limited_by in limits.items():
-            if limited_by is not None and self.agent_lease_seconds > _LEASE_SECONDS_MAX:
+            if too_long and limited_by is not None and found[name] is None:
                 found[name] = (
                     f"{name} is off: {PREFIX}AGENT_LEASE_SECONDS is {self.agent_lease_seconds:g}, "
                     f"and credentials for a job's data, which last an hour, suffice for at most "
                     f"{_LEASE_SECONDS_MAX:g}: a machine that is cut off must still be able to save"
                 )
-        endpoints = {"aws": self.aws_endpoint_url, "gcp": self.gcp_endpoint}
-        for name, endpoint in endpoints.items():
+        for name, endpoint in (("aws", self.aws_endpoint_url), ("gcp", self.gcp_endpoint)):
             # The machines of a cloud that is imitated on this machine are here as well.
             here = _on_loopback(endpoint) and _on_loopback(self.public_url)
             if not https and not here:

@@ -215,6 +215,8 @@ def test_a_lease_that_outlives_credentials_turns_the_cloud_off() -> None:
     long = load_settings(**aws, agent_lease_seconds=2_401)
     assert long.active_providers == ()
     assert "AGENT_LEASE_SECONDS is 2401" in long.provider_problems["aws"]
+    nowhere = load_settings(**{**aws, "aws_regions": ""}, agent_lease_seconds=2_401)
+    assert "AWS_REGIONS" in nowhere.provider_problems["aws"], "what is needed first is said first"
     assert load_settings(
         **{**aws, "aws_data_role": None}, agent_lease_seconds=7_200
     ).active_providers
