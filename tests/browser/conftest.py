@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.support.browser import Visit, open_browser, visit
+from tests.support.folder_scope import shared_by_folder
 from tests.support.page_story import PageStory
 from tests.support.people_api import PeopleApi, people_api, settings_for
 
@@ -28,10 +29,9 @@ class Site:
 
 # Not for the whole run: while it is open, this thread has an event loop that is running.
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The machine's Chromium, for one module."""
-    with open_browser() as made:
-        yield made
+def browser(request: pytest.FixtureRequest) -> Browser:
+    """The machine's Chromium, for this folder."""
+    return shared_by_folder(request, "browser", open_browser)
 
 
 @pytest.fixture

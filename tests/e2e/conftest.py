@@ -6,10 +6,12 @@ Not here: deployments with programs that die or with settings of their own (in t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.support.control_plane import ControlPlane, running_control_plane
+from tests.support.folder_scope import shared_by_folder
 from tests.support.followed_job import assert_all_books_close
 
 # A minute of billing in a second, so that budgets and hours fit into a test.
@@ -24,9 +26,8 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
-def shared_plane() -> Iterator[ControlPlane]:
-    """A running deployment; at the end every machine is gone and every bill agrees."""
+@contextmanager
+def _shared_plane() -> Iterator[ControlPlane]:
     with running_control_plane(**SETTINGS) as found:
         yield found
         living = found.get("/instances", live=True)["items"]
@@ -35,12 +36,23 @@ def shared_plane() -> Iterator[ControlPlane]:
         assert verified["closed"], verified
 
 
-@pytest.fixture(scope="session")
-def rough_plane() -> Iterator[ControlPlane]:
-    """Another deployment, whose programs die and whose machines boot slowly."""
+@contextmanager
+def _rough_plane() -> Iterator[ControlPlane]:
     with running_control_plane(**SETTINGS, LOWTIDE_LOCAL_BOOT_SECONDS="3") as found:
         yield found
         assert_all_books_close(found)
+
+
+@pytest.fixture(scope="module")
+def shared_plane(request: pytest.FixtureRequest) -> ControlPlane:
+    """A running deployment; at the end every machine is gone and every bill agrees."""
+    return shared_by_folder(request, "shared plane", _shared_plane)
+
+
+@pytest.fixture(scope="module")
+def rough_plane(request: pytest.FixtureRequest) -> ControlPlane:
+    """Another deployment, whose programs die and whose machines boot slowly."""
+    return shared_by_folder(request, "rough plane", _rough_plane)
 
 
 @pytest.fixture(scope="module")

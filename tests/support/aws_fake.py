@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from moto.backends import get_backend
-from moto.core.base_backend import BackendDict
 from moto.ec2.models.amis import AMIS
 
 from tests.support.aws_authorization import Authority
@@ -26,6 +25,7 @@ from tests.support.aws_fake_ec2 import Ec2, backend, tree_of, xml_error
 from tests.support.aws_fake_garble import garbled
 from tests.support.aws_fake_http import Answer, AwsServer, Dropped, ask_moto, hang
 from tests.support.aws_fake_json import answer_kms, answer_pricing, answer_quotas, json_error
+from tests.support.aws_made_once import drop_accounts
 from tests.support.aws_world import ACCOUNT, IMAGE, REGIONS, AwsWorld, Fault, now
 
 QUEUE = "lowtide-interruptions"
@@ -36,7 +36,6 @@ _IMAGES = Path(__file__).with_name("aws_images.json")
 os.environ["MOTO_AMIS_PATH"] = str(_IMAGES)
 AMIS[:] = json.loads(_IMAGES.read_text(encoding="utf-8"))
 _SIGNED_FOR = timedelta(minutes=5)
-_SERVICES = ("ec2", "sqs", "ssm", "sts", "iam", "s3")
 
 
 class AwsFake:
@@ -61,10 +60,7 @@ class AwsFake:
 
     def close(self) -> None:
         self._server.close()
-        for name in _SERVICES:
-            found: Any = get_backend(name)  # type: ignore[call-overload]
-            if isinstance(found, BackendDict):
-                found.reset()
+        drop_accounts()
 
     def answer(
         self,

@@ -29,7 +29,7 @@ SAVES_AT_NOTICES = {
 }
 """The bundled trainer for some seconds of work."""
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.25  # a job's document takes the api and its database 10 ms
 _ENDED = ("succeeded", "failed", "cancelled")
 _LOG_TAIL_BYTES = 3_000
 _ENDLESS = 6_000  # steps: minutes more than any test waits

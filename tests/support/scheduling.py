@@ -1,7 +1,7 @@
 """Which test files go to the same process: those that share what is dear to start.
 
-A pytest plugin for pytest-xdist. Each process starts the deployments and gangs of its own session
-fixtures, so files that share them are kept together; any other file goes wherever there is room.
+A pytest plugin for pytest-xdist. Each process starts deployments, a browser and gangs of its own,
+so files that share them are kept together; any other file goes wherever there is room.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-# The deployments of tests/e2e/conftest.py; the syntax trees of all files; the gangs of
-# tests/training/conftest.py.
-FOLDERS = ("tests/e2e/", "tests/architecture/")
+# The deployments of tests/e2e/conftest.py; the syntax trees of all files; the browser; the gangs
+# of tests/training/conftest.py.
+FOLDERS = ("tests/e2e/", "tests/architecture/", "tests/browser/")
 # These have deployments of their own.
 ALONE = frozenset(
     f"tests/e2e/test_{name}.py"

@@ -7,10 +7,17 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from tests.training.torchrun_gang import GangStarter, Machine
 
 DIGITS = {"model": "cnn", "data": "digits", "steps": 600, "batch_size": 64, "seed": 7}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """As the trainer computes on a CPU; threads that wait for each other keep the cores busy."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.free_port import free_port
-from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, wait_until
+from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, ReachedStep, wait_until
 
 Lines = list[dict[str, Any]]
 
@@ -52,8 +52,9 @@ class Attempt:
 
     def wait_for_step(self, step: int) -> bool:
         """Whether it came to the step; False when it ended before."""
-        wait_until(lambda: self.process.poll() is not None or self.last_step() >= step)
-        return self.last_step() >= step
+        reached = ReachedStep(self.folder / "progress.jsonl", self._offset)
+        wait_until(lambda: self.process.poll() is not None or reached.look() >= step)
+        return reached.look() >= step
 
     def ending(self, rank: int = 0) -> dict[str, Any] | None:
         """What the rank wrote last, if it was in this attempt."""
