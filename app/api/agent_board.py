@@ -25,6 +25,7 @@ from uuid import UUID
 import orjson
 from fastapi import FastAPI
 
+from app.orchestration.lost_rows import note_listening
 from app.orchestration.read_directives import JobDirectives, read_directives
 from app.orchestration.runtime import Runtime
 from app.orchestration.steady_reports import SteadyReport, answered, is_steady
@@ -268,7 +269,7 @@ class AgentBoard:
     ) -> _Exchange:
         with self.runtime.begin() as uow:
             if listens:
-                uow.contacts.note_listening(uow.now, self.runtime.limits.listening_gap_seconds)
+                note_listening(uow, self.runtime.limits.listening_gap_seconds)
             now, at = uow.now, self._now()
             uow.contacts.store([answered(report, at - then) for report, then in reports], now)
             changed = uow.contacts.changed_jobs(versions)

@@ -15,6 +15,9 @@ UNKNOWN_SHARE_MAX: Final = 0.2
 FENCES_SKIPPED: Final = 1_000
 """Attempts that lost rows may have numbered: far more than a job makes between two backups."""
 
+UNLISTED_SECONDS_MAX: Final = 900
+"""After a gap of the control plane, claims wait so long for lists of all regions, and no longer."""
+
 DESTROY_SECONDS_MAX: Final = 3_600
 """An order to end everything holds for so long; what is left then needs a person."""
 

@@ -21,13 +21,13 @@ from app.domain.sweep_rules import DeploymentEventKind, saved_microusd_per_day
 from app.orchestration.accept_machines import accept_machine
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.lose_instances import note_end
+from app.orchestration.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.release_order import ADOPTED, RELEASE_CONTROLLER, order_release
 from app.orchestration.runtime import Runtime
 from app.ports.cloud_provider import CloudMachine
 from app.ports.sweep_store import DeploymentEvent
 from app.ports.unit_of_work import UnitOfWork
 
-SWEEP_CONTROLLER = "sweep_deployment"
 _LOST = "lost with its row"
 SWEEP_ACTOR = Actor(ActorKind.CLOUD, SWEEP_CONTROLLER)
 

@@ -6,16 +6,17 @@ follows from a claim commits with it. Not here: the call to the cloud (`launch_i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from app.domain.attempt import AttemptState
 from app.domain.budget import Verdict
 from app.domain.end_reason import EndReason
-from app.domain.entities import Attempt, Budget
+from app.domain.entities import Attempt, Budget, Job
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.offer import Market, Offer
@@ -31,11 +32,19 @@ from app.orchestration.estimate_remaining import note_scaling
 from app.orchestration.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
 from app.orchestration.find_places import find_places, make_smaller
 from app.orchestration.known_lineage import has_final_checkpoint
+from app.orchestration.lost_rows import (
+    AwaitedLists,
+    awaited_lists,
+    heard_since,
+    highest_fence,
+    number_beyond,
+)
 from app.orchestration.move_gang import end_move
 from app.orchestration.note_decisions import Reason, Reasons, claim_reason, note_decision
 from app.orchestration.parsed_specs import parsed_spec
 from app.orchestration.price_restores import restore_of
 from app.orchestration.read_start_up import keep_start_up, read_start_up
+from app.orchestration.register_agent import checkpoint_uri
 from app.orchestration.release_order import order_release
 from app.orchestration.reserve_budget import check_and_reserve, reserve_for_bids
 from app.orchestration.runtime import Runtime
@@ -43,6 +52,7 @@ from app.orchestration.schedule import turn_of
 from app.orchestration.settle_market import UNAFFORDABLE, settle_market, waits_for
 from app.orchestration.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.shrink_gang import form_until
+from app.orchestration.silence import left_to_its_lease
 from app.orchestration.spot_safety import could_go_back, turn_market
 from app.orchestration.weigh_markets import Promise, Weighed, WeighMarkets
 from app.orchestration.work_on_kinds import ONE_KIND, speeds_of
@@ -63,7 +73,8 @@ OFFERS_OLD_SECONDS = 2.0
 class ReadyJob:
     """A job to be claimed, if nobody else has it, with the offers as they stood at `read_at`.
 
-    start_up: of its work, as learned.
+    start_up: of its work, as learned. store_uri: where its checkpoints lie, if attempts may have
+    been numbered that no row knows.
     """
 
     job_id: UUID
@@ -73,18 +84,21 @@ class ReadyJob:
     offers: Quoted = field(repr=False)
     read_at: datetime
     start_up: StartUp | None = None
+    store_uri: str | None = None
 
 
 @dataclass(frozen=True)
 class SortedOut:
     """The offers of each market that the job may get machines from, and what a choice rests on.
 
-    serial_share: how its gangs scale, as measured; None: as expected.
+    serial_share: how its gangs scale, as measured; None: as expected. number_beyond: numbers the
+    next attempt after those that only the store knows; None where no row can be missing.
     """
 
     by_market: Mapping[Market, Shortlist]
     weighed: Weighed | None = None
     serial_share: float | None = None
+    number_beyond: Callable[[Job], None] | None = None
 
 
 class ClaimJobs:
@@ -100,6 +114,9 @@ class ClaimJobs:
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:
         """Ready jobs in queue order; the lock is taken when each is applied."""
+        if self._awaited(uow) is not None:
+            return []
+        since = heard_since(uow)
         found = uow.jobs.ready(uow.now, limit, self._latest(uow))
         offers = uow.offers.all() if found else []
         at = self._runtime.clock.now()
@@ -112,13 +129,18 @@ class ClaimJobs:
                 offers,
                 at,
                 read_start_up(uow, one.project_id, one.spec),
+                self._store_uri(uow, one, since),
             )
             for one in found
         ]
 
     def effect(self, work: ReadyJob) -> SortedOut:
         """Sort out the offers, which may be thousands, while nothing is locked."""
-        return self._sort_out(work, work.offers, self._runtime.clock.now())
+        found = self._sort_out(work, work.offers, self._runtime.clock.now())
+        if work.store_uri is None:
+            return found
+        highest = highest_fence(partial(self._runtime.store_at, work.store_uri))
+        return replace(found, number_beyond=partial(number_beyond, highest=highest))
 
     def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> SortedOut:
         promise = _promise_of(work.queued, work.start_up or NOT_LEARNED)
@@ -131,7 +153,20 @@ class ClaimJobs:
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first waiting job is to be looked at."""
-        return uow.jobs.next_ready_at(self._latest(uow))
+        awaited = self._awaited(uow)
+        return uow.jobs.next_ready_at(self._latest(uow)) if awaited is None else awaited.until
+
+    def _awaited(self, uow: UnitOfWork) -> AwaitedLists | None:
+        providers = self._runtime.providers
+        regions = ((name, region) for name in providers for region in providers[name].regions())
+        return awaited_lists(uow, uow.now, self._runtime.limits, regions)
+
+    def _store_uri(self, uow: UnitOfWork, queued: QueuedJob, since: datetime | None) -> str | None:
+        """Where to look for attempts that no row knows: its rows may be older than the last gap."""
+        if since is None or (queued.claimed_at or queued.submitted_at) >= since:
+            return None
+        job = uow.jobs.get(queued.job_id)
+        return None if job is None else checkpoint_uri(job, parsed_spec(job.spec), self._runtime)
 
     def _latest(self, uow: UnitOfWork) -> datetime:
         """No look is set for later than that by a clock that has not gone back since."""
@@ -178,7 +213,8 @@ class ClaimJobs:
         if choice is not None:
             among = replace(among, order=choice.order)
         at_hand = candidates(aggregate)
-        spare = [i for i in aggregate.usable() if i not in at_hand[: job.node_count]]
+        kept = at_hand[: job.node_count]
+        spare = [i for i in aggregate.usable() if i not in kept and not left_to_its_lease(i)]
         order_release(aggregate, spare, "the job does not need it any more")
         end_move(aggregate)
         considered = find_places(aggregate, among, budgets, limits)
@@ -208,6 +244,8 @@ class ClaimJobs:
             aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)
             put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
             return
+        if offered.number_beyond is not None:
+            offered.number_beyond(job)
         self._start_attempt(aggregate, reasons, bids)
 
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:

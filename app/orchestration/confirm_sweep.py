@@ -15,8 +15,9 @@ from app.domain.events import Actor
 from app.domain.instance import InstanceState
 from app.domain.job import LIVE_JOB_STATES, JobState
 from app.domain.sweep_rules import DeploymentEventKind
-from app.orchestration.adopt_strangers import SWEEP_CONTROLLER, release_orphan
+from app.orchestration.adopt_strangers import release_orphan
 from app.orchestration.aggregate import open_job
+from app.orchestration.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Runtime
 from app.ports.sweep_store import DeploymentEvent

@@ -12,8 +12,9 @@ from uuid import UUID
 from app.domain.events import Actor, ActorKind
 from app.domain.job import TERMINAL_JOB_STATES, StopCause
 from app.domain.sweep_rules import DESTROY_SECONDS_MAX, DeploymentEventKind
-from app.orchestration.adopt_strangers import SWEEP_CONTROLLER, release_orphan
+from app.orchestration.adopt_strangers import release_orphan
 from app.orchestration.aggregate import open_job
+from app.orchestration.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Runtime
 from app.orchestration.stop_job import order_stop

@@ -35,6 +35,7 @@ from app.orchestration.keep_pace import keep_pace, pace_of
 from app.orchestration.read_start_up import note_start_up
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits
+from app.orchestration.silence import proven_alive_at
 
 CLAIM_CONTROLLER = "claim_jobs"
 RECOVERING_LEAD = timedelta(days=1)
@@ -100,7 +101,7 @@ def end_attempt(
     if attempt.preparing_at is not None or job.hold_until_at is None:
         # Only an attempt that had its gang gives its machines new time to wait for another.
         job.hold_until_at = aggregate.now + timedelta(seconds=limits.survivor_hold_seconds)
-    after_attempt(aggregate, final_reason, message)
+    after_attempt(aggregate, final_reason, message, limits)
 
 
 def drop_forming(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
@@ -116,11 +117,11 @@ def drop_forming(aggregate: JobAggregate, reason: EndReason, message: str) -> No
     aggregate.uow.flush()
 
 
-def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
+def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str, limits: Limits) -> None:
     """Put the job where its new state says: back in the queue, at rest, or at its end."""
     job = aggregate.job
     if job.state in CLAIMABLE_JOB_STATES:
-        _queue_again(aggregate, reason)
+        _queue_again(aggregate, reason, limits)
     elif job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
         put_at_rest(aggregate, reason, message)
 
@@ -180,7 +181,7 @@ def _failed(instance: Instance, reason: EndReason) -> bool:
     return reason is EndReason.GPU_FAULT and instance.suspect
 
 
-def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
+def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> None:
     """Rank the job, keep its healthy machines, and set its next look."""
     job = aggregate.job
     job.queue_rank_at = job.submitted_at - job.priority * PRIORITY_STEP
@@ -197,12 +198,29 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason) -> None:
         else None
     )
     unhealthy = [instance for instance in aggregate.living() if _unreliable(instance)]
-    order_release(aggregate, unhealthy, "it cannot be relied on")
+    spared = [instance for instance in unhealthy if _may_be_saving(aggregate, instance, limits)]
+    for instance in spared:
+        instance.suspect = True  # no later attempt counts on it
+    order_release(
+        aggregate, [one for one in unhealthy if one not in spared], "it cannot be relied on"
+    )
     if aggregate.spec.nodes.is_elastic and job.moving_launch_id is None:
-        ours = [one for one in aggregate.usable() if one.market is job.market_mode]
+        usable = [one for one in aggregate.usable() if one not in spared]
+        ours = [one for one in usable if one.market is job.market_mode]
         order_release(aggregate, ours[job.node_count :], "the gang goes on without it")
     aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
 
 
 def _unreliable(instance: Instance) -> bool:
     return instance.suspect or instance.unreachable_at is not None
+
+
+def _may_be_saving(aggregate: JobAggregate, instance: Instance, limits: Limits) -> bool:
+    """Whether it is only out of sight: it worked on after its last answer, so it drains by itself
+    before its lease ends. Its lease, or long silence, says when it is given back."""
+    if instance.suspect or instance.state is not InstanceState.REGISTERED:
+        return False
+    contact = aggregate.uow.instances.contact(instance.id)
+    if contact is None:
+        return False
+    return proven_alive_at(aggregate.uow, instance.id, contact.answered_at, limits) is not None

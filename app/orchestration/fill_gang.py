@@ -28,6 +28,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.choose_gang_size import first_of, size_question
 from app.orchestration.end_attempt import end_attempt
+from app.orchestration.lost_rows import lists_are_awaited
 from app.orchestration.move_gang import bears_both, counted_on, lose_old_machines
 from app.orchestration.note_decisions import Reason, Reasons, note_decision, pool_words
 from app.orchestration.order_instances import LaunchPurpose, order_instances
@@ -173,6 +174,8 @@ def request_replacements(
     job = aggregate.job
     if job.stop_cause is not None or job.state not in _GOING_ON:
         return False
+    if lists_are_awaited(aggregate.uow, aggregate.now):
+        return False  # machines of this job may run that no row knows
     lose_old_machines(aggregate, limits)
     missing = job.node_count - len(candidates(aggregate))
     if missing <= 0 or _zone_undecided(aggregate):

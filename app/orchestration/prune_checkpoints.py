@@ -15,6 +15,7 @@ from uuid import UUID
 from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.entities import Attempt, Checkpoint
 from app.domain.job_spec import parse_spec
+from app.orchestration.lost_rows import fences_with_parents, forgotten_parents
 from app.orchestration.register_agent import checkpoint_uri
 from app.orchestration.runtime import Runtime
 from app.orchestration.schedule import turn_of
@@ -30,13 +31,23 @@ _VICTIMS_MAX = 200
 class Pruning:
     """What to delete below one job's checkpoint address: (fence, step) pairs.
 
-    again_at: when the job is looked at again, should this come to nothing.
+    known_fences: attempts whose parents the rows know. again_at: when the job is looked at again,
+    should this come to nothing.
     """
 
     job_id: UUID
     uri: str
     victims: tuple[tuple[int, int], ...]
+    known_fences: frozenset[int]
     again_at: datetime
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What is gone, and what stays because only the store knows whose parent it is."""
+
+    gone: tuple[tuple[int, int], ...] = ()
+    spared: tuple[tuple[int, int], ...] = ()
 
 
 class PruneCheckpoints:
@@ -58,22 +69,32 @@ class PruneCheckpoints:
                 continue
             spec = parse_spec(job.spec)
             standing = uow.jobs.standing_checkpoints(job_id)
-            victims = spare_checkpoints(
-                standing, uow.attempts.of_job(job_id), spec.checkpoint.keep, metric_of(spec)
-            )[:_VICTIMS_MAX]
+            attempts = uow.attempts.of_job(job_id)
+            victims = spare_checkpoints(standing, attempts, spec.checkpoint.keep, metric_of(spec))[
+                :_VICTIMS_MAX
+            ]
             job.prune_at = None
             if victims:
                 again_at = job.prune_at = uow.now + timedelta(seconds=self.period_seconds)
                 uri = checkpoint_uri(job, spec, self._runtime)
-                work.append(Pruning(job_id, uri, victims, again_at))
+                known = fences_with_parents(attempts)
+                work.append(Pruning(job_id, uri, victims, known, again_at))
         return work
 
-    def effect(self, work: Pruning) -> tuple[tuple[int, int], ...]:
-        """Delete each manifest before its data: what has no manifest is no checkpoint."""
-        pruned = []
+    def effect(self, work: Pruning) -> Pruned:
+        """Delete each manifest before its data: what has no manifest is no checkpoint.
+
+        A restored database may not know an attempt, or where it starts from; its record does.
+        """
+        pruned: list[tuple[int, int]] = []
+        spared: tuple[tuple[int, int], ...] = ()
         try:
             store = self._runtime.store_at(work.uri)
+            parents = forgotten_parents(store, work.known_fences)
+            spared = tuple(place for place in work.victims if place in parents)
             for fence, step in work.victims:
+                if (fence, step) in parents:
+                    continue
                 store.delete(manifest_key(fence, step))
                 for key in list(store.list_keys(data_prefix(fence, step))):
                     store.delete(key)
@@ -81,18 +102,20 @@ class PruneCheckpoints:
         except ObjectStoreError:
             # The store is away: what was deleted is written down, the rest is tried at `again_at`.
             pass
-        return tuple(pruned)
+        return Pruned(tuple(pruned), spared)
 
-    def apply(self, uow: UnitOfWork, work: Pruning, result: tuple[tuple[int, int], ...]) -> None:
+    def apply(self, uow: UnitOfWork, work: Pruning, result: Pruned) -> None:
         """Write down what is gone; look again at once when there may be more."""
         job = uow.jobs.lock(work.job_id)
         if job is None:
             return
         for point in uow.jobs.standing_checkpoints(work.job_id):
-            if (point.fence, point.step) in result:
+            if (point.fence, point.step) in result.gone:
                 point.pruned_at = uow.now
-        if job.prune_at == work.again_at and len(result) == len(work.victims):
-            job.prune_at = uow.now if len(result) == _VICTIMS_MAX else None
+        done = len(result.gone) + len(result.spared) == len(work.victims)
+        if job.prune_at == work.again_at and done:
+            more = len(work.victims) == _VICTIMS_MAX and bool(result.gone)
+            job.prune_at = uow.now if more else None
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first job is to be looked at."""

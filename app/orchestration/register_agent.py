@@ -20,6 +20,7 @@ from app.orchestration.advance_attempt import advance_attempt
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.assign_instances import assign
 from app.orchestration.compute_directive import compute_directive
+from app.orchestration.lost_rows import lists_are_awaited
 from app.orchestration.resize_gangs import yield_to_larger
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
@@ -50,6 +51,9 @@ def register_agent(
     one has followed on the same machine.
     """
     launch = uow.launches.by_token_hash(digest(registration.launch_token))
+    if launch is None and lists_are_awaited(uow, uow.now):
+        # A restored database may have lost it: the lists that come bring such launches back.
+        raise NotKnownYet("No launch of this token is known here yet; try again.")
     if launch is None:
         raise TokenRefused("The launch token is not known here.")
     actor = Actor(ActorKind.AGENT, registration.provider_instance_id)

@@ -21,12 +21,13 @@ from app.domain.machine_facts import TimeSource
 from app.domain.sweep_rules import FENCES_SKIPPED, DeploymentEventKind, why_rows_are_missing
 from app.orchestration.adopt_strangers import (
     SWEEP_ACTOR,
-    SWEEP_CONTROLLER,
     Stranger,
     adopt_strangers,
 )
 from app.orchestration.aggregate import open_job
 from app.orchestration.destroy_deployment import end_job, end_orphan, note_progress
+from app.orchestration.end_attempt import CLAIM_CONTROLLER
+from app.orchestration.lost_rows import SWEEP_CONTROLLER, heard_since
 from app.orchestration.runtime import Runtime
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.sweep_store import DeploymentEvent, SweepOrders
@@ -143,6 +144,7 @@ class SweepDeployment:
         if not result.complete:
             return
         uow.operations.close_stale_results(work.provider, result.asked_at)
+        uow.ring_after_commit(CLAIM_CONTROLLER)  # which may have waited for this list
         shown = {machine.provider_instance_id for machine in machines}
         for instance_id, job_id, provider_id in rows:
             if provider_id not in shown:
@@ -177,7 +179,8 @@ class SweepDeployment:
         """Every region with the instant at which it is to be listed."""
         lasts = {(one.provider, one.region): one.swept_at for one in uow.sweeps.regions()}
         every = self._every if orders.destroy_ordered_at is None else _DESTROY_PERIOD
-        asked = [at for at in (orders.asked_at, orders.destroy_ordered_at) if at is not None]
+        wanted = (orders.asked_at, orders.destroy_ordered_at, heard_since(uow))
+        asked = [at for at in wanted if at is not None]
         due = []
         for work in self._regions():
             last = lasts.get((work.provider, work.region))

@@ -25,6 +25,7 @@ from app.orchestration.lose_instances import note_lease_over
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
+from app.orchestration.silence import proven_alive_at, silence_seconds
 from app.ports.contact_store import UnheardInstance
 from app.ports.unit_of_work import UnitOfWork
 
@@ -32,8 +33,6 @@ WATCH_CONTROLLER = "watch_contacts"
 _ACTOR = Actor(ActorKind.CONTROLLER, WATCH_CONTROLLER)
 _HEARD_STATES = (InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 
-# Beyond two missed reports: one flush of contacts, a busy scheduler, a slow network.
-SILENCE_MARGIN_SECONDS = 2.0
 # The agent counts its lease from the sending of the last answered report; we from its answer, by
 # another clock: one part in a hundred, and a minute, cover the difference many times over.
 LEASE_STRETCH = 1.01
@@ -135,11 +134,6 @@ class WatchContacts(RowController[ContactWork]):
             order_release(aggregate, [instance], f"not heard of for {seconds:.0f} s")
 
 
-def silence_seconds(limits: Limits) -> float:
-    """How long an agent is unheard before that is called silence: two missed reports."""
-    return 2 * limits.report_interval_seconds + SILENCE_MARGIN_SECONDS
-
-
 def lease_over_at(answered_at: datetime, limits: Limits) -> datetime:
     """From then on the agent has ended its training, whatever became of it."""
     seconds = LEASE_STRETCH * limits.agent_lease_seconds + LEASE_MARGIN_SECONDS
@@ -188,9 +182,8 @@ def _given_up_at(
     if near.others and not near.heard:
         # Nobody is heard: the fault is more likely ours, or the network's, than the machine's.
         return _GivenUpAt(over, None)
-    # What others report shortly after the last answer may still rest on this machine's work
-    # before it died, so only later proofs count. A proof starts the wait anew.
-    alive_at = uow.contacts.last_sign_of_life(unheard.instance_id, unheard.answered_at + silence)
+    # A proof starts the wait anew.
+    alive_at = proven_alive_at(uow, unheard.instance_id, unheard.answered_at, limits)
     quiet_since = max(unheard.answered_at, since, alive_at or since)
     return _GivenUpAt(over, quiet_since + timedelta(seconds=limits.force_silence_seconds))
 
@@ -217,3 +210,6 @@ def _heard_again(aggregate: JobAggregate, instance: Instance) -> None:
         noun="instance",
         noun_id=instance.id,
     )
+    if instance.suspect and aggregate.member_of(instance.id) is None:
+        # Its attempt has ended without it, and it was spared only for what it may have been saving.
+        order_release(aggregate, [instance], "its attempt has ended without it")

@@ -70,8 +70,8 @@ class Contacts(Protocol):
         """Make this transaction read one instant and write nothing; call it before anything."""
         ...
 
-    def note_listening(self, now: datetime, gap_seconds: float) -> None:
-        """An api process hears agents now; hearing starts anew after a longer gap."""
+    def note_listening(self, now: datetime, gap_seconds: float) -> bool:
+        """An api process hears agents now. True: after a longer gap, so hearing starts anew."""
         ...
 
     def first_silent_at(self) -> datetime | None:
@@ -83,9 +83,10 @@ class Contacts(Protocol):
         ...
 
     def last_sign_of_life(self, instance_id: UUID, after: datetime) -> datetime | None:
-        """The newest proof later than `after` that the instance's live attempt goes on.
+        """The newest proof later than `after` that the instance's newest attempt went on.
 
-        That is another member's newer step, or a checkpoint of the attempt's fence.
+        That is another member's newer step, its end as it should be (finished, or saved on
+        request), or a checkpoint of the attempt's fence. The attempt may have ended since.
         """
         ...
 

@@ -53,7 +53,10 @@ class PhaseRecord:
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job that may be claimed, as it stands unlocked, with what its placement depends on."""
+    """A job that may be claimed, as it stands unlocked, with what its placement depends on.
+
+    claimed_at: when its newest attempt began, if it had any.
+    """
 
     job_id: UUID
     project_id: UUID
@@ -63,6 +66,7 @@ class QueuedJob:
     node_count: int
     submitted_at: datetime
     deadline_at: datetime | None
+    claimed_at: datetime | None = None
 
 
 class Jobs(Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from app.domain.credentials import digest
+from app.orchestration.lost_rows import note_listening
 from app.orchestration.read_directives import read_directives
 from app.orchestration.receive_agent_report import receive_agent_report
 from app.orchestration.register_agent import register_agent
@@ -116,7 +117,7 @@ class AgentNetwork:
         try:
             with self._runtime.begin() as uow:
                 if listens:
-                    uow.contacts.note_listening(uow.now, gap_seconds)
+                    note_listening(uow, gap_seconds)
                 reports = [
                     answered(_plain(report), max(0.0, (now_us - at_us) / 1_000_000))
                     for _, (report, at_us) in sorted(unwritten.items())

@@ -6,6 +6,7 @@ Not here: what each fault does (`byzantine_faults`, `lying_agents`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from app.simulation.fault_kinds import Fault
@@ -22,6 +23,7 @@ from app.simulation.scenario import (
 )
 from app.simulation.simulated_agent import SimulatedAgent
 from app.simulation.simulated_gang import Workload
+from app.simulation.world import SIMULATED_LIMITS
 
 _HOUR = 1.0
 _LIES = (
@@ -120,6 +122,12 @@ def _cut_off(pace: float) -> Callable[[Run], None]:
     return script
 
 
+def _cut_off_with_a_slow_store(run: Run) -> None:
+    """Uploads last longer than an attempt settles and waits, and end before the lease does."""
+    run.world.store.upload_seconds = (140.0, 160.0)
+    _cut_off(1.0)(run)
+
+
 def _publisher(run: Run) -> SimulatedAgent:
     """The agent whose checkpoints count."""
     for _, one in sorted(run.world.agents.items()):
@@ -137,10 +145,14 @@ def _given_up_by_its_lease(run: Run) -> None:
 
 
 def _drained_by_its_lease(run: Run) -> None:
-    """It drained before its lease ended, though nobody told it to, and its peers with it."""
+    """It drained before its lease ended, though nobody told it to, and its peers with it.
+
+    What it saved then is the only checkpoint: it must have had the time to upload it.
+    """
     seen = Seen(run)
     seen.succeeded(attempts=2)
     seen.expect("member_drained" in seen.kinds(), f"nobody drained: {seen.kinds()}")
+    seen.expect(bool(seen.attempts()[1].parent_step), "it was released before it had saved")
 
 
 def _backup_restored(run: Run) -> None:
@@ -153,6 +165,17 @@ def _backup_restored(run: Run) -> None:
         run.world.clouds[taken.pool.provider].give_notice(taken, None)
 
     when(run, "checkpoint_committed", kill, after=40.0)
+
+
+def _backup_of_a_waiting_job(run: Run) -> None:
+    """Its rows wait to be claimed again, while its machines train and no row knows them."""
+    when(run, "submitted", partial(run.faults.byzantine.restore_after, 700.0))
+
+
+def _not_launched_twice(run: Run) -> None:
+    _known_again(run)
+    seen = Seen(run)
+    seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines for a gang of 2")
 
 
 def _known_again(run: Run) -> None:
@@ -197,6 +220,16 @@ BYZANTINE_SCENARIOS = {
     ),
     "cut_off_and_drained": Scenario(
         _cut_off(1.0), _drained_by_its_lease, jobs=(short_job(2, _NEVER_SAVES),), hours=_HOUR
+    ),
+    "cut_off_and_saving": Scenario(
+        _cut_off_with_a_slow_store,
+        _drained_by_its_lease,
+        jobs=(short_job(2, _NEVER_SAVES),),
+        hours=_HOUR,
+        limits=replace(SIMULATED_LIMITS, settle_seconds=60.0),
+    ),
+    "waiting_in_its_backup": Scenario(
+        _backup_of_a_waiting_job, _not_launched_twice, jobs=(short_job(),), hours=_HOUR
     ),
     "backup_restored": Scenario(_backup_restored, _known_again, jobs=(short_job(),), hours=_HOUR),
 }

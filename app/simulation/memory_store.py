@@ -22,6 +22,7 @@ class MemoryStore:
         self._keys: list[str] = []
         self.unavailable = False
         self.full = False
+        self.upload_seconds = (1.0, 20.0)  # least and most, of a checkpoint with files
         self.watch_deleted: Callable[[str], None] | None = None
         self.watch: Callable[[str, bytes], None] | None = None
 
@@ -107,6 +108,11 @@ class JobStore(agent.ObjectStore):
     def __init__(self, store: MemoryStore, root: str) -> None:
         self._memory = store
         self._root = f"{root.strip('/')}/"
+
+    @property
+    def upload_seconds(self) -> tuple[float, float]:
+        """The least and the most that the upload of a checkpoint with files takes."""
+        return self._memory.upload_seconds
 
     def put_new(self, key: str, content: bytes | Iterator[bytes]) -> None:
         """Create from bytes or a stream of them."""

@@ -92,7 +92,7 @@ class Lineage:
         """Upload, then commit; a newer order abandons the one under way."""
         if self._publication is not None:
             self._publication.cancel()
-        seconds = self._dice.uniform(1.0, 20.0) if order.checkpoint.key else 0.5
+        seconds = self._dice.uniform(*self._store.upload_seconds) if order.checkpoint.key else 0.5
         self._publication = self._loop.after(seconds, lambda: self._commit(order))
 
     def _restore(self, directive: Directive, waits_until: float) -> None:

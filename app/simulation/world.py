@@ -120,7 +120,7 @@ class World:
             self.loop,
             self.log,
             self.entropy.stream("worker"),
-            before={"watch_contacts": self.network.flush},
+            before={"watch_contacts": self.network.flush, "claim_jobs": self.network.flush},
             deaf={"watch_contacts": frozenset({"contacts", "deployment"})},
             leases=LeaseWatch(engine, self.clock, self._changing_calls),
         )

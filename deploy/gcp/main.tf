@@ -17,6 +17,16 @@ locals {
   ])
   role        = jsondecode(file("${path.module}/role.json"))
   ending_role = jsondecode(file("${path.module}/ending-role.json"))
+
+  # What may be changed of a machine that runs, and is asked for when one is created.
+  setting_permissions = [
+    "compute.disks.setLabels",
+    "compute.instances.setLabels",
+    "compute.instances.setMetadata",
+    "compute.instances.setServiceAccount",
+    "compute.instances.setTags",
+  ]
+  bound_permissions = var.bind_names ? local.setting_permissions : []
 }
 
 resource "google_project_service" "api" {
@@ -119,7 +129,7 @@ resource "google_project_iam_custom_role" "control" {
   role_id     = replace("${var.name}_control", "-", "_")
   title       = local.role.title
   description = local.role.description
-  permissions = local.role.permissions
+  permissions = setsubtract(local.role.permissions, local.bound_permissions)
   depends_on  = [google_project_service.api]
 }
 
@@ -136,7 +146,7 @@ resource "google_project_iam_custom_role" "ending" {
   role_id     = replace("${var.name}_ending", "-", "_")
   title       = local.ending_role.title
   description = local.ending_role.description
-  permissions = local.ending_role.permissions
+  permissions = setunion(local.ending_role.permissions, local.bound_permissions)
   depends_on  = [google_project_service.api]
 }
 

@@ -31,3 +31,9 @@ variable "keep_machine_rights" {
   type        = bool
   default     = false
 }
+
+variable "bind_names" {
+  description = "Whether metadata, labels, tags and accounts may be set of machines named lt-* alone. Google's pages do not say under which name a creation is checked: try it with `lowtide doctor --launch --nodes 2`."
+  type        = bool
+  default     = false
+}

@@ -230,6 +230,20 @@ def test_no_other_credential_writes_a_fence_over_another(cloud: Cloud) -> None:
         opened(cloud, PLACES["B's checkpoints"], access_of(cloud)).put_new("fences/9.json", b"{}")
 
 
+@pytest.mark.parametrize("kind", ["fences", "manifests", "shares"])
+def test_what_the_lineage_rests_on_is_never_written_over(cloud: Cloud, kind: str) -> None:
+    """A machine that is cut off, or stolen, keeps its credential for as long as an hour."""
+    folder = PLACES["A's checkpoints"]
+    key = f"{folder}/{kind}/0000000001.json"
+    store = cloud.client(cloud.given("A"))
+    obstore.put(store, key, b"first", mode="create")
+    with pytest.raises((PermissionError, BaseError)):
+        obstore.put(store, key, b"second", mode="overwrite")
+    with pytest.raises((PermissionError, BaseError)):
+        obstore.put(store, key, b"s" * (12 << 20), mode="overwrite", chunk_size=5 << 20)
+    assert bytes(obstore.get(store, key).bytes()) == b"first"
+
+
 def test_an_upload_goes_on_with_the_next_credential(cloud: Cloud) -> None:
     """Its token ends between two parts: the next part is sent with the next one."""
     access = access_of(cloud)
@@ -254,6 +268,45 @@ def test_an_upload_goes_on_with_the_next_credential(cloud: Cloud) -> None:
     put_shard(lineage, "data/1/shard", pieces(), 96 << 20)
     assert renewed
     assert sum(map(len, lineage.stream("data/1/shard"))) == 96 << 20
+
+
+def test_an_upload_whose_token_the_store_ends_is_made_anew(cloud: Cloud) -> None:
+    """By the store's clock alone it is over: the parts that were read are gone, the file is not."""
+    access = access_of(cloud)
+    lineage = opened(cloud, PLACES["A's checkpoints"], access)
+
+    def renew() -> None:
+        if any(one.refused for one in access.held() or ()):
+            next_one = StorageGrant(cloud.scheme, "s.next", 3_600.0, cloud.given("A"))
+            access.take([next_one], access._now())
+
+    access.ring_by(renew)
+
+    def pieces(ends_at: int | None = None) -> Iterator[bytes]:
+        for number in range(96):
+            if number == ends_at:
+                cloud.fake.expire()
+            yield b"x" * (1 << 20)
+
+    with pytest.raises(TokenRefused):
+        put_shard(lineage, "data/1/shard", pieces(ends_at=60), 96 << 20)
+    assert lineage.list_keys("data") == []  # no half of it is there
+    put_shard(lineage, "data/1/shard", pieces(), 96 << 20)
+    assert sum(map(len, lineage.stream("data/1/shard"))) == 96 << 20
+
+
+@pytest.mark.parametrize("cloud", ["s3"], indirect=True)
+def test_a_wrong_clock_is_named_and_no_credential_is_blamed(cloud: Cloud) -> None:
+    """Requests to Google are not signed with a time, so that only S3 can say so."""
+    assert isinstance(cloud.fake, ScopedS3)
+    rings: list[None] = []
+    access = access_of(cloud)
+    access.ring_by(lambda: rings.append(None))
+    cloud.fake.ahead_seconds = 1_000.0
+    with pytest.raises(StoreUnavailable, match="the clock of this machine is wrong") as error:
+        opened(cloud, PLACES["A's checkpoints"], access).put_new("fences/1.json", b"{}")
+    assert not isinstance(error.value, StoreDenied | TokenRefused)
+    assert rings == []
 
 
 @pytest.mark.parametrize("when", ["expired before its time", "not valid yet"])
@@ -359,6 +412,19 @@ def test_a_job_with_too_many_places_is_told_so() -> None:
     assert problem is not None
     assert "11 rules" in problem
     assert boundary_problem(buckets[:10]) is None
+
+
+def test_no_credential_is_asked_for_that_no_policy_can_hold(cloud: Cloud) -> None:
+    """A job that was accepted before its cloud's limit was known, or by other settings."""
+    count, folder = (12, "x" * 120) if cloud.scheme == "s3" else (11, "x")
+    many = [
+        StoragePlace(cloud.scheme, f"bucket-{n}", f"{folder}/{n}", StorageRight.READ)
+        for n in range(count)
+    ]
+    with pytest.raises(GrantRefused, match="name fewer inputs"):
+        cloud.issuer.issue(many, JOB_A)
+    asked = cloud.fake.assumed if isinstance(cloud.fake, ScopedS3) else cloud.fake.exchanged
+    assert asked == []
 
 
 @pytest.mark.parametrize(

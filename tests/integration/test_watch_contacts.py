@@ -17,11 +17,13 @@ from app.domain.credentials import digest
 from app.domain.instance import InstanceState
 from app.domain.job import JobState
 from app.orchestration.controller_frame import run_controller
+from app.orchestration.expire_deadlines import ExpireDeadlines
 from app.orchestration.receive_agent_report import receive_agent_report
 from app.orchestration.register_agent import register_agent
 from app.orchestration.runtime import Limits
 from app.orchestration.watch_contacts import WatchContacts
 from tests.support.agent_api import Gang, make_gang, make_runtime
+from trainer.agent.end_files import EXIT_DRAINED
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
     AgentReport,
@@ -86,9 +88,10 @@ class Story:
         instance_id: UUID,
         at_step: int | None = None,
         fact: FactKind | None = None,
+        fence: int | None = 1,
         **data: Any,
     ) -> None:
-        """The agent of an instance is heard."""
+        """The agent of an instance is heard. fence: the attempt it works for, None when idle."""
         self.seqs[instance_id] = self.seqs.get(instance_id, 0) + 1
         facts: tuple[Fact, ...] = ()
         if fact is not None:
@@ -96,7 +99,7 @@ class Story:
             facts = (Fact(self.facts[instance_id], fact, 1_000, 1, data),)
         report = AgentReport(
             PROTOCOL_VERSION, str(instance_id), "boot", "session", self.seqs[instance_id], 1_000,
-            MachinePhase.TRAIN, 1, None if at_step is None else Progress(at_step), facts,
+            MachinePhase.TRAIN, fence, None if at_step is None else Progress(at_step), facts,
         )  # fmt: skip
         with self.runtime.begin() as uow:
             receive_agent_report(uow, self.runtime, digest(self.credentials[instance_id]), report)
@@ -268,6 +271,71 @@ def test_every_proof_of_life_starts_the_wait_anew(story: Story):
     assert story.run() == 1
     assert story.instance(silent).state == InstanceState.TERMINATING
     assert story.instance(other).state == InstanceState.REGISTERED
+
+
+def _drained_beside_a_silent_one(story: Story, exit_code: int) -> tuple[Gang, UUID, UUID]:
+    """One falls silent, the other makes steps for long, and then ends and idles."""
+    gang = _begin(story, 2)
+    silent, other = gang.instance_ids
+    story.go_to(SILENT)
+    story.report(other)
+    story.run()
+    for seconds in range(60, 1_600, 60):
+        story.go_to(seconds)
+        story.report(other, at_step=seconds)
+        assert story.run() == 0
+    story.go_to(1_610)
+    end = {"outcome": "drained", "exit_code": exit_code, "step": 1_600}
+    story.report(other, fact=FactKind.TRAINER_ENDED, **end)
+    story.report(other, fence=None)
+    return gang, silent, other
+
+
+def _not_given_up_before_its_lease_is_over(story: Story, other: UUID) -> None:
+    story.go_to(LEASE_OVER - 0.001)
+    story.report(other, fence=None)
+    assert (story.run(), story.next_due()) == (0, LEASE_OVER)
+
+
+def test_a_peer_that_has_drained_still_proves_life(story: Story):
+    gang, silent, other = _drained_beside_a_silent_one(story, EXIT_DRAINED)
+    assert story.attempt_state(gang) == AttemptState.SETTLING
+    # It may be uploading what both have just saved: its lease decides.
+    _not_given_up_before_its_lease_is_over(story, other)
+    assert story.instance(silent).state == InstanceState.REGISTERED
+
+
+def test_the_steps_of_a_peer_that_idles_still_prove_life(story: Story):
+    _, silent, other = _drained_beside_a_silent_one(story, -15)
+    _not_given_up_before_its_lease_is_over(story, other)
+    assert story.instance(silent).state == InstanceState.REGISTERED
+
+
+def test_a_machine_that_may_still_save_outlasts_its_attempt(story: Story):
+    gang, silent, other = _drained_beside_a_silent_one(story, EXIT_DRAINED)
+    story.go_to(1_610 + story.runtime.limits.settle_seconds)
+    story.report(other, fence=None)
+    run_controller(story.runtime, ExpireDeadlines(story.runtime))
+    assert story.attempt_state(gang) == AttemptState.FAILED
+    assert story.job_state(gang) == JobState.RECOVERING
+    found = story.instance(silent)
+    assert (found.state, found.suspect) == (InstanceState.REGISTERED, True)
+    _not_given_up_before_its_lease_is_over(story, other)
+    story.go_to(LEASE_OVER)
+    story.report(other, fence=None)
+    assert story.run() == 1
+    assert story.instance(silent).state == InstanceState.TERMINATING
+    assert story.instance(other).state == InstanceState.REGISTERED
+
+
+def test_one_that_is_heard_after_its_attempt_is_given_back(story: Story):
+    _, silent, other = _drained_beside_a_silent_one(story, EXIT_DRAINED)
+    story.go_to(1_610 + story.runtime.limits.settle_seconds)
+    story.report(other, fence=None)
+    run_controller(story.runtime, ExpireDeadlines(story.runtime))
+    story.report(silent, fence=None)
+    assert story.run() == 1
+    assert story.instance(silent).state == InstanceState.TERMINATING
 
 
 def test_what_was_learnt_between_two_phases_counts(story: Story):

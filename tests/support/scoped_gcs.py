@@ -149,6 +149,12 @@ class ScopedGcs(GcsFake):
         told = {"access_token": name, "token_type": "Bearer", "expires_in": 3_600}
         return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
 
+    def expire(self) -> None:
+        """Every narrowed token ends now."""
+        for one in self.tokens.values():
+            if one.rules is not None:
+                one.until = 0.0
+
 
 def may(token: Token, permission: str, resource: str, list_prefix: str) -> bool:
     """Whether a token has a permission on a resource; list_prefix: what a list asks for."""

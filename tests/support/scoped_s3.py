@@ -28,6 +28,7 @@ ACCOUNT = "123456789012"
 DATA_ROLE = f"arn:aws:iam::{ACCOUNT}:role/lowtide-job-data"
 CONTROL_KEY, MACHINE_KEY = "test", "ASIAROLE"
 _POLICY_MAX, _NAME_MAX = 2_048, 64
+_SKEW_SECONDS_MAX = 900.0
 _SECONDS = range(900, 3_601)  # AssumeRole, DurationSeconds; an hour at most for chained roles
 
 
@@ -51,7 +52,9 @@ class ScopedS3(S3Fake):
     """One bucket. lifetime: seconds that a session really lasts, whatever was asked for.
 
     trouble: an answer to AssumeRole in place of its own, (code, status), `hang` or `garbage`.
-    decided: every decision, (session's name, action, key or prefix, allowed).
+    decided: every decision, (session's name, action, key or prefix, allowed). ahead_seconds: how
+    far S3's clock is ahead; it refuses what was signed 15 minutes from its own time
+    (RequestTimeTooSkewed, S3 API reference, "Error responses").
     """
 
     def __init__(self, bucket: str = "lowtide-test", deployment: str = "*") -> None:
@@ -59,6 +62,7 @@ class ScopedS3(S3Fake):
         self.lifetime: float | None = None
         self.trouble: tuple[str, int] | None = None
         self.hides_missing = True
+        self.ahead_seconds = 0.0
         self.assumed: list[dict[str, str]] = []
         self.decided: list[tuple[str, str, str, bool]] = []
         self._sessions_lock = threading.Lock()
@@ -78,7 +82,7 @@ class ScopedS3(S3Fake):
         found = self._signed_by(headers)
         if isinstance(found, tuple):
             return found
-        request = request_of(self.bucket, method, path)
+        request = request_of(self.bucket, method, path, headers)
         allowed = found.allows(request)
         told = request.context.get("s3:prefix", request.resource.partition("/")[2])
         self.decided.append((found.name, request.action, told, allowed))
@@ -99,6 +103,8 @@ class ScopedS3(S3Fake):
             return _s3_error("InvalidAccessKeyId", 403)
         if session.token != told.get("x-amz-security-token") and session.token is not None:
             return _s3_error("InvalidToken", 400)
+        if self.ahead_seconds > _SKEW_SECONDS_MAX:
+            return _s3_error("RequestTimeTooSkewed", 403)
         if time.monotonic() < session.since:
             return _s3_error("InvalidToken", 400)
         if time.monotonic() >= session.until:
@@ -158,8 +164,13 @@ class ScopedS3(S3Fake):
                 one.until = 0.0
 
 
-def request_of(bucket: str, method: str, address: str) -> IamRequest:
-    """What S3 asks IAM for a request. Source: S3's API reference, "Permissions" of each one."""
+def request_of(bucket: str, method: str, address: str, headers: Any) -> IamRequest:
+    """What S3 asks IAM for a request. Source: S3's API reference, "Permissions" of each one.
+
+    The header If-None-Match is the key s3:if-none-match of s3:PutObject, and where it may stand
+    s3:ObjectCreationOperation is true: with PutObject and CompleteMultipartUpload, not with the
+    parts (S3 user guide, "Enforce conditional writes"; Service Authorization Reference, S3).
+    """
     parts = urlsplit(address)
     query = parse_qs(parts.query, keep_blank_values=True)
     key = unquote(parts.path).lstrip("/").partition("/")[2]
@@ -174,7 +185,15 @@ def request_of(bucket: str, method: str, address: str) -> IamRequest:
         "POST": "s3:PutObject" if key else "s3:DeleteObject",
         "DELETE": "s3:AbortMultipartUpload" if "uploadId" in query else "s3:DeleteObject",
     }[method]
-    return IamRequest(action, f"arn:aws:s3:::{bucket}/{key or 'any'}", {}, f"{method} {address}")
+    context = {}
+    if action == "s3:PutObject":
+        in_parts = "uploads" in query or "partNumber" in query
+        context["s3:ObjectCreationOperation"] = str(not in_parts).lower()
+        told = {str(name).lower(): str(value) for name, value in dict(headers).items()}
+        if "if-none-match" in told:
+            context["s3:if-none-match"] = told["if-none-match"]
+    resource = f"arn:aws:s3:::{bucket}/{key or 'any'}"
+    return IamRequest(action, resource, context, f"{method} {address}")
 
 
 def _s3_error(code: str, status: int) -> Answer:

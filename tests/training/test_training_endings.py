@@ -25,9 +25,9 @@ from trainer.training.errors import (
 )
 from trainer.training.place import Place
 from trainer.training.progress import Progress
-from trainer.training.rank_environment import read_rank_environment
+from trainer.training.rank_environment import RankEnvironment, read_rank_environment
 from trainer.training.run import Run
-from trainer.training.train import train
+from trainer.training.train import run_to_end, train
 
 DIGITS = {"model": "mlp", "data": "digits", "steps": 20}  # 20 steps are just over one epoch
 
@@ -45,15 +45,19 @@ class StopsAtPhase(Progress):
         self._stop.requested = self._stop.requested or phase == self._phase
 
 
-def run_here(
-    folder: Path, config: dict[str, Any], *, stop_at: str = "never", resume: Path | None = None
-) -> Ending:
-    environment = read_rank_environment(
+def environment_of(folder: Path) -> RankEnvironment:
+    return read_rank_environment(
         {
             "LOWTIDE_PROGRESS_FILE": str(folder / "progress.jsonl"),
             "LOWTIDE_CHECKPOINT_DIR": str(folder / "checkpoints"),
         }
     )
+
+
+def run_here(
+    folder: Path, config: dict[str, Any], *, stop_at: str = "never", resume: Path | None = None
+) -> Ending:
+    environment = environment_of(folder)
     stop = StopRequest()
     progress = StopsAtPhase(environment.progress_file, stop, stop_at)
     threads = torch.get_num_threads()
@@ -65,6 +69,39 @@ def run_here(
     finally:
         distributed.leave()
         torch.set_num_threads(threads)
+
+
+class LosesAPeerAtPhase(StopsAtPhase):
+    """Progress by which a stop is asked for and, at the same moment, another rank is lost."""
+
+    def phase(self, phase: str, step: int) -> None:
+        super().phase(phase, step)
+        if phase == self._phase:
+            raise torch.distributed.DistNetworkError("connection closed by peer")
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "step", "code"),
+    [("train", "drained", 0, 75), ("checkpoint", "failed", 5, 1)],
+)
+def test_a_peer_that_is_lost_while_it_stops_is_a_failure_once_a_step_was_made(
+    tmp_path: Path, phase: str, outcome: str, step: int, code: int
+) -> None:
+    """Before the first step every rank ends by itself; later there is something to save."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**DIGITS, "checkpoint_interval_steps": 5}))
+    environment = environment_of(tmp_path)
+    stop, threads = StopRequest(), torch.get_num_threads()
+    progress = LosesAPeerAtPhase(environment.progress_file, stop, phase)
+    try:
+        result = run_to_end(config, environment, progress, Place(), stop)
+    finally:
+        distributed.leave()
+        torch.set_num_threads(threads)
+    assert (result.outcome, result.step, result.exit_code) == (outcome, step, code)
+    assert stop.nothing_to_save == (outcome == "drained")
+    kind = None if result.error is None else result.error.kind
+    assert kind == (None if outcome == "drained" else "peer_communication")
 
 
 def evaluated_steps(folder: Path) -> list[int]:

@@ -89,6 +89,27 @@ def test_no_other_case_leads_there(folder: Path, tmp_path: Path) -> None:
     ask(MINE, places, inputs=(tmp_path / "stores").as_uri())
 
 
+def test_no_look_alike_leads_there(folder: Path, tmp_path: Path) -> None:
+    """Some file systems compare names in a normal form: then both names are one folder."""
+    places = of_folder(folder, data_places=tmp_path.as_uri())
+    wide = "".join(chr(ord(letter) + 0xFEE0) for letter in "store")
+    refused(places, (folder.parent / wide / "checkpoints").as_uri())
+    accented = tmp_path / "caf\u00e9" / "store"
+    (accented / "checkpoints").mkdir(parents=True)
+    places = of_folder(accented, data_places=tmp_path.as_uri())
+    refused(places, (tmp_path / "cafe\u0301" / "store" / "checkpoints").as_uri())
+    ask(MINE, places, inputs=(tmp_path / "cafe" / "store").as_uri())
+
+
+def test_one_name_may_begin_with_anothers(folder: Path, tmp_path: Path) -> None:
+    """`a` and `a/b`, `mine` and `mine2`: whole names are compared, in folders and in buckets."""
+    free = DeploymentPlaces(data=(f"{tmp_path.as_uri()}/a", "s3://acme/a"), own=(folder.as_uri(),))
+    ask(MINE, free, inputs=f"{tmp_path.as_uri()}/a/b", outputs="s3://acme/a/b")
+    for uri in (f"{tmp_path.as_uri()}/ab", "s3://acme/ab", "s3://acmea/a", "s3://acme"):
+        with pytest.raises(SpecError):
+            ask(MINE, free, inputs=uri)
+
+
 def test_no_second_mount_leads_there(folder: Path, tmp_path: Path) -> None:
     """A folder is known by what it is, not only by its name."""
     import subprocess

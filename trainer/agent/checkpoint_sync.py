@@ -31,6 +31,7 @@ from trainer.protocol.checkpoint_manifest import (
     fence_key,
     load_manifest,
     manifest_key,
+    parse_fence_key,
     seal,
 )
 from trainer.protocol.wire import WireError, decode
@@ -150,8 +151,8 @@ def newer_fence(store: ObjectStore, fence: int) -> int | None:
 
 def list_fences(store: ObjectStore) -> list[int]:
     """Fences that have a record. What lies deeper is no fence of this lineage."""
-    names = (key.removeprefix("fences/").removesuffix(".json") for key in store.list_keys("fences"))
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    fences = (parse_fence_key(key) for key in store.list_keys("fences"))
+    return sorted(fence for fence in fences if fence is not None)
 
 
 def _committed(store: ObjectStore, fence: int, step: int) -> CheckpointManifest | None:

@@ -78,6 +78,12 @@ def fence_key(fence: int) -> str:
     return f"fences/{fence:010d}.json"
 
 
+def parse_fence_key(key: str) -> int | None:
+    """The fence of a record's key, or None when the key is something else."""
+    name = key.removeprefix("fences/").removesuffix(".json")
+    return int(name) if key.startswith("fences/") and name.isascii() and name.isdigit() else None
+
+
 def manifest_key(fence: int, step: int) -> str:
     """Key of a manifest."""
     return f"manifests/{fence:010d}/{step:012d}.json"

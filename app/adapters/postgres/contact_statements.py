@@ -16,8 +16,8 @@ from sqlalchemy import bindparam, func, select, text
 from app.adapters.postgres import tables
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession
-from app.domain.attempt import LIVE_ATTEMPT_STATES
 from app.domain.instance import InstanceState
+from app.domain.verdict import MemberOutcome
 from app.ports.contact_store import AnsweredReport, Neighbours, UnheardInstance
 
 _instances = tables.instances
@@ -84,28 +84,41 @@ _LISTENING = Ready(
             THEN :now ELSE hearing_since_at END,
         listening_at = GREATEST(listening_at, :now)
     WHERE id = 1
+    RETURNING hearing_since_at = :now
     """
     )
 )
-# One row for each proof of life: members' newer steps, and checkpoints of the attempt's fence.
+# One row for each proof of life of a machine's newest attempt: members' newer steps while it ran,
+# members that finished (exit status 0) or saved on request (75), which takes all of them, and
+# checkpoints of its fence. A member that has left it reports no fence: its last step still counts.
 _SIGN_OF_LIFE = Ready(
     text(
         f"""
-    WITH live AS (
-        SELECT attempts.id, attempts.job_id, attempts.fence
+    WITH its AS (
+        SELECT attempts.id, attempts.job_id, attempts.fence, attempts.trained_at, attempts.ended_at
         FROM attempt_members JOIN attempts ON attempts.id = attempt_members.attempt_id
         WHERE attempt_members.instance_id = :instance_id
-          AND {tables.one_of("attempts.state", LIVE_ATTEMPT_STATES)}
+        ORDER BY attempts.fence DESC
+        LIMIT 1
+    ), peers AS (
+        SELECT attempt_members.*, its.fence, its.trained_at, its.ended_at AS attempt_ended_at
+        FROM its JOIN attempt_members ON attempt_members.attempt_id = its.id
+        WHERE attempt_members.instance_id <> :instance_id
     )
     SELECT max(at) FROM (
         SELECT contacts.step_at AS at
-        FROM live JOIN attempt_members ON attempt_members.attempt_id = live.id
-        JOIN contacts ON contacts.instance_id = attempt_members.instance_id
-        WHERE contacts.fence = live.fence AND contacts.instance_id <> :instance_id
+        FROM peers JOIN contacts ON contacts.instance_id = peers.instance_id
+        WHERE (contacts.fence = peers.fence OR contacts.fence IS NULL)
+          AND contacts.step_at >= peers.trained_at
+          AND contacts.step_at <= COALESCE(peers.attempt_ended_at, 'infinity')
+        UNION ALL
+        SELECT ended_at FROM peers
+        WHERE {tables.one_of("outcome", (MemberOutcome.DRAINED, MemberOutcome.FINISHED))}
+          AND exit_code IN (0, 75)
         UNION ALL
         SELECT checkpoints.committed_at
-        FROM live JOIN checkpoints
-            ON checkpoints.job_id = live.job_id AND checkpoints.fence = live.fence
+        FROM its JOIN checkpoints
+            ON checkpoints.job_id = its.job_id AND checkpoints.fence = its.fence
     ) AS proofs WHERE at > :after
     """
     )
@@ -182,10 +195,11 @@ class ContactStatements:
         """Make this transaction read one instant and write nothing; call it before anything."""
         self._session.rows(_ONE_INSTANT)
 
-    def note_listening(self, now: datetime, gap_seconds: float) -> None:
-        """An api process hears agents now; hearing starts anew after a longer gap."""
+    def note_listening(self, now: datetime, gap_seconds: float) -> bool:
+        """An api process hears agents now. True: after a longer gap, so hearing starts anew."""
         gap_began_at = now - timedelta(seconds=gap_seconds)
-        self._session.rows(_LISTENING, {"now": now, "gap_began_at": gap_began_at})
+        given = {"now": now, "gap_began_at": gap_began_at}
+        return bool(self._session.scalar(_LISTENING, given))
 
     def first_silent_at(self) -> datetime | None:
         """The oldest answer among registered instances that are not marked unreachable."""
@@ -198,7 +212,7 @@ class ContactStatements:
         return [UnheardInstance(*row) for row in found]
 
     def last_sign_of_life(self, instance_id: UUID, after: datetime) -> datetime | None:
-        """The newest proof later than `after` that the instance's live attempt goes on."""
+        """The newest proof later than `after` that the instance's newest attempt went on."""
         given = {"instance_id": instance_id, "after": after}
         found: datetime | None = self._session.scalar(_SIGN_OF_LIFE, given)
         return found

@@ -40,7 +40,13 @@ LOCK, LOCK_OR_SKIP = _lock(False), _lock(True)
 _RANK = (_jobs.c.queue_rank_at, _jobs.c.id)
 _PAYER = (_jobs.c.project_id, _jobs.c.budget_id)
 _PROMISE = (_jobs.c.submitted_at, _jobs.c.deadline_at)
-_QUEUED = (*_RANK, *_PAYER, _jobs.c.spec, _jobs.c.market_mode, _jobs.c.node_count, *_PROMISE)
+_CLAIMED_AT = (
+    select(func.max(tables.attempts.c.created_at))
+    .where(tables.attempts.c.job_id == _jobs.c.id)
+    .scalar_subquery()
+)
+_NEEDS = (_jobs.c.spec, _jobs.c.market_mode, _jobs.c.node_count)
+_QUEUED = (*_RANK, *_PAYER, *_NEEDS, *_PROMISE, _CLAIMED_AT)
 # Each has its own index: the first stops after so many rows.
 READY = Ready(
     select(*_QUEUED)

@@ -276,6 +276,25 @@ def test_the_files_are_sorted_and_what_ends_things_is_bound_to_our_names() -> No
     assert may_end("cloudresourcemanager.googleapis.com/Project", "projects/acme")
 
 
+def test_what_changes_a_machine_can_be_bound_to_our_names_too() -> None:
+    """With `bind_names`: of all that the account may do to what exists, but for placement policies,
+    nothing is left without the condition on names."""
+    text = (_DEPLOY / "main.tf").read_text("utf-8")
+    listed = re.search(r"setting_permissions = \[(.*?)\]", text, re.DOTALL)
+    assert listed is not None
+    bound = set(re.findall(r'"(.*)"', listed[1]))
+    assert bound <= set(_permissions("role.json"))
+    changing = re.compile(r"compute\.(instances|disks)\.(set|update|delete|start|stop|attach)\w*")
+    left = set(_permissions("role.json")) - bound
+    assert [one for one in left if changing.fullmatch(one)] == []
+    roles = re.findall(r"permissions = (set\w+\(local\.\w+\.permissions, local\.\w+\))", text)
+    assert roles == [
+        "setsubtract(local.role.permissions, local.bound_permissions)",
+        "setunion(local.ending_role.permissions, local.bound_permissions)",
+    ]
+    assert "bound_permissions = var.bind_names ? local.setting_permissions : []" in text
+
+
 class _Text(str):
     """A string with the methods of CEL that conditions use."""
 

@@ -3,19 +3,28 @@
 What a session may do is what the role's policy and the session's both allow (IAM user guide,
 "Session policies"). At most 2,048 characters (STS API reference, AssumeRole, `Policy`), so it is
 written without a space more than it needs. Imports no SDK: submissions are checked with it.
+
+What the order of a lineage rests on (fences, manifests) can be created, and not written over: there
+s3:PutObject is allowed with the header If-None-Match alone (S3 user guide, "Enforce conditional
+writes on Amazon S3 buckets"; Service Authorization Reference, s3:PutObject, s3:if-none-match).
+Large files of a checkpoint come in parts, and our client cannot complete those with that header;
+their hashes are in the manifest, so that one written over is found out.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from app.domain.storage_places import StoragePlace, StorageRight, odd_place
 
 POLICY_CHARACTERS_MAX: Final = 2_048
 _READS: Final = (StorageRight.LINEAGE, StorageRight.READ)
-_WRITES: Final = (StorageRight.LINEAGE, StorageRight.WRITE)
+_CREATES: Final = (StorageRight.LINEAGE,)
+_WRITES: Final = (StorageRight.WRITE,)
+_FILES: Final = "data"
 
 
 def policy_problem(places: Sequence[StoragePlace]) -> str | None:
@@ -38,9 +47,18 @@ def policy_problem(places: Sequence[StoragePlace]) -> str | None:
 def session_policy(places: Iterable[StoragePlace], partition: str = "aws") -> str:
     """The document. partition: of the role's ARN."""
     wanted = sorted(places)
+    files = [
+        replace(one, folder=f"{one.folder}/{_FILES}".lstrip("/"), right=StorageRight.WRITE)
+        for one in wanted
+        if one.right in _CREATES
+    ]
+    written = _objects([*wanted, *files], _WRITES, partition)
+    created = _allow(["s3:PutObject"], _objects(wanted, _CREATES, partition))
+    created["Condition"] = {"Null": {"s3:if-none-match": "false"}}
     statements: list[dict[str, Any]] = [
         _allow(["s3:GetObject"], _objects(wanted, _READS, partition)),
-        _allow(["s3:PutObject", "s3:AbortMultipartUpload"], _objects(wanted, _WRITES, partition)),
+        created,
+        _allow(["s3:PutObject", "s3:AbortMultipartUpload"], written),
     ]
     for bucket in sorted({one.bucket for one in wanted if one.right in _READS}):
         folders = _outermost(

@@ -1,0 +1,122 @@
+"""What rows may have forgotten when the control plane was away, and what waits until it is known.
+
+A database that was restored from a backup knows neither the machines nor the attempts of the time
+since, and looks like one that was only away: agents could not be heard. So after every such gap no
+machine is asked for before each region was listed, and an attempt is numbered after those that
+have left a record in the store. Not here: what unknown machines mean (`sweep_deployment`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.domain.entities import Attempt, Job
+from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX
+from app.orchestration.runtime import Limits
+from app.ports.object_store import ObjectStore, ObjectStoreError
+from app.ports.sweep_store import SweptRegion
+from app.ports.unit_of_work import UnitOfWork
+from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, parse_fence_key
+from trainer.protocol.wire import WireError, decode
+
+SWEEP_CONTROLLER = "sweep_deployment"
+
+
+@dataclass(frozen=True)
+class AwaitedLists:
+    """Machines may run that no row knows. until: when no list is waited for any more; None while
+    nobody hears agents."""
+
+    until: datetime | None
+
+
+def note_listening(uow: UnitOfWork, gap_seconds: float) -> None:
+    """An api process hears agents now. After a gap every region is listed at once."""
+    if uow.contacts.note_listening(uow.now, gap_seconds):
+        uow.ring_after_commit(SWEEP_CONTROLLER)
+
+
+def heard_since(uow: UnitOfWork) -> datetime | None:
+    """Since when agents could be heard without a gap, as far as rows tell; None: never as yet."""
+    return uow.operations.hearing().hearing_since_at
+
+
+def awaited_lists(
+    uow: UnitOfWork, now: datetime, limits: Limits, regions: Iterable[tuple[str, str]] = ()
+) -> AwaitedLists | None:
+    """What is waited for before machines are asked for; None when nothing is.
+
+    regions: (provider, region) of all that are configured, where the caller knows them. A database
+    in which no region was ever listed is new: it has forgotten nothing.
+    """
+    hearing = uow.operations.hearing()
+    since, listening_at = hearing.hearing_since_at, hearing.listening_at
+    if since is None or listening_at is None:
+        return None
+    lists = {(one.provider, one.region): one for one in uow.sweeps.regions()}
+    if not lists:
+        return None
+    if now - listening_at > timedelta(seconds=limits.listening_gap_seconds):
+        return AwaitedLists(None)
+    until = since + timedelta(seconds=UNLISTED_SECONDS_MAX)
+    places = {*lists, *regions}
+    listed = all(place in lists and _is_after(lists[place], since) for place in places)
+    return None if listed or now >= until else AwaitedLists(until)
+
+
+def lists_are_awaited(uow: UnitOfWork, now: datetime) -> bool:
+    """Whether a region was not listed since the last gap, for who is told something by an agent or
+    a cloud, and so hears."""
+    since = uow.operations.hearing().hearing_since_at
+    if since is None or now >= since + timedelta(seconds=UNLISTED_SECONDS_MAX):
+        return False
+    return not all(_is_after(one, since) for one in uow.sweeps.regions())
+
+
+def _is_after(last: SweptRegion, gap_ended_at: datetime) -> bool:
+    return last.complete and last.swept_at >= gap_ended_at
+
+
+def highest_fence(open_store: Callable[[], ObjectStore]) -> int | None:
+    """The highest fence that has a record in a job's store, 0 without any; None when it cannot be
+    read now."""
+    try:
+        keys = open_store().list_keys("fences/")
+        return max((fence for key in keys if (fence := parse_fence_key(key))), default=0)
+    except ObjectStoreError:
+        return None
+
+
+def number_beyond(job: Job, highest: int | None) -> None:
+    """Number the next attempt after all that the store knows of; far after, where it is away."""
+    if highest is None:
+        job.next_fence += FENCES_SKIPPED
+    else:
+        job.next_fence = max(job.next_fence, highest + 1)
+
+
+def fences_with_parents(attempts: Iterable[Attempt]) -> frozenset[int]:
+    """Fences whose parents the rows know."""
+    return frozenset(one.fence for one in attempts if one.parent_fence is not None)
+
+
+def forgotten_parents(store: ObjectStore, known: Collection[int]) -> set[tuple[int, int]]:
+    """(fence, step) of the parents that only the store has recorded.
+
+    Raises ObjectStoreError when a record cannot be read: nothing is known then.
+    """
+    parents = set()
+    for key in store.list_keys("fences/"):
+        fence = parse_fence_key(key)
+        if fence is None or fence in known:
+            continue
+        try:
+            record = decode(FenceRecord, json.loads(store.get(fence_key(fence))))
+        except (WireError, ValueError) as error:
+            raise ObjectStoreError(f"{key} cannot be read: {error}") from error
+        if record.parent is not None:
+            parents.add((record.parent.fence, record.parent.step))
+    return parents

@@ -1,0 +1,276 @@
+"""A database that has gone back in time: no job is launched twice, and no checkpoint is lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres import tables
+from app.domain.credentials import launch_token
+from app.domain.instance import EndedBy
+from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX
+from app.orchestration.confirm_sweep import ask_for_sweep
+from app.orchestration.controller_frame import run_controller
+from app.orchestration.lost_rows import (
+    forgotten_parents,
+    highest_fence,
+    note_listening,
+    number_beyond,
+)
+from app.orchestration.prune_checkpoints import PruneCheckpoints
+from app.orchestration.register_agent import NotKnownYet, TokenRefused, register_agent
+from app.ports.cloud_provider import MachineList, ProviderError, RefusalKind
+from app.ports.object_store import ObjectStore, ObjectStoreError
+from app.simulation.memory_store import MemoryStore
+from tests.support.backup import dump, restore
+from tests.support.orchestration_story import SECRET, PaperCloud, Story
+from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
+from trainer.protocol.checkpoint_manifest import (
+    CheckpointRef,
+    FenceRecord,
+    data_key,
+    fence_key,
+    manifest_key,
+)
+from trainer.protocol.wire import encode
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    """A deployment whose agents are heard, and whose regions were listed."""
+    story = Story(engine, tmp_path / "store")
+    _listen(story)
+    story.sweep()
+    return story
+
+
+def _listen(story: Story) -> None:
+    """An api process writes that it hears agents."""
+    with story.runtime.begin() as uow:
+        note_listening(uow, story.runtime.limits.listening_gap_seconds)
+
+
+def _store_of(story: Story, job_id: UUID) -> ObjectStore:
+    return story.runtime.store_at(f"{story.runtime.checkpoint_root_uri}/{job_id}")
+
+
+def _record(store: ObjectStore, fence: int, parent: tuple[int, int] | None = None) -> None:
+    """What rank 0 of an attempt writes before it restores."""
+    ref = None if parent is None else CheckpointRef(*parent, "d" * 64)
+    record = FenceRecord(fence, ref, "machine")
+    store.put_new(fence_key(fence), json.dumps(encode(record)).encode())
+
+
+def _claimed_after_the_dump(story: Story) -> UUID:
+    """The dump knows a job that waits; since then it was claimed, and its machine trains."""
+    job_id = story.submit()
+    taken = dump(story.engine)
+    story.train(job_id)
+    story.sleep(30)
+    restore(story.engine, taken)
+    assert story.job(job_id).state == "queued"
+    return job_id
+
+
+def test_nothing_is_claimed_before_every_region_was_listed(story: Story) -> None:
+    job_id = _claimed_after_the_dump(story)
+    running = story.cloud.running()
+    story.run()  # the worker is there before the api
+    _listen(story)
+    story.run()
+    assert story.launches(job_id) == []
+    assert "sweep_deployment" in story.runtime.wakeups.rung  # type: ignore[attr-defined]
+    story.sweep()  # due at once, though by its rows the last list is half a minute old
+    story.run()
+    assert story.cloud.running() == running
+    assert [one.origin for one in story.living(job_id)] == ["adopted"]
+    (machine,) = story.living(job_id)
+    story.register(machine.id)
+    story.run()
+    assert story.cloud.running() == running
+    assert machine.id in story.members(job_id, FENCES_SKIPPED + 1)
+
+
+def test_an_agent_of_a_lost_launch_is_told_to_try_again(story: Story) -> None:
+    """Its machine was booting, or its agent began anew: a refusal would end it for good."""
+    taken = dump(story.engine)
+    job_id = story.submit()
+    story.run()
+    (machine,) = story.members(job_id)
+    token = launch_token(SECRET, str(story.instance(machine).launch_id))
+    provider_id = story.instance(machine).provider_instance_id
+    registration = Registration(
+        PROTOCOL_VERSION, token, "nonce", provider_id,
+        "boot", "session", 1_000, "10.0.0.1", 20_000, 20_100,
+    )  # fmt: skip
+    story.sleep(60)
+    restore(story.engine, taken)
+    _listen(story)
+    with story.runtime.begin() as uow, pytest.raises(NotKnownYet):
+        register_agent(uow, story.runtime, registration)
+    story.sweep()
+    with story.runtime.begin() as uow, pytest.raises(TokenRefused):
+        register_agent(uow, story.runtime, registration)
+
+
+def test_claims_wait_for_lists_that_fail_but_not_for_ever(story: Story) -> None:
+    job_id = _claimed_after_the_dump(story)
+    _listen(story)
+    story.cloud.failures = [ProviderError(RefusalKind.UNAVAILABLE, "away")] * 2
+    story.sweep()
+    story.run()
+    assert story.launches(job_id) == []
+    heard_at = story.time
+    while (story.time - heard_at).total_seconds() < UNLISTED_SECONDS_MAX:
+        assert story.launches(job_id) == []
+        story.sleep(10)
+        _listen(story)
+    story.run()
+    assert len(story.launches(job_id)) == 1
+
+
+class PartialCloud(PaperCloud):
+    """Its lists may lack a page."""
+
+    whole = True
+
+    def list_deployment(self, region: str) -> MachineList:
+        return replace(super().list_deployment(region), complete=self.whole)
+
+
+def test_a_list_that_lacks_a_page_is_not_enough(engine: Engine, tmp_path: Path) -> None:
+    story = Story(engine, tmp_path / "store", make_cloud=PartialCloud)
+    _listen(story)
+    story.sweep()
+    job_id = story.submit()
+    story.sleep(30)
+    _listen(story)
+    assert isinstance(story.cloud, PartialCloud)
+    for story.cloud.whole, launches in ((False, 0), (True, 1)):
+        story.sleep(10)
+        _listen(story)
+        with story.runtime.begin() as uow:
+            ask_for_sweep(uow)
+        story.sweep()
+        story.run()
+        assert len(story.launches(job_id)) == launches
+
+
+def test_claims_wait_while_nobody_hears_agents(story: Story) -> None:
+    job_id = story.submit()
+    story.sleep(story.runtime.limits.listening_gap_seconds + 1)
+    story.run()
+    assert story.launches(job_id) == []
+
+
+def test_a_new_database_waits_for_no_list(engine: Engine, tmp_path: Path) -> None:
+    story = Story(engine, tmp_path / "store")
+    _listen(story)
+    job_id = story.submit()
+    story.run()
+    assert len(story.launches(job_id)) == 1
+
+
+def test_no_replacement_is_asked_for_before_every_region_was_listed(story: Story) -> None:
+    """What a cloud says of a machine may be a day newer than the rows."""
+    job_id = story.submit(nodes=2)
+    story.train(job_id)
+    story.sleep(60)
+    _listen(story)
+    first = story.instance(story.members(job_id)[0])
+    story.cloud.end(first.provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+    for _ in range(10):
+        story.pass_time(10)
+        _listen(story)
+    assert story.instance(first.id).state == "terminated"
+    assert len(story.cloud.orders) == 1
+    story.sweep()
+    story.pass_time(60)
+    assert len(story.cloud.orders) == 2
+
+
+def test_an_attempt_is_numbered_after_all_that_the_store_knows(story: Story) -> None:
+    """The machines of the forgotten attempts have ended, so that no list shows them."""
+    job_id = story.submit()
+    taken = dump(story.engine)
+    for fence in (1, 7):
+        _record(_store_of(story, job_id), fence)
+    story.sleep(120)
+    restore(story.engine, taken)
+    _listen(story)
+    story.sweep()
+    story.run()
+    assert [row.fence for row in story.rows(tables.attempts)] == [8]
+    assert story.job(job_id).next_fence == 9
+
+
+def test_a_store_that_is_away_costs_numbers_and_no_time(story: Story) -> None:
+    memory = MemoryStore()
+    memory.unavailable = True
+    highest = highest_fence(lambda: memory.at("s3://bucket/job"))
+    job_id = story.submit()
+    with story.runtime.begin() as uow:
+        job = uow.jobs.lock(job_id)
+        assert job is not None
+        number_beyond(job, highest)
+        assert job.next_fence == 1 + FENCES_SKIPPED
+
+
+# --- pruning ---
+
+
+def _with_checkpoints(story: Story, *steps: int) -> tuple[UUID, ObjectStore]:
+    """A job that keeps one checkpoint and has these, in its rows and in the store."""
+    job_id = story.submit(checkpoint={"keep": 1})
+    story.train(job_id)
+    store = _store_of(story, job_id)
+    (machine,) = story.members(job_id)
+    for step in steps:
+        store.put_new(manifest_key(1, step), b"{}")
+        store.put_new(data_key(1, step, "shard"), b"x")
+        story.checkpoint(machine, 1, step)
+    return job_id, store
+
+
+def _prune(story: Story) -> None:
+    run_controller(story.runtime, PruneCheckpoints(story.runtime))
+
+
+def _standing(store: ObjectStore) -> list[str]:
+    return list(store.list_keys("manifests/"))
+
+
+def test_a_parent_that_only_the_store_knows_is_not_pruned(story: Story) -> None:
+    job_id, store = _with_checkpoints(story, 10, 20, 30)
+    _record(store, 1)
+    _record(store, 2, parent=(1, 20))  # of an attempt that the rows have forgotten
+    _prune(story)
+    assert _standing(store) == [manifest_key(1, 20), manifest_key(1, 30)]
+    assert list(store.list_keys("data/")) == [data_key(1, step, "shard") for step in (20, 30)]
+    gone = {row.step: row.pruned_at is not None for row in story.rows(tables.checkpoints)}
+    assert gone == {10: True, 20: False, 30: False}
+    assert story.job(job_id).prune_at is None
+
+
+def test_a_parent_that_the_row_of_its_attempt_has_forgotten_is_not_pruned(story: Story) -> None:
+    """The dump knows the attempt, but not yet what it starts from."""
+    _, store = _with_checkpoints(story, 10, 20, 30)
+    _record(store, 1, parent=(1, 10))
+    _prune(story)
+    assert _standing(store) == [manifest_key(1, 10), manifest_key(1, 30)]
+
+
+@pytest.mark.parametrize("content", [b"torn", b'{"fence": "x"}'])
+def test_nothing_is_pruned_where_a_record_cannot_be_read(story: Story, content: bytes) -> None:
+    job_id, store = _with_checkpoints(story, 10, 20, 30)
+    store.put_new(fence_key(2), content)
+    _prune(story)
+    assert len(_standing(store)) == 3
+    assert story.job(job_id).prune_at is not None
+    with pytest.raises(ObjectStoreError):
+        forgotten_parents(store, known=())
