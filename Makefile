@@ -20,7 +20,7 @@ DEV_READY := $(VENV)/.dev-ready
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-full test-cloud test-tensorflow check static simulate simulate-mutants \
-	bench bench-trainer docs-regenerate lock sbom browser clean
+	decisions bench bench-trainer docs-regenerate lock sbom browser clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
@@ -66,6 +66,9 @@ simulate: $(DEV_READY) ## simulate 300 hours with faults (SWEEP="--seeds 50"); g
 
 simulate-mutants: $(DEV_READY) ## break the control plane line by line; the simulator has to notice
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
+decisions: $(DEV_READY) ## make every recorded decision about machines again (DECISIONS="count")
+	@$(BIN)/python -m tests.decisions $(or $(DECISIONS),replay)
 
 bench: $(DEV_READY) ## measure against plain baselines; prints a table, writes JSON
 	@$(BIN)/python -m tests.bench

@@ -1,0 +1,1 @@
+"""Decisions of the controllers as (state, decision, effects) triples: recorded, and replayed."""

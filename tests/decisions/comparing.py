@@ -1,0 +1,83 @@
+"""Holds the code of today against what was recorded, and says what is otherwise.
+
+Not here: deciding (`todays_code`), or printing (`__main__`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.decisions.backtest import Course, Job, answers_of, record
+from tests.decisions.outcome import Outcome
+from tests.decisions.replaying import Replays
+from tests.decisions.triples_file import RECORDED, Triple, read_lines
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A triple, and what the code of today makes of its state instead."""
+
+    triple: Triple
+    now: Any
+
+    def __str__(self) -> str:
+        situation, was = self.triple.situation, self.triple.outcome
+        lines = [f"{situation.world} at {situation.at}: {was.kind}"]
+        before = _lines(was)
+        now = _lines(self.now) if isinstance(self.now, Outcome) else [repr(self.now).encode()]
+        lines += [f"  - {line.decode()}" for line in before if line not in now]
+        lines += [f"  + {line.decode()}" for line in now if line not in before]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class OtherCourse:
+    """A course of the back-test. answers: how many are others; ends: it comes to another end."""
+
+    job: Job
+    answers: int
+    ends: bool
+
+
+def differing_triples(triples: Iterable[Triple], again: Replays) -> Iterator[Difference]:
+    """Those whose decision or effects are not as recorded; one that raises is one of them."""
+    for triple in triples:
+        try:
+            now: Any = again.outcome(triple.situation)
+        except Exception as error:
+            yield Difference(triple, error)
+            continue
+        if _lines(now) != _lines(triple.outcome):
+            yield Difference(triple, now)
+
+
+def differing_courses(courses: Iterable[Course]) -> Iterator[OtherCourse]:
+    """Those that today's policy would answer otherwise, or take elsewhere."""
+    for course in courses:
+        answers = answers_of(course)
+        others = sum(a != list(b) for a, b in zip(answers, course.answers, strict=True))
+        ends = record(course.job).outcome != course.outcome
+        if others or ends:
+            yield OtherCourse(course.job, others, ends)
+
+
+def read_courses(path: Path = RECORDED) -> Iterator[Course]:
+    """The courses in a file of triples."""
+    for line in read_lines(path):
+        if "course" in line:
+            course = line["course"]
+            yield Course(
+                Job(**course["job"]), course["views"], course["answers"], course["outcome"]
+            )
+
+
+def _lines(outcome: Outcome) -> list[bytes]:
+    """The decision's fields and the effects, each as one line that is equal if it is."""
+    decision = [] if outcome.decision is None else sorted(outcome.decision.items())
+    told = [outcome.kind, *decision, *outcome.effects]
+    return [orjson.dumps(one, option=orjson.OPT_SORT_KEYS) for one in told]

@@ -1,0 +1,62 @@
+"""The code of today decides, in every recorded state, as it did when that was recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.decisions.comparing import differing_courses, differing_triples, read_courses
+from tests.decisions.replaying import Replays, replays
+from tests.decisions.triples_file import RECORDED, read_lines, read_triples
+from tests.decisions.watch_world import TURNS
+from tests.support.postgres import PostgresForTests
+
+DECISIONS_MIN = 5_000
+BYTES_MAX = 1_500_000
+SAMPLED = 40
+COURSES_SAMPLED = 2
+
+
+@pytest.fixture
+def again(postgres: PostgresForTests) -> Iterator[Replays]:
+    """Replays in a database of their own, which they fill with triggers."""
+    url = postgres.clone()
+    with replays(url) as made:
+        yield made
+    postgres.drop(url)
+
+
+def test_some_recorded_decisions_are_made_again(again: Replays):
+    every = max(1, sum("at" in line for line in read_lines()) // SAMPLED)
+    sample = read_triples(wanted=lambda place: place % every == 0)
+    assert [str(one) for one in differing_triples(sample, again)] == []
+
+
+def test_some_courses_of_the_back_test_are_taken_again():
+    courses = [one for place, one in enumerate(read_courses()) if place < COURSES_SAMPLED]
+    assert list(differing_courses(courses)) == []
+
+
+@pytest.mark.full
+def test_all_recorded_decisions_are_made_again(again: Replays):
+    differing = list(differing_triples(read_triples(), again))
+    kinds = Counter(one.triple.outcome.kind for one in differing)
+    assert kinds == Counter(), str(differing[0])
+
+
+@pytest.mark.full
+def test_all_courses_of_the_back_test_are_taken_again():
+    assert list(differing_courses(read_courses())) == []
+
+
+def test_the_recording_has_every_trigger_and_is_small():
+    triples = list(read_triples())
+    triggers = {one.situation.trigger["kind"] for one in triples}
+    turns = {one.situation.trigger.get("controller") for one in triples} - {None}
+    assert triggers == {"turn", "report", "registration", "launch", "seen"}
+    assert turns == set(TURNS)
+    answers = sum(len(one.answers) for one in read_courses())
+    assert len(triples) + answers >= DECISIONS_MIN
+    assert RECORDED.stat().st_size <= BYTES_MAX
