@@ -53,6 +53,12 @@ class AgentLine:
         """The next report arrives twice."""
         self._doubled += 1
 
+    @property
+    def clear(self) -> bool:
+        """The next request arrives, once, and so does its answer."""
+        troubles = (self._lost_requests, self._lost_replies, self._held_back, self._doubled)
+        return not self.cut_off and not any(troubles)
+
     def mend(self) -> None:
         """The control plane can be reached again."""
         self.cut_off = False

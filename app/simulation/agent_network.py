@@ -103,6 +103,11 @@ class AgentNetwork:
         self._unwritten[entry.instance_id] = (report, self._clock.true_us)
         return self._reply(entry)
 
+    @property
+    def promised(self) -> bool:
+        """Whether it has answered reports that are not written as yet."""
+        return bool(self._unwritten)
+
     def flush(self) -> None:
         """Write what was promised, and that somebody listens."""
         now_us, listened_us = self._clock.true_us, self._listened_us

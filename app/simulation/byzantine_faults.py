@@ -13,22 +13,25 @@ from sqlalchemy import text
 
 from app.domain.offer import Market
 from app.simulation.backup import Backup
-from app.simulation.fault_kinds import Fault
+from app.simulation.fault_kinds import Fault, FaultHistory
 from app.simulation.lying_agents import LyingAgents
 from app.simulation.people import People
 from app.simulation.simulated_agent import SimulatedAgent
 from app.simulation.simulated_cloud import SimulatedCloud
-from app.simulation.simulated_machine import SimulatedMachine
-from app.simulation.virtual_clock import microseconds
+from app.simulation.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
+from app.simulation.virtual_clock import MICROSECONDS, microseconds
 from app.simulation.world import World
 from trainer.protocol.agent_report import DiskFull
 
 _APART_SECONDS_MAX = 20.0
 _DRIFT_MAX = 0.009
 """Seconds in one: the control plane adds one part in a hundred to every lease."""
-_ABSENT_BRIEFLY_SECONDS = 9.0
 _RESTORE_SECONDS = 60.0
 _CONFIRMED_AFTER_SECONDS = 900.0
+_MISSED = text(
+    "SELECT provider_instance_id FROM instances WHERE absent_since_at IS NOT NULL "
+    "AND provider_instance_id IS NOT NULL ORDER BY id"
+)
 _GONE = text(
     "SELECT provider_instance_id FROM instances WHERE state = 'terminated' "
     "AND provider_instance_id IS NOT NULL ORDER BY ended_at, id"
@@ -38,9 +41,11 @@ _GONE = text(
 class ByzantineFaults:
     """The injector of one world's lies and errors."""
 
-    def __init__(self, world: World, people: People) -> None:
+    def __init__(self, world: World, people: People, history: FaultHistory) -> None:
         self._world = world
         self._people = people
+        self._history = history
+        self._backed_up = False
         self._dice = world.entropy.stream("byzantine faults")
         self._lies = LyingAgents(world)
 
@@ -102,7 +107,7 @@ class ByzantineFaults:
 
     def _absent_briefly(self) -> bool:
         """Every look of some seconds lacks it; people have everything listed, and again."""
-        until_us = self._world.clock.true_us + microseconds(_ABSENT_BRIEFLY_SECONDS)
+        until_us = self._world.clock.true_us + HIDDEN_US_MAX
 
         def hide(machine: SimulatedMachine) -> None:
             machine.hidden_until_us = until_us
@@ -111,16 +116,23 @@ class ByzantineFaults:
         return self._hide(hide)
 
     def _hide(self, hide: Callable[[SimulatedMachine], None]) -> bool:
+        # A look must have shown it since it was hidden last: two absences without a sighting
+        # between them are the cloud's word that it is gone, whatever the reason of each.
+        with self._world.engine.connect() as connection:
+            missed = set(connection.scalars(_MISSED))
         machines = [
             machine
             for cloud in self._clouds()
             for machine in cloud.alive()
-            if machine.stopping_us is None and machine.hidden_looks == 0
+            if machine.stopping_us is None
+            and not machine.hidden
+            and machine.machine_id not in missed
         ]
         if not machines:
             return False
         machine = self._dice.choice(machines)
         self._world.log.write("fault", f"{machine.machine_id} is not shown")
+        machine.hidden, machine.hidden_from_us = True, None
         hide(machine)
         self._people.ask_for_sweep()
         return True
@@ -176,16 +188,24 @@ class ByzantineFaults:
 
     def _backup_restored(self) -> bool:
         """A backup is made now, and minutes later the database is what it was."""
+        if self._backed_up:
+            return False
         self.restore_after(self._dice.uniform(300.0, 900.0))
         return True
 
     def restore_after(self, seconds: float) -> None:
         """Back up now; so many seconds later the control plane starts anew from that."""
-        backup = Backup(self._world.engine)
-        self._world.loop.after(seconds, lambda: self._restore(backup))
+        self._world.loop.after(seconds, self.back_up())
 
-    def _restore(self, backup: Backup) -> None:
+    def back_up(self) -> Callable[[], None]:
+        """Back up now; what is returned lets the control plane start anew from that."""
+        self._backed_up = True
+        return partial(self._restore, Backup(self._world.engine), self._world.clock.true_us)
+
+    def _restore(self, backup: Backup, made_us: int) -> None:
         world = self._world
+        lost_seconds = (world.clock.true_us - made_us) / MICROSECONDS
+        self._history.away_seconds += lost_seconds + _RESTORE_SECONDS + _CONFIRMED_AFTER_SECONDS
         world.log.write("fault", "the database goes back to its backup")
         if not world.network.away:
             world.network.leave()
@@ -193,8 +213,11 @@ class ByzantineFaults:
         world.worker.kill(_RESTORE_SECONDS)
         backup.put_back()
         backup.remove()
+        self._backed_up = False
         world.restored()
-        world.loop.after(_CONFIRMED_AFTER_SECONDS, self._people.confirm_sweep)
+        for times in (1, 2, 4, 8):
+            # What is missing may show late; without unknown machines the word is refused.
+            world.loop.after(times * _CONFIRMED_AFTER_SECONDS, self._people.confirm_sweep)
 
     # --- whom it happens to ---
 

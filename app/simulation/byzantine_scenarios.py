@@ -155,6 +155,26 @@ def _drained_by_its_lease(run: Run) -> None:
     seen.expect(bool(seen.attempts()[1].parent_step), "it was released before it had saved")
 
 
+def _backup_restored_early(run: Run) -> None:
+    """The attempt that is lost has a number, and has not recorded its start in the store."""
+    restores: list[Callable[[], None]] = []
+
+    def back_up() -> None:
+        restores.append(run.faults.byzantine.back_up())
+
+    def kill() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, None)
+
+    def restore() -> None:
+        restores.pop()()
+
+    when(run, "checkpoint_committed", back_up, after=20.0)
+    when(run, "checkpoint_committed", kill, after=40.0)
+    when(run, "claimed", restore, after=15.0, nth=2)
+    when(run, "claimed", run.people.ask_for_sweep, after=80.0, nth=2)
+
+
 def _backup_restored(run: Run) -> None:
     """A machine is lost after the backup: the rows of its successor, and its attempt, go too."""
     restore = partial(run.faults.byzantine.restore_after, 700.0)
@@ -232,4 +252,7 @@ BYZANTINE_SCENARIOS = {
         _backup_of_a_waiting_job, _not_launched_twice, jobs=(short_job(),), hours=_HOUR
     ),
     "backup_restored": Scenario(_backup_restored, _known_again, jobs=(short_job(),), hours=_HOUR),
+    "backup_restored_early": Scenario(
+        _backup_restored_early, _known_again, jobs=(short_job(),), hours=_HOUR
+    ),
 }

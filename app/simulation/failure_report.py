@@ -5,7 +5,7 @@ Not here: the rules (`invariants`).
 
 from __future__ import annotations
 
-from app.simulation.faults import FaultHistory
+from app.simulation.fault_kinds import FaultHistory
 from app.simulation.world import World
 
 BROKE = "a simulated world broke"

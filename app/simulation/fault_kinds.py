@@ -6,6 +6,7 @@ Not here: what each does to the world (`faults`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -97,5 +98,36 @@ RATES: Mapping[Fault, float] = {
     Fault.CANCEL: 0.02,
     Fault.CANCEL_WHILE_LAUNCHING: 0.02,
     Fault.PAUSE: 0.06,
+    Fault.FENCE_OF_OTHERS: 0.4,
+    Fault.OTHER_SESSION: 0.4,
+    Fault.REPORT_REPLAYED: 0.4,
+    Fault.STEP_FALLS: 0.3,
+    Fault.ENDED_FENCE: 0.5,
+    Fault.SECOND_AGENT: 0.3,
+    Fault.FORMER_AGENT: 0.5,
+    Fault.OTHER_MACHINE: 0.3,
+    Fault.AFTER_ITS_END: 0.4,
+    Fault.REPORT_TORN: 0.4,
+    Fault.AGENT_DISK_FULL: 0.15,
+    Fault.CLOCKS_DRIFT: 0.1,
+    Fault.FALSE_ABSENCE: 0.2,
+    Fault.ABSENT_BRIEFLY: 0.15,
+    Fault.SHOWN_LATE: 0.3,
+    Fault.PRICE_JUMPS: 0.1,
+    Fault.LAUNCH_OVERTAKEN: 0.15,
+    Fault.RELEASE_OVERTAKEN: 0.15,
+    Fault.LAUNCH_CALLED_LATE: 0.15,
+    Fault.RELEASE_CALLED_LATE: 0.15,
+    Fault.CLOCKS_APART: 0.1,
+    Fault.STORE_FULL: 0.1,
+    Fault.BACKUP_RESTORED: 0.05,
 }
 """How often each happens to a seed's world, per virtual hour."""
+
+
+@dataclass
+class FaultHistory:
+    """What was injected, and for how long nobody could act on what was spent."""
+
+    counts: dict[Fault, int] = field(default_factory=dict)
+    away_seconds: float = 0.0

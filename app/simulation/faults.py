@@ -8,13 +8,12 @@ what must still hold (`invariants`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from app.domain.instance import EndedBy
 from app.ports.cloud_provider import RefusalKind
 from app.simulation.byzantine_faults import ByzantineFaults
-from app.simulation.fault_kinds import Fault
+from app.simulation.fault_kinds import Fault, FaultHistory
 from app.simulation.people import People
 from app.simulation.seeded_entropy import Dice
 from app.simulation.simulated_agent import SimulatedAgent
@@ -26,21 +25,12 @@ from app.simulation.world import World
 _NOTICE_SECONDS = {"ec2": 120.0, "gce": 30.0}
 
 
-@dataclass
-class FaultHistory:
-    """What was injected, and for how long nobody could act."""
-
-    counts: dict[Fault, int] = field(default_factory=dict)
-    away_seconds: float = 0.0
-    verification_failures: int = 0
-
-
 class Faults:
     """The injector of one world. `history` is what has happened so far."""
 
     def __init__(self, world: World, people: People) -> None:
         self.history = FaultHistory()
-        self.byzantine = ByzantineFaults(world, people)
+        self.byzantine = ByzantineFaults(world, people, self.history)
         self._world = world
         self._people = people
         self._dice = world.entropy.stream("faults")

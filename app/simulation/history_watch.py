@@ -15,11 +15,13 @@ from sqlalchemy import text
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession
 from app.domain.attempt import ATTEMPT_TRANSITIONS, AttemptEvent
-from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent
+from app.domain.events import JobEventKind
+from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent, InstanceState
 from app.domain.job import JOB_TRANSITIONS, JobEvent
 from app.domain.transition_table import TransitionTable
 from app.simulation.broken import InvariantBroken
-from app.simulation.virtual_clock import MICROSECONDS
+from app.simulation.simulated_machine import SimulatedMachine
+from app.simulation.virtual_clock import MICROSECONDS, microseconds
 from app.simulation.world import World
 
 _NEW_EVENTS = Ready(
@@ -42,6 +44,8 @@ _TABLES: dict[str, tuple[TransitionTable[Any, Any], type[Any], type[Any]]] = {
 _SILENCE_WATCH = "controller:watch_contacts"
 _CLOUDS_WORD = ("cloud:reconcile_instances", "cloud:sweep_deployment")
 _TOLERANCE_SECONDS = 2.0
+_GIVEN_UP_WITHIN_SECONDS = 300.0
+_NEWBORN_SECONDS = 60.0
 
 
 class Line(NamedTuple):
@@ -64,6 +68,8 @@ class HistoryWatch:
         self._world = world
         self._read: dict[UUID, int] = {}
         self._states: dict[UUID, str] = {}
+        self._launched_us: dict[UUID, int] = {}
+        self._restored_us = 0
         self.events = 0
         self.newest: list[str] = []
         self.listeners: list[Callable[[str], None]] = []
@@ -78,6 +84,7 @@ class HistoryWatch:
             if row.seq != expected:
                 raise InvariantBroken("history is numbered without gaps", f"{job_id}: {row}")
             self._check_move(row)
+            self._note_launched(row)
             self._check_witness(reader, row)
             self._world.log.write(f"job {str(job_id)[-6:]}", f"{row.kind}: {row.message}")
             for listener in self.listeners:
@@ -105,6 +112,28 @@ class HistoryWatch:
                 raise InvariantBroken("a state changes only through its table", str(row))
         self._states[row.noun_id] = row.to_state
 
+    def _note_launched(self, row: Line) -> None:
+        """Since when a machine is waited for; one that was found is not, until a person says so."""
+        if row.to_state == InstanceState.LAUNCHED:
+            self._launched_us[row.noun_id] = self._world.clock.true_us
+        elif row.to_state is not None or row.kind == JobEventKind.INSTANCE_ADOPTED:
+            self._launched_us.pop(row.noun_id, None)
+
+    def check_registrations(self) -> None:
+        """A machine whose agent does not come is given up, unless nobody is there to see to it."""
+        clock, limits = self._world.clock, self._world.runtime.limits
+        seconds = limits.registration_timeout_seconds + _GIVEN_UP_WITHIN_SECONDS
+        before_us = clock.true_us - microseconds(seconds + clock.largest_error_seconds)
+        if self._world.worker.up_since_us > before_us:
+            return
+        for instance_id, since_us in self._launched_us.items():
+            if since_us < before_us:
+                silent = (clock.true_us - since_us) / MICROSECONDS
+                raise InvariantBroken(
+                    "a machine whose agent does not come is given up",
+                    f"instance {instance_id} was launched {silent:.0f} s ago",
+                )
+
     def _check_witness(self, reader: RecordSession, row: Line) -> None:
         if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
             raise InvariantBroken("nothing is drained on silence", str(row))
@@ -118,6 +147,8 @@ class HistoryWatch:
         with self._world.engine.connect() as connection:
             self._read = {row.id: row.event_seq for row in connection.execute(_READ)}
             self._states = {row.id: row.state for row in connection.execute(_STATES)}
+        self._launched_us.clear()
+        self._restored_us = self._world.clock.true_us
 
     def _check_silence(self, reader: RecordSession, row: Line) -> None:
         """Given up by its silence: then it was truly unheard for as long as the rule asks.
@@ -131,6 +162,8 @@ class HistoryWatch:
         heard_us = self._world.network.answered_us.get(str(row.noun_id))
         if heard_us is None:
             raise InvariantBroken("silence counts only from an answer on", str(row))
+        if lease_over and heard_us <= self._restored_us:
+            return  # nobody knows of the answers that it got since the backup
         if forced:
             heard_us = max(heard_us, self._world.network.hears_since_us)
         elif not self._world.clock.largest_error_seconds:
@@ -144,6 +177,12 @@ class HistoryWatch:
                 f"instance {row.noun_id} was answered {silent:.0f} s ago: {row.message}",
             )
 
+    def _never_shown(self, machine: SimulatedMachine) -> bool:
+        """Its cloud does not show it as yet, and by a clock that jumped it is no newborn."""
+        clock = self._world.clock
+        soon_us = machine.visible_us + microseconds(_NEWBORN_SECONDS)
+        return clock.largest_error_seconds > 0 and clock.true_us < soon_us
+
     def _check_lease(self, reader: RecordSession, row: Line) -> None:
         """Its agent knows by its own clock that the lease is over."""
         ((_, machine_id),) = reader.rows(_MACHINE, {"id": row.noun_id})
@@ -156,6 +195,8 @@ class HistoryWatch:
         ((provider, machine_id),) = reader.rows(_MACHINE, {"id": row.noun_id})
         machine = self._world.clouds[provider].machines.get(machine_id)
         if machine is not None and machine.stopping_us is None:
+            if self._never_shown(machine):
+                return
             raise InvariantBroken(
                 "only a machine that is gone is called gone", f"{machine.machine_id}: {row.message}"
             )

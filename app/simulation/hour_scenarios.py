@@ -166,6 +166,16 @@ def _nothing(run: Run) -> None:
     """The jobs bring their own trouble."""
 
 
+def _zones_apart(run: Run) -> None:
+    """Of the cheapest region's two zones the budget bears two machines in one alone."""
+    prices = {"us-east-1a": 900_000, "us-east-1b": 1_300_000}
+    paths = run.world.market.paths
+    for pool, path in sorted(paths.items()):
+        if pool.market is Market.SPOT:
+            price = prices.get(pool.zone, 1_500_000)
+            paths[pool] = replace(path, times_us=path.times_us[:1], prices=(price,))
+
+
 def _never_started(run: Run) -> None:
     seen = Seen(run)
     seen.expect(seen.job().state == "paused", f"the job is {seen.job().state}")
@@ -269,7 +279,7 @@ HOUR_SCENARIOS = {
     ),
     "hour_budget_too_small": _hour(_nothing, _never_started, _budgeted("0.10")),
     "hour_budget_of_a_project": _hour(_nothing, _within_the_cap, *_RACING, cap=1_200_000),
-    "hour_budget_below_some_bids": _hour(_nothing, _within_the_cap, _budgeted("0.55")),
+    "hour_budget_below_some_bids": _hour(_zones_apart, _stopped_at_the_cap, _budgeted("0.55")),
     "hour_budget_used_up": _hour(_nothing, _stopped_at_the_cap, _budgeted("0.90")),
     "hour_budget_and_a_loss": _hour(
         _loses_a_machine_at_the_cap, _within_the_cap, _budgeted("2.20")

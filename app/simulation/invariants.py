@@ -40,7 +40,7 @@ _JOB = Ready(
         "SELECT jobs.id, jobs.state, jobs.event_seq, jobs.next_fence, jobs.committed_step, "
         "jobs.claimable_at, jobs.wait_reason, "
         "greatest(jobs.node_count, max(attempts.node_count)) AS node_count, "
-        "count(attempts.id) AS live, "
+        "count(attempts.id) AS live, (array_agg(attempts.id))[1] AS attempt_id, "
         "(SELECT max(wanted) FROM (SELECT count(*) AS wanted FROM instances "
         " WHERE instances.job_id = jobs.id AND NOT suspect "
         # What was found while rows were missing is kept for a person to decide.
@@ -84,6 +84,11 @@ _OPEN_TOKENS = text(
     "SELECT client_token FROM launches WHERE outcome IN ('pending', 'unknown') "
     "OR settled_at > :recently"
 )
+_UNANSWERED = text(
+    "SELECT instances.id FROM instances JOIN launches ON launches.id = launch_id "
+    "WHERE settled_at IS NOT NULL AND provider_instance_id IS NULL "
+    "AND instances.state NOT IN ('terminated', 'launch_failed') ORDER BY instances.id"
+)
 _LATE_TIMERS = text("SELECT id, timer_at FROM jobs WHERE timer_at < :late ORDER BY id")
 _AT_REST = text(
     "SELECT jobs.id, jobs.name, state, claimable_at, wait_reason, jobs.cost_final_at, ended_at, "
@@ -115,6 +120,7 @@ class Standing(NamedTuple):
     wait_reason: str | None
     node_count: int
     live: int
+    attempt_id: UUID | None
     wanted: int | None
     fence: int | None
 
@@ -129,6 +135,7 @@ class Invariants:
         self.full_checks = 0
         self._world = world
         self._committed: dict[UUID, int] = {}
+        self._given: dict[tuple[UUID, int], UUID] = {}
         self._reader = world.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._last_full = 0
         world.store.watch = self.lineage.created
@@ -162,7 +169,9 @@ class Invariants:
         with self._reader.connect() as connection:
             self._check_assignments(connection)
             self._check_machines(connection)
+            self._check_launches(connection)
             self._check_timers(connection)
+        self.history.check_registrations()
         self._check_books({})
 
     def at_rest(self) -> bool:
@@ -209,6 +218,11 @@ class Invariants:
             raise InvariantBroken("no more machines are wanted than a gang has places", str(row))
         if row.fence is not None and row.fence >= row.next_fence:
             raise InvariantBroken("fences only grow", str(row))
+        if row.fence is not None and row.attempt_id is not None:
+            # Kept when rows are lost: what an attempt wrote under its number is in the store.
+            first = self._given.setdefault((job_id, row.fence), row.attempt_id)
+            if first != row.attempt_id:
+                raise InvariantBroken("a fence is given once", f"{row}: before it to {first}")
         if row.claimable_at is not None and not row.wait_reason:
             raise InvariantBroken("a job waits with a reason and a time", str(row))
         if row.committed_step < self._committed.get(job_id, 0):
@@ -253,6 +267,11 @@ class Invariants:
                     raise InvariantBroken(
                         "every cloud machine has a row within one sweep", machine.machine_id
                     )
+
+    def _check_launches(self, connection: Connection) -> None:
+        found = list(connection.scalars(_UNANSWERED))
+        if found:
+            raise InvariantBroken("an answered launch leaves no row without its answer", str(found))
 
     def _check_given_back(self, connection: Connection, name: str) -> None:
         """A machine that was given back is gone soon, unless nobody was there to see to it."""

@@ -18,6 +18,7 @@ from app.orchestration.launch_instances import LaunchWork
 from app.orchestration.release_instances import TerminationBatch
 from app.simulation.broken import InvariantBroken
 from app.simulation.virtual_clock import VirtualClock
+from app.simulation.watched_transactions import Interrupted
 
 _LAUNCH = text("SELECT * FROM launches WHERE id = :id AND lease_token IS DISTINCT FROM :token")
 _MACHINES_OF = text(
@@ -62,12 +63,23 @@ class LeaseWatch:
     def apply(self, work: Any) -> Iterator[None]:
         """Around an apply; raises InvariantBroken when one that lost its lease changes the row."""
         before = self._of_others(work)
-        yield
-        after = self._of_others(work) if before else before
-        if after != before:
+        try:
+            yield
+        except Interrupted:
+            # Its commit may have held: then nobody has these rows any more.
+            freed = {row.id for row in self._of_others(work)}
+            self._let_go(work, [row_id for row_id in _rows_of(work) if row_id in freed])
+            raise
+        # Machines of one batch are leased one by one: some of them may still be ours.
+        others = {row.id for row in before}
+        after = [row for row in self._of_others(work) if row.id in others] if others else []
+        if after != list(before):
             rule = "what a lost lease brings changes nothing"
             raise InvariantBroken(rule, f"{before} became {after}")
-        for row_id in _rows_of(work):
+        self._let_go(work, _rows_of(work))
+
+    def _let_go(self, work: Any, row_ids: Sequence[UUID]) -> None:
+        for row_id in row_ids:
             if self._held.get(row_id, ("",))[0] == work.lease_token:
                 del self._held[row_id]
 

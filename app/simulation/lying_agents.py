@@ -41,6 +41,11 @@ _MEMBERS = text(
     "SELECT attempt_members.* FROM attempt_members JOIN attempts ON attempts.id = attempt_id "
     "WHERE job_id = :id ORDER BY fence, node_rank"
 )
+_KNOWN = text(
+    "SELECT session_id, seq, fact_no FROM contacts JOIN instances ON instances.id = instance_id "
+    "WHERE provider_instance_id = :machine_id AND nonce_hash IS NOT NULL "
+    "ORDER BY requested_at DESC LIMIT 1"
+)
 _COMMITTED = text("SELECT committed_step FROM jobs WHERE id = :id")
 _HISTORY = text("SELECT event_seq FROM jobs WHERE id = :id")
 _CONTACT = text(
@@ -91,7 +96,7 @@ class LyingAgents:
 
     def second_agent(self, agent: SimulatedAgent) -> bool:
         """Somebody else who has read its launch token registers for the same machine."""
-        if not agent.line.registrations:
+        if not agent.line.registrations or self._known(agent) is None:
             return False
         forged = replace(agent.line.registrations[-1], nonce="f" * 64)
         return self._refused("a second agent", lambda: self._world.network.register(forged))
@@ -101,6 +106,9 @@ class LyingAgents:
         known = agent.line.registrations
         if len({one.session_id for one in known}) < 2:
             return False
+        row = self._known(agent)
+        if row is None or row.session_id != known[-1].session_id:
+            return False  # the newest registration went with the rows that were lost
         return self._refused(
             "the registration of a former agent", lambda: self._world.network.register(known[0])
         )
@@ -126,6 +134,12 @@ class LyingAgents:
             if one.facts and one.session_id == last.session_id and one.seq < last.seq
         ]
         self._world.network.flush()
+        row = self._known(agent)
+        if row is None or row.session_id != last.session_id or self._world.network.promised:
+            return False
+        newest = max((fact.fact_no for report in old for fact in report.facts), default=0)
+        if row.seq < last.seq or row.fact_no < newest:
+            return False  # what they told went with the rows that were lost: it is news again
         with self._unchanged(agent, "a replayed report", _CONTACT, _HISTORY):
             for report in old:
                 self._send(agent, report)
@@ -196,7 +210,10 @@ class LyingAgents:
         self, agent: SimulatedAgent, facts: list[tuple[FactKind, int, dict[str, Any]]]
     ) -> bool:
         """Told in its own numbering and at once; False where its report does not arrive."""
-        if agent.state is None or agent.state.facts.pending:
+        if agent.state is None or agent.state.facts.pending or not agent.line.clear:
+            return False  # a lie that comes later than now would not be watched
+        known = self._known(agent)
+        if known is None or known.session_id != agent.state.session_id:
             return False
         backlog = agent.state.facts
         for kind, fence, data in facts:
@@ -220,6 +237,12 @@ class LyingAgents:
     def _committed_step(self, agent: SimulatedAgent) -> int:
         with self._world.engine.connect() as connection:
             return int(connection.scalar(_COMMITTED, {"id": self._job_id(agent)}) or 0)
+
+    def _known(self, agent: SimulatedAgent) -> Any:
+        """How far the rows know the machine's agent; None where they know of none."""
+        with self._world.engine.connect() as connection:
+            given = {"machine_id": agent.machine.machine_id}
+            return connection.execute(_KNOWN, given).first()
 
     def _job_id(self, agent: SimulatedAgent) -> Any:
         with self._world.engine.connect() as connection:

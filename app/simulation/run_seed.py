@@ -16,7 +16,9 @@ from app.simulation.world import JobPlan, WorldSettings
 
 _FAULTS_UNTIL = 0.75
 _GROWTH_MAX = 1.5
-_ENDING = frozenset({Fault.CANCEL, Fault.CANCEL_WHILE_LAUNCHING, Fault.OUTAGE})
+_ENDING = frozenset(
+    {Fault.CANCEL, Fault.CANCEL_WHILE_LAUNCHING, Fault.OUTAGE, Fault.BACKUP_RESTORED}
+)
 
 
 def run_seed(

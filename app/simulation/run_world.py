@@ -98,6 +98,7 @@ def _settle(run: Run, hours: float) -> None:
     while not run.invariants.at_rest() and until < hours + SETTLE_HOURS_MAX:
         until += _LOOK_HOURS
         run.world.run(until)
+        run.invariants.check_all()
 
 
 def _outcome(run: Run) -> Outcome:
@@ -132,7 +133,7 @@ def _engine(url: str, shuffled: bool) -> Iterator[Engine]:
         pool_reset_on_return=None,
         connect_args={
             "options": f"-c timezone=UTC -c jit=off {order}",
-            "connect_timeout": 5,
+            "connect_timeout": 60,
             "prepare_threshold": None,
         },
     )

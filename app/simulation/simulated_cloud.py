@@ -146,7 +146,10 @@ class SimulatedCloud:
         """The visible ones among these."""
         self._begin("describe")
         known = sorted(set(provider_instance_ids) & set(self.machines))
-        return self._shown([self.machines[machine_id] for machine_id in known])
+        shown = self._shown([self.machines[machine_id] for machine_id in known])
+        for one in shown:
+            self.machines[one.provider_instance_id].hidden = False
+        return shown
 
     def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
         """Give machines back; they shut down within half a minute."""

@@ -14,6 +14,8 @@ from app.ports.cloud_provider import CloudMachine, MachineState
 from app.simulation.virtual_clock import instant
 
 _SHOWN_AFTER_END_US = 3_600_000_000
+HIDDEN_US_MAX = 9_000_000
+"""Looks ten seconds apart that both miss a machine are the cloud's word that it is gone."""
 
 
 @dataclass(eq=False)
@@ -22,7 +24,8 @@ class SimulatedMachine:
 
     visible_us: before it, no list and no look shows the machine. stopping_us: its end was decided
     and it is shutting down. ended_us: billing ends here. hidden_looks, hidden_until_us: so many
-    looks, and every one before then, are answered as if the machine were not there.
+    looks, and every one before then, are answered as if the machine were not there. hidden: no
+    look at it alone has shown it since. hidden_from_us: the first look that did not.
     """
 
     machine_id: str
@@ -40,6 +43,8 @@ class SimulatedMachine:
     notice_us: int | None = None
     hidden_looks: int = 0
     hidden_until_us: int = 0
+    hidden_from_us: int | None = None
+    hidden: bool = False
 
     @property
     def alive(self) -> bool:
@@ -50,8 +55,12 @@ class SimulatedMachine:
         """What one call shows: the truth, or an absence that is none."""
         shown = self.shown(now_us)
         if shown is not None and self.hidden_looks > 0:
-            self.hidden_looks -= 1
-            return None
+            if self.hidden_from_us is None:
+                self.hidden_from_us = now_us
+            if now_us < self.hidden_from_us + HIDDEN_US_MAX:
+                self.hidden_looks -= 1
+                return None
+            self.hidden_looks = 0
         return None if now_us < self.hidden_until_us else shown
 
     def shown(self, now_us: int) -> CloudMachine | None:

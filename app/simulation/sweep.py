@@ -38,6 +38,13 @@ class Progress:
     virtual_hours: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
 
+    def forget_unfinished(self) -> None:
+        """Seeds whose world did not come to its end tell nothing: they are run again."""
+        for seed, report in list(self.broken.items()):
+            if not report.startswith(f"{Ending.BROKEN}:"):
+                del self.broken[seed]
+                self.done.remove(int(seed))
+
     def add(self, seed: int, result: SeedResult) -> None:
         """A seed has been run."""
         self.done.append(seed)
@@ -110,7 +117,9 @@ def _progress(given: argparse.Namespace) -> Progress:
     same = (known.sources, known.hours, known.rate) == (begun.sources, begun.hours, begun.rate)
     if not same:
         print("the sources or the settings have changed: the sweep begins anew", flush=True)
-    return known if same else begun
+        return begun
+    known.forget_unfinished()
+    return known
 
 
 def _write(path: Path, progress: Progress) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +52,8 @@ SIMULATED_LIMITS = Limits(
 
 Reports come every minute here, not every ten seconds: settling waits longer than two missed ones.
 """
+
+_SUBMITTED_AGAIN_SECONDS = 120.0
 
 MakeControllers = Callable[[Runtime], tuple[AnyController, ...]]
 
@@ -130,6 +133,7 @@ class World:
         self.project_id = self._found()
         self.jobs: list[UUID] = []
         self.planned = 0
+        self._submitted: list[JobPlan] = []
         self.on_restored: list[Callable[[], None]] = []
 
     def restored(self) -> None:
@@ -139,6 +143,9 @@ class World:
         self.worker.forget()
         for listen in self.on_restored:
             listen()
+        # Whoever submitted a job that is lost misses it; one that is there is found by its key.
+        for job in self._submitted:
+            self.loop.after(_SUBMITTED_AGAIN_SECONDS, partial(self._submit, job))
 
     def plan(self, job: JobPlan) -> None:
         """Have the job submitted when its time comes."""
@@ -212,9 +219,12 @@ class World:
         except Interrupted:
             self.loop.after(5.0, lambda: self._submit(job))
             return
-        self.trainings.workloads[str(made.job_id)] = job.workload
-        self.jobs.append(made.job_id)
-        self.log.write("person", f"submits {made.name}")
+        if job not in self._submitted:
+            self._submitted.append(job)
+        if made.job_id not in self.jobs:
+            self.trainings.workloads[str(made.job_id)] = job.workload
+            self.jobs.append(made.job_id)
+            self.log.write("person", f"submits {made.name}")
 
     def _found(self) -> UUID:
         """What a first start writes: the deployment and a project."""

@@ -39,7 +39,7 @@ KEPT = ROOT / ".make" / "mutants.json"
 class Result:
     """How it went with one mutant. seed: the one that killed it, else the last one tried."""
 
-    outcome: str  # killed, survived, timed out, crashed
+    outcome: str  # killed, survived, timed_out, crashed
     seed: int
     seconds: float
     cause: str
@@ -151,7 +151,9 @@ def _read(path: Path, digest: str) -> dict[str, Result]:
     if kept["sources"] != digest:
         print("the sources or the mutants have changed: all are hunted anew", flush=True)
         return {}
-    return {name: Result(**result) for name, result in kept["results"].items()}
+    found = {name: Result(**result) for name, result in kept["results"].items()}
+    # A run that did not come to its end tells nothing: it is made again.
+    return {name: one for name, one in found.items() if one.outcome in ("killed", "survived")}
 
 
 def _write(path: Path, digest: str, results: dict[str, Result]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from app.simulation import sweep
 from app.simulation.seed_runs import digest_of
+from tests.mutants import __main__ as hunt
 from tests.support.control_plane import left_running
 from tests.support.embedded import killed_at_the_end, open_folder, wait_until
 from tests.support.source_tree import ROOT
@@ -53,9 +54,27 @@ def test_a_broken_seed_is_told_every_time(tmp_path: Path):
     assert sweep.main(["--seeds", "2", "--progress", str(kept)]) == 1
 
 
+def test_a_seed_that_did_not_end_is_run_again(tmp_path: Path):
+    kept = tmp_path / "sweep.json"
+    _written(kept, broken={"1": "timed_out: ", "2": "broken: a simulated world broke"})
+    given = sweep._parser().parse_args(["--seeds", "2", "--progress", str(kept)])
+    found = sweep._progress(given)
+    assert (found.done, list(found.broken)) == ([2], ["2"])
+
+
+def test_a_mutant_whose_run_did_not_end_is_hunted_again(tmp_path: Path):
+    kept = tmp_path / "mutants.json"
+    outcomes = {"one": "killed", "two": "timed_out", "three": "crashed", "four": "survived"}
+    found = {name: hunt.Result(outcome, 1, 2.0, "") for name, outcome in outcomes.items()}
+    hunt._write(kept, "digest", found)
+    assert sorted(hunt._read(kept, "digest")) == ["four", "one"]
+    assert hunt._read(kept, "another") == {}
+
+
 @pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("what", [["app.simulation.sweep", "--hours", "24"], ["tests.mutants"]])
-def test_a_signal_ends_the_runs_and_leaves_nothing(what: list[str]):
+def test_a_signal_ends_the_runs_and_leaves_nothing(what: list[str], number: signal.Signals):
     with open_folder() as folder, open_folder() as other:
         kept = other / "progress.json"
         command = [sys.executable, "-m", *what, "--jobs", "1", "--progress", str(kept)]
@@ -64,8 +83,8 @@ def test_a_signal_ends_the_runs_and_leaves_nothing(what: list[str]):
         with killed_at_the_end(process):
             wait_until(lambda: _runs_of(process), "a run of a seed")
             runs = _runs_of(process)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 128 + signal.SIGTERM
+            process.send_signal(number)
+            assert process.wait(60) == 128 + number
         assert [run for run in runs if run.is_running()] == []
         assert [*left_running(folder).values(), *folder.iterdir()] == []
 

@@ -15,7 +15,7 @@ from app.simulation.lineage_watch import LineageWatch
 from app.simulation.machine_clock import MachineClock
 from app.simulation.seed_runs import Ending, SeedResult
 from app.simulation.seeded_entropy import SeededEntropy
-from app.simulation.simulated_machine import SimulatedMachine
+from app.simulation.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
 from app.simulation.simulated_market import MarketSettings, SimulatedMarket
 from app.simulation.sweep import Progress
 from app.simulation.virtual_clock import HostClock, VirtualClock, instant, microseconds
@@ -59,6 +59,8 @@ def test_a_hidden_machine_is_missed_by_so_many_looks_and_is_there_all_the_time()
     machine.hidden_looks = 2
     assert machine.seen(5) is None, "it is not visible as yet: no look was used up"
     assert [machine.seen(30) is None for _ in range(3)] == [True, True, False]
+    machine.hidden_looks, machine.hidden_from_us = 2, None
+    assert [machine.seen(at) is None for at in (30, 30 + HIDDEN_US_MAX)] == [True, False]
     machine.hidden_until_us = 50
     assert machine.seen(49) is None
     assert machine.seen(50) is not None
