@@ -5,24 +5,23 @@ Not here: how it is computed (`app.adapters.postgres.cost_read_models`, `app.dom
 
 from __future__ import annotations
 
-import csv
-import io
-import re
+from dataclasses import asdict
 from datetime import date, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.auth import SignedIn
+from app.api.cost_table import accounts_of, cost_table
 from app.api.json_answers import as_json
 from app.api.parts import ApiParts, parts_of
+from app.domain.books_check import BooksCheck
 from app.domain.errors import InvalidValue, NotFound
 from app.ports.read_models import CostGroup, Invoices
 
 router = APIRouter(prefix="/api/v1", tags=["costs"])
 
-_FORMULA = re.compile(r"[=@+\t\r]|-(?![0-9.]+$)")  # an amount below zero is none
 _PERIOD_DAYS = 30
 _PERIOD_DAYS_MAX = 3_660
 _LAST_DAY = date.max - timedelta(days=1)  # a period ends with the midnight after its last day
@@ -41,7 +40,7 @@ def job_cost(
     found = parts.costs.job_cost(job_id, _invoices(parts) if reconcile else None)
     if found is None:
         raise NotFound(f"There is no job {job[:80]!r} in this project.")
-    return as_json(found)
+    return as_json({**vars(found), "books": _books(found.books, parts)})
 
 
 @router.get("/costs", response_model=None)
@@ -58,7 +57,10 @@ def costs(
     label: Annotated[str | None, Query(max_length=63, description="Name, for by=label")] = None,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
 ) -> Response:
-    """The project's costs by usage over whole UTC days, dearest first, with what no job pays."""
+    """The project's costs by usage over whole UTC days, dearest first, with what no job pays.
+
+    As CSV line by line, in columns that are always the same: `by` and `label` change nothing.
+    """
     parts = parts_of(request)
     last = to_day or parts.runtime.clock.now().date()
     if last > _LAST_DAY:
@@ -68,12 +70,14 @@ def costs(
         first = date.fromordinal(max(1, last.toordinal() - _PERIOD_DAYS + 1))
     if last - first >= timedelta(days=_PERIOD_DAYS_MAX):
         raise InvalidValue("from: a report covers ten years at most; give a later day", "from")
-    report = parts.costs.period_costs(first, last, by, label=label, project_id=caller.project_id)
     if form == "csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(map(_safe_cells, report.csv_rows()))
-        return Response(text.getvalue(), media_type="text/csv; charset=utf-8")
-    return as_json(report)
+        lines = parts.costs.cost_lines(first, last, project_id=caller.project_id)
+        text = cost_table(lines, accounts_of(parts.settings))
+        return Response(text, media_type="text/csv; charset=utf-8")
+    report = parts.costs.period_costs(first, last, by, label=label, project_id=caller.project_id)
+    books = _books(report.books, parts)
+    told = {name: books[name] for name in ("difference_microusd", "checked_at")}
+    return as_json({**vars(report), **told, "books": books})
 
 
 @router.get("/costs/verify", response_model=None)
@@ -94,13 +98,14 @@ def verify(
         job_id=job_id,
         project_id=None if caller.is_admin else caller.project_id,
     )
-    return as_json({**vars(found), "closed": found.closed})
+    verified_at = parts.runtime.clock.now()
+    return as_json({"verified_at": verified_at, **vars(found), "closed": found.closed})
+
+
+def _books(check: BooksCheck, parts: ApiParts) -> dict[str, Any]:
+    now = parts.runtime.clock.now()
+    return {"verdict": check.verdict, "sentence": check.sentence(now), **asdict(check)}
 
 
 def _invoices(parts: ApiParts) -> Invoices | None:
     return None if parts.local_cloud is None else {"local": parts.local_cloud.invoice()}
-
-
-def _safe_cells(row: list[str]) -> list[str]:
-    """Spreadsheets run cells that begin like a formula; names and labels are people's text."""
-    return [f"'{cell}" if _FORMULA.match(cell) else cell for cell in row]

@@ -78,10 +78,12 @@ class PoolVerdictShape(Shape):
 class DecisionShape(Shape):
     """One decision, its pools best first; its figures are those of `last_confirmed_at`.
 
+    held_until_at: when another one took its place, or the job came to rest; null while it holds.
     wait_, spot_, on_demand_microusd: the expected cost of each way from there to the end.
     """
 
     decision_no: int
+    held_until_at: datetime | None
     decided_at: datetime
     last_confirmed_at: datetime
     verdict: DecisionVerdict

@@ -6,6 +6,7 @@ Lives here: the route and the shape of its answer. Not here: the decisions thems
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -19,7 +20,7 @@ from app.api.json_answers import as_json
 from app.api.parts import parts_of
 from app.domain.deadline_words import slack_sentence
 from app.domain.entities import Job
-from app.domain.job import CLAIMABLE_JOB_STATES
+from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.job_spec import parse_spec
 from app.domain.placement_decision import PoolVerdict
 from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
@@ -59,7 +60,10 @@ def explanation(
             **{name: whole[name] for name in _HEAD},
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
-            "decisions": [_decision(one) for one in decisions],
+            "decisions": [
+                _decision(one, until)
+                for one, until in zip(decisions, _held_until(facts.job, decisions), strict=True)
+            ],
         }
     )
 
@@ -84,10 +88,19 @@ def _waiting(job: Job, why: str | None, unmet: Unmet) -> dict[str, Any]:
     }
 
 
-def _decision(kept: KeptDecision) -> dict[str, Any]:
+def _held_until(job: Job, decisions: Sequence[KeptDecision]) -> list[datetime | None]:
+    """Until when each held, newest first: until the next one, or until the job came to rest; None
+    for one that holds."""
+    later = [one.decision.decided_at for one in decisions]
+    at_rest = job.ended_at or (job.paused_at if job.state is JobState.PAUSED else None)
+    return [at_rest, *later][: len(decisions)]
+
+
+def _decision(kept: KeptDecision, held_until_at: datetime | None) -> dict[str, Any]:
     made = vars(kept.decision)
     return {
         "decision_no": kept.decision_no,
+        "held_until_at": held_until_at,
         "last_confirmed_at": kept.last_confirmed_at,
         **made,
         "unblock": None if kept.decision.unblock is None else vars(kept.decision.unblock),

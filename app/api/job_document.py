@@ -90,7 +90,7 @@ def _has_full_disk(machine: MachineFacts) -> bool:
 def _progress(
     facts: JobFacts, left: WorkLeft, contacts: list[Contact], now: datetime
 ) -> dict[str, Any]:
-    job = facts.job
+    job, last = facts.job, facts.last_checkpoint
     newest = max(
         (c for c in contacts if c.step is not None and c.step == left.step),
         key=lambda contact: contact.answered_at,
@@ -109,7 +109,8 @@ def _progress(
         "total_steps": left.total_steps,
         "percent": percent,
         "committed_step": job.committed_step,
-        "last_checkpoint_at": facts.last_checkpoint_at,
+        "last_checkpoint_step": None if last is None else last.step,
+        "last_checkpoint_at": None if last is None else last.committed_at,
         "step_at": None if newest is None else newest.step_at,
         "steps_per_second": left.steps_per_second,
         "samples_per_second": metrics.get("samples_per_second"),

@@ -95,6 +95,7 @@ class ProgressShape(Shape):
     total_steps: int | None
     percent: float | None
     committed_step: int
+    last_checkpoint_step: int | None
     last_checkpoint_at: datetime | None
     step_at: datetime | None
     steps_per_second: float | None

@@ -27,7 +27,8 @@ _GROUPS: Final = ("job", "project", "label:NAME", "pool", "gpu")
 @api_command(
     "lowtide cost",
     "lowtide cost bert-ft",
-    "lowtide cost --by label:team --since 7d --csv",
+    "lowtide cost --by label:team --since 7d",
+    "lowtide cost --since 30d --csv > costs.csv",
 )
 def report(
     invocation: Invocation,
@@ -38,7 +39,9 @@ def report(
     since: Annotated[
         str | None, typer.Option(help="From this UTC day on: 7d, 2026-03-01; default 30 days.")
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV: every line, whatever --by says.")
+    ] = False,
 ) -> None:
     """Show where the money went (`lowtide cost` alone).
 
@@ -105,6 +108,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
             ("budget", _budget(found["budget"])),
             ("not metered", ", ".join(name.replace("_", " ") for name in found["not_metered"])),
             ("without a price", ", ".join(map(wording.short_id, found["unbilled"]))),
+            ("books", found["books"]["sentence"]),
         ]
     )
 
@@ -147,33 +151,37 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
     terminal.fields(
         [
             ("total", wording.money(total) + (f" ({firmness})" if firmness else "")),
-            ("books", _books(found["difference_microusd"], found["checked_at"])),
+            ("books", found["books"]["sentence"]),
         ]
     )
 
 
 def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
-    verdict = "closed, difference $0.000000" if found["closed"] else "NOT CLOSED"
-    style = "green" if found["closed"] else "red"
     machines = wording.plural(found["machines"], "machine")
-    terminal.line(f"ledger {terminal.paint(verdict, style)}")
-    terminal.line(
-        f"{wording.exact_money(found['booked_microusd'])} booked for {machines} is what their raw "
-        f"facts and prices give; {found['invoiced']} compared with the cloud's own bill."
-        if found["closed"]
-        else f"{wording.exact_money(found['booked_microusd'])} is booked for {machines}."
-    )
+    at = f"at {wording.clock_time(found['verified_at'])} UTC"
+    if not found["closed"]:
+        terminal.line(f"ledger {terminal.paint('NOT CLOSED', 'red')}, verified {at}")
+        terminal.line(f"{wording.exact_money(found['booked_microusd'])} is booked for {machines}.")
+    elif not found["machines"]:
+        # Nothing was compared, so that nothing is shown to be right.
+        terminal.line(f"There was nothing to verify {at}: no machine has run.")
+    else:
+        verdict = terminal.paint("closed, difference $0.000000", "green")
+        terminal.line(f"ledger {verdict}, verified {at}")
+        terminal.line(
+            f"{wording.exact_money(found['booked_microusd'])} booked for {machines} is what their "
+            f"raw facts and prices give; {found['invoiced']} compared with the cloud's own bill."
+        )
+    if found["revised"]:
+        terminal.line(
+            f"{wording.plural(found['revised'], 'machine')} not compared: something new is known "
+            "of them since they were last booked. Verify again in a minute."
+        )
     if found["differences"]:
         terminal.table(_DIFFERENCE_COLUMNS, found["differences"])
     if found["unbilled"]:
         without = ", ".join(map(wording.short_id, found["unbilled"]))
         terminal.line(f"Without a known price, so not billed: {without}")
-
-
-def _books(difference_microusd: int, checked_at: str | None) -> str:
-    verdict = "NOT CLOSED, " if difference_microusd else "closed, " if checked_at else ""
-    compared = f"as of {wording.clock_time(checked_at)} UTC" if checked_at else "not compared yet"
-    return f"{verdict}difference {wording.exact_money(difference_microusd)}, {compared}"
 
 
 def _length(row: dict[str, Any]) -> str:
@@ -196,8 +204,9 @@ def _comparison(statement: dict[str, Any]) -> str:
     compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_microusd"]
     if not compared or saved is None:
         return ""
-    share = wording.percent(saved / compared)
-    return f"{wording.money(compared)} for the same work, so {share} saved, net"
+    share = wording.percent(abs(saved) / compared)
+    told = f"{share} saved, net" if saved >= 0 else f"this job cost {share} more"
+    return f"{wording.money(compared)} for the same work, so {told}"
 
 
 def _budget(figures: dict[str, Any]) -> str:

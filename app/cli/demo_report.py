@@ -16,7 +16,7 @@ from app.domain.money import format_usd
 _COLOURS: Final = {
     "useful": "#1f7a5c", "boot": "#8a8f98", "setup": "#a9adb5", "idle": "#c9ccd2",
     "gang_wait": "#b7a5d6", "restore": "#5b8def", "checkpoint": "#2d6fb4", "drain": "#e0a030",
-    "rework": "#c8553d", "storage": "#777", "egress": "#555",
+    "rework": "#c8553d", "minimum_charge": "#9aa0a6", "storage": "#777", "egress": "#555",
 }  # fmt: skip
 _STYLE: Final = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }

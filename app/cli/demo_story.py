@@ -21,6 +21,7 @@ _PAIRS_SHOWN: Final = 5
 _DIFFERENT_SHOWN: Final = 5
 _ACTIVITIES: Final = (
     "useful", "boot", "setup", "idle", "gang_wait", "restore", "checkpoint", "drain", "rework",
+    "minimum_charge",
 )  # fmt: skip
 
 
@@ -152,11 +153,16 @@ def bill(cost: Document) -> list[str]:
     if compared is not None and saved is not None:
         lines.append(
             f"        total {total}   on-demand, same work, no interruption: "
-            f"{format_usd(compared)}  →  {float(saved):.0%} saved, net".replace("%", " %")
+            f"{format_usd(compared)}  →  {_saving(float(saved))}"
         )
     else:
         lines.append(f"        total {total}")
     return lines
+
+
+def _saving(ratio: float) -> str:
+    share = f"{abs(ratio):.0%}".replace("%", " %")
+    return f"{share} saved, net" if ratio >= 0 else f"{share} more than on-demand"
 
 
 def proof(found: LossComparison) -> list[str]:

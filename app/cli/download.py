@@ -61,7 +61,11 @@ def download(
     path = job_path(invocation.api, job)
     if best and step is not None:
         raise CommandFailed("give --step or --best, not both")
-    row = _chosen(invocation.api.get(f"{path}/checkpoints")["items"], step, best)
+    rows = invocation.api.get(f"{path}/checkpoints")["items"]
+    standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
+    if not standing:
+        raise CommandFailed(_nothing_to_fetch(invocation.api.get(path), removed=bool(rows)))
+    row = _chosen(standing, step, best)
     base = f"{path}/checkpoints/{row['fence']}/{row['step']}"
     found = invocation.api.get(base)
     files = [entry for entry in found["files"] if only is None or fnmatchcase(entry["name"], only)]
@@ -80,14 +84,23 @@ def download(
     _tell(invocation.terminal, row, target, files, total)
 
 
-def _chosen(rows: list[dict[str, Any]], step: int | None, best: bool) -> dict[str, Any]:
-    """The newest that stands and has files, the newest of a step, or the best."""
-    standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
-    if not standing:
-        raise CommandFailed(
-            "this job has no checkpoint to fetch: the first one is committed a while after "
+def _nothing_to_fetch(job: dict[str, Any], *, removed: bool) -> str:
+    """Why there is nothing to fetch: not any more, not yet, or never."""
+    if removed:
+        return f"every checkpoint of {job['name']} has been removed"
+    if job["ended_at"] is None:
+        return (
+            f"{job['name']} has no checkpoint yet: the first one is committed a while after "
             "training begins"
         )
+    return (
+        f"{job['name']} saved no checkpoint, and has ended. Files that a command writes into a "
+        "folder below $LOWTIDE_CHECKPOINT_DIR are kept: see docs/trainer-contract.md"
+    )
+
+
+def _chosen(standing: list[dict[str, Any]], step: int | None, best: bool) -> dict[str, Any]:
+    """The newest, the newest of a step, or the best."""
     if best:
         marked = [row for row in standing if row["best"]]
         if not marked:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 _MARKETS: Final = {"auto": "spot, on-demand in time", "spot": "spot only", "on_demand": "on-demand"}
 _BAR_CELLS: Final = 30
+_WAITS_NOTE: Final = (
+    "finish P90: while the deadline is far, Lowtide waits for cheaper machines, so that the job "
+    "may end later than in the simulated runs, and still in time. Replays of recorded markets say "
+    "how much later."
+)
 _POOL_COLUMNS: Final = (
     Column("POOL ALONE", lambda row: wording.pool(row["pool"])),
     Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
@@ -113,6 +118,8 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     if found["scaling"] is not None:
         terminal.line(f"gang: {found['scaling']}")
     terminal.table(_columns(), found["estimates"])
+    if any(map(_counts_waits, found["estimates"])):
+        terminal.line(_WAITS_NOTE)
     if found["earliest_seconds"] is not None:
         earliest = wording.span(found["earliest_seconds"])
         terminal.line(f"earliest possible finish, on-demand at once: {earliest}")
@@ -128,6 +135,11 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
         most = max(point["cost_p90_microusd"] for point in curve) or 1
         for point in curve:
             terminal.line(_curve_line(point, most))
+
+
+def _counts_waits(row: dict[str, Any]) -> bool:
+    """Whether the P90 of the finish was moved towards the deadline."""
+    return bool(row["finish_p90_seconds"] != row["simulated_finish_p90_seconds"])
 
 
 def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
@@ -155,6 +167,7 @@ def _columns() -> tuple[Column, ...]:
         Column("P90", lambda row: wording.money(row["cost_p90_microusd"]), True),
         Column("FINISH P50", lambda row: _finish(row["finish_p50_seconds"]), True),
         Column("P90", lambda row: _finish(row["finish_p90_seconds"]), True),
+        Column("P90 SIMULATED", lambda row: _finish(row["simulated_finish_p90_seconds"]), True),
         Column("TAKEN", lambda row: f"{row['interruptions_mean']:.1f}", True),
         Column("DEADLINE MET", lambda row: _chance(row["deadline_chance"]), True),
         Column("IN BUDGET", lambda row: _chance(row["budget_chance"]), True),

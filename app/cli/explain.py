@@ -81,7 +81,7 @@ def explain(
         terminal.line("No decision about its machines is recorded yet.")
     if history and len(decisions) > 1:
         terminal.line("\nDecisions so far, newest first:")
-        prose_table(terminal, _DECISION_COLUMNS, _SENTENCE, decisions)
+        prose_table(terminal, _decision_columns(now), _SENTENCE, decisions)
     elif history and decisions:
         terminal.line("\nThere was no other decision before.")
 
@@ -118,7 +118,7 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
     attempt = "" if decision["fence"] is None else f", attempt {decision['fence']}"
     at = f"{wording.clock_time(decision['decided_at'])} UTC"
     held = ""
-    if _held_seconds(decision) >= 1:
+    if decision["last_confirmed_at"] != decision["decided_at"]:
         held = f", last confirmed {wording.ago(decision['last_confirmed_at'], now)}"
     number = f"Decision {decision['decision_no']}{attempt}"
     prose(terminal, f"{number}: {verdict}, at {at}{held}.")
@@ -143,10 +143,11 @@ def _taken(decision: Row) -> list[Row]:
     return [row for row in decision["pools"] if row["chosen"]]
 
 
-def _held_seconds(decision: Row) -> float:
+def _held(decision: Row, now: datetime) -> str:
+    """How long a decision was, or is, in force."""
     first = wording.instant(decision["decided_at"])
-    last = wording.instant(decision["last_confirmed_at"])
-    return 0.0 if first is None or last is None else (last - first).total_seconds()
+    until = wording.instant(decision["held_until_at"]) or now
+    return wording.NOTHING if first is None else wording.span((until - first).total_seconds())
 
 
 def _by_hour(row: Row) -> bool:
@@ -166,6 +167,16 @@ def _hazard(row: Row) -> str:
 def _finish(row: Row) -> str:
     seconds = row["expected_finish_seconds"]
     return wording.NOTHING if seconds is None else wording.span(seconds)
+
+
+def _decision_columns(now: datetime) -> tuple[Column, ...]:
+    return (
+        Column("NO", lambda row: str(row["decision_no"]), True),
+        Column("AT (UTC)", lambda row: wording.clock_time(row["decided_at"])),
+        Column("HELD", lambda row: _held(row, now), True),
+        Column("DECISION", lambda row: _VERDICTS.get(row["verdict"], row["verdict"])),
+        Column("POOLS", lambda row: _places(_taken(row))),
+    )
 
 
 def _places(rows: list[Row]) -> str:
@@ -193,13 +204,4 @@ _NEAR_COLUMNS: Final = (
     Column("POOL", lambda row: wording.pool(row["pool"])),
     Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
     Column("VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True),
-)
-_DECISION_COLUMNS: Final = (
-    Column("NO", lambda row: str(row["decision_no"]), True),
-    Column("AT (UTC)", lambda row: wording.clock_time(row["decided_at"])),
-    Column("HELD", lambda row: wording.span(_held_seconds(row)), True),
-    Column("DECISION", lambda row: _VERDICTS.get(row["verdict"], row["verdict"])),
-    Column(
-        "POOLS", lambda row: ", ".join(wording.place(one["pool"]) for one in _taken(row)) or "-"
-    ),
 )

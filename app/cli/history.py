@@ -55,7 +55,7 @@ def checkpoints(invocation: Invocation, job: JobName) -> None:
         Column("COMMITTED (UTC)", lambda row: wording.clock_time(row["committed_at"])),
         Column("NOTE", _checkpoint_note),
     )
-    empty = "No checkpoint yet: the first one is committed a while after training begins."
+    empty = "This job has saved no checkpoint."
     _list(invocation.terminal, columns, found, "step", empty)
 
 

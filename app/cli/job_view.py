@@ -107,7 +107,7 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
     saved = ""
     if progress["last_checkpoint_at"] is not None:
         at = wording.ago(progress["last_checkpoint_at"], now)
-        saved = f"step {progress['committed_step']:,}, {at}"
+        saved = f"step {progress['last_checkpoint_step']:,}, {at}"
     labels = ", ".join(f"{name}={value}" for name, value in sorted(job["labels"].items()))
     return [
         ("id", job["id"]),

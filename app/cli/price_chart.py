@@ -5,7 +5,7 @@ Not here: asking for them (`offers`), or summing them up (`app.domain.price_hist
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.cli import wording
@@ -41,19 +41,30 @@ def history_lines(row: dict[str, Any]) -> list[str]:
     from_at, to_at = wording.instant(row["from_at"]), wording.instant(row["to_at"])
     told = row["summary"]
     title = f"{wording.pool(row['pool'])}   now {wording.hourly(row['price_microusd_per_hour'])}"
-    if told is None or from_at is None or to_at is None:
-        return [title, "  No price is recorded in this time yet."]
     steps = [(_instant(one["at"]), int(one["microusd_per_hour"])) for one in row["steps"]]
+    if told is None or from_at is None or to_at is None or not steps:
+        return [title, "  No price is recorded in this time yet."]
+    # A price that is known for an hour would be no character wide in a month.
+    from_at = max(from_at, steps[0][0])
     least, median, most = (wording.hourly(told[name]) for name in ("least", "median", "most"))
     lines = [title, *chart(levels(steps, from_at, to_at, COLUMNS), least, most)]
     margin = _SPACE * max(len(least), len(most))
-    days = f"{from_at:%Y-%m-%d}".ljust(COLUMNS - 10) + f"{to_at:%Y-%m-%d}"
-    lines.append(f"  {margin}  {days}")
-    lines.append(f"  least {least}   median {median}   most {most}")
+    lines.append(f"  {margin}  {_ends(from_at, to_at)}")
+    if told["least"] == told["most"]:
+        lines.append(f"  constant: {least}")
+    else:
+        lines.append(f"  least {least}   median {median}   most {most}")
     rates = [one["rate"] for one in row["preemptions"]]
     if rates:
         lines.append(f"  taken by the cloud: {rates[-1]:.0%} of its spot machines at last")
     return lines
+
+
+def _ends(from_at: datetime, to_at: datetime) -> str:
+    """The first and the last instant below the chart; with the time where it is of one day."""
+    form = "%Y-%m-%d" if to_at - from_at >= timedelta(days=1) else "%Y-%m-%d %H:%M"
+    last = to_at.strftime(form)
+    return from_at.strftime(form).ljust(COLUMNS - len(last)) + last
 
 
 def chart(prices: list[int | None], least: str, most: str) -> list[str]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -54,6 +54,10 @@ class Component(StrEnum):
     OBJECT_STORAGE = "object_storage"
     EGRESS = "egress"
     CROSS_ZONE = "cross_zone"
+
+
+FOLLOWS_TIME = frozenset({Component.COMPUTE, Component.DISK, Component.PUBLIC_IP})
+"""Components that a machine's least charge applies to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,19 @@ def minimum_applies(facts: MachineFacts, rules: BillingRules, until: datetime) -
         and run.has_ended
         and _billed(run, rules) < _scaled(rules.minimum_seconds, rules)
     )
+
+
+def minimum_added(facts: MachineFacts, rules: BillingRules, until: datetime) -> timedelta:
+    """How much longer an ended machine is charged than it ran, because of the minimum: wall time.
+
+    Nothing where the minimum does not apply. The last cell of each component that follows time
+    holds its cost.
+    """
+    run = billable_run(facts, until)
+    if run is None or not minimum_applies(facts, rules, until):
+        return timedelta()
+    added = _scaled(rules.minimum_seconds, rules) - _billed(run, rules)
+    return MICROSECOND * (added // rules.billing_speed.numerator)
 
 
 def waived_microusd(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
 from uuid import UUID
 
-from app.domain.apportionment import apportion, divide_half_even
+from app.domain.apportionment import apportion, divide_half_even, divide_up
 from app.domain.billing import BillLine, Component
 from app.domain.phase_timeline import (
     MICROSECOND,
@@ -29,7 +29,8 @@ from trainer.protocol.agent_report import MachinePhase
 
 
 class Activity(StrEnum):
-    """What money bought. The last two are metered outside any machine's timeline."""
+    """What money bought. `minimum_charge` bought nothing: the machine ran shorter than its cloud
+    charges at least. The last two are metered outside any machine's timeline."""
 
     USEFUL = "useful"
     REWORK = "rework"
@@ -40,6 +41,7 @@ class Activity(StrEnum):
     DRAIN = "drain"
     GANG_WAIT = "gang_wait"
     IDLE = "idle"
+    MINIMUM_CHARGE = "minimum_charge"
     STORAGE = "storage"
     EGRESS = "egress"
 
@@ -69,7 +71,8 @@ class CostSpan:
     """What is booked in one cell of the ledger, over the usage it covers.
 
     `gap_activity` is what seconds without a phase count as: idle, or gang_wait for a machine
-    that is assigned to an attempt which does not train yet.
+    that is assigned to an attempt which does not train yet. `minimum_added`: for how much longer
+    than that usage the cell is charged, because of the cloud's minimum.
     """
 
     component: Component
@@ -77,6 +80,7 @@ class CostSpan:
     to_at: datetime
     booked_microusd: int
     gap_activity: Activity = Activity.IDLE
+    minimum_added: timedelta = timedelta()
 
     @classmethod
     def of_line(cls, line: BillLine, gap_activity: Activity = Activity.IDLE) -> CostSpan:
@@ -108,19 +112,37 @@ class InstanceCosts:
 class OnDemandYardstick:
     """What one machine of the cheapest acceptable on-demand offer would have cost.
 
-    `boot_seconds` (wall) is one boot of one machine, `node_count` the gang's size;
-    `billing_speed` turns wall seconds into billed ones, as in the billing rules.
+    `start_seconds` (wall) is one boot and start-up of one machine, `node_count` the gang's size;
+    `billing_speed` turns wall seconds into billed ones, and `minimum_seconds` and
+    `granularity_seconds` are billed ones, as in the billing rules.
     """
 
     microusd_per_hour: int
-    boot_seconds: int
+    start_seconds: float
     node_count: int
     billing_speed: Fraction = Fraction(1)
+    minimum_seconds: int = 0
+    granularity_seconds: int = 1
 
     def cost_microusd(self, machine_us: int) -> int:
-        """Cost of so many wall microseconds of one machine."""
+        """Cost of so many wall microseconds of one machine, whatever the least charge is."""
         billed = machine_us * self.billing_speed.numerator * self.microusd_per_hour
         return divide_half_even(billed, US_PER_HOUR * self.billing_speed.denominator)
+
+    def run_microusd(self, useful_us: int) -> int:
+        """Cost of one uninterrupted run with so many useful machine-microseconds in all.
+
+        Each machine of the gang boots and starts up once, and is charged as its cloud does: begun
+        seconds count whole, and there is a minimum.
+        """
+        start_us = round(self.start_seconds * US_PER_SECOND)
+        each_us = divide_up(useful_us, self.node_count) + start_us
+        billed = each_us * self.billing_speed.numerator
+        grain = self.granularity_seconds * US_PER_SECOND * self.billing_speed.denominator
+        least = self.minimum_seconds * US_PER_SECOND * self.billing_speed.denominator
+        charged = max(divide_up(billed, grain) * grain, least) * self.node_count
+        hour = US_PER_HOUR * self.billing_speed.denominator
+        return divide_half_even(charged * self.microusd_per_hour, hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +150,10 @@ class JobCostStatement:
     """A job's money. Each of the three tables sums to `total_microusd`.
 
     net (the headline): `on_demand_comparison_microusd` is on-demand for the useful machine time
-    plus one boot of the gang; `net_saved_microusd` is that less everything the job paid.
+    plus one boot and start-up of the gang, with on-demand's own least charge; `net_saved_microusd`
+    is that less everything the job paid, and negative when the job paid more.
     rate: how much less one billed compute hour cost than on-demand; waived time is not billed.
-    Figures that need an on-demand offer, or a divisor that is 0, are None.
+    Figures that need an on-demand offer, a divisor that is 0, or useful work are None.
     """
 
     total_microusd: int
@@ -166,9 +189,30 @@ def split_span(
     for activity, from_at, to_at in _activities(span, timeline, through):
         weight = _weight(from_at, to_at, weigh_by)
         weights[activity] = weights.get(activity, 0) + weight
+    if span.minimum_added:
+        # At the price of the last second, as in the bill.
+        price = weigh_by[-1].microusd_per_hour if weigh_by else 1
+        weights[Activity.MINIMUM_CHARGE] = span.minimum_added // MICROSECOND * price
     if not any(weights.values()):
         return {span.gap_activity: span.booked_microusd}
     return apportion(span.booked_microusd, weights)
+
+
+def split_time(
+    span: CostSpan, timeline: Sequence[PhaseSpan], through: Mapping[int, int]
+) -> dict[Activity, timedelta]:
+    """The wall time of one cell by activity, with what the minimum adds; parameters as above.
+
+    Nothing for what is metered outside any machine's timeline.
+    """
+    if span.component in _ACTIVITY_OFF_THE_TIMELINE:
+        return {}
+    found: dict[Activity, timedelta] = {}
+    for activity, from_at, to_at in _activities(span, timeline, through):
+        found[activity] = found.get(activity, timedelta()) + (to_at - from_at)
+    if span.minimum_added:
+        found[Activity.MINIMUM_CHARGE] = span.minimum_added
+    return found
 
 
 def split(costs: InstanceCosts, attempts: Iterable[AttemptSteps] = ()) -> dict[Activity, int]:
@@ -205,8 +249,7 @@ def job_cost_statement(
     total = sum(by_component.values())
     compared = same_time = None
     if yardstick is not None:
-        boot_us = yardstick.boot_seconds * yardstick.node_count * US_PER_SECOND
-        compared = yardstick.cost_microusd(useful_us + boot_us)
+        compared = yardstick.run_microusd(useful_us) if useful_us else None
         same_time = yardstick.cost_microusd(billed_us)
     return JobCostStatement(
         total_microusd=total,

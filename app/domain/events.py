@@ -79,6 +79,7 @@ class JobEventKind(StrEnum):
     MEMBER_DRAINED = "member_drained"
     MEMBER_FINISHED = "member_finished"
     CHECKPOINT_COMMITTED = "checkpoint_committed"
+    FINISHED_WITHOUT_CHECKPOINT = "finished_without_checkpoint"
     IMAGE_PINNED = "image_pinned"
     OUTPUTS_SAVED = "outputs_saved"
     OUTPUTS_NOT_SAVED = "outputs_not_saved"

@@ -7,8 +7,8 @@ rework (`phase_timeline`), or what the time cost (`cost_statement`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from app.domain.phase_timeline import PhaseSpan
 from trainer.protocol.agent_report import MachinePhase
@@ -26,10 +26,18 @@ class PhaseStart:
 
 @dataclass(frozen=True, slots=True)
 class AttemptReach:
-    """Where an attempt began, and the last step it is known to have finished."""
+    """Where an attempt began, and the last step it is known to have finished.
+
+    start_up_seconds: from its trainer's start to the end of its first step, `first_step`, where the
+    phases tell only the start; None where they tell both, or nothing is known. lost: it has ended
+    without a word of any step and without a checkpoint, so that nothing of it was kept.
+    """
 
     resumed_from_step: int
     last_step: int
+    first_step: int | None = None
+    start_up_seconds: float | None = None
+    lost: bool = False
 
 
 def machine_timeline(
@@ -42,9 +50,10 @@ def machine_timeline(
 
     What passes before the first phase is boot: no agent could tell. The last phase lasts until
     `until`. `attempts`, by fence, say what a training phase covered where no phase of the same
-    attempt tells its first or last step.
+    attempt tells its first or last step, and when its first step was done: what passes before it is
+    setup.
     """
-    ordered = sorted(starts, key=lambda start: start.from_at)
+    ordered = _with_start_up(sorted(starts, key=lambda start: start.from_at), attempts)
     spans: list[PhaseSpan] = []
     first_at = ordered[0].from_at if ordered else until
     if first_at > launched_at:
@@ -54,8 +63,33 @@ def machine_timeline(
         if ends_at <= start.from_at:
             continue
         first, last = _steps(ordered, place, attempts)
-        spans.append(PhaseSpan(start.phase, start.from_at, ends_at, start.fence, first, last))
+        reach = attempts.get(start.fence or 0)
+        lost = start.phase is MachinePhase.TRAIN and reach is not None and reach.lost
+        spans.append(PhaseSpan(start.phase, start.from_at, ends_at, start.fence, first, last, lost))
     return tuple(spans)
+
+
+def _with_start_up(
+    ordered: Sequence[PhaseStart], attempts: Mapping[int, AttemptReach]
+) -> list[PhaseStart]:
+    """Training begins with the end of the first step; until then a trainer starts up."""
+    found: list[PhaseStart] = []
+    process_at: dict[int, datetime] = {}
+    for place, start in enumerate(ordered):
+        reach = attempts.get(start.fence or 0)
+        told = start.phase is not MachinePhase.TRAIN or start.step is not None
+        if told or start.fence is None or reach is None or reach.start_up_seconds is None:
+            found.append(start)
+            continue
+        begun_at = process_at.setdefault(start.fence, start.from_at)
+        stepped_at = begun_at + timedelta(seconds=reach.start_up_seconds)
+        if start.from_at >= stepped_at:
+            found.append(start)
+            continue
+        found.append(replace(start, phase=MachinePhase.SETUP))
+        if place + 1 == len(ordered) or ordered[place + 1].from_at > stepped_at:
+            found.append(replace(start, from_at=stepped_at, step=reach.first_step))
+    return found
 
 
 def _steps(

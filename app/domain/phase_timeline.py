@@ -22,7 +22,8 @@ class PhaseSpan:
     """One phase over `[from_at, to_at)`.
 
     `first_step` and `last_step` (inclusive) are the steps whose training ended in a `train` span
-    of the attempt with this fence; both None when no step is known.
+    of the attempt with this fence; both None when no step is known. `lost`: training of which
+    nothing was kept, though no step tells what.
     """
 
     phase: MachinePhase
@@ -31,6 +32,7 @@ class PhaseSpan:
     fence: int | None = None
     first_step: int | None = None
     last_step: int | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,11 @@ def rework_through(attempts: Iterable[AttemptSteps]) -> dict[int, int]:
 def rework_ends_at(span: PhaseSpan, through: Mapping[int, int]) -> datetime:
     """Until when a training span redid lost steps; its `from_at` when it redid none.
 
-    Steps rise within a span, so its rework comes first; they are taken to be equally long.
+    Steps rise within a span, so its rework comes first; they are taken to be equally long. A span
+    that is lost as a whole counts as rework itself: no step tells which later one redid it.
     """
+    if span.lost:
+        return span.to_at
     first, last = span.first_step, span.last_step
     if span.phase is not MachinePhase.TRAIN or first is None or last is None or last < first:
         return span.from_at

@@ -127,9 +127,7 @@ def settle(
     if our_order in (DrainCause.STOP, DrainCause.YIELD) and order_reason is None:
         raise ValueError(f"a {our_order} needs the reason it was ordered for")
     if final_manifest:
-        return Verdict(
-            AttemptState.SUCCEEDED, EndReason.FINISHED, "The final checkpoint is committed."
-        )
+        return Verdict(AttemptState.SUCCEEDED, EndReason.FINISHED, "The work is done.")
     ordered = sorted(members, key=lambda member: member.node_rank)
     if not deadline_passed and not all(member.explained for member in ordered):
         return None

@@ -41,7 +41,8 @@ class Estimate:
     """Figures over many runs of one way to rent.
 
     Chances are None where there is no deadline or budget; kept_chance: of keeping all that was
-    promised. `finish_p90_seconds` may be infinite.
+    promised. `finish_p90_seconds` may be infinite. `simulated_finish_p90_seconds`: that of the runs
+    as they were simulated, where the other one has the waits added that replays have shown.
     """
 
     market: str
@@ -49,6 +50,7 @@ class Estimate:
     cost_p90_microusd: int
     finish_p50_seconds: float
     finish_p90_seconds: float
+    simulated_finish_p90_seconds: float
     interruptions_mean: float
     deadline_chance: float | None
     budget_chance: float | None
@@ -168,6 +170,7 @@ def _figures(market: str, question: Question, runs: Sequence[Outcome]) -> Estima
         cost_p90_microusd=round(_rank(costs, 0.9) * chosen),
         finish_p50_seconds=_rank(finishes, 0.5),
         finish_p90_seconds=_with_waits(question, _rank(finishes, 0.9)),
+        simulated_finish_p90_seconds=_rank(finishes, 0.9),
         interruptions_mean=sum(run.interruptions for run in runs) / len(runs),
         deadline_chance=_share(in_time) if deadline else None,
         budget_chance=_share(within) if budget else None,

@@ -114,7 +114,7 @@ def _preparing_time(spec: JobSpec, limits: Limits) -> timedelta:
 def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
     if has_final_checkpoint(aggregate):
         # The last attempt's end was lost on the way; training again would pay for it twice.
-        text = "The final checkpoint is in the lineage: nothing is left to train."
+        text = "An earlier attempt has finished the work: nothing is left to train."
         enter_settling(aggregate, AttemptEvent.MEMBER_ENDED, text, limits)
         return
     members = aggregate.members
@@ -214,7 +214,7 @@ def _succeed_if_finished(aggregate: JobAggregate, attempt: Attempt, limits: Limi
     finished = all(m.outcome == MemberOutcome.FINISHED for m in aggregate.members)
     if not finished or not has_final_checkpoint(aggregate):
         return False
-    message = "Every rank finished and the final checkpoint is committed."
+    message = "Every rank has finished: the work is done."
     aggregate.move_attempt(attempt, AttemptEvent.ALL_MEMBERS_FINISHED, message)
     end_attempt(aggregate, EndReason.FINISHED, message, limits)
     return True

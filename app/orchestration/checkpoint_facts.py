@@ -1,5 +1,8 @@
 """Facts of the lineage: a checkpoint was committed, the work is done, the store knew it all along.
 
+The end of the work is a manifest, too. A command that saved nothing leaves one without files: it
+ends the lineage, and people are never told that it is a checkpoint.
+
 Not here: what counts as the lineage (`known_lineage`), or any other fact (`apply_facts`).
 """
 
@@ -32,14 +35,14 @@ def note_checkpoint(context: FactContext) -> None:
     parent = data.get("parent")
     parent = parent if isinstance(parent, dict) else {}
     final = bool(data.get("final"))
-    metrics = data.get("metrics")
+    metrics, size_bytes = data.get("metrics"), whole_number(data.get("size_bytes"))
     new = aggregate.uow.jobs.add_checkpoint(
         Checkpoint(
             job_id=aggregate.job.id,
             fence=fence,
             step=step,
             digest=str(data.get("digest", ""))[:64],
-            size_bytes=whole_number(data.get("size_bytes")) or 0,
+            size_bytes=size_bytes or 0,
             final=final,
             committed_at=context.at,
             instance_id=context.instance.id,
@@ -64,10 +67,10 @@ def note_checkpoint(context: FactContext) -> None:
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
         if step > aggregate.attempt.committed_step:
             aggregate.attempt.committed_step, aggregate.attempt.committed_at = step, context.at
-    kind = "Final checkpoint" if final else "Checkpoint"
+    kind, message = _told(step, final, size_bytes)
     aggregate.record(
-        JobEventKind.CHECKPOINT_COMMITTED,
-        f"{kind} {step} is saved and verified.",
+        kind,
+        message,
         noun="instance",
         noun_id=context.instance.id,
         step=step,
@@ -75,6 +78,14 @@ def note_checkpoint(context: FactContext) -> None:
         final=final,
     )
     advance_attempt(aggregate, context.limits)
+
+
+def _told(step: int, final: bool, size_bytes: int | None) -> tuple[JobEventKind, str]:
+    if final and size_bytes == 0:
+        text = "The command has finished and saved no final checkpoint."
+        return JobEventKind.FINISHED_WITHOUT_CHECKPOINT, text
+    kind = "Final checkpoint" if final else "Checkpoint"
+    return JobEventKind.CHECKPOINT_COMMITTED, f"{kind} {step} is saved and verified."
 
 
 def note_completion(context: FactContext) -> None:
@@ -86,7 +97,7 @@ def note_completion(context: FactContext) -> None:
     waits = aggregate.job.state in CLAIMABLE_JOB_STATES or aggregate.job.state is JobState.PAUSED
     if not (waits or _is_forming(aggregate)) or not has_final_checkpoint(aggregate):
         return
-    message = "A final checkpoint arrived from an earlier attempt: the work is done."
+    message = "An earlier attempt has finished the work."
     if not waits:
         drop_forming(aggregate, EndReason.FINISHED, message)
     aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
@@ -105,6 +116,7 @@ def note_final_parent(context: FactContext, attempt: Attempt) -> None:
     Its step is the job's last one: the agent that restored it has chosen it as the lineage's end.
     """
     step, fence, aggregate = attempt.parent_step, attempt.parent_fence, context.aggregate
+    told_size = whole_number(context.fact.data.get("parent_size_bytes"))
     if fence is None or step is None:
         return
     new = aggregate.uow.jobs.add_checkpoint(
@@ -114,7 +126,7 @@ def note_final_parent(context: FactContext, attempt: Attempt) -> None:
             step=step,
             digest=attempt.parent_digest or "",
             # An agent of the release before does not name the size.
-            size_bytes=whole_number(context.fact.data.get("parent_size_bytes")) or 0,
+            size_bytes=told_size or 0,
             final=True,
             committed_at=context.at,
             instance_id=context.instance.id,
@@ -123,9 +135,16 @@ def note_final_parent(context: FactContext, attempt: Attempt) -> None:
     aggregate.job.committed_step = max(aggregate.job.committed_step, step)
     aggregate.uow.flush()
     if new:
+        kind = JobEventKind.CHECKPOINT_COMMITTED
+        message = (
+            f"Final checkpoint {step} was found in the store; its attempt could not report it."
+        )
+        if told_size == 0:
+            kind = JobEventKind.FINISHED_WITHOUT_CHECKPOINT
+            message = f"Attempt {fence} had finished the work; it could not report it."
         aggregate.record(
-            JobEventKind.CHECKPOINT_COMMITTED,
-            f"Final checkpoint {step} was found in the store; its attempt could not report it.",
+            kind,
+            message,
             noun="instance",
             noun_id=context.instance.id,
             step=step,

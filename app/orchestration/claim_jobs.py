@@ -201,7 +201,7 @@ class ClaimJobs:
     def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: SortedOut) -> None:
         job, limits = aggregate.job, self._runtime.limits
         if has_final_checkpoint(aggregate):
-            message = "The final checkpoint is in the lineage: the work is done."
+            message = "An earlier attempt has finished the work."
             aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
             put_at_rest(aggregate, EndReason.FINISHED, message)
             return

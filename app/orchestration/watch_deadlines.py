@@ -234,7 +234,8 @@ def _note_safety(aggregate: JobAggregate, view: DeadlineView, decision: Deadline
         if job.unsafe_since_at is not None and _safe_with_room(view, aggregate.now):
             job.unsafe_since_at = None
     elif job.unsafe_since_at is None:
-        job.unsafe_since_at = decision.unsafe_since_at
+        # A job that was handed in too late was never safe: nothing of it is older than itself.
+        job.unsafe_since_at = max(decision.unsafe_since_at, job.submitted_at)
         aggregate.record(JobEventKind.DEADLINE_UNSAFE, decision.sentence)
 
 

@@ -74,6 +74,14 @@ class AttemptCounts:
 
 
 @dataclass(frozen=True)
+class LastCheckpoint:
+    """The newest checkpoint that holds anything."""
+
+    step: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """Everything the page of a job is made of. `machines`: those that are not ended."""
 
@@ -83,7 +91,7 @@ class JobFacts:
     counts: AttemptCounts
     attempt: Attempt | None
     machines: tuple[MachineFacts, ...]
-    last_checkpoint_at: datetime | None
+    last_checkpoint: LastCheckpoint | None
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class JobReports(Protocol):
         ...
 
     def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
-        """Committed checkpoints, newest first."""
+        """Committed checkpoints, newest first, without the end of a command that saved nothing."""
         ...
 
     def metrics(self, job_id: UUID, after: tuple[int, int], limit: int) -> list[dict[str, Any]]:

@@ -10,10 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from fractions import Fraction
 from typing import Protocol
 from uuid import UUID
 
+from app.domain.billing import Component
+from app.domain.books_check import BooksCheck
 from app.domain.cost_statement import Activity, JobCostStatement
+from app.domain.offer import Pool
 
 Invoices = Mapping[str, Mapping[str, Mapping[str, int]]]
 """The clouds' own bills: provider -> machine id at the provider -> component -> micro-dollars."""
@@ -71,7 +75,8 @@ class JobCost:
 
     booked_until_at: up to when every machine is booked, None when none ran. unbilled: machines
     that cannot be billed because no price is known for their start. not_metered: components that
-    no price is recorded for, so that they are missing here.
+    no price is recorded for, so that they are missing here. books: how much of it was compared with
+    the ledger.
     """
 
     job_id: UUID
@@ -85,6 +90,7 @@ class JobCost:
     booked_until_at: datetime | None
     unbilled: tuple[UUID, ...]
     not_metered: tuple[str, ...]
+    books: BooksCheck
 
 
 class CostGroup(StrEnum):
@@ -115,10 +121,8 @@ class PeriodRow:
 class PeriodCosts:
     """Costs of whole UTC days, `from_day` to `to_day` inclusive, by usage.
 
-    rows: dearest first; the last one is always the unallocated row, printed even at 0.
-    difference_microusd: what the rows have more than the ledger, as the last comparison of the two
-    found; 0 when the books are closed. checked_at: when the last whole comparison began, None
-    before the first: what was booked since is not compared yet.
+    rows: dearest first; the last one is always the unallocated row, printed even at 0. books: how
+    much of it was compared with the ledger, and what that found.
     """
 
     from_day: date
@@ -126,22 +130,33 @@ class PeriodCosts:
     group: CostGroup
     rows: tuple[PeriodRow, ...]
     total_microusd: int
-    difference_microusd: int
-    checked_at: datetime | None
+    books: BooksCheck
     by_day: Mapping[date, int]
     by_status: Mapping[CostStatus, int]
     unbilled: tuple[UUID, ...] = ()
 
-    def csv_rows(self) -> list[list[str]]:
-        """A header and one line per group; amounts in dollars with six decimals."""
-        components = sorted({name for row in self.rows for name in row.by_component})
-        header = [self.group.value, "name", "from_day", "to_day", "total_usd"]
-        lines = [header + [f"{name}_usd" for name in components]]
-        for row in self.rows:
-            amounts = [row.amount_microusd, *(row.by_component.get(name, 0) for name in components)]
-            days = [self.from_day.isoformat(), self.to_day.isoformat()]
-            lines.append([row.key, row.name, *days, *(exact_usd(amount) for amount in amounts)])
-        return lines
+
+@dataclass(frozen=True)
+class CostLine:
+    """What one machine cost one job on one UTC day, of one component and for one activity.
+
+    job, project: names, None for what no job pays. hours: billed machine time. quantity: in the
+    component's own unit: hours of compute and public_ip, GB-months of disk, GiB of egress.
+    """
+
+    day: date
+    job: str | None
+    project: str | None
+    labels: Mapping[str, str]
+    provider: str
+    pool: Pool | None
+    provider_instance_id: str | None
+    component: Component
+    activity: Activity
+    hours: Fraction
+    quantity: Fraction
+    amount_microusd: int
+    status: CostStatus
 
 
 @dataclass(frozen=True)
@@ -202,6 +217,13 @@ class CostReports(Protocol):
         missing label."""
         ...
 
+    def cost_lines(
+        self, from_day: date, to_day: date, *, project_id: UUID | None = None
+    ) -> list[CostLine]:
+        """The same money line by line, by day, project, job and machine: the sum is that of
+        `period_costs`. Raises InvalidValue for a reversed period, or too many lines."""
+        ...
+
     def verify(
         self,
         invoices: Invoices | None = None,
@@ -212,10 +234,3 @@ class CostReports(Protocol):
         """Recompute every machine's bill from raw facts and prices, and compare all sums: of a
         job, else of a project, else of the deployment, machines that no row knows included."""
         ...
-
-
-def exact_usd(microusd: int) -> str:
-    """Dollars with all six decimals, for tables that machines read: "0.459000"."""
-    sign = "-" if microusd < 0 else ""
-    dollars, fraction = divmod(abs(microusd), 1_000_000)
-    return f"{sign}{dollars}.{fraction:06d}"

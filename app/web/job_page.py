@@ -26,7 +26,7 @@ from app.domain.job import (
 from app.domain.job_spec import JobSpec, parse_spec
 from app.orchestration.estimate_remaining import WorkLeft, work_left
 from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
-from app.ports.job_reports import JobFacts
+from app.ports.job_reports import JobFacts, LastCheckpoint
 from app.ports.kept_estimates import KeptEstimate
 from app.ports.page_reports import JobTimeline
 from app.ports.placement_decisions import KeptDecision
@@ -84,7 +84,7 @@ class JobView:
     slack_seconds: float | None
     attempts: int
     interruptions: int
-    last_checkpoint_at: datetime | None
+    last_checkpoint: LastCheckpoint | None
     spent_microusd: int
     cap_microusd: int | None
     microusd_per_hour: int
@@ -156,7 +156,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         slack_seconds=_slack(job, progress, now),
         attempts=facts.counts.attempts,
         interruptions=facts.counts.interruptions,
-        last_checkpoint_at=facts.last_checkpoint_at,
+        last_checkpoint=facts.last_checkpoint,
         spent_microusd=facts.budget.spent_microusd,
         cap_microusd=facts.budget.cap_microusd,
         microusd_per_hour=_hourly(facts),

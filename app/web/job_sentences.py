@@ -73,6 +73,8 @@ def _waiting(job: Job, facts: JobFacts) -> str:
         return "In the queue: the next free controller looks for machines."
     last = facts.counts.last_end
     because = "" if last is None else f" ({formats.words(last[0])})"
+    if facts.last_checkpoint is None:
+        return f"The last attempt ended{because} and saved no checkpoint; the next one begins anew."
     return (
         f"The last attempt ended{because}; the next one goes on from step {job.committed_step:,}."
     )
@@ -126,7 +128,8 @@ def _succeeded(job: Job) -> str:
     if job.ended_at is not None:
         took = f", {formats.brief((job.ended_at - job.submitted_at).total_seconds())} after it was"
         took += " submitted"
-    return f"Finished at step {job.committed_step:,}{took}."
+    at = f" at step {job.committed_step:,}" if job.committed_step else ""
+    return f"Finished{at}{took}."
 
 
 def _zone(machines: Sequence[Instance]) -> str:

@@ -192,14 +192,20 @@ def test_what_clouds_tell_of_pools_is_shown_with_its_age(api: PeopleApi):
 def test_costs_close_over_any_period(api: PeopleApi):
     answer = api.client.get("/api/v1/costs")
     assert answer.status_code == 200
-    assert answer.json()["difference_microusd"] == 0
+    books = answer.json()["books"]
+    assert books["verdict"] == "nothing_booked"
+    assert "nothing to check" in books["sentence"]
+    told = [answer.json()[name] for name in ("difference_microusd", "checked_at")]
+    assert told == [books["difference_microusd"], books["checked_at"]] == [0, None]
     assert answer.json()["rows"][-1]["key"] == "unallocated"
     table = api.client.get("/api/v1/costs", params={"format": "csv", "by": "gpu"})
     assert table.headers["content-type"].startswith("text/csv")
-    assert table.text.startswith("gpu,name,from_day")
+    assert table.text.startswith("day,job,project,labels,")
+    assert len(table.text.splitlines()) == 1, "nothing was booked, and the header is there"
     name = api.submitted()["name"]
     cost = api.client.get(f"/api/v1/jobs/{name}/cost", params={"reconcile": True}).json()
     assert (cost["name"], cost["statement"]["total_microusd"]) == (name, 0)
+    assert cost["books"]["verdict"] == "nothing_booked"
 
 
 @pytest.mark.parametrize(
@@ -224,3 +230,4 @@ def test_the_books_are_verified(api: PeopleApi):
     name = api.submitted()["name"]
     found = api.client.get("/api/v1/costs/verify", params={"job": name}).json()
     assert (found["closed"], found["machines"], found["differences"]) == (True, 0, [])
+    assert datetime.fromisoformat(found["verified_at"]).tzinfo is not None

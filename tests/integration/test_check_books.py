@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -9,10 +10,13 @@ from sqlalchemy import Engine, select, text
 
 from app.adapters.postgres.cost_read_models import PostgresCostReports
 from app.adapters.postgres.money_tables import books_differences
+from app.domain.books_check import BooksCheck, BooksVerdict
 from app.orchestration import check_books
 from app.orchestration.check_books import CheckBooks
 from app.ports.read_models import PeriodCosts
 from tests.support.money_story import MoneyStory
+
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -59,11 +63,84 @@ def test_a_report_tells_when_the_books_were_compared(story: MoneyStory, checking
     story.accrue(100)
     before = period(story, project_id)
     assert before.total_microusd > 0
-    assert (before.difference_microusd, before.checked_at) == (0, None)
+    assert (before.books.difference_microusd, before.books.checked_at) == (0, None)
     assert story.run(checking) == 1
     after = period(story, project_id)
-    assert (after.difference_microusd, after.checked_at) == (0, story.time)
+    assert (after.books.difference_microusd, after.books.checked_at) == (0, story.time)
     assert story.run(checking) == 0
+
+
+def test_a_pass_over_nothing_says_nothing_of_what_is_booked_later(
+    story: MoneyStory, checking: CheckBooks
+):
+    """The check of an empty ledger once made every later report "closed"."""
+    project_id = story.project("alpha")
+    assert period(story, project_id).books.verdict is BooksVerdict.NOTHING_BOOKED
+    story.run(checking)
+    checked_at = story.time
+    assert period(story, project_id).books.verdict is BooksVerdict.NOTHING_BOOKED
+    job = story.job(project_id)
+    machine = story.machine(job, 0)
+    nobodys = story.machine(None, 0)
+    story.accrue(100)
+    job_cost = PostgresCostReports(story.engine).job_cost(job.id)
+    assert job_cost is not None
+    for found in (period(story, project_id), job_cost):
+        assert found.books == BooksCheck(checked_at, 0, 0, story.booked(machine), 1, 0)
+        assert found.books.verdict is BooksVerdict.NOT_CHECKED
+    whole = period(story).books
+    assert (whole.unchecked_microusd, whole.unchecked_entries) == (story.booked(), 2)
+    assert story.booked(nobodys) > 0
+
+
+def test_what_was_booked_since_the_check_is_told_apart(story: MoneyStory, checking: CheckBooks):
+    alpha, beta = story.project("alpha"), story.project("beta")
+    jobs = [story.job(alpha, "a"), story.job(alpha, "b"), story.job(beta, "c")]
+    ended, running, _ = [story.machine(job, 0) for job in jobs]
+    story.accrue(100)
+    before = story.booked(ended) + story.booked(running)
+    story.sleep(1)
+    story.run(checking)
+    assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
+    # One machine's bill becomes final after the check: what is booked at its end is new all the
+    # same.
+    story.end(ended, 110)
+    story.quote(120, [])
+    story.accrue(161)
+    assert story.fresh(ended).cost_final_at is not None
+    found = period(story, alpha).books
+    since = story.booked(ended) + story.booked(running) - before
+    assert since > 0
+    assert (found.checked_microusd, found.unchecked_microusd) == (before, since)
+    assert found.verdict is BooksVerdict.PARTLY_CHECKED
+    day = story.time.date()
+    earlier = PostgresCostReports(story.engine).period_costs(day - DAY, day - DAY)
+    assert earlier.books.verdict is BooksVerdict.NOTHING_BOOKED
+    story.sleep(check_books.BETWEEN_PASSES.total_seconds())
+    story.run(checking)
+    assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
+    assert period(story, alpha).books.checked_microusd == before + since
+
+
+def test_a_jobs_own_report_tells_its_own_difference(story: MoneyStory, checking: CheckBooks):
+    alpha = story.project("alpha")
+    jobs = [story.job(alpha, "a"), story.job(alpha, "b")]
+    shared = story.machine(jobs[0], 0)
+    story.assign(shared, jobs[1], None, story.after(50))
+    story.accrue(100)
+    with story.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE cost_rollups SET amount_microusd = amount_microusd + 7 WHERE job_id = :a"),
+            {"a": jobs[0].id},
+        )
+    story.sleep(1)
+    story.run(checking)
+    reports = PostgresCostReports(story.engine)
+    wrong, right = (reports.job_cost(job.id) for job in jobs)
+    assert wrong is not None
+    assert right is not None
+    assert (wrong.books.difference_microusd, wrong.books.verdict) == (7, BooksVerdict.NOT_CLOSED)
+    assert (right.books.difference_microusd, right.books.verdict) == (0, BooksVerdict.CLOSED)
 
 
 def test_a_difference_is_found_shown_to_its_project_and_taken_back(
@@ -73,9 +150,9 @@ def test_a_difference_is_found_shown_to_its_project_and_taken_back(
     story.accrue(100)
     falsify(story, alpha)
     story.run(checking)
-    assert period(story).difference_microusd == -7
-    assert period(story, alpha).difference_microusd == -7
-    assert period(story, beta).difference_microusd == 0
+    assert period(story).books.difference_microusd == -7
+    assert period(story, alpha).books.difference_microusd == -7
+    assert period(story, beta).books.difference_microusd == 0
     with story.engine.begin() as connection:
         connection.execute(
             text(
@@ -87,7 +164,7 @@ def test_a_difference_is_found_shown_to_its_project_and_taken_back(
     assert story.run(checking) == 0
     story.sleep(check_books.BETWEEN_PASSES.total_seconds())
     assert story.run(checking) == 1
-    assert period(story, alpha).difference_microusd == 0
+    assert period(story, alpha).books.difference_microusd == 0
     with story.engine.connect() as connection:
         assert connection.execute(select(books_differences)).all() == []
 
@@ -116,14 +193,14 @@ def test_many_machines_are_compared_slice_by_slice(
     begun_at = story.time
     for _ in range(2):
         assert story.run(checking) == 1
-        assert period(story).checked_at is None
+        assert period(story).books.checked_at is None
         with story.begin() as uow:
             assert checking.next_due(uow) == story.time + check_books.BETWEEN_SLICES
         assert story.run(checking) == 0
         story.sleep(check_books.BETWEEN_SLICES.total_seconds())
     assert story.run(checking) == 1
-    assert period(story).checked_at == begun_at
-    assert period(story).difference_microusd == -7
+    assert period(story).books.checked_at == begun_at
+    assert period(story).books.difference_microusd == -7
     with story.begin() as uow:
         progress = uow.books.progress()
     assert progress is not None

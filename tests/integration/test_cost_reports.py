@@ -11,8 +11,9 @@ from sqlalchemy import Engine, insert, text
 from app.adapters.postgres import tables
 from app.adapters.postgres.cost_read_models import PostgresCostReports
 from app.adapters.postgres.page_read_models import PostgresPageReports
+from app.domain.attempt import AttemptState
 from app.domain.cost_statement import Activity
-from app.domain.entities import Instance, Job
+from app.domain.entities import Contact, Instance, Job
 from app.domain.errors import InvalidValue
 from app.domain.instance import EndedBy
 from app.domain.job import JobState
@@ -151,6 +152,103 @@ def test_the_statement_of_an_interrupted_job(
     assert "compute" not in found.not_metered
 
 
+def short_job(story: MoneyStory, name: str, state: AttemptState) -> tuple[Job, Instance]:
+    """A command that tells no step: it began 1.2 s after its machine, and ended after 18 s."""
+    job = story.job(story.project(name), name)
+    attempt = story.attempt(job, state=state)
+    machine = story.machine(job, 0, attempt=attempt)
+    phases(story, machine, job, (1, "setup", 1, None), (1.2, "train", 1, None))
+    story.end(machine, 18)
+    return job, machine
+
+
+def test_a_short_job_pays_the_minimum_and_so_would_on_demand(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, _ = short_job(story, "plain", AttemptState.SUCCEEDED)
+    finish(story, job, 18)
+    found = report(reports, job)
+    [row] = found.instances
+    assert nonzero(row) == {
+        Activity.BOOT: A_SECOND,
+        Activity.SETUP: A_SECOND // 5,
+        Activity.USEFUL: 16_800,
+        Activity.MINIMUM_CHARGE: 42 * A_SECOND,
+    }
+    assert found.statement.total_microusd == 60 * A_SECOND
+    assert found.statement.on_demand_comparison_microusd == 3 * 60 * A_SECOND
+    assert found.statement.net_saved_ratio == Fraction(2, 3)
+
+
+def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job, _ = short_job(story, "broken", AttemptState.FAILED)
+    finish(story, job, 18)
+    story.set_job(job, state=JobState.FAILED)
+    statement = report(reports, job).statement
+    assert statement.by_activity[Activity.USEFUL] == 0
+    assert statement.by_activity[Activity.REWORK] == 16_800
+    assert statement.on_demand_comparison_microusd is None
+    assert statement.net_saved_microusd is None
+    assert statement.net_saved_ratio is None
+    # A figure that an earlier release has kept is not listed either.
+    story.set_job(job, on_demand_comparison_microusd=1)
+    wanted = JobFilter(job.project_id, 10)
+    [listed] = PostgresPageReports(story.engine).list_jobs(wanted, datetime.now(UTC))["items"]
+    assert (listed["net_saved_microusd"], listed["net_saved_ratio"]) == (None, None)
+
+
+def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job = story.job(story.project())
+    first = story.attempt(
+        job, 1, state=AttemptState.INTERRUPTED, first_step=1, start_up_seconds=40.0, best_step=60
+    )
+    second = story.attempt(job, 2, parent_step=60, best_step=90)
+    m1 = story.machine(job, 0, attempt=first)
+    phases(story, m1, job, (10, "train", 1, None))
+    story.end(m1, 110)
+    m2 = story.machine(job, 120, attempt=second)
+    phases(story, m2, job, (130, "train", 2, None))
+    with story.begin() as uow:
+        uow.instances.add_contact(
+            Contact(
+                m2.id,
+                "s",
+                1,
+                story.after(220),
+                "train",
+                fence=2,
+                step=90,
+                first_step=61,
+                start_up_seconds=50.0,
+            )
+        )
+    story.accrue(220)
+    rows = [nonzero(row) for row in report(reports, job).instances]
+    assert rows == [
+        {
+            Activity.BOOT: 10 * A_SECOND,
+            Activity.SETUP: 40 * A_SECOND,
+            Activity.USEFUL: 60 * A_SECOND,
+        },
+        {
+            Activity.BOOT: 10 * A_SECOND,
+            Activity.SETUP: 50 * A_SECOND,
+            Activity.USEFUL: 40 * A_SECOND,
+        },
+    ]
+    statement = report(reports, job).statement
+    # 100 s of work, and the 50 s that the first machine took to its first step, once.
+    assert statement.on_demand_comparison_microusd == 3 * (100 + 50) * A_SECOND
+    lanes = PostgresPageReports(story.engine).timeline(job.id, story.after(220)).lanes
+    assert [[span.phase.value for span in lane.spans] for lane in lanes] == [
+        ["boot", "setup", "train"]
+    ] * 2
+
+
 def test_the_list_of_jobs_shows_the_final_statements_saving(
     story: MoneyStory, reports: PostgresCostReports
 ) -> None:
@@ -264,7 +362,7 @@ def test_a_period_closes_over_every_grouping(
         found = reports.period_costs(DAY, DAY + timedelta(1), group, label=label)
         assert {row.name for row in found.rows[:-1]} == names
         assert found.total_microusd == sum(row.amount_microusd for row in found.rows) == whole
-        assert found.difference_microusd == 0
+        assert found.books.difference_microusd == 0
         assert sum(found.by_day.values()) == sum(found.by_status.values()) == whole
         assert list(found.by_day) == [DAY, DAY + timedelta(1)]
         assert found.rows[-1].key == UNALLOCATED
@@ -273,10 +371,10 @@ def test_a_period_closes_over_every_grouping(
         )
         one_day = reports.period_costs(DAY, DAY, group, label=label)
         assert one_day.total_microusd == found.by_day[DAY] < whole
-        assert one_day.difference_microusd == 0
+        assert one_day.books.difference_microusd == 0
         only = reports.period_costs(DAY, DAY + timedelta(1), group, label=label, project_id=beta)
         assert only.total_microusd == report(reports, jobs[2]).statement.total_microusd
-        assert only.rows[-1].amount_microusd == only.difference_microusd == 0
+        assert only.rows[-1].amount_microusd == only.books.difference_microusd == 0
 
 
 def test_a_period_without_costs_still_prints_what_is_unallocated(
@@ -284,20 +382,8 @@ def test_a_period_without_costs_still_prints_what_is_unallocated(
 ) -> None:
     found = reports.period_costs(DAY, DAY)
     assert [(row.key, row.amount_microusd) for row in found.rows] == [(UNALLOCATED, 0)]
-    assert (found.total_microusd, found.difference_microusd) == (0, 0)
-    assert found.csv_rows() == [
-        ["job", "name", "from_day", "to_day", "total_usd"],
-        [UNALLOCATED, UNALLOCATED, "2026-03-01", "2026-03-01", "0.000000"],
-    ]
-
-
-def test_the_table_for_a_spreadsheet(story: MoneyStory, reports: PostgresCostReports) -> None:
-    job = story.job(story.project(), "a")
-    story.machine(job)
-    story.accrue(100)
-    header, line, _ = reports.period_costs(DAY, DAY).csv_rows()
-    assert header[-2:] == ["total_usd", "compute_usd"]
-    assert line == [str(job.id), "a", "2026-03-01", "2026-03-01", "0.100000", "0.100000"]
+    assert (found.total_microusd, found.books.difference_microusd) == (0, 0)
+    assert reports.cost_lines(DAY, DAY) == []
 
 
 def test_a_period_that_cannot_be_is_refused(reports: PostgresCostReports) -> None:
@@ -305,6 +391,8 @@ def test_a_period_that_cannot_be_is_refused(reports: PostgresCostReports) -> Non
         reports.period_costs(DAY, DAY - timedelta(1))
     with pytest.raises(InvalidValue, match="needs the label's name"):
         reports.period_costs(DAY, DAY, CostGroup.LABEL)
+    with pytest.raises(InvalidValue, match="ends before it begins"):
+        reports.cost_lines(DAY, DAY - timedelta(1))
 
 
 def test_verifying_finds_nothing_where_nothing_is_wrong(

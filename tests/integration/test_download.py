@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import Engine, insert, update
+from sqlalchemy import Engine, delete, insert, update
 
 from app.adapters.postgres import tables
 from tests.support.cli_world import World, small_world
@@ -188,7 +188,8 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     told = world.cli.fails(2, "download", "digits", str(tmp_path / "file")).errors
     assert str(tmp_path / "file") in told
-    assert "no checkpoint to fetch" in world.cli.fails(2, "download", "older", target).errors
+    told = world.cli.fails(2, "download", "older", target).errors
+    assert "older saved no checkpoint, and has ended" in told
     told = world.cli.fails(2, "download", "digits", target, "--best").errors
     assert "no checkpoint of this job came with a score" in told
     with world.story.engine.begin() as connection:
@@ -198,7 +199,12 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     assert "best" in world.cli.ok("checkpoints", "digits").row("40", "1")
     with world.story.engine.begin() as connection:
         connection.execute(update(tables.checkpoints).values(pruned_at=datetime.now(UTC)))
-    assert "no checkpoint to fetch" in world.cli.fails(2, "download", "digits", target).errors
+    told = world.cli.fails(2, "download", "digits", target).errors
+    assert "every checkpoint of digits has been removed" in told
+    with world.story.engine.begin() as connection:
+        connection.execute(delete(tables.checkpoints))
+    told = world.cli.fails(2, "download", "digits", target).errors
+    assert "digits has no checkpoint yet: the first one is committed a while after" in told
 
 
 def test_a_name_that_leads_out_of_the_folder_is_not_written(

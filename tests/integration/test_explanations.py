@@ -198,6 +198,28 @@ def test_explain_shows_the_pools_as_a_table(world: World):
     assert world.cli.ok("explain", "digits", "-q").out == f"{POOL_A}\n"
 
 
+def test_each_decision_tells_how_long_it_held(world: World):
+    at = now() - timedelta(hours=2)
+    placed_at, kept_at = at + timedelta(minutes=50), at + timedelta(minutes=65)
+    decide(
+        world, world.job.id, decision_story.waited(at), decision_story.placed(placed_at),
+        decision_story.kept(kept_at),
+    )  # fmt: skip
+    found = told(world, "digits").decisions
+    assert [one.held_until_at for one in found] == [None, kept_at, placed_at]
+    history = world.cli.ok("explain", "digits", "--history")
+    assert history.row("50m", "Waiting costs less")
+    assert history.row("15m", "spot machines")
+    assert history.row("55m", "keep the machines")
+    over = world.story.job(world.job.project_id, "over", state=JobState.QUEUED)
+    ended_at = at + timedelta(minutes=20)
+    world.story.set_job(over, state=JobState.CANCELLED, ended_at=ended_at)
+    decide(world, over.id, decision_story.waited(at), decision_story.kept(at))
+    for limit in (1, 10):
+        assert told(world, "over", limit=limit).decisions[0].held_until_at == ended_at
+    assert world.cli.ok("explain", "over", "--history").row("20m", "keep the machines")
+
+
 def test_explain_without_a_decision_or_a_job(world: World):
     out = world.cli.ok("explain", "digits").out
     assert "digits is running." in out

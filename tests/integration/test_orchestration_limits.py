@@ -128,6 +128,17 @@ def test_a_deadline_on_the_edge_is_called_unsafe_once(story: Story) -> None:
     assert len(story.rows(tables.events, tables.events.c.kind == "deadline_unsafe")) == 2
 
 
+def test_nothing_was_unsafe_before_it_was_handed_in(story: Story) -> None:
+    """A deadline too near for a move to on-demand: its last safe moment was hours ago."""
+    job_id = story.submit(deadline="3h", market="spot", estimate={"hours": 2.9, "gpu": "V100:1"})
+    story.train(job_id)
+    story.sleep(30)
+    run_controller(story.runtime, WatchDeadlines(story.runtime))
+    job = story.job(job_id)
+    assert job.last_safe_at < job.submitted_at
+    assert job.unsafe_since_at == job.submitted_at
+
+
 # --- a deadline, and on-demand machines that cannot be had ----------------------------------------
 
 

@@ -13,6 +13,7 @@ from app.domain.billing import (
     Component,
     bill,
     is_waived,
+    minimum_added,
     minimum_applies,
     rate,
     waived_microusd,
@@ -119,6 +120,12 @@ def test_the_minimum_is_charged_once_the_machine_has_ended() -> None:
     assert total(bill(machine(10, EndedBy.US), PRICES, EC2_RULES, after(10))) == 60_000
     assert minimum_applies(machine(10, EndedBy.US), EC2_RULES, after(10))
     assert not minimum_applies(machine(60, EndedBy.US), EC2_RULES, after(60))
+    # The 60 s, less what it ran, by the wall's clock; begun seconds are no part of it.
+    assert minimum_added(machine(10.4, EndedBy.US), EC2_RULES, after(70)) == timedelta(seconds=49.6)
+    assert minimum_added(machine(60.4, EndedBy.US), EC2_RULES, after(70)) == timedelta()
+    assert minimum_added(machine(10, EndedBy.US), EC2_RULES, after(5)) == timedelta()
+    hurried = EC2_RULES.at_speed(30)
+    assert minimum_added(machine(1, EndedBy.US), hurried, after(5)) == timedelta(seconds=1)
 
 
 def test_the_shortfall_goes_to_the_last_cell() -> None:

@@ -96,8 +96,26 @@ def test_a_waived_machine_gives_zeros_and_gaps_can_be_gang_wait() -> None:
     assert nonzero(split(InstanceCosts(MACHINE, (waiting,)))) == {Activity.GANG_WAIT: 777}
 
 
-def test_a_booked_minimum_without_any_second_is_idle() -> None:
-    assert nonzero(split(InstanceCosts(MACHINE, (compute(0, 60_000),)))) == {Activity.IDLE: 60_000}
+def test_what_the_minimum_adds_has_its_own_line() -> None:
+    timeline = (phase(MachinePhase.BOOT, 0, 10), phase(MachinePhase.TRAIN, 10, 18))
+    short = replace(compute(18, 60_000), minimum_added=timedelta(seconds=42))
+    found = split(InstanceCosts(MACHINE, (short,), timeline))
+    assert nonzero(found) == {
+        Activity.BOOT: 10_000,
+        Activity.USEFUL: 8_000,
+        Activity.MINIMUM_CHARGE: 42_000,
+    }
+    never_ran = replace(compute(0, 60_000), minimum_added=timedelta(seconds=60))
+    assert nonzero(split(InstanceCosts(MACHINE, (never_ran,)))) == {Activity.MINIMUM_CHARGE: 60_000}
+
+
+def test_the_minimum_is_charged_at_the_last_price() -> None:
+    book = PriceBook.of(
+        [PricePoint(START, 100, "trace", START), PricePoint(after(10), 300, "trace", START)]
+    )
+    short = replace(compute(20, 16_000), minimum_added=timedelta(seconds=40))
+    costs = InstanceCosts(MACHINE, (short,), (), book.segments(START, after(20)))
+    assert nonzero(split(costs)) == {Activity.IDLE: 4_000, Activity.MINIMUM_CHARGE: 12_000}
 
 
 def test_storage_and_egress_stand_outside_the_timeline() -> None:
@@ -139,17 +157,18 @@ def test_the_statement_keeps_the_two_savings_apart() -> None:
         UUID(int=2), (compute(50, 0),), (phase(MachinePhase.TRAIN, 0, 50, 1, (1, 50)),),
         waived_microusd=50_000,
     )  # fmt: skip
-    yardstick = OnDemandYardstick(microusd_per_hour=14_400_000, boot_seconds=15, node_count=2)
+    yardstick = OnDemandYardstick(microusd_per_hour=14_400_000, start_seconds=15, node_count=2)
     report = job_cost_statement([kept, waived], ATTEMPTS, yardstick)
     assert report.total_microusd == 100_000
     assert report.by_instance == {MACHINE: 100_000, UUID(int=2): 0}
     assert report.by_component[Component.COMPUTE] == 100_000
     assert report.waived_microusd == 50_000
     assert (report.useful_seconds, report.billed_seconds) == (85, 100)
-    # net: 4,000 micro-dollars a second x (85 useful + 2 x 15 boot) against all that was paid
-    assert report.on_demand_comparison_microusd == 460_000
-    assert report.net_saved_microusd == 360_000
-    assert report.net_saved_ratio == Fraction(360, 460)
+    # net: 4,000 micro-dollars a second x 2 machines x (42.5 useful + 15 to start, begun seconds
+    # whole) against all that was paid
+    assert report.on_demand_comparison_microusd == 464_000
+    assert report.net_saved_microusd == 364_000
+    assert report.net_saved_ratio == Fraction(364, 464)
     # rate: 1,000 a second paid for the billed 100 s against 4,000
     assert report.rate_saved_ratio == Fraction(3, 4)
 
@@ -160,6 +179,41 @@ def test_without_an_on_demand_offer_nothing_is_claimed_to_be_saved() -> None:
     assert report.net_saved_microusd is None
     assert report.net_saved_ratio is None
     assert report.rate_saved_ratio is None
+
+
+def test_on_demand_has_its_own_minimum_and_its_own_start() -> None:
+    """17 seconds of work on spot cost a minute; on demand they would have cost a minute, too."""
+    spot = replace(compute(18, 15_300), minimum_added=timedelta(seconds=42))
+    kept = InstanceCosts(MACHINE, (spot,), (phase(MachinePhase.TRAIN, 1, 18),))
+    yardstick = OnDemandYardstick(3_060_000, 1.2, 1, minimum_seconds=60)
+    report = job_cost_statement([kept], (), yardstick)
+    assert report.on_demand_comparison_microusd == 51_000
+    assert report.net_saved_ratio == Fraction(7, 10)
+    gang = replace(yardstick, node_count=2)
+    assert job_cost_statement([kept], (), gang).on_demand_comparison_microusd == 2 * 51_000
+    long = replace(yardstick, start_seconds=100)
+    assert long.run_microusd(17_000_000) == 850 * 117
+    # The bill's clock runs 60 times faster: a second is a minute.
+    assert replace(yardstick, billing_speed=Fraction(60)).run_microusd(1_000_000) == 850 * 132
+
+
+def test_a_job_that_paid_more_says_so_and_one_without_work_compares_nothing() -> None:
+    yardstick = OnDemandYardstick(3_600_000, 0, 1)
+    dear = InstanceCosts(MACHINE, (compute(50, 70_000),), (phase(MachinePhase.TRAIN, 0, 50),))
+    report = job_cost_statement([dear], (), yardstick)
+    assert report.net_saved_microusd == -20_000
+    assert report.net_saved_ratio == Fraction(-2, 5)
+    idle = InstanceCosts(MACHINE, (compute(50, 70_000),), (phase(MachinePhase.SETUP, 0, 50),))
+    report = job_cost_statement([idle], (), yardstick)
+    assert report.on_demand_comparison_microusd is None
+    assert report.net_saved_microusd is None
+    assert report.net_saved_ratio is None
+
+
+def test_training_of_which_nothing_was_kept_is_not_useful() -> None:
+    lost = replace(phase(MachinePhase.TRAIN, 20, 80), lost=True)
+    costs = InstanceCosts(MACHINE, (compute(100, 100_000),), (lost,))
+    assert nonzero(split(costs)) == {Activity.REWORK: 60_000, Activity.IDLE: 40_000}
 
 
 @pytest.mark.parametrize("speed", [1, 60])

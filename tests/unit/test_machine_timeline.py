@@ -78,3 +78,56 @@ def test_the_attempt_says_what_no_phase_does() -> None:
 def test_an_attempt_that_got_nowhere_has_no_steps() -> None:
     found = shown(PhaseStart(Phase.TRAIN, after(10), 2, 80), attempts={2: AttemptReach(80, 80)})
     assert found[1][3:] == (None, None)
+
+
+def test_training_begins_with_the_first_step_and_what_was_before_it_is_setup() -> None:
+    attempts = {1: AttemptReach(0, 50, first_step=1, start_up_seconds=30.0)}
+    found = shown(
+        PhaseStart(Phase.TRAIN, after(10), 1),
+        PhaseStart(Phase.CHECKPOINT, after(80), 1, 50),
+        attempts=attempts,
+    )
+    assert found == [
+        ("boot", 0, 10, None, None), ("setup", 10, 40, None, None), ("train", 40, 80, 2, 50),
+        ("checkpoint", 80, 100, None, None),
+    ]  # fmt: skip
+
+
+def test_a_phase_within_the_start_up_keeps_its_name() -> None:
+    """A command that tells of compiling, and then that it trains, before its first step."""
+    attempts = {1: AttemptReach(0, 50, first_step=1, start_up_seconds=30.0)}
+    found = shown(
+        PhaseStart(Phase.TRAIN, after(10), 1),
+        PhaseStart(Phase.COMPILE, after(15), 1),
+        PhaseStart(Phase.TRAIN, after(25), 1),
+        attempts=attempts,
+    )
+    assert [span[:3] for span in found[1:]] == [
+        ("setup", 10, 15), ("compile", 15, 25), ("setup", 25, 40), ("train", 40, 100)
+    ]  # fmt: skip
+
+
+def test_an_end_within_the_start_up_leaves_no_training() -> None:
+    attempts = {1: AttemptReach(0, 0, start_up_seconds=30.0)}
+    found = shown(
+        PhaseStart(Phase.TRAIN, after(10), 1), PhaseStart(Phase.IDLE, after(20)), attempts=attempts
+    )
+    assert [span[0] for span in found] == ["boot", "setup", "idle"]
+
+
+def test_a_first_step_that_a_phase_tells_is_believed() -> None:
+    attempts = {1: AttemptReach(0, 50, first_step=1, start_up_seconds=30.0)}
+    found = shown(PhaseStart(Phase.TRAIN, after(10), 1, 1), attempts=attempts)
+    assert found[1][:3] == ("train", 10, 100)
+
+
+def test_only_training_of_a_lost_attempt_is_lost() -> None:
+    starts = [
+        PhaseStart(Phase.SETUP, after(10), 1), PhaseStart(Phase.TRAIN, after(20), 1),
+        PhaseStart(Phase.TRAIN, after(60), 2),
+    ]  # fmt: skip
+    attempts = {1: AttemptReach(0, 0, lost=True), 2: AttemptReach(0, 0)}
+    spans = machine_timeline(starts, START, after(100), attempts)
+    assert [(span.phase, span.lost) for span in spans[1:]] == [
+        (Phase.SETUP, False), (Phase.TRAIN, True), (Phase.TRAIN, False)
+    ]  # fmt: skip

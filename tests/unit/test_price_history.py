@@ -107,3 +107,24 @@ def test_a_pool_without_a_past_says_so() -> None:
     assert "least 0.250   median 0.306   most 0.400" in lines[-2]
     assert lines[-1] == "  taken by the cloud: 25% of its spot machines at last"
     assert lines[-3].endswith("2026-03-01" + " " * 40 + "2026-03-02")
+
+
+def test_a_constant_price_draws_a_line_however_short_it_is_known() -> None:
+    """A list price that was first recorded an hour ago, in a chart of thirty days."""
+    row = {
+        "pool": "aws/us-east-1/us-east-1a/g5.xlarge/on_demand",
+        "price_microusd_per_hour": 1_006_000,
+        "from_at": at(-30 * 24).isoformat(),
+        "to_at": at(1).isoformat(),
+        "summary": {"least": 1_006_000, "median": 1_006_000, "most": 1_006_000},
+        "steps": [{"at": START.isoformat(), "microusd_per_hour": 1_006_000}],
+        "preemptions": [],
+    }
+    assert history_lines(row)[1:] == [
+        "  1.006 │" + "─" * 60,
+        f"         {START:%Y-%m-%d %H:%M}" + " " * 28 + f"{at(1):%Y-%m-%d %H:%M}",
+        "  constant: 1.006",
+    ]
+    whole = {**row, "steps": [{"at": row["from_at"], "microusd_per_hour": 1_006_000}]}
+    assert history_lines(whole)[1] == "  1.006 │" + "─" * 60
+    assert f"{at(-30 * 24):%Y-%m-%d}" in history_lines(whole)[2]

@@ -21,7 +21,13 @@ from app.domain.pool_life import (
     mean_seconds,
     seconds_until,
 )
-from app.domain.what_if import deadline_curve, earliest_finish_seconds, estimate, estimates
+from app.domain.what_if import (
+    WAITS_SHARE,
+    deadline_curve,
+    earliest_finish_seconds,
+    estimate,
+    estimates,
+)
 
 HOUR = 3_600.0
 CALM = Experience(lived_seconds=(0.0, 0.0, 0.0, 0.0, 1e9), launches=10**9)
@@ -295,3 +301,16 @@ def test_the_finish_allows_for_waiting_but_never_beyond_the_deadline():
     [auto, *_] = estimates(JOB, seeded_draws(9))
     assert JOB.deadline_seconds is not None
     assert auto.finish_p50_seconds < auto.finish_p90_seconds <= JOB.deadline_seconds
+
+
+def test_the_simulated_finish_stands_beside_the_one_with_waits():
+    calm = tuple(replace(pool, experience=CALM) for pool in JOB.spot)
+    short = replace(JOB, work_seconds=HOUR, deadline_seconds=20 * HOUR, spot=calm)
+    auto, spot, on_demand = estimates(short, seeded_draws(9))
+    assert auto.simulated_finish_p90_seconds < 2 * HOUR
+    assert auto.finish_p90_seconds > 15 * HOUR
+    ahead = 20 * HOUR - auto.simulated_finish_p90_seconds
+    added = auto.finish_p90_seconds - auto.simulated_finish_p90_seconds
+    assert added == pytest.approx(WAITS_SHARE * ahead)
+    for other in (spot, on_demand):
+        assert other.finish_p90_seconds == other.simulated_finish_p90_seconds

@@ -116,7 +116,11 @@ class Publisher:
             return PublicationFailed(order.fence, checkpoint, str(error), lost, unheard)
         else:
             done = True
-            self._say(f"checkpoint of step {manifest.step} is committed")
+            self._say(
+                f"checkpoint of step {manifest.step} is committed"
+                if manifest.files
+                else "the end of the work is recorded; no final checkpoint was saved"
+            )
             return CheckpointPublished(
                 order.fence,
                 checkpoint,

@@ -10,10 +10,18 @@ from uuid import UUID
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from app.adapters.postgres.cost_lines import cost_lines
 from app.adapters.postgres.cost_verification import Scope, verify
 from app.adapters.postgres.job_cost_report import job_cost
 from app.adapters.postgres.period_cost_report import Period, period_costs
-from app.ports.read_models import CostGroup, Invoices, JobCost, PeriodCosts, Verification
+from app.ports.read_models import (
+    CostGroup,
+    CostLine,
+    Invoices,
+    JobCost,
+    PeriodCosts,
+    Verification,
+)
 
 
 class PostgresCostReports:
@@ -39,6 +47,13 @@ class PostgresCostReports:
         """Costs of whole UTC days, both included."""
         with self._snapshot() as session:
             return period_costs(session, Period(from_day, to_day, project_id), group, label)
+
+    def cost_lines(
+        self, from_day: date, to_day: date, *, project_id: UUID | None = None
+    ) -> list[CostLine]:
+        """Each machine's days, components and activities in whole UTC days, both included."""
+        with self._snapshot() as session:
+            return cost_lines(session, Period(from_day, to_day, project_id))
 
     def verify(
         self,

@@ -14,16 +14,19 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from app.adapters.postgres import money_tables
+from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.mapping import ReadAssignment
 from app.adapters.postgres.money_tables import ledger_entries
 from app.adapters.postgres.offer_repository import PRICE_POINTS_SINCE
 from app.adapters.postgres.traffic_repository import TRANSFER_COLUMNS
+from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.billing import Component
-from app.domain.entities import Assignment, Instance
+from app.domain.books_check import BooksCheck
+from app.domain.entities import Assignment, Attempt, Instance, Job
 from app.domain.ledger import LedgerKey
 from app.domain.machine_facts import Transfer
 from app.domain.machine_rating import PointRow, RatedMachine
+from app.domain.machine_timeline import AttemptReach
 from app.domain.offer import Pool
 from app.domain.price_book import UnknownPrice
 
@@ -109,6 +112,62 @@ def rate_machines(
             continue
         rated[one.id] = machine
     return rated, unbilled
+
+
+def attempt_reach(
+    session: Session, job: Job, attempts: Iterable[Attempt], ids: Sequence[UUID]
+) -> dict[int, AttemptReach]:
+    """How far each attempt came, by fence, and how long its trainer took to start.
+
+    ids: of the job's machines; of the attempt that runs, they know how it started.
+    """
+    start_ups: dict[int, tuple[int | None, float | None]] = {}
+    # Agents tell when the bundled trainer has made its first step: its phases begin there.
+    if job.spec.get("trainer") is None:
+        table = tables.contacts.c
+        told = select(table.fence, table.first_step, table.start_up_seconds).where(
+            table.instance_id.in_(ids), table.start_up_seconds.is_not(None)
+        )
+        told = told.order_by(table.fence, table.last_step.nulls_first(), table.instance_id)
+        start_ups = {row[0]: (row[1], row[2]) for row in session.execute(told)}
+    found = {}
+    for one in attempts:
+        first_step, start_up = start_ups.get(one.fence, (None, None))
+        if one.start_up_seconds is not None and job.spec.get("trainer") is None:
+            first_step, start_up = one.first_step, one.start_up_seconds
+        found[one.fence] = AttemptReach(
+            one.parent_step or 0, one.best_step, first_step, start_up, _is_lost(one)
+        )
+    return found
+
+
+def _is_lost(attempt: Attempt) -> bool:
+    """Whether an ended attempt has left nothing: no checkpoint, and not the word of one step."""
+    if attempt.state in LIVE_ATTEMPT_STATES or attempt.state is AttemptState.SUCCEEDED:
+        return False
+    stepped = attempt.first_step is not None or attempt.best_step > (attempt.parent_step or 0)
+    return not stepped and attempt.committed_at is None
+
+
+def books_check(
+    checked_at: datetime | None,
+    *,
+    booked: tuple[int, int],
+    since: tuple[int, int],
+    difference_microusd: int,
+) -> BooksCheck:
+    """The check of a report; booked: amount and entries of all of it, since: of what was booked
+    after `checked_at`."""
+    if checked_at is None:
+        since = booked
+    return BooksCheck(
+        checked_at,
+        checked_microusd=booked[0] - since[0],
+        checked_entries=booked[1] - since[1],
+        unchecked_microusd=since[0],
+        unchecked_entries=since[1],
+        difference_microusd=difference_microusd,
+    )
 
 
 def by_component(cells: Mapping[LedgerKey, int]) -> dict[str, int]:

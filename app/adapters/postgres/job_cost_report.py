@@ -7,20 +7,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from fractions import Fraction
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import false, func, or_, select
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables, tables
-from app.adapters.postgres.cost_rows import by_component, load_booked, rate_machines
+from app.adapters.postgres.cost_rows import (
+    attempt_reach,
+    books_check,
+    by_component,
+    load_booked,
+    rate_machines,
+)
 from app.adapters.postgres.mapping import ReadAttempt, ReadBudget, ReadInstance, ReadJob
-from app.adapters.postgres.money_tables import ledger_entries
-from app.domain.billing import Component
+from app.adapters.postgres.money_tables import (
+    books_differences,
+    books_passes,
+    cost_rollups,
+    ledger_entries,
+)
+from app.domain.billing import FOLLOWS_TIME, Component, minimum_added
+from app.domain.books_check import BooksCheck
 from app.domain.cost_statement import (
     Activity,
     CostSpan,
@@ -32,7 +43,7 @@ from app.domain.cost_statement import (
 from app.domain.entities import Attempt, Instance, Job
 from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.ledger import LedgerKey
-from app.domain.machine_rating import RatedMachine
+from app.domain.machine_rating import RatedMachine, machine_rules
 from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from app.domain.phase_timeline import AttemptSteps
 from app.domain.usage_stretches import HOUR
@@ -58,10 +69,12 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
             .order_by(tables.attempts.c.fence)
         )
     )
-    phases = _phases(session, [one.id for one in instances])
+    ids = [one.id for one in instances]
+    phases = load_phases(session, ids)
+    reach = attempt_reach(session, job, attempts, ids)
     costs = {
-        one.id: _instance_costs(
-            job_id, one, rated[one.id], booked.get(one.id, {}), phases[one.id], attempts
+        one.id: instance_costs(
+            job_id, one, rated[one.id], booked.get(one.id, {}), phases[one.id], reach
         )
         for one in instances
         if one.id in rated
@@ -82,13 +95,46 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         project_id=job.project_id,
         name=job.name,
         status=status,
-        statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran, phases)),
+        statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran, costs)),
         instances=rows,
         budget=own,
         project_budget=project,
         booked_until_at=max((at for at in untils if at is not None), default=None),
         unbilled=tuple(unbilled),
         not_metered=_not_metered(session, ran),
+        books=_books(session, job_id, ids),
+    )
+
+
+def _books(session: Session, job_id: UUID, ids: Sequence[UUID]) -> BooksCheck:
+    """How much of the job's entries was compared with the sums that reports are made of."""
+    rollup, entry, differs = cost_rollups.c, ledger_entries.c, books_differences.c
+    checked_at = session.scalar(select(books_passes.c.checked_at))
+    booked = session.execute(
+        select(
+            func.coalesce(func.sum(rollup.amount_microusd), 0),
+            func.coalesce(func.sum(rollup.entries), 0),
+        ).where(rollup.job_id == job_id)
+    ).one()
+    # Nobody asks before the first check.
+    newer = entry.booked_at > checked_at if checked_at is not None else false()
+    since = session.execute(
+        select(func.coalesce(func.sum(entry.amount_microusd), 0), func.count()).where(
+            entry.job_id == job_id, newer
+        )
+    ).one()
+    # A rollup's key reads day/project/job/component/kind.
+    difference = session.scalar(
+        select(func.sum(differs.rolled_up_microusd - differs.booked_microusd)).where(
+            differs.instance_id.in_(ids),
+            func.split_part(differs.rollup_key, "/", 3) == str(job_id),
+        )
+    )
+    return books_check(
+        checked_at,
+        booked=(int(booked[0]), int(booked[1])),
+        since=(int(since[0]), int(since[1])),
+        difference_microusd=int(difference or 0),
     )
 
 
@@ -125,7 +171,8 @@ def _instances(session: Session, job_id: UUID) -> list[Instance]:
     return list(session.scalars(statement))
 
 
-def _phases(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Row[Any]]]:
+def load_phases(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Row[Any]]]:
+    """What agents told of machines, by machine, in order."""
     table = tables.phases
     statement = (
         select(table)
@@ -138,34 +185,42 @@ def _phases(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Row[Any]]]
     return found
 
 
-def _instance_costs(
-    job_id: UUID,
+def instance_costs(
+    job_id: UUID | None,
     instance: Instance,
     machine: RatedMachine,
     booked: Mapping[LedgerKey, int],
     phases: Iterable[Row[Any]],
-    attempts: Sequence[Attempt],
+    reach: Mapping[int, AttemptReach],
 ) -> InstanceCosts:
-    """The job's booked cells of one machine, over the usage that the bill gives them."""
+    """The job's booked cells of one machine, over the usage that the bill gives them; without a
+    job, those that nobody pays."""
     until = machine.booked_until_at
     if until is None or instance.launched_at is None:
         return InstanceCosts(instance.id, ())
-    working = {
+    working: dict[UUID | None, bool] = {
         span.assignment_id: span.attempt_id is not None
         for span in machine.facts.assignments
         if span.job_id == job_id
     }
+    if job_id is None:
+        working[None] = False  # seconds that nobody was assigned
     standing = dict(booked)
     spans: list[CostSpan] = []
     unwaived = 0
-    for line in machine.lines(until, waived=False):
+    lines = machine.lines(until, waived=False)
+    last = {line.key.component: line.key for line in lines}  # the minimum is charged in these
+    added = minimum_added(machine.facts, machine.rules, until)
+    for line in lines:
         if line.key.assignment_id not in working:
             continue
         if line.key.component is Component.COMPUTE:
             unwaived += line.amount_microusd
         gap = Activity.GANG_WAIT if working[line.key.assignment_id] else Activity.IDLE
         amount = standing.pop(line.key, 0)
-        span = CostSpan(line.key.component, line.usage_from_at, line.usage_to_at, amount, gap)
+        component, is_last = line.key.component, last[line.key.component] == line.key
+        minimum = added if is_last and component in FOLLOWS_TIME else timedelta()
+        span = CostSpan(component, line.usage_from_at, line.usage_to_at, amount, gap, minimum)
         spans.append(span)
     for key, amount in standing.items():  # booked, and no longer in the bill: about to be corrected
         if amount:
@@ -173,7 +228,6 @@ def _instance_costs(
             spans.append(CostSpan(key.component, hour, hour + HOUR, amount))
     paid = sum(span.booked_microusd for span in spans if span.component is Component.COMPUTE)
     waived = machine.previous is not None and machine.previous.waived
-    reach = {one.fence: AttemptReach(one.parent_step or 0, one.best_step) for one in attempts}
     ended = until if instance.ended_at is None else min(until, instance.ended_at)
     return InstanceCosts(
         instance.id,
@@ -186,7 +240,7 @@ def _instance_costs(
     )
 
 
-def _phase_start(row: Row[Any], job_id: UUID) -> PhaseStart:
+def _phase_start(row: Row[Any], job_id: UUID | None) -> PhaseStart:
     """Steps and fences of another job on the same machine say nothing here."""
     phase = MachinePhase(row.phase)
     if row.job_id != job_id:
@@ -226,39 +280,45 @@ def _row(
 
 
 def _yardstick(
-    job: Job, ran: Sequence[Instance], phases: Mapping[UUID, Sequence[Row[Any]]]
+    job: Job, ran: Sequence[Instance], costs: Mapping[UUID, InstanceCosts]
 ) -> OnDemandYardstick | None:
-    """The lowest on-demand price recorded when the job's machines were rented, and one boot.
+    """The lowest on-demand price recorded when the job's machines were rented, and one start.
 
-    Recorded prices, and not those of today, so that a final figure stays what it is. A boot is
-    the mean time from the cloud's start of the first gang's machines to the job's first step: an
-    uninterrupted run pays it once.
+    Recorded prices, and not those of today, so that a final figure stays what it is. None for a
+    job that failed: there is no work that on-demand would have done for less or more.
     """
     prices = [
         one.on_demand_microusd_per_hour
         for one in ran
         if one.on_demand_microusd_per_hour is not None
     ]
-    if not prices:
+    rules = next((machine_rules(one) for one in ran if one.cloud is not None), None)
+    if not prices or rules is None or job.state is JobState.FAILED:
         return None
-    trained = [
-        row.from_at
-        for rows in phases.values()
-        for row in rows
-        if row.phase == MachinePhase.TRAIN and row.job_id == job.id
-    ]
-    first = min(trained, default=None)
-    boots = [
-        (first - one.launched_at).total_seconds()
-        for one in ran
-        if first is not None and one.launched_at is not None and one.launched_at <= first
-    ]
     return OnDemandYardstick(
         microusd_per_hour=min(prices),
-        boot_seconds=round(sum(boots) / len(boots)) if boots else 0,
+        start_seconds=_start_seconds(ran, costs),
         node_count=job.node_count,
-        billing_speed=Fraction(ran[0].billing_speed),
+        billing_speed=rules.billing_speed,
+        minimum_seconds=rules.minimum_seconds,
+        granularity_seconds=rules.granularity_seconds,
     )
+
+
+def _start_seconds(ran: Sequence[Instance], costs: Mapping[UUID, InstanceCosts]) -> float:
+    """From the cloud's start of a machine to its first step, of the first gang that trained.
+
+    An uninterrupted run pays it once. Of several machines the shortest: the others have waited for
+    one that was lost or came late.
+    """
+    trained: list[tuple[int, float]] = []
+    for one in ran:
+        spans = costs[one.id].timeline if one.id in costs else ()
+        first = next((span for span in spans if span.phase is MachinePhase.TRAIN), None)
+        if first is not None and one.launched_at is not None:
+            seconds = (first.from_at - one.launched_at).total_seconds()
+            trained.append((first.fence or 0, max(0.0, seconds)))
+    return min(trained, default=(0, 0.0))[1]
 
 
 def _budgets(session: Session, job: Job) -> tuple[BudgetFigures, BudgetFigures | None]:

@@ -20,7 +20,9 @@ _LIVE: Final = one_of("instances.state", LIVE_INSTANCE_STATES)
 # Seconds to the end, of what `app.orchestration.estimate_remaining` last worked out and stored.
 _REMAINING: Final = """(CASE WHEN state = 'running' AND eta_at IS NOT NULL
     THEN ceil(greatest(0, extract(epoch FROM eta_at - %(now)s))) END)::bigint"""
-_COMPARED: Final = "(CASE WHEN cost_final_at IS NOT NULL THEN on_demand_comparison_microusd END)"
+# A failed job did no work that could be compared.
+_COMPARED: Final = """(CASE WHEN cost_final_at IS NOT NULL AND state <> 'failed'
+    THEN on_demand_comparison_microusd END)"""
 
 # Only the rows of the page meet the other tables, each by a key or an index.
 _STATEMENT: Final = """

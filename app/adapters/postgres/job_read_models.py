@@ -26,10 +26,19 @@ from app.adapters.postgres.mapping import (
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.errors import NotFound
 from app.domain.instance import LIVE_INSTANCE_STATES
-from app.ports.job_reports import AttemptCounts, JobFacts, JobFilter, MachineFacts, MatchingJob
+from app.ports.job_reports import (
+    AttemptCounts,
+    JobFacts,
+    JobFilter,
+    LastCheckpoint,
+    MachineFacts,
+    MatchingJob,
+)
 
 _jobs = tables.jobs
 _attempts = tables.attempts
+# A command that saved nothing ends with a final manifest without files: no checkpoint to people.
+_HAS_FILES = or_(~tables.checkpoints.c.final, tables.checkpoints.c.size_bytes > 0)
 
 
 class PostgresJobReports(DeploymentReports):
@@ -109,12 +118,18 @@ class PostgresJobReports(DeploymentReports):
                 counts=self._counts(session, job_id),
                 attempt=attempt,
                 machines=self._machines(session, job_id),
-                last_checkpoint_at=session.scalar(
-                    select(func.max(tables.checkpoints.c.committed_at)).where(
-                        tables.checkpoints.c.job_id == job_id
-                    )
-                ),
+                last_checkpoint=self._last_checkpoint(session, job_id),
             )
+
+    def _last_checkpoint(self, session: Session, job_id: UUID) -> LastCheckpoint | None:
+        table = tables.checkpoints.c
+        found = session.execute(
+            select(table.step, table.committed_at)
+            .where(table.job_id == job_id, _HAS_FILES)
+            .order_by(table.committed_at.desc(), table.fence.desc(), table.step.desc())
+            .limit(1)
+        ).one_or_none()
+        return None if found is None else LastCheckpoint(*found)
 
     def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
         """Attempts by fence, each with its `members` by rank."""
@@ -152,7 +167,7 @@ class PostgresJobReports(DeploymentReports):
         table = tables.checkpoints
         return self._read(
             select(*(column for column in table.c if column.name != "job_id"))
-            .where(table.c.job_id == job_id)
+            .where(table.c.job_id == job_id, _HAS_FILES)
             .order_by(table.c.fence.desc(), table.c.step.desc())
             .limit(limit)
         )

@@ -17,9 +17,9 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables, tables
-from app.adapters.postgres.cost_rows import rate_machines
+from app.adapters.postgres.cost_rows import attempt_reach, rate_machines
 from app.adapters.postgres.job_list_statement import list_statement
-from app.adapters.postgres.mapping import ReadAttempt, ReadInstance
+from app.adapters.postgres.mapping import ReadAttempt, ReadInstance, ReadJob
 from app.adapters.postgres.web_sessions import LIVE_KEYS
 from app.domain.entities import Instance
 from app.domain.errors import NotFound
@@ -96,9 +96,8 @@ class PostgresPageReports:
             rated, _ = rate_machines(session, shown)
             phases = _phases(session, job_id, [one.id for one in shown])
             labels = _labels(instances)
-            reach = {
-                one.fence: AttemptReach(one.parent_step or 0, one.best_step) for one in attempts
-            }
+            job = session.get_one(ReadJob, job_id)
+            reach = attempt_reach(session, job, attempts, [one.id for one in shown])
             lanes = [
                 MachineLane(
                     one,

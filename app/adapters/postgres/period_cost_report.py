@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,9 @@ from sqlalchemy import (
     case,
     func,
     literal,
+    or_,
     select,
+    text,
     tuple_,
     type_coerce,
 )
@@ -31,6 +33,7 @@ from sqlalchemy.orm import Session
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.bill_due import is_unpriced
+from app.adapters.postgres.cost_rows import books_check
 from app.adapters.postgres.money_tables import (
     books_differences,
     books_passes,
@@ -42,6 +45,18 @@ from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, PeriodCost
 
 _rollup, _jobs = cost_rollups.c, tables.jobs.c
 _UNBILLED_SHOWN_MAX = 100
+_NEW = """
+SELECT coalesce(sum(amount_microusd), 0), count(*) FROM ledger_entries
+WHERE {whose} AND booked_at > :checked_at AND usage_hour_at >= :from_at AND usage_hour_at < :to_at
+"""
+# Job by job, so that each is found through its index, whatever the planner expects.
+_NEW_OF_JOBS = text(
+    "SELECT coalesce(sum(amount), 0), coalesce(sum(entries), 0) "
+    "FROM unnest(CAST(:jobs AS uuid[])) AS open_jobs (id) CROSS JOIN LATERAL ("
+    + _NEW.format(whose="job_id = open_jobs.id")
+    + ") AS booked (amount, entries)"
+)
+_NEW_OF_NOBODY = text(_NEW.format(whose="job_id IS NULL"))
 
 
 @dataclass(frozen=True)
@@ -73,18 +88,26 @@ def period_costs(
     if group is CostGroup.LABEL and not label:
         raise InvalidValue("grouping by label needs the label's name, like label=team")
     given = vars(period)
-    sums = session.execute(_sums(group, period.of_one_project), {**given, "label": label}).all()
+    checked_at = session.scalar(select(books_passes.c.checked_at))
+    sums = session.execute(
+        _sums(group, period.of_one_project), {**given, "label": label, "checked_at": checked_at}
+    ).all()
     rows = _rows(row for row in sums if row.is_group)
-    by_day, by_status = _by_day_and_status(row for row in sums if not row.is_group)
-    difference, checked_at, unbilled = session.execute(_books(period.of_one_project), given).one()
+    of_days = [row for row in sums if not row.is_group]
+    by_day, by_status = _by_day_and_status(of_days)
+    difference, unbilled = session.execute(_books(period.of_one_project), given).one()
     return PeriodCosts(
         from_day=period.from_day,
         to_day=period.to_day,
         group=group,
         rows=rows,
         total_microusd=sum(row.amount_microusd for row in rows),
-        difference_microusd=int(difference or 0),
-        checked_at=checked_at,
+        books=books_check(
+            checked_at,
+            booked=(sum(by_day.values()), sum(int(row.entries) for row in of_days)),
+            since=_booked_since(session, period, checked_at, of_days),
+            difference_microusd=int(difference or 0),
+        ),
         by_day=by_day,
         by_status=by_status,
         unbilled=tuple(unbilled),
@@ -95,7 +118,8 @@ def period_costs(
 @cache
 def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
     """One look at the period's rows gives two kinds of sums: (has a job?, key, name, component,
-    amount) where `is_group`, else (day, status, amount)."""
+    amount) where `is_group`, else (day, status, amount, entries, jobs that may have booked
+    something since `checked_at`)."""
     instances = tables.instances.c
     status = case(
         (instances.cost_final_at.is_not(None), literal(CostStatus.FINAL.value)),
@@ -112,6 +136,12 @@ def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
             _rollup.day,
             status.label("status"),
             _rollup.amount_microusd,
+            _rollup.entries,
+            _rollup.job_id,
+            or_(
+                instances.cost_final_at.is_(None),
+                instances.cost_final_at >= bindparam("checked_at"),
+            ).label("is_open"),
         )
         .select_from(cost_rollups)
         .join(tables.instances, instances.id == _rollup.instance_id)
@@ -129,6 +159,8 @@ def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
         *of_group,
         *of_day,
         func.sum(cell.amount_microusd).label("amount"),
+        func.sum(cell.entries).label("entries"),
+        func.array_agg(cell.job_id).filter(cell.is_open & cell.has_job).label("open_jobs"),
     ).group_by(func.grouping_sets(tuple_(*of_group), tuple_(*of_day)))
 
 
@@ -185,18 +217,39 @@ def _by_day_and_status(sums: Iterable[Any]) -> tuple[dict[date, int], dict[CostS
     return dict(sorted(by_day.items())), by_status
 
 
+def _booked_since(
+    session: Session, period: Period, checked_at: datetime | None, of_days: Iterable[Any]
+) -> tuple[int, int]:
+    """Amount and number of the period's entries that were booked after the last check.
+
+    Only machines whose bill is open, or was closed since, can have any; their jobs' newest entries
+    are read through an index. Before the first check nobody asks.
+    """
+    if checked_at is None:
+        return 0, 0
+    jobs = sorted({job for row in of_days for job in row.open_jobs or ()}, key=str)
+    given = {
+        "checked_at": checked_at,
+        "from_at": datetime.combine(period.from_day, time(), UTC),
+        "to_at": datetime.combine(period.to_day + timedelta(days=1), time(), UTC),
+    }
+    amount, entries = session.execute(_NEW_OF_JOBS, {**given, "jobs": jobs}).one()
+    if not period.of_one_project:
+        unpaid = session.execute(_NEW_OF_NOBODY, given).one()
+        amount, entries = amount + unpaid[0], entries + unpaid[1]
+    return int(amount), int(entries)
+
+
 @cache
 def _books(one_project: bool) -> Select[Any]:
-    """What the rollup has more than the ledger in the period; when the last whole pass that
-    compared them began, None before the first; and machines, of the project if one is asked for,
-    that no price or rule is known for."""
+    """What the rollup has more than the ledger in the period; and machines, of the project if one
+    is asked for, that no price or rule is known for."""
     found, instances = books_differences.c, tables.instances.c
     difference = (
         select(func.sum(found.rolled_up_microusd - found.booked_microusd))
         .where(_within(found, one_project))
         .scalar_subquery()
     )
-    checked_at = select(books_passes.c.checked_at).scalar_subquery()
     unpriced = select(instances.id).where(is_unpriced())
     if one_project:
         own = select(_jobs.id).where(_jobs.project_id == bindparam("project_id"))
@@ -204,4 +257,4 @@ def _books(one_project: bool) -> Select[Any]:
     unbilled = func.array(
         unpriced.order_by(instances.id).limit(_UNBILLED_SHOWN_MAX).scalar_subquery()
     )
-    return select(difference, checked_at, unbilled)
+    return select(difference, unbilled)

@@ -1,0 +1,51 @@
+"""The money on the page of a job: nothing is green that was not saved, or not checked."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from app.domain.end_reason import EndReason
+from app.domain.job import JobState
+from tests.browser.conftest import Site
+from tests.support.browser import Visit
+from tests.support.page_story import AGE_SECONDS
+
+
+def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Site):
+    site.story.interrupted_run()
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instances SET on_demand_microusd_per_hour = 90000")
+    look.signed_in(site.key, "/jobs/digits")
+    row = look.page.get_by_role("row", name=re.compile("more than on-demand"))
+    expect(row.locator(".bad-text")).to_have_text(re.compile(r"^\$0\.\d{6}$"))
+    expect(row.locator(".good-text")).to_have_count(0)
+    figure = look.page.locator(".figures div").filter(has_text="Saved, net")
+    expect(figure.locator(".number")).to_have_text(re.compile("^-"))
+    expect(figure.locator(".good-text")).to_have_count(0)
+    expect(look.page.locator("#books")).to_have_text(
+        re.compile(r"Books: not checked yet \(\$0\.\d+\)\.")
+    )
+
+
+def test_a_failed_job_is_not_compared_and_a_job_that_saved_nothing_claims_no_checkpoint(
+    look: Visit, site: Site
+):
+    job_id = site.story.interrupted_run()
+    ended_at = site.story.after(AGE_SECONDS)
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM checkpoints")
+        connection.exec_driver_sql(
+            "UPDATE attempts SET state = 'failed', ended_at = now(), end_reason = 'user_error' "
+            "WHERE state = 'running'"
+        )
+    site.story.change(
+        job_id, state=JobState.FAILED, ended_at=ended_at, end_reason=EndReason.USER_ERROR
+    )
+    look.signed_in(site.key, "/jobs/digits")
+    figure = look.page.locator(".figures div").filter(has_text="Saved, net")
+    expect(figure).to_contain_text("not compared: the job failed")
+    expect(look.page.get_by_role("row", name=re.compile("on-demand, same work"))).to_have_count(0)
+    expect(look.page.get_by_text("no checkpoint saved")).to_be_visible()
+    expect(look.page.get_by_text(re.compile("checkpoint at step"))).to_have_count(0)

@@ -1,0 +1,63 @@
+"""How costs are told in the terminal: nothing is called saved that was not."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from app.cli.costs import print_job_cost
+from app.cli.demo_story import bill
+from app.cli.terminal import Terminal
+
+
+def cost(total: int, compared: int | None, ratio: float | None) -> dict[str, Any]:
+    """A job's cost as the api answers it."""
+    return {
+        "statement": {
+            "total_microusd": total,
+            "by_activity": {"useful": 8_000, "minimum_charge": total - 8_000},
+            "waived_microusd": 0,
+            "on_demand_comparison_microusd": compared,
+            "net_saved_microusd": None if compared is None else compared - total,
+            "net_saved_ratio": ratio,
+        },
+        "instances": [],
+        "status": "final",
+        "budget": {"cap_microusd": None, "spent_microusd": total},
+        "not_metered": [],
+        "unbilled": [],
+        "books": {"sentence": "not checked yet ($0.02)"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("compared", "ratio", "told", "in_demo"),
+    [
+        (40_000, 0.5, "$0.040 for the same work, so 50 % saved, net", "50 % saved, net"),
+        (
+            16_000,
+            -0.25,
+            "$0.016 for the same work, so this job cost 25 % more",
+            "25 % more than on-demand",
+        ),
+    ],
+)
+def test_a_job_that_cost_more_than_on_demand_saved_nothing(
+    compared: int, ratio: float, told: str, in_demo: str
+) -> None:
+    out = io.StringIO()
+    print_job_cost(Terminal(out=out, errors=io.StringIO()), cost(20_000, compared, ratio))
+    assert told in out.getvalue()
+    assert "minimum charge $0.012 (60 %)" in out.getvalue()
+    assert ("saved" in out.getvalue()) is (ratio > 0)
+    lines = bill(cost(20_000, compared, ratio))
+    assert lines[-1].endswith(in_demo)
+    assert "minimum_charge $0.012" in lines[1]
+
+
+def test_a_job_that_is_not_compared_says_nothing_of_on_demand() -> None:
+    out = io.StringIO()
+    print_job_cost(Terminal(out=out, errors=io.StringIO()), cost(20_000, None, None))
+    assert "on-demand" not in out.getvalue()
