@@ -50,6 +50,11 @@ _SAID = {
     "extra_forbidden": "is not known here; remove it",
     "model_attributes_type": "must be a JSON object",
 }
+_TIMES = {
+    "date_": "write a day, as in 2026-01-31",
+    "datetime_": "write a time with its zone, as in 2026-01-31T12:00:00Z",
+    "timezone_": "write a time with its zone, as in 2026-01-31T12:00:00Z",
+}
 _SHOULD = re.compile(r"^(?:Input|String|List) should ")
 
 _TEXT = {"type": "string"}
@@ -196,6 +201,9 @@ def _parameter_problem(error: Mapping[str, Any]) -> dict[str, str]:
     field = ".".join(str(part)[:80] for part in path)
     kind = {"missing": "missing", "extra_forbidden": "unknown_field"}.get(error["type"], "invalid")
     said = _SAID.get(error["type"]) or _SHOULD.sub("must ", str(error["msg"]))
+    for kind_of_type, how in _TIMES.items():
+        if error["type"].startswith(kind_of_type):
+            said = how
     said = said.removeprefix("Value error, ")
     message = f"{field or where}: {said[:1].lower()}{said[1:]}"
     return {"field": field, "message": message[:500], "kind": kind}

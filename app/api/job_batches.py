@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 from anyio import to_thread
@@ -25,13 +25,14 @@ from app.api.json_answers import as_json
 from app.api.parts import ApiParts, parts_of
 from app.domain.errors import InvalidValue
 from app.domain.job import JobState
-from app.orchestration.stop_many import CommandedJob, CommandOutcome, cancel_jobs
+from app.domain.job_command import COMMANDED_STATES, JobCommand
+from app.orchestration.stop_many import CommandedJob, CommandOutcome, command_jobs
 from app.ports.job_reports import JobFilter
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], dependencies=[Depends(json_only)])
 
-JOBS_MAX = 200
-"""Jobs of one request; at 50 a second it is answered in four seconds."""
+JOBS_MAX = 500
+"""Jobs of one request: fewer than a client's patience of twenty seconds allows."""
 _JOBS_OF_TRANSACTION = 50
 # A controller holds a job for some milliseconds; what is locked for longer is told as busy.
 _ROUNDS_FOR_BUSY = 5
@@ -40,10 +41,11 @@ _NAME = Annotated[str, Field(min_length=1, max_length=80)]
 
 
 class BatchFilter(BaseModel):
-    """Which jobs: as the filters of the list, and live ones unless `state` says otherwise."""
+    """Which jobs: as the filters of the list. Without a `state` those that the command is meant
+    for: live ones for cancel, those that wait or run for pause, paused ones for resume."""
 
     model_config = ConfigDict(extra="forbid")
-    state: Annotated[str, Field(max_length=200)] = "live"
+    state: Annotated[str | None, Field(max_length=200)] = None
     name: Annotated[str | None, Field(max_length=63)] = None
     labels: Annotated[dict[str, str], Field(max_length=8)] = {}
     since: Since | None = None
@@ -52,11 +54,11 @@ class BatchFilter(BaseModel):
 class BatchBody(BaseModel):
     """Either `ids` (ids or names) or a `filter` with, after the first part, its `cursor`.
 
-    `now`: kill at once, without saving first.
+    `now`: cancel at once, without saving first.
     """
 
     model_config = ConfigDict(extra="forbid")
-    action: Literal["cancel"]
+    action: JobCommand
     ids: Annotated[list[_NAME] | None, Field(min_length=1, max_length=JOBS_MAX)] = None
     filter: BatchFilter | None = None
     cursor: Annotated[str | None, Field(max_length=80)] = None
@@ -77,7 +79,7 @@ class BatchItem(Shape):
 class BatchAnswer(Shape):
     """`counts`: items by outcome. `next`: the cursor of the filter's next part, null at its end."""
 
-    action: Literal["cancel"]
+    action: JobCommand
     items: list[BatchItem]
     counts: dict[str, int]
     next: str | None
@@ -85,19 +87,22 @@ class BatchAnswer(Shape):
 
 @router.post("/batch", response_model=None, responses={200: {"model": BatchAnswer}})
 async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, Body()]) -> Response:
-    """Cancel many jobs, at most 200 a request, 50 in one transaction each.
+    """Cancel, pause or resume many jobs, at most 500 a request, 50 in one transaction each.
 
-    The same request again changes nothing: jobs that are cancelled or being cancelled are
-    `unchanged`. A job that something else holds is tried for a second or two, then `busy`.
+    The same request again changes nothing: jobs that are where the command brings them, or on
+    their way, are `unchanged`. A job that something else holds is tried for a second or two, then
+    `busy`.
     """
     if (body.ids is None) == (body.filter is None):
         raise InvalidValue("give either `ids` or `filter`", "ids")
     if body.cursor is not None and body.filter is None:
         raise InvalidValue("cursor: goes with a `filter`", "cursor")
+    if body.now and body.action is not JobCommand.CANCEL:
+        raise InvalidValue("now: goes with the action `cancel`", "now")
     parts = parts_of(request)
     following: str | None = None
     if body.filter is not None:
-        wanted = _wanted(caller, body.filter, body.cursor)
+        wanted = _wanted(caller, body)
         found = await to_thread.run_sync(parts.reports.matching, wanted)
         if len(found) > JOBS_MAX:
             found = found[:JOBS_MAX]
@@ -109,7 +114,7 @@ async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, B
         known = await to_thread.run_sync(parts.reports.named, caller.project_id, written)
         names = dict(known.values())
         asked = [(one, known[one][0] if one in known else None) for one in written]
-    done = await _cancel(parts, caller, names, body.now)
+    done = await _command(parts, caller, names, body)
     items = [_item(named, job_id, names, done) for named, job_id in asked]
     counts = Counter(item["outcome"] for item in items)
     return as_json(
@@ -117,12 +122,14 @@ async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, B
     )
 
 
-def _wanted(caller: Caller, written: BatchFilter, cursor: str | None) -> JobFilter:
+def _wanted(caller: Caller, body: BatchBody) -> JobFilter:
     """The filter, with one job more than a request takes: it tells whether there is a next part."""
+    written, cursor = body.filter or BatchFilter(), body.cursor
+    meant = tuple(sorted(COMMANDED_STATES[body.action]))
     return JobFilter(
         project_id=caller.project_id,
         limit=JOBS_MAX + 1,
-        states=read_states(written.state),
+        states=meant if written.state is None else read_states(written.state),
         name=written.name,
         labels=written.labels,
         since=written.since,
@@ -130,8 +137,8 @@ def _wanted(caller: Caller, written: BatchFilter, cursor: str | None) -> JobFilt
     )
 
 
-async def _cancel(
-    parts: ApiParts, caller: Caller, job_ids: Collection[UUID], at_once: bool
+async def _command(
+    parts: ApiParts, caller: Caller, job_ids: Collection[UUID], body: BatchBody
 ) -> dict[UUID, CommandedJob]:
     done: dict[UUID, CommandedJob] = {}
     left = sorted(job_ids)
@@ -139,7 +146,14 @@ async def _cancel(
         if turn:
             await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
         for batch_ids in _batches(left):
-            order = partial(cancel_jobs, parts.runtime, batch_ids, caller.actor, at_once=at_once)
+            order = partial(
+                command_jobs,
+                parts.runtime,
+                batch_ids,
+                caller.actor,
+                body.action,
+                at_once=body.now,
+            )
             done |= await to_thread.run_sync(order)
         left = [job_id for job_id in left if done[job_id].outcome is CommandOutcome.BUSY]
         if not left:

@@ -17,8 +17,8 @@ from app.api.job_document import job_document
 from app.api.job_shapes import JobDetail
 from app.api.json_answers import as_json
 from app.api.parts import ApiParts, parts_of
-from app.domain.errors import CommandRefused, InvalidValue, NotFound
-from app.domain.job import TERMINAL_JOB_STATES, StopCause
+from app.domain.errors import InvalidValue, NotFound
+from app.domain.job import StopCause
 from app.domain.money import MICROUSD_PER_USD, parse_usd
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.stop_job import order_stop, resume
@@ -111,9 +111,6 @@ def _command(
         with open_job(uow, runtime.entropy, job_id, caller.actor) as aggregate:
             if aggregate is None:
                 raise NotFound(f"There is no job {job[:80]!r} in this project.")
-            state = aggregate.job.state
-            if state in TERMINAL_JOB_STATES:
-                raise CommandRefused(f"The job has ended already: it is {state}.")
             order(aggregate)
         uow.ring_after_commit(*_CONTROLLERS)
     return as_json(job_document(parts.reports.job(job_id), runtime.clock.now()))

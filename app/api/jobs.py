@@ -9,24 +9,22 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.auth import Caller, SignedIn
-from app.api.data_places import DeploymentPlaces
 from app.api.hot_route import HotRoute
 from app.api.job_document import job_document
 from app.api.job_filters import Since, read_cursor, read_states
 from app.api.job_shapes import SUBMIT_DOCS, JobDetail, JobPage
 from app.api.json_answers import JSON, as_json
 from app.api.parts import ApiParts, parts_of
-from app.api.spec_body import check_places, read_accept_risk, read_idempotency_key, read_spec
-from app.api.spec_places import check_grants
+from app.api.spec_body import read_accept_risk, read_idempotency_key, read_spec
+from app.api.submission_checks import WEIGHERS, check_submission
 from app.domain.errors import InvalidValue, SpecError
 from app.domain.job_spec import JobSpec, spec_digest
 from app.orchestration.submit_job import accept, replay
-from app.orchestration.unmet_needs import require_docker
 from app.orchestration.weigh_promise import weigh_promise
 from app.ports.job_reports import JobFilter
 from app.ports.job_submission import Submitted
@@ -36,8 +34,6 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 PAGE_MAX = 200
 _LABELS_MAX = 8
 _PLAIN_VALUE_MAX = 80
-_WEIGHERS = CapacityLimiter(2)
-"""Imagining a job's runs takes up to a fifth of a second of a processor, and agents wait behind."""
 
 
 async def submit(request: Request) -> Response:
@@ -89,22 +85,13 @@ async def _submit(
 ) -> Submitted:
     runtime = parts.runtime
     try:
-        await check_places(
-            spec,
-            caller,
-            runtime.object_store,
-            DeploymentPlaces.of(parts.settings),
-            parts.settings.state_dir,
-        )
-        if spec.image is not None:
-            await to_thread.run_sync(require_docker, parts.reports, spec, limiter=_WEIGHERS)
-        check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
+        await check_submission(parts, caller, spec)
         if spec.promises:
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
                 return replay(known, spec_digest(spec))
             weigh = partial(weigh_promise, accept_risk=accept_risk)
-            await to_thread.run_sync(weigh, runtime, caller.project_id, spec, limiter=_WEIGHERS)
+            await to_thread.run_sync(weigh, runtime, caller.project_id, spec, limiter=WEIGHERS)
         return await accept(
             parts.hot,
             runtime.entropy,

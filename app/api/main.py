@@ -29,6 +29,7 @@ from app.api import (
     job_commands,
     job_history,
     jobs,
+    submission_checks,
     sweeps,
     workdirs,
 )
@@ -58,6 +59,7 @@ _ROUTERS = (
     agents,
     job_commands,
     job_batches,
+    submission_checks,
     job_history,
     checkpoint_files,
     explanations,

@@ -17,7 +17,7 @@ from app.domain.spec_text import MAX_SPEC_BYTES
 MIB = 1 << 20
 BODY_BYTES_MAX = MIB
 # Bodies that are a job spec, by their path.
-SPEC_PATHS = frozenset({"/api/v1/jobs", "/api/v1/estimates"})
+SPEC_PATHS = frozenset({"/api/v1/jobs", "/api/v1/jobs/check", "/api/v1/estimates"})
 # Routes that take more, by the beginning of their path; they stream what they get.
 LARGER_BODIES = {
     "/api/v1/workdirs/": 100 * MIB,

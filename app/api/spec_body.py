@@ -94,13 +94,14 @@ def read_accept_risk(request: Request) -> bool:
 async def check_places(
     spec: JobSpec,
     caller: Caller,
-    store: ObjectStore,
+    store: ObjectStore | None,
     places: DeploymentPlaces,
     state_dir: Path | None = None,
 ) -> None:
     """Raises SpecError when the project, packed folder, a type or an address cannot be used.
 
-    caller: whose project it is. state_dir: where refreshed catalogs of machines are kept.
+    caller: whose project it is. store: of packed folders; None before the folder is uploaded.
+    state_dir: where refreshed catalogs of machines are kept.
     """
     if spec.project is not None and spec.project != caller.project_name:
         raise SpecError.of(
@@ -113,7 +114,7 @@ async def check_places(
     if spec.brought_folders() or spec.outputs:
         folder = data_folder(caller.project_name, caller.project_id)
         await to_thread.run_sync(check_data_places, spec, places, folder)
-    if spec.workdir is not None:
+    if spec.workdir is not None and store is not None:
         await to_thread.run_sync(_check_workdir, store, caller.project_id, spec.workdir)
     if spec.checkpoint.uri is not None:
         await to_thread.run_sync(check_checkpoint_place, spec, places)

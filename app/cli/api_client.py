@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.server_address import Server, is_loopback
@@ -25,6 +26,7 @@ _WAIT_BETWEEN_TRIES_SECONDS: Final = 0.5
 _PAGES_MAX: Final = 1_000
 _PAGE_ITEMS_MAX: Final = 200
 _CHECK_SECONDS: Final = 400.0
+_STATE_DIR: Final = "If it was started with --state-dir, set LOWTIDE_STATE_DIR to the same folder"
 _BUSY: Final = 503
 """The api's answer when it has done nothing and may be asked again."""
 Query = Mapping[str, Any]
@@ -94,6 +96,8 @@ class ApiClient:
         for _ in range(_PAGES_MAX):
             asked["limit"] = min(limit - len(items), _PAGE_ITEMS_MAX)
             page = self.get(path, asked)
+            if not isinstance(page, dict) or not {"items", "next"} <= page.keys():
+                raise self._no_lowtide("answered with something else than a list of Lowtide's")
             items += page["items"]
             if page["next"] is None or len(items) >= limit:
                 break
@@ -152,19 +156,17 @@ class ApiClient:
         if response.is_success:
             return response
         status = response.status_code
+        problem = _problem_of(response)
+        asked = str(problem.get("instance") or _ROOT)
+        if status < 500 and not (problem and asked.startswith(_ROOT)):
+            # Another program, or ours at another path than is written.
+            raise self._no_lowtide(f"answered {status}", status)
         if status == 401:
             raise CommandFailed(self._about_the_key(), status=status)
-        problem = _problem_of(response)
         if status >= 500:
             reason = problem.get("detail") or "it gave no reason; try again, or read its log"
             raise CommandFailed(
                 f"{self.url} failed ({status}): {reason}", UNREACHABLE, status=status
-            )
-        if not problem:
-            raise CommandFailed(
-                f"{self.url} answered {status}, not as the Lowtide api does; check the address",
-                UNREACHABLE,
-                status=status,
             )
         problems = [
             {str(name): str(value) for name, value in error.items()}
@@ -184,9 +186,10 @@ class ApiClient:
     def _about_the_key(self) -> str:
         if self._server.key is None:
             here = "run this in the folder of `lowtide up`, " if is_loopback(self.url) else ""
+            elsewhere = f". {_STATE_DIR}" if here else ""
             return (
                 f"{self.url} asks for a key and there is none: {here}"
-                f"run `lowtide login {self.url}`, or set LOWTIDE_API_KEY"
+                f"run `lowtide login {self.url}`, or set LOWTIDE_API_KEY{elsewhere}"
             )
         return (
             f"{self.url} does not know this key, or it was revoked: run `lowtide login {self.url}`"
@@ -195,12 +198,22 @@ class ApiClient:
 
     def _unreachable(self, error: Exception) -> CommandFailed:
         local = is_loopback(self.url)
-        hint = "Does `lowtide up` run, from this folder? " if local else ""
+        hint = f"Does `lowtide up` run from this folder? {_STATE_DIR}. " if local else ""
         reason = str(error) or type(error).__name__
         return CommandFailed(
             f"the api at {self.url} cannot be reached ({reason}). {hint}"
             "Another address: LOWTIDE_SERVER_URL, or `lowtide login URL`.",
             UNREACHABLE,
+        )
+
+    def _no_lowtide(self, what: str, status: int | None = None) -> CommandFailed:
+        parts = urlsplit(self.url)
+        how = f"write it without a path, as {parts.scheme}://{parts.netloc}" if parts.path else ""
+        return CommandFailed(
+            f"{self.url} {what}: it is not the address of a Lowtide api; "
+            f"{how or 'correct LOWTIDE_SERVER_URL, or run `lowtide login URL`'}",
+            UNREACHABLE,
+            status=status,
         )
 
     def _json(self, response: httpx.Response) -> Any:
@@ -209,9 +222,7 @@ class ApiClient:
         try:
             return response.json()
         except ValueError as error:
-            raise CommandFailed(
-                f"{self.url} did not answer with JSON; check the address", UNREACHABLE
-            ) from error
+            raise self._no_lowtide("did not answer with JSON") from error
 
 
 def _authorities(url: str) -> ssl.SSLContext:
@@ -230,6 +241,9 @@ def _given(query: Query | None) -> dict[str, Any]:
 
 
 def _problem_of(response: httpx.Response) -> dict[str, Any]:
+    """What the api says is wrong; empty where it is not our api that answers."""
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return {}
     try:
         problem = response.json()
     except ValueError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typer
 
-from app.cli.cancel import cancel
 from app.cli.costs import cost
 from app.cli.destroy import destroy
 from app.cli.download import download
@@ -16,7 +15,8 @@ from app.cli.explain import explain
 from app.cli.follow import watch
 from app.cli.history import checkpoints, events, metrics
 from app.cli.instances import instances
-from app.cli.jobs import jobs, pause, resume, show
+from app.cli.job_commands import cancel, pause, resume
+from app.cli.jobs import jobs, show
 from app.cli.login import login
 from app.cli.logs import logs
 from app.cli.offers import offers

@@ -1,13 +1,46 @@
-"""A group of commands with one that runs when none is named: `lowtide cost` is `cost report`.
+"""Groups of commands: one that knows other tools' words, one that runs a command unasked.
 
 Not here: the commands themselves.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from typer.core import TyperGroup
+
+_OTHER_WORDS: Final = {
+    "attach": "watch",
+    "delete": "cancel",
+    "end": "cancel",
+    "info": "show",
+    "kill": "cancel",
+    "launch": "submit",
+    "list": "jobs",
+    "ls": "jobs",
+    "prices": "offers",
+    "queue": "jobs",
+    "rm": "cancel",
+    "run": "submit",
+    "start": "up` or `lowtide resume",
+    "stop": "cancel` or `lowtide pause",
+    "suspend": "pause",
+    "tail": "logs",
+    "terminate": "cancel",
+    "unpause": "resume",
+}
+"""What people of neighbouring tools type; nearly the same letters are found without a list."""
+
+
+class ProgramGroup(TyperGroup):
+    """All commands of the program; a word that another tool has leads to ours."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named. Fails with what is meant for another tool's word."""
+        meant = None if args[0] in self.commands else _OTHER_WORDS.get(args[0])
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean `lowtide {meant}`?")
+        return super().resolve_command(ctx, args)
 
 
 class DefaultCommandGroup(TyperGroup):

@@ -99,8 +99,8 @@ class DemoControlPlane:
             if line.startswith(_READY):
                 self.url = line.removeprefix(_READY).strip()
                 return
-        tail = "".join(seen[-15:]).rstrip()
-        raise CommandFailed(f"the control plane did not come up:\n{tail}", UNREACHABLE)
+        tail = [line.rstrip() for line in seen[-15:]]
+        raise CommandFailed("the control plane did not come up:", UNREACHABLE, details=tail)
 
     def _copy_lines(
         self, process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]

@@ -20,6 +20,7 @@ from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Terminal, printable
 from app.cli.tide_text import Tide, tide_lines
+from app.domain.event_words import without_doubles
 
 _POLL_SECONDS: Final = 1.0
 _SILENCE_SECONDS_MAX: Final = 300.0
@@ -141,9 +142,7 @@ def _looks(api: ApiClient, path: str) -> Iterator[tuple[dict[str, Any], list[dic
 
 def _worth_telling(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without what is of no use, and once what a job, its attempt and its machines all report."""
-    told = [event for event in events if event["kind"] not in _UNTOLD]
-    before = ["", *(event["message"] for event in told)]
-    return [event for event, other in zip(told, before, strict=False) if event["message"] != other]
+    return without_doubles(event for event in events if event["kind"] not in _UNTOLD)
 
 
 class _TideSource:

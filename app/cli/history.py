@@ -15,6 +15,7 @@ from app.cli import job_view, wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Column, Terminal
+from app.domain.event_words import event_words, without_doubles
 
 _LIMIT: Final = 10_000
 _POINTS_SHOWN: Final = 20
@@ -22,7 +23,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 EVENT_COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
-    Column("KIND", lambda row: row["kind"]),
+    Column("WHAT", lambda row: event_words(row["kind"])),
     Column("BY", lambda row: actor(row["actor"])),
     Column("MESSAGE", lambda row: row["message"]),
 )
@@ -30,17 +31,24 @@ EVENT_COLUMNS: Final = (
 
 @api_command(
     "lowtide events bert-ft",
-    "lowtide events bert-ft --kind interruption_noticed",
+    "lowtide events bert-ft --kind 'interruption notice'",
 )
 def events(
     invocation: Invocation,
     job: JobName,
-    kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only this kind: as shown, or as --json has it.")
+    ] = None,
 ) -> None:
-    """List what happened to a job, oldest first."""
+    """List what happened to a job, oldest first.
+
+    What a job, its attempt and its machines all record is shown once; --json has every entry.
+    """
     path = job_path(invocation.api, job)
     found = invocation.api.pages(f"{path}/events", limit=_LIMIT, turn="after")
-    rows = [row for row in found if kind in (None, row["kind"])]
+    rows = [row for row in found if kind in (None, row["kind"], event_words(row["kind"]))]
+    if not invocation.terminal.as_json:
+        rows = without_doubles(rows)
     _list(invocation.terminal, EVENT_COLUMNS, rows, "kind", "No event of this kind.")
 
 

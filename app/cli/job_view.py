@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from app.cli import wording
 from app.cli.terminal import Column, Terminal
+from app.domain.instance import InstanceState
+from app.domain.machine_words import machine_words
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 AT_REST: Final = ENDED | {"paused"}
@@ -143,6 +145,14 @@ def metrics(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} {values[name]:.4g}" for name in others[:_METRICS_SHOWN])
 
 
+def doing(row: dict[str, Any]) -> str:
+    """What a machine does, as its page says it; of another version's states, their names."""
+    try:
+        return machine_words(InstanceState(row["state"]), row["phase"])
+    except ValueError:
+        return str(row["state"])
+
+
 def machine_note(row: dict[str, Any]) -> str:
     """What is out of the ordinary about a machine; "" when nothing is."""
     notice = row.get("notice")
@@ -167,8 +177,7 @@ def _next_look(job: Job, now: datetime) -> str:
 MACHINE_COLUMNS: Final = (
     Column("MACHINE", lambda row: wording.short_id(row["id"])),
     Column("POOL", lambda row: wording.pool(row["pool"])),
-    Column("STATE", lambda row: row["state"]),
-    Column("PHASE", lambda row: row["phase"] or wording.NOTHING),
+    Column("DOING", doing),
     Column(
         "STEP", lambda row: wording.NOTHING if row["step"] is None else f"{row['step']:,}", True
     ),

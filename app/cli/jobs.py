@@ -1,6 +1,7 @@
-"""`lowtide jobs` (also `ps`), `show`, `pause` and `resume`.
+"""`lowtide jobs` (also `ps`) and `show`.
 
-Not here: `cancel`, following a job (`follow`) and its history (`history`).
+Not here: commands that change a job (`job_commands`), following a job (`follow`) and its history
+(`history`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import typer
 from app.cli import job_view, wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
-from app.cli.terminal import Column, Terminal, style_of_state
+from app.cli.terminal import Column, style_of_state
 
 
 @api_command(
@@ -82,45 +83,6 @@ def show(invocation: Invocation, job: JobName) -> None:
     if found["machines"]:
         terminal.line()
         terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
-
-
-@api_command("lowtide pause bert-ft")
-def pause(invocation: Invocation, job: JobName) -> None:
-    """Save, give the machines back, wait for `resume`."""
-    answer = command_to_job(invocation, job, "pause", None)
-    if invocation.terminal.as_json:
-        invocation.terminal.json(answer)
-
-
-@api_command("lowtide resume bert-ft", "lowtide resume bert-ft --budget +50")
-def resume(
-    invocation: Invocation,
-    job: JobName,
-    budget: Annotated[
-        str | None, typer.Option(metavar="+USD", help="Raise the budget by this much, as +50.")
-    ] = None,
-) -> None:
-    """Put a paused job back into the queue."""
-    body = {} if budget is None else {"add_budget_usd": budget}
-    answer = command_to_job(invocation, job, "resume", body)
-    if invocation.terminal.as_json:
-        invocation.terminal.json(answer)
-
-
-def command_to_job(invocation: Invocation, job: str, verb: str, body: Any) -> dict[str, Any]:
-    """Give one job a command, and say what it did. Raises CommandFailed."""
-    path = job_path(invocation.api, job)
-    answer: dict[str, Any] = invocation.api.post(f"{path}/{verb}", body)
-    _say(invocation.terminal, answer)
-    return answer
-
-
-def _say(terminal: Terminal, job: dict[str, Any]) -> None:
-    if terminal.quiet:
-        terminal.result(job["name"])
-    else:
-        why = f" ({job['why']})" if job["why"] else ""
-        terminal.line(f"{job['name']}: {terminal.state(job['state'])}{why}")
 
 
 def _state(job: dict[str, Any]) -> str:

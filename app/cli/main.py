@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
-from app.cli import backtest, catalog, demo, doctor, migrate, server_status, up
+from app.cli import backtest, catalog, demo, doctor, init, migrate, server_status, up
 from app.cli.api_commands import add_api_commands
+from app.cli.command_groups import ProgramGroup
 
 app = typer.Typer(
     name="lowtide",
+    cls=ProgramGroup,
     help="Train models on spot GPUs at the lowest cost that still meets the deadline and the "
     "budget.\n\nBegin with `lowtide up`, then `lowtide submit job.yaml`.",
     no_args_is_help=True,
@@ -43,7 +45,7 @@ def _options(
     """Options of the program itself."""
 
 
-for module in (demo, up, server_status, doctor):
+for module in (demo, up, server_status, doctor, init):
     module.register(app)
 add_api_commands(app)
 for module in (catalog, backtest, migrate):

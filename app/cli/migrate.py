@@ -54,7 +54,11 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = 
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from app.adapters.embedded.errors import EmbeddedServerError, StateFolderBusyError
+    from app.adapters.embedded.errors import (
+        EmbeddedServerError,
+        StateFolderBusyError,
+        StateFolderUnusableError,
+    )
 
     terminal = Terminal(as_json=as_json, quiet=quiet)
     with ending_well(terminal):
@@ -62,6 +66,8 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = 
         try:
             with _database(settings) as url:
                 done = prepare_database(url, settings.state_dir)
+        except StateFolderUnusableError as error:
+            raise CommandFailed(str(error)) from error
         except (SQLAlchemyError, EmbeddedServerError, StateFolderBusyError) as error:
             message = f"the database could not be migrated: {first_line(error)}"
             raise CommandFailed(message, UNREACHABLE) from error

@@ -191,7 +191,10 @@ def uptime_text(seconds: float | None) -> str:
 
 def _require_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise CommandFailed(f"the state folder {folder} is not a folder; choose another")
+        raise CommandFailed(
+            f"the state folder {folder} is not a folder; name another with --state-dir or "
+            "LOWTIDE_STATE_DIR"
+        )
 
 
 def _document(program: RunningProcess) -> dict[str, object]:

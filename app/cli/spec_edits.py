@@ -75,7 +75,7 @@ def read_draft(source: str, edits: SpecEdits) -> SpecDraft:
     try:
         data = parse_spec_text(text, text_type)
     except SpecError as error:
-        raise CommandFailed.from_domain(error, what) from error
+        raise CommandFailed.from_domain(error, what, text) from error
     _apply(data, edits)
     draft = SpecDraft(what, data, _folder_to_pack(data.get("workdir"), base))
     draft.spec()

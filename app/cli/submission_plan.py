@@ -163,7 +163,7 @@ def plan_sentences(plan: Plan) -> list[str]:
     told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour."]
     estimate, budget = plan.estimate_microusd, plan.spec.budget_microusd
     if estimate is None:
-        told.append("How long it takes will be known once it trains.")
+        told.append(_how_long(plan.spec))
     else:
         told.append(f"The estimate of the spec comes to {wording.money(estimate)}.")
         if budget is not None and estimate > budget:
@@ -172,6 +172,20 @@ def plan_sentences(plan: Plan) -> list[str]:
                 "the job would be paused when the budget is spent."
             )
     return [" ".join(told), *_too_little(plan)]
+
+
+def _how_long(spec: JobSpec) -> str:
+    from app.domain.durations import whole_minutes
+    from app.domain.trainer_work import described_work
+
+    described = None if spec.estimate is not None else described_work(spec)
+    if described is None:
+        return "How long it takes will be known once it trains."
+    work = described.estimate
+    return (
+        f"By the trainer's formula it takes about {whole_minutes(work.seconds)} on one machine "
+        f"with {work.gpu}, a real GPU; `lowtide estimate` shows cost and finish."
+    )
 
 
 def _why_none_fits(plan: Plan) -> str:

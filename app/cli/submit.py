@@ -1,4 +1,4 @@
-"""`lowtide submit`: check, plan, ask, pack, upload, submit, follow.
+"""`lowtide submit`: check here and there, pack, plan, ask, upload, submit, follow.
 
 Not here: what the options change in the spec (`spec_edits`), the plan (`submission_plan`), the
 packing (`workdir_archive`), the following (`follow`).
@@ -86,7 +86,7 @@ def submit(
     )
     draft = read_draft(file, edits)
     now = datetime.now(UTC)
-    _check_deadline(draft, now)
+    _check_there(invocation, draft, now)
     terminal = invocation.terminal
     with ExitStack() as closing:
         archive = _pack(draft, closing)
@@ -118,6 +118,26 @@ def _check_deadline(draft: SpecDraft, now: datetime) -> None:
         draft.spec().require_deadline_ahead(now)
     except SpecError as error:
         raise CommandFailed.from_domain(error, draft.what) from error
+
+
+def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> None:
+    """Ask before anything is packed or planned whether the api would take the job.
+
+    Raises CommandFailed for a deadline that has passed, a name that is taken, a place that is not
+    allowed, data that is not there, an image that nothing can run, or infra that the deployment
+    does not rent from.
+    """
+    _check_deadline(draft, now)
+    spec = draft.spec()
+    data = "" if spec.trainer is None else spec.trainer.data
+    brought = draft.folder is not None and "/" in data and "://" not in data
+    if brought and not data.startswith("/") and spec.setup is None:
+        assert draft.folder is not None
+        if draft.folder.is_dir() and not (draft.folder / data).exists():
+            raise CommandFailed(
+                f"trainer.data: {data} is not in the workdir {draft.folder}; correct the path"
+            )
+    invocation.api.post("/jobs/check?uploaded=false", spec.to_json())
 
 
 def _estimated(invocation: Invocation, spec: JobSpec) -> dict[str, Any] | None:

@@ -69,9 +69,10 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
     """Run Lowtide here, in the foreground, until Ctrl-C.
 
     Starts PostgreSQL and Valkey of its own (none when LOWTIDE_DATABASE_URL and LOWTIDE_REDIS_URL
-    name others), brings the database up to date, and runs api, worker and beat. Prints
-    `ready http://…` on a line of its own once the api answers; the first API key is then in
-    admin.key in the state folder. Logs are in logs/ there, too.
+    name others), brings the database up to date, and runs api, worker and beat. Prints little
+    until `ready http://…`, a line of its own once the api answers; the first API key is then in
+    admin.key in the state folder. Logs are in logs/ there, too; after a failure, the one to read
+    is named.
 
     Ctrl-C or `lowtide down` stops everything, machines of the local cloud included; data, keys and
     jobs are kept for the next `lowtide up`.
@@ -80,6 +81,7 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
         ChildFailedError,
         EmbeddedServerError,
         StateFolderBusyError,
+        StateFolderUnusableError,
     )
 
     terminal = Terminal()
@@ -92,10 +94,12 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
             _free_port(settings.host, settings.port)  # no folder is made for a run that cannot be
         try:
             run_all(settings)
-        except StateFolderBusyError as error:
+        except (StateFolderBusyError, StateFolderUnusableError) as error:
             raise CommandFailed(str(error), BAD_INPUT) from error
         except (EmbeddedServerError, ChildFailedError, OSError) as error:
-            raise CommandFailed(str(error), UNREACHABLE) from error
+            # Below the sentence: the end of the log that it names.
+            sentence, *log = str(error).splitlines() or [type(error).__name__]
+            raise CommandFailed(sentence, UNREACHABLE, details=log) from error
 
 
 def run_all(settings: Settings) -> None:
@@ -114,12 +118,14 @@ def run_all(settings: Settings) -> None:
         colour=sys.stdout.isatty(),
         commands=PROGRAM_ARGUMENTS,
         disk_problem=lambda: full_sentence(deployment_folders(settings)),
+        quiet_until_announced=True,
     )
     with supervisor:
         forget_address(settings.state_dir)
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
         repair_local_cloud(settings.state_dir, supervisor.say)
         _guard_secrets(settings, supervisor.say)
+        supervisor.say(f"starting; what the programs print is in {settings.state_dir / 'logs'}")
         _run_supervised(supervisor, settings)
         forget_address(settings.state_dir)
         supervisor.say("stopping")
@@ -197,7 +203,7 @@ def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> None:
         message = f"the database cannot be prepared: {first_line(error)}"
         raise CommandFailed(message, UNREACHABLE) from error
     for line in done.lines():
-        supervisor.say(line)
+        supervisor.mention(line)
 
 
 def _programs(settings: Settings) -> list[ProcessSpec]:

@@ -53,29 +53,64 @@ def packed(folder: Path, archive_bytes_max: int) -> Iterator[Archive]:
     members = find_members(folder)
     content_bytes = sum(member.size_bytes for member in members)
     if content_bytes > CONTENT_BYTES_MAX:
-        raise _too_large(folder, members, size(content_bytes), CONTENT_BYTES_MAX)
+        raise _too_large(folder, members, f"it holds {size(content_bytes)}", CONTENT_BYTES_MAX)
     with tempfile.TemporaryFile(prefix="lowtide-workdir-") as file:
-        with (
-            # The name and the time would be written into the archive.
-            gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
-        ):
-            for member in members:
-                _add(tar, member)
-                if file.tell() > archive_bytes_max:
-                    raise _too_large(folder, members, "its archive", archive_bytes_max)
-        size_bytes = file.tell()
-        if size_bytes > archive_bytes_max:
-            raise _too_large(
-                folder, members, f"its archive of {size(size_bytes)}", archive_bytes_max
-            )
+        try:
+            with (
+                # The name and the time would be written into the archive.
+                gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as zipped,
+                tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                limit = _Limit(file, archive_bytes_max)
+                for member in members:
+                    _add(tar, member, limit)
+            size_bytes = file.tell()
+            if size_bytes > archive_bytes_max:
+                raise _LimitReached(size_bytes)
+        except _LimitReached as reached:
+            so_far = f"{size(reached.packed_bytes)} packed so far"
+            raise _too_large(folder, members, so_far, archive_bytes_max) from None
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         files = sum(1 for member in members if not member.is_dir)
         yield Archive(f"sha256:{digest}", size_bytes, content_bytes, files, file)
 
 
-def _add(tar: tarfile.TarFile, member: Member) -> None:
+class _LimitReached(Exception):
+    """The archive is too large already; whatever is left would only make it larger."""
+
+    def __init__(self, packed_bytes: int) -> None:
+        super().__init__(packed_bytes)
+        self.packed_bytes = packed_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """How large the archive may become, looked at with each piece of a file that goes into it."""
+
+    archive: IO[bytes]
+    bytes_max: int
+
+    def check(self) -> None:
+        """Raises _LimitReached."""
+        if self.archive.tell() > self.bytes_max:
+            raise _LimitReached(self.archive.tell())
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A file's content, read only as long as the archive may grow."""
+
+    content: IO[bytes]
+    limit: _Limit
+
+    def read(self, size_bytes: int = -1, /) -> bytes:
+        """As of a file. Raises _LimitReached."""
+        self.limit.check()
+        return self.content.read(size_bytes)
+
+
+def _add(tar: tarfile.TarFile, member: Member, limit: _Limit) -> None:
     entry = tarfile.TarInfo(member.name)
     entry.mode = 0o755 if member.is_dir or member.executable else 0o644
     if member.target is not None:
@@ -89,7 +124,7 @@ def _add(tar: tarfile.TarFile, member: Member) -> None:
     entry.size = member.size_bytes
     try:
         with member.path.open("rb") as content:
-            tar.addfile(entry, content)
+            tar.addfile(entry, _Watched(content, limit))
     except OSError as error:
         reason = error.strerror or "it changed while it was packed; try again"
         raise CommandFailed(f"workdir: {member.path} cannot be packed: {reason}") from error
@@ -97,8 +132,8 @@ def _add(tar: tarfile.TarFile, member: Member) -> None:
 
 def _too_large(folder: Path, members: Sequence[Member], what: str, bytes_max: int) -> CommandFailed:
     largest = sorted(members, key=lambda member: -member.size_bytes)[:_LARGEST_NAMED]
-    named = "".join(f"\n  {size(one.size_bytes):>9}  {one.name}" for one in largest)
     return CommandFailed(
-        f"workdir: {folder} is too large: {what}, at most {size(bytes_max)}. "
-        f"List what the job does not need in .gitignore; the largest files:{named}"
+        f"workdir: {folder} is too large: {what}, and the limit is {size(bytes_max)}. List what "
+        "the job does not need in .gitignore, and bring data by `inputs`. The largest files:",
+        details=[f"{size(one.size_bytes):>9}  {one.name}" for one in largest],
     )

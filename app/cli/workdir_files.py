@@ -149,9 +149,9 @@ def _target_inside(link: Path, root: Path) -> str | None:
 
 
 def _cannot_travel(folder: Path, refused: list[str]) -> CommandFailed:
-    named = "".join(f"\n  {one}" for one in refused[:_NAMED_MAX])
-    more = f"\n  and {len(refused) - _NAMED_MAX} more" if len(refused) > _NAMED_MAX else ""
+    more = [f"and {len(refused) - _NAMED_MAX} more"] if len(refused) > _NAMED_MAX else []
     return CommandFailed(
-        f"workdir: {folder} cannot be packed; copy these into it, or list them in .gitignore:"
-        f"{named}{more}"
+        f"workdir: {folder} cannot be packed. Copy what these lead to into it, or list them in "
+        ".gitignore:",
+        details=[*refused[:_NAMED_MAX], *more],
     )

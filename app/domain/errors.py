@@ -46,11 +46,15 @@ class ProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpecProblem:
-    """One thing wrong with a job spec. `field` is a dotted path, "" for the spec as a whole."""
+    """One thing wrong with a job spec. `field` is a dotted path, "" for the spec as a whole.
+
+    `line`: of the text, counted from 1, where the text itself cannot be read; else None.
+    """
 
     field: str
     message: str
     kind: ProblemKind = ProblemKind.INVALID
+    line: int | None = None
 
     def to_json(self) -> dict[str, str]:
         """{"field", "message", "kind"} as the API's problem+json lists it."""
@@ -69,7 +73,12 @@ class SpecError(DomainError):
 
     @classmethod
     def of(
-        cls, message: str, field: str = "", kind: ProblemKind = ProblemKind.INVALID
+        cls,
+        message: str,
+        field: str = "",
+        kind: ProblemKind = ProblemKind.INVALID,
+        *,
+        line: int | None = None,
     ) -> "SpecError":
         """A refusal for one single reason."""
-        return cls([SpecProblem(field, message, kind)])
+        return cls([SpecProblem(field, message, kind, line)])

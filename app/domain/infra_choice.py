@@ -50,7 +50,10 @@ def _parse_one(text: object) -> InfraChoice:
         near = difflib.get_close_matches(provider[:64].lower(), KNOWN_PROVIDERS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         known = ", ".join(KNOWN_PROVIDERS)
-        raise InvalidValue(f"unknown provider {provider[:40]!r}; known: {known}{hint}")
+        raise InvalidValue(
+            f"{provider[:40]!r} is not a cloud that Lowtide can rent from; write one of "
+            f"{known}, as in gcp/us-central1{hint}"
+        )
     if len(places) > 2 or any(_PLACE.fullmatch(place) is None for place in places):
         raise InvalidValue(f"{text[:80]!r} is not a place; {_HOW}")
     return InfraChoice(provider, *places)

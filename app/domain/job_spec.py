@@ -34,7 +34,7 @@ from app.domain.job_spec_values import (
 )
 from app.domain.machine_need import MachineNeed
 from app.domain.node_range import NodeRange
-from app.domain.spec_value import LATER, SpecModel, duration, kind_of, one_of, refusal, text
+from app.domain.spec_value import SpecModel, duration, kind_of, later, one_of, refusal, text
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
 MAX_DEADLINE_AHEAD = timedelta(days=3_650)
@@ -46,7 +46,7 @@ class JobSpec(SpecModel):
 
     Fields named in seconds or micro-USD are written under another name: `stall_timeout: 15m` is
     `stall_timeout_seconds == 900`, `budget_usd: 25` is `budget_microusd == 25_000_000`. Fields
-    marked LATER are always None: they are known, and refused as not available yet.
+    marked `later` are always None: they are known, and refused as not available yet.
     """
 
     name: JobName | None = None
@@ -82,11 +82,20 @@ class JobSpec(SpecModel):
     inputs: Inputs = Field(default_factory=dict)
     outputs: Outputs = Field(default_factory=dict)
 
-    secrets: Annotated[list[EnvName], LATER] | None = None
-    notify: Annotated[WebHook, LATER] | None = None
-    keep_on_failure_seconds: Annotated[KeptSeconds, LATER] | None = Field(
-        default=None, alias="keep_on_failure"
-    )
+    secrets: (
+        Annotated[
+            list[EnvName],
+            later("put the value into `env`, where everyone who may read the job can see it"),
+        ]
+        | None
+    ) = None
+    notify: (
+        Annotated[WebHook, later("`lowtide watch NAME` waits for the end, for use in a script")]
+        | None
+    ) = None
+    keep_on_failure_seconds: (
+        Annotated[KeptSeconds, later("the logs are kept: `lowtide logs NAME`")] | None
+    ) = Field(default=None, alias="keep_on_failure")
 
     @model_validator(mode="after")
     def _one_kind_of_work(self) -> Self:

@@ -34,6 +34,7 @@ _SENTENCES = {
     "less_than": "must be less than {lt}, not {got}",
     "too_long": "must have at most {max_length} entries",
 }
+_BOUNDS = frozenset({"greater_than_equal", "greater_than", "less_than_equal", "less_than"})
 
 
 def spec_error(error: ValidationError, sections: Sections) -> SpecError:
@@ -54,12 +55,18 @@ def _problem(detail: ErrorDetails, sections: Sections) -> SpecProblem:
         field = _path([*detail["loc"], *filter(None, [context["field"]])])
         return SpecProblem(field, _said(field, context["sentence"]), ProblemKind(context["kind"]))
     field = _path(detail["loc"])
-    got = kind_of(detail["input"])
+    got = _shown(detail["type"], detail["input"])
     numbers = {name: _number(value) for name, value in context.items()}
     template = _SENTENCES.get(detail["type"])
     sentence = template.format(got=got, **numbers) if template else _plain(detail["msg"])
     kind = ProblemKind.MISSING if detail["type"] == "missing" else ProblemKind.INVALID
     return SpecProblem(field, _said(field, sentence), kind)
+
+
+def _shown(problem: str, value: object) -> str:
+    """Beside a bound the number itself; elsewhere what kind of value it is."""
+    kind = kind_of(value)
+    return kind.removeprefix("the number ") if problem in _BOUNDS else kind
 
 
 def _unknown_field(loc: Sequence[int | str], sections: Sections) -> SpecProblem:

@@ -39,15 +39,20 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _MAX_ENV, _MAX_ENV_VALUE, _MAX_ENV_TOTAL = 64, 8_192, 32_768
 _MAX_LABELS, _MAX_LABEL_VALUE = 32, 128
 _MAX_EXIT_CODES = 32
+_DEADLINE_HOW = "write 36h, or a time with its zone like 2031-05-01T18:00:00Z"
+
+
+def _not_number(value: int) -> str:
+    return f", not {value:,}" if abs(value) < 10**18 else ""
 
 
 def _read_node_count(value: object) -> int:
     if isinstance(value, str):
         raise refusal(f"{value[:40]!r} is not a number of machines; write 2 without quotes")
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refusal(f"must be a whole number of machines, not {kind_of(value)}")
+        raise refusal(f"must be a whole number of machines, like 2, not {kind_of(value)}")
     if not 1 <= value <= MAX_NODES:
-        raise refusal(f"must be between 1 and {MAX_NODES}, not {kind_of(value)}")
+        raise refusal(f"must be between 1 and {MAX_NODES}{_not_number(value)}")
     return value
 
 
@@ -87,11 +92,13 @@ def _read_memory_gb(value: object) -> int:
 def _read_deadline(value: object) -> timedelta | datetime:
     if isinstance(value, str) and "-" in value.strip()[1:]:
         return _read_time(value.strip())
+    if isinstance(value, str) and not value.strip()[:1].isdigit() and value.strip()[:1] != "-":
+        raise refusal(f"{value[:60]!r} is neither a duration nor a time; {_DEADLINE_HOW}")
     return timedelta(seconds=parse_duration(value, at_least_seconds=1))
 
 
 def _read_time(written: str) -> datetime:
-    how = "write 36h, or a time with its zone like 2031-05-01T18:00:00Z"
+    how = _DEADLINE_HOW
     try:
         time = datetime.fromisoformat(written)
     except ValueError as error:

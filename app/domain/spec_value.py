@@ -42,14 +42,18 @@ def not_available(hint: str = "", field: str = "") -> PydanticCustomError:
     return refusal(sentence, field, ProblemKind.NOT_AVAILABLE)
 
 
-def _refuse_unless_empty(value: Any) -> None:
-    if value:
-        raise not_available()
+def later(instead: str) -> AfterValidator:
+    """Put last on a field whose shape is judged but which this version cannot do.
 
+    instead: what to do meanwhile. An empty value asks for nothing: it passes, and becomes None so
+    that it leaves no trace in the stored form.
+    """
 
-# Put last on a field whose shape is judged but which this version cannot do. An empty value asks
-# for nothing: it passes, and becomes None so that it leaves no trace in the stored form.
-LATER = AfterValidator(_refuse_unless_empty)
+    def refuse_unless_empty(value: Any) -> None:
+        if value:
+            raise refusal(f"not available yet; {instead}", "", ProblemKind.NOT_AVAILABLE)
+
+    return AfterValidator(refuse_unless_empty)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashed by identity, as annotations must be
@@ -81,7 +85,10 @@ class Written:
         try:
             return self.read(value)
         except InvalidValue as error:
-            shown = f"{value[:60]!r} " if isinstance(value, str) else ""
+            shown = ""
+            # A message that begins with the value's own words names it already.
+            if isinstance(value, str) and error.message[:1] not in "'\"":
+                shown = f"{value[:60]!r} "
             raise refusal(f"{shown}{error.message}") from error
 
 

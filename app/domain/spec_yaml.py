@@ -116,8 +116,9 @@ def read_yaml(text: str, *, max_depth: int, max_values: int) -> object:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        where = _where(error.problem_mark)
-        raise SpecError.of(f"{where}not valid YAML: {error.problem or error.context}") from error
+        where, line = _where(error.problem_mark), _line(error.problem_mark)
+        told = f"{where}not valid YAML: {error.problem or error.context}"
+        raise SpecError.of(told, line=line) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML lets the errors of chr() and int() through for absurd escapes and directives.
         raise SpecError.of(f"not valid YAML: {str(error)[:200]}") from error
@@ -153,7 +154,13 @@ def _is_float(text: str) -> bool:
 
 
 def _refuse(event: yaml.Event, sentence: str) -> NoReturn:
-    raise SpecError.of(f"{_where(event.start_mark)}{sentence}")
+    told = f"{_where(event.start_mark)}{sentence}"
+    raise SpecError.of(told, line=_line(event.start_mark))
+
+
+def _line(mark: object) -> int | None:
+    line = getattr(mark, "line", None)
+    return None if line is None else line + 1
 
 
 def _where(mark: object) -> str:

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.durations import HOUR_SECONDS
 from app.domain.gpu_choice import GpuChoice
 from app.domain.job_spec import JobSpec
 from app.domain.job_spec_fields import ESTIMATE_HOURS_MAX, Estimate
@@ -40,6 +41,8 @@ measured on it."""
 
 _PHOTO_CLASSES: Final = 1_000
 """As ImageNet's: how many a folder holds is known where it lies, and they weigh next to nothing."""
+
+_ESTIMATE_FORM: Final = "estimate: {hours: 2, gpu: V100}"
 
 _HOURS_MIN: Final = 1 / 3_600
 """An estimate is of some work; its seconds are whole ones."""
@@ -75,7 +78,8 @@ def trainer_memory_gb(spec: JobSpec) -> int:
 def described_work(spec: JobSpec) -> DescribedWork | None:
     """The whole run by the trainer's formula; None where the spec does not say enough.
 
-    For one machine with the first GPU that the spec accepts, without interruptions and start-up.
+    For one machine with the first GPU that the spec accepts, without interruptions and start-up,
+    and with the pauses that the spec asks for after each step.
     Work beyond the most that an estimate can say is counted as that, and the sentence tells so.
     """
     config = _config_of(spec)
@@ -86,14 +90,35 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
     gpu, count = _gpu_of(spec.gpu_choices)
     found = estimate_on(_workload(config, figures, samples), gpu, count)
     machine = f"{count} x {gpu.label}" if count > 1 else gpu.label
-    counted = min(max(found.hours, _HOURS_MIN), ESTIMATE_HOURS_MAX)
-    capped = f", of which {counted:,} hours are counted" if counted < found.hours else ""
+    pauses = samples / config.batch_size * config.step_delay_seconds / HOUR_SECONDS
+    hours = found.hours + pauses
+    counted = min(max(hours, _HOURS_MIN), ESTIMATE_HOURS_MAX)
+    told = f" with {config.step_delay_seconds:g} s of pause after each step" if pauses else ""
+    capped = f", of which {counted:,} hours are counted" if counted < hours else ""
     return DescribedWork(
         Estimate.model_validate(
             {"hours": counted, "gpu": str(GpuChoice(gpu.name, gpu.memory_gb, count))}
         ),
         f"the trainer's formula: {samples:,} samples of {config.model} in {config.precision} at"
-        f" {found.samples_per_second:,.0f} a second on {machine}{capped}",
+        f" {found.samples_per_second:,.0f} a second on {machine}{told}{capped}",
+    )
+
+
+def why_not_described(spec: JobSpec) -> str:
+    """Why `described_work` is None for a spec, and what to add to it."""
+    config = _config_of(spec)
+    add = f"add `{_ESTIMATE_FORM}`, from a short run"
+    if config is None:
+        return f"Cannot estimate: the work of a `run` command is not known; {add}."
+    if _figures(config) is None:
+        options = " with `model_options`" if config.model_options else ""
+        return (
+            f"Cannot estimate: the model {config.model}{options} has no cost formula; {add} or "
+            "from `python -m trainer.training.estimate`."
+        )
+    return (
+        f"Cannot estimate: how many samples {config.data} holds is not known before it trains; "
+        f"give `steps` in place of `epochs`, or {add}."
     )
 
 

@@ -24,6 +24,7 @@ from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
 from app.domain.placement import Considered, consider, need_of, work_alike
 from app.domain.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
+from app.domain.trainer_work import why_not_described
 from app.domain.what_if import (
     PATHS,
     CurvePoint,
@@ -114,12 +115,7 @@ def ask(
 ) -> Asked:
     """What is to be imagined of a spec; parameters and errors as of `estimate_job`."""
     if spec.estimate is None:
-        raise InvalidValue(
-            "estimate: how much work this is is not known; give `estimate: {hours: …, gpu: …}`, "
-            "from a short run or `python -m trainer.training.estimate`; for one of the "
-            "trainer's own models, `steps` in place of `epochs` tells it too",
-            "estimate",
-        )
+        raise InvalidValue(why_not_described(spec), "estimate")
     now = runtime.clock.now()
     begin = submitted_at or now
     spec.require_deadline_ahead(begin)

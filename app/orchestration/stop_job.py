@@ -7,23 +7,27 @@ Lives here: the order and its first consequence. Not here: what follows when the
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from app.domain.attempt import AttemptState, DrainCause
 from app.domain.errors import CommandRefused
 from app.domain.events import JobEventKind
 from app.domain.job import (
     JobEvent,
-    JobState,
     StopCause,
     event_for_stop,
     raise_stop_cause,
     stop_end_reason,
 )
+from app.domain.job_command import JobCommand, require_possible
 from app.domain.money import format_usd
 from app.orchestration.advance_attempt import order_drain
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
 from app.orchestration.runtime import Limits
+
+_COMMANDS: Final = {StopCause.USER: JobCommand.CANCEL, StopCause.PAUSE: JobCommand.PAUSE}
+"""Causes that people give; the others are limits."""
 
 
 def order_stop(
@@ -36,9 +40,12 @@ def order_stop(
 ) -> None:
     """Stop the job for `cause`: save first where something runs, unless `at_once`.
 
-    Raises IllegalTransition (a CommandRefused) where the job's state does not allow it.
+    Raises CommandRefused where the job's state does not allow it.
     """
     job = aggregate.job
+    command = _COMMANDS.get(cause)
+    if command is not None:
+        require_possible(command, job.name, job.state, job.stop_cause)
     event = event_for_stop(job.state, cause)
     aggregate.move_job(event, message, cause=cause.value)
     if event is not JobEvent.STOP_ORDERED:
@@ -60,8 +67,7 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
     not paused.
     """
     job, uow = aggregate.job, aggregate.uow
-    if job.state is not JobState.PAUSED:
-        raise CommandRefused(f"The job is {job.state}; only a paused job can be resumed.")
+    require_possible(JobCommand.RESUME, job.name, job.state, job.stop_cause)
     if add_budget_microusd is not None:
         own = [
             budget

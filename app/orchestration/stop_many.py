@@ -13,10 +13,11 @@ from uuid import UUID
 
 from app.domain.errors import CommandRefused
 from app.domain.events import Actor
-from app.domain.job import TERMINAL_JOB_STATES, JobState, StopCause
+from app.domain.job import JobState, StopCause
+from app.domain.job_command import JobCommand, has_happened
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.runtime import Limits, Runtime
-from app.orchestration.stop_job import order_stop
+from app.orchestration.stop_job import order_stop, resume
 
 CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 
@@ -46,12 +47,18 @@ class CommandedJob:
 _BUSY = CommandedJob(CommandOutcome.BUSY, None, "Something else is changing it; try again.")
 
 
-def cancel_jobs(
-    runtime: Runtime, job_ids: Collection[UUID], actor: Actor, *, at_once: bool
+def command_jobs(
+    runtime: Runtime,
+    job_ids: Collection[UUID],
+    actor: Actor,
+    command: JobCommand,
+    *,
+    at_once: bool = False,
 ) -> dict[UUID, CommandedJob]:
-    """Cancel these jobs in one transaction; locked ones are skipped and told as busy.
+    """Command these jobs in one transaction; locked ones are skipped and told as busy.
 
-    Jobs are locked in the order of their ids, and nothing but what they own after them.
+    at_once: cancel without saving. Jobs are locked in the order of their ids, and nothing but what
+    they own after them.
     """
     done: dict[UUID, CommandedJob] = {}
     with runtime.begin() as uow:
@@ -60,34 +67,44 @@ def cancel_jobs(
                 uow, runtime.entropy, job_id, actor, skip_locked=True, looking=True
             ) as aggregate:
                 done[job_id] = (
-                    _BUSY if aggregate is None else _cancel(aggregate, runtime.limits, at_once)
+                    _BUSY
+                    if aggregate is None
+                    else _order(aggregate, command, runtime.limits, at_once)
                 )
         if any(one.outcome is CommandOutcome.DONE for one in done.values()):
             uow.ring_after_commit(*CONTROLLERS)
     return done
 
 
-def _cancel(aggregate: JobAggregate, limits: Limits, at_once: bool) -> CommandedJob:
+def _order(
+    aggregate: JobAggregate, command: JobCommand, limits: Limits, at_once: bool
+) -> CommandedJob:
     job = aggregate.job
-    if job.state is JobState.CANCELLED or _is_being_cancelled(aggregate, limits, at_once):
+    if has_happened(command, job.state, job.stop_cause) and not (
+        at_once and _can_be_hastened(aggregate, limits)
+    ):
         return CommandedJob(CommandOutcome.UNCHANGED, job.state, job.end_message)
-    if job.state in TERMINAL_JOB_STATES:
-        detail = f"The job has ended already: it is {job.state}."
-        return CommandedJob(CommandOutcome.REFUSED, job.state, detail)
-    how = ", at once" if at_once else ""
-    message = f"Cancelled by {aggregate.actor.name}{how}."
+    person = aggregate.actor.name
     try:
-        order_stop(aggregate, StopCause.USER, message, limits, at_once=at_once)
+        if command is JobCommand.RESUME:
+            message = "Resumed: the job is in the queue again."
+            resume(aggregate, None)
+        elif command is JobCommand.PAUSE:
+            message = f"Paused by {person}."
+            order_stop(aggregate, StopCause.PAUSE, message, limits)
+        else:
+            message = f"Cancelled by {person}{', at once' if at_once else ''}."
+            order_stop(aggregate, StopCause.USER, message, limits, at_once=at_once)
     except CommandRefused as refused:
         return CommandedJob(CommandOutcome.REFUSED, job.state, refused.message)
     return CommandedJob(CommandOutcome.DONE, job.state, message)
 
 
-def _is_being_cancelled(aggregate: JobAggregate, limits: Limits, at_once: bool) -> bool:
-    """Whether a cancel was ordered before, and ends at least as soon as this one would."""
-    job, attempt = aggregate.job, aggregate.attempt
-    if job.state is not JobState.STOPPING or job.stop_cause is not StopCause.USER:
+def _can_be_hastened(aggregate: JobAggregate, limits: Limits) -> bool:
+    """Whether a job that is being cancelled would end sooner by a cancel at once."""
+    attempt = aggregate.attempt
+    if aggregate.job.state is not JobState.STOPPING or attempt is None:
         return False
-    if not at_once or attempt is None or attempt.drain_until_at is None:
-        return True
-    return attempt.drain_until_at <= aggregate.now + timedelta(seconds=limits.stop_now_seconds)
+    if attempt.drain_until_at is None:
+        return False
+    return attempt.drain_until_at > aggregate.now + timedelta(seconds=limits.stop_now_seconds)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from app.domain.entities import Contact, Job
+from app.domain.event_words import without_doubles
 from app.domain.job import (
     CLAIMABLE_JOB_STATES,
     JOB_TRANSITIONS,
@@ -168,7 +169,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         verdict=run_verdict(contacts),
         cost=cost,
         shares=() if cost is None else _shares(cost),
-        events=tuple(parts.reports.recent_events(job_id, EVENTS_SHOWN)),
+        events=tuple(without_doubles(parts.reports.recent_events(job_id, EVENTS_SHOWN))),
         unmet=_unmet(parts, job, spec, decisions, now),
         why_here=why_here(job, spec, decisions, now),
         estimate=None if kept is None or kept.cost_p50_microusd is None else kept,

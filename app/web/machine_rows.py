@@ -7,29 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from app.domain.disk_full import DISK_FULL_SHORT, free_bytes_when_full
 from app.domain.entities import Contact, Instance
 from app.domain.instance import LIVE_INSTANCE_STATES, TERMINAL_INSTANCE_STATES, InstanceState
+from app.domain.machine_words import machine_words
 from app.ports.job_reports import JobFacts
 from app.ports.page_reports import JobTimeline, MachineLane
 from app.ports.read_models import InstanceCost, JobCost
 from app.web import formats
 from app.web.lane_pieces import lane_price
-from trainer.protocol.agent_report import MachinePhase
-
-_DOING: Final[dict[str, str]] = {
-    MachinePhase.BOOT: "booting",
-    MachinePhase.SETUP: "setting up",
-    MachinePhase.RESTORE: "restoring",
-    MachinePhase.GANG_WAIT: "waiting for the others",
-    MachinePhase.COMPILE: "compiling the model",
-    MachinePhase.TRAIN: "training",
-    MachinePhase.CHECKPOINT: "saving a checkpoint",
-    MachinePhase.EVAL: "evaluating",
-    MachinePhase.DRAIN: "saving to leave",
-}
 
 
 @dataclass(frozen=True)
@@ -93,16 +80,14 @@ def _machine(
 
 def _doing(machine: Instance, contact: Contact | None, now: datetime) -> str:
     if machine.state is InstanceState.LAUNCH_FAILED:
-        return "refused by the cloud"
+        return machine_words(machine.state, None)
     if machine.ended_at is not None or machine.state is InstanceState.TERMINATED:
         gone = formats.ago(machine.ended_at, now) if machine.ended_at is not None else ""
         return f"gone {gone}, ended by {formats.words(machine.ended_by or 'unknown')}"
     if machine.unreachable_at is not None:
         return f"not heard for {formats.brief((now - machine.unreachable_at).total_seconds())}"
-    if machine.state is InstanceState.TERMINATING:
-        return "being given back"
     if contact is not None:
-        doing = _DOING.get(contact.phase, formats.words(contact.phase))
+        doing = machine_words(machine.state, contact.phase)
         full = free_bytes_when_full(contact.metrics)
         return doing if full is None else f"{doing}, {DISK_FULL_SHORT} ({full:,} bytes free)"
-    return "booting" if machine.launched_at is not None else "asked for"
+    return machine_words(machine.state, None)

@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.domain.errors import CommandRefused, DomainError, NotFound
+from app.domain.event_words import event_words
 from app.orchestration.runtime import Runtime
 from app.ports.job_reports import JobReports
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
@@ -237,6 +238,7 @@ def _templates() -> Environment:
         full_time=formats.full_time,
         machine_time=formats.machine_time,
         words=formats.words,
+        event_words=event_words,
         count=formats.count,
         size=formats.size,
     )

@@ -400,7 +400,8 @@ def test_a_paused_job_resumes_with_more_budget(api: PeopleApi):
     api.submitted(name="to-pause", budget_usd=5)
     refused = api.client.post("/api/v1/jobs/to-pause/resume")
     assert refused.status_code == 409
-    assert "only a paused job" in refused.json()["detail"]
+    told = "This job is already waiting for machines: there is nothing to resume."
+    assert refused.json()["detail"] == told
     assert api.client.post("/api/v1/jobs/to-pause/pause").json()["state"] == "paused"
     assert api.client.post("/api/v1/jobs/to-pause/pause").status_code == 409
     for bad in ("abc", "-5", 0, {"x": 1}, True):

@@ -38,6 +38,7 @@ def test_nothing_that_listens_is_exit_code_3(world: World):
     said = world.cli.fails(3, "jobs").errors
     assert "cannot be reached" in said
     assert "lowtide up" in said
+    assert "If it was started with --state-dir, set LOWTIDE_STATE_DIR to the same folder." in said
     failure = world.cli.fails(3, "jobs", "--json")
     assert '"exit_code": 3' in failure.errors
 
@@ -125,14 +126,45 @@ def test_show_tells_what_matters(world: World):
 def test_commands_to_a_job(world: World):
     assert "stopping" in world.cli.ok("pause", "digits").out
     assert "stopping" in world.cli.ok("cancel", "digits").out
-    assert "only a paused job" in world.cli.fails(2, "resume", "digits").errors
+    assert "is being cancelled, so it" in world.cli.fails(2, "resume", "digits").errors
     assert "failed" in world.cli.fails(2, "cancel", "older").errors
     world.story.job(world.job.project_id, "resting", cap=1, state=JobState.PAUSED)
     assert world.cli.ok("resume", "resting", "--budget", "+50", "--json").json["money"][
         "budget_microusd"
     ] == 50_000_001  # fmt: skip
     wrong = world.cli.fails(2, "resume", "resting", "--budget", "lots").errors
-    assert "add_budget_usd" in wrong
+    assert "--budget 'lots' is not an amount of money" in wrong
+    assert "as in +50" in wrong
+
+
+def test_a_command_that_comes_too_late_says_what_to_do_instead(world: World):
+    world.story.job(world.job.project_id, "resting", state=JobState.PAUSED)
+    for asked, told in (
+        (("pause", "resting"), "already paused. Resume it with `lowtide resume resting`."),
+        (("resume", "digits"), "This job is already running: there is nothing to resume."),
+        (("resume", "older"), "has already failed. To run it again, submit it under another name"),
+        (("cancel", "older"), "This job has already failed: there is nothing to cancel."),
+    ):
+        assert told in world.cli.fails(2, *asked).errors
+    world.cli.ok("pause", "digits")
+    told = world.cli.fails(2, "pause", "digits").errors
+    assert "already being paused: it saves first. Follow it: `lowtide watch digits`" in told
+
+
+def test_many_jobs_are_paused_and_resumed_by_what_they_have_in_common(world: World):
+    for name in ("sweep-1", "sweep-2"):
+        world.story.job(world.job.project_id, name, state=JobState.QUEUED, labels={"sweep": "lr"})
+    ran = world.cli.ok("pause", "--label", "sweep=lr", "--yes")
+    assert "Paused 2 of 2 jobs." in ran.errors
+    assert "sweep-1: paused already" in world.cli.ok("pause", "sweep-1", "sweep-2").out
+    assert "name that job alone" in world.cli.fails(2, "resume", "--all", "--budget", "+5").errors
+    assert "say --yes" in world.cli.fails(2, "resume", "--all").errors
+    resumed = world.cli.ok("resume", "--all", "--yes", "-q").out
+    assert sorted(resumed.split()) == ["sweep-1", "sweep-2"]
+    # Those that wait or run are meant, and no other.
+    assert sorted(world.cli.ok("pause", "--all", "-y", "-q").out.split()) == [
+        "digits", "sweep-1", "sweep-2",
+    ]  # fmt: skip
 
 
 def test_cancelling_several_goes_on_past_one_that_fails(world: World):
@@ -166,10 +198,18 @@ def test_events(world: World):
     world.event("claimed", "Attempt 1 begins.")
     world.event("checkpoint_committed", "Saved \x1b[2J step 5.")
     ran = world.cli.ok("events", "digits")
-    assert "Attempt 1 begins." in ran.row("claimed")
+    assert "Attempt 1 begins." in ran.row("attempt begins")
     assert "\x1b" not in ran.out
+    assert "step 5" in world.cli.ok("events", "digits", "--kind", "checkpoint saved").out
     assert world.cli.ok("events", "digits", "--kind", "claimed", "-q").out == "claimed\n"
     assert [row["seq"] for row in world.cli.ok("events", "digits", "--json").json] == [1, 2]
+    # What a job and its attempt both record is told once.
+    for kind in ("trainer_started", "attempt_started"):
+        world.event(kind, "Training starts.")
+    shown = world.cli.ok("events", "digits").out
+    assert shown.count("Training starts.") == 1
+    assert "trainer_started" not in shown
+    assert len(world.cli.ok("events", "digits", "--json").json) == 4
 
 
 def test_checkpoints_and_metrics(world: World):
@@ -283,7 +323,7 @@ def test_logs_followed_end_with_the_job(world: World):
 
 def test_instances_and_their_interruption(world: World):
     ran = world.cli.ok("instances")
-    assert "digits" in ran.row("registered", "3.600")
+    assert "digits" in ran.row("booting", "3.600")
     assert "older" in world.cli.ok("instances", "--all").row("cloud_interruption")
     assert world.cli.ok("instances", "list", "--job", "older", "-q").out == ""
     machine = str(world.machine.id)

@@ -49,13 +49,18 @@ def test_a_job_is_submitted_with_what_the_options_say(world: World):
     assert "'new-2' is free" in taken
 
 
-def test_a_plan_tells_what_the_command_finds_around_it(world: World):
+def test_a_plan_tells_what_the_command_finds_around_it(
+    engine: Engine, database_url: str, valkey_url: str, tmp_path: Path
+):
     text = (
         "run: sleep 1\nimage: acme/train:1\nresources: {gpu: V100:1, disk: 2TB, shm_size: 8GB}\n"
         "inputs: {/data: s3://acme/corpus}\noutputs: {out: s3://acme/results}\n"
         "instance_types: [p3.2xlarge]\n"
     )
-    out = world.cli.ok("submit", world.spec(text), "--dry-run").out
+    allowed = frozenset({"s3://acme"})
+    settings = settings_for(database_url, valkey_url, tmp_path / "state", data_places=allowed)
+    with small_world(settings, engine, tmp_path) as world:
+        out = world.cli.ok("submit", world.spec(text), "--dry-run").out
     for line in (
         "image acme/train:1",
         "disk 2000GB · shared memory 8GB · only p3.2xlarge",
@@ -63,8 +68,58 @@ def test_a_plan_tells_what_the_command_finds_around_it(world: World):
         "output out → s3://acme/results/<job id>/",
     ):
         assert f"        {line}\n" in out
-    errors = world.cli.fails(2, "submit", world.spec(text), "-d").errors
-    assert "inputs./data: s3://acme/corpus lies outside of the places" in errors
+
+
+REFUSED = {
+    "name: digits": "name: this project has a job named 'digits' already; 'digits-2' is",
+    "inputs: {/data: s3://acme/x}": "s3://acme/x lies outside of the places that the",
+    "checkpoint: {uri: s3://acme/x}": "s3://acme/x lies outside of the buckets that the",
+    "infra: aws": "infra: this deployment does not rent from aws, but from local; name one",
+    "project: other": "project: this key belongs to the project",
+    "instance_types: [p9.huge]": "'p9.huge' is not a type of machine with GPUs",
+    "inputs: {/data: file:///nowhere/at/all}": "file:///nowhere/at/all reaches checkpoints",
+}
+
+
+def test_what_the_api_would_refuse_is_refused_before_anything_is_packed_or_planned(world: World):
+    before = world.api.count(tables.jobs)
+    # A folder that could not be packed is not even looked at.
+    folder = world.folder / "code"
+    folder.mkdir()
+    (folder / "out").symlink_to("/etc")
+    for change, told in REFUSED.items():
+        spec = world.spec(f"run: python train.py\nworkdir: code\n{change}\n")
+        for how in ("--dry-run", "-d"):
+            ran = world.cli.fails(2, "submit", spec, how)
+            assert told in ran.errors
+            assert ran.out == ""
+    assert world.api.count(tables.jobs) == before
+
+
+def test_data_that_is_not_there_is_told_at_once(world: World):
+    (world.folder / "code").mkdir()
+    nowhere = "trainer: {model: cnn, data: /nowhere/photos, epochs: 1}\n"
+    told = world.cli.fails(2, "submit", world.spec(nowhere), "--dry-run").errors
+    assert "trainer.data: /nowhere/photos is not there; name a folder of this machine" in told
+    relative = "workdir: code\ntrainer: {model: cnn, data: data/photos, epochs: 1}\n"
+    told = world.cli.fails(2, "submit", world.spec(relative), "--dry-run").errors
+    assert f"data/photos is not in the workdir {world.folder / 'code'}; correct the path" in told
+    # What a setup or an input brings is not there yet.
+    for later in ("setup: fetch\n", "infra: local\nsetup: fetch\n"):
+        world.cli.ok("submit", world.spec(nowhere + later), "--dry-run")
+
+
+def test_a_place_that_the_deployment_does_not_rent_from_is_refused_by_the_api_too(world: World):
+    spec = {"run": "true", "infra": ["aws", "gcp"]}
+    answer = world.api.client.post("/api/v1/jobs", json=spec)
+    assert answer.status_code == 422
+    [problem] = answer.json()["errors"]
+    assert problem["field"] == "infra"
+    assert "LOWTIDE_PROVIDERS" in problem["message"]
+    # One of them is enough.
+    spec["infra"] = ["aws", "local/us-west-2"]
+    assert world.api.client.post("/api/v1/jobs", json=spec).status_code == 201
+    assert world.api.client.post("/api/v1/jobs/check", json=spec).json() == {"ok": True}
 
 
 def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: World):
@@ -83,10 +138,11 @@ def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: Wo
     with world.api.parts.runtime.begin() as uow:
         assert uow.offers.get(pool) == offer
     spec = world.spec(base)
-    # The api lists what it can rent at most once a second.
-    wait_until(lambda: "LOWTIDE_GCP_IMAGE" in world.cli.ok("submit", spec, "--dry-run").out)
+    told = world.cli.fails(2, "submit", spec, "--dry-run").errors
+    assert "in LOWTIDE_GCP_IMAGE, or leave `image` out" in told
     plain = world.spec("run: sleep 1\nresources: {gpu: H100:1}\n", "plain.yaml")
-    assert "✓ cheapest" in world.cli.ok("submit", plain, "--dry-run").out
+    # The api lists what it can rent at most once a second.
+    wait_until(lambda: "✓ cheapest" in world.cli.ok("submit", plain, "--dry-run").out)
     refused = world.cli.fails(2, "submit", spec, "-d", "-n", "none").errors
     assert "image: no machine that could be rented for it has docker" in refused
     assert "in LOWTIDE_GCP_IMAGE, or leave `image` out" in refused

@@ -87,7 +87,7 @@ def test_estimates_rent_nothing_and_submit_nothing(world: World, engine: Engine)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"estimate": None, "deadline": None, "budget_usd": None}, "how much work this is"),
+        ({"estimate": None, "deadline": None, "budget_usd": None}, "Cannot estimate: the work"),
         ({"deadline": "9h"}, "in 10h 36m at the earliest, for about $109.08"),
         (
             {"deadline": "36m", "estimate": {"hours": 0.02}},
@@ -135,6 +135,21 @@ def test_the_command_shows_figures_and_what_the_deadline_costs(world: World, tmp
     assert found["estimates"][0]["deadline_chance"] == 1.0
     said = world.cli.fails(2, "estimate", str(file), "--deadline", "2h").errors
     assert "cannot be met" in said
+
+
+def test_the_job_of_the_readme_is_estimated_and_its_plan_says_how_long_it_takes(
+    world: World, tmp_path: Path
+):
+    file = tmp_path / "tour.yaml"
+    file.write_text(
+        "name: tour\ntrainer: {model: cnn, data: digits, steps: 2000, step_delay_seconds: 0.2}\n"
+        "resources: {gpu: V100}\nnodes: 2\ndeadline: 2h\nbudget_usd: 50\n"
+    )
+    shown = world.cli.ok("estimate", str(file)).out
+    assert "samples of cnn in" in shown
+    assert "with 0.2 s of pause after each step" in shown
+    plan = world.cli.ok("submit", str(file), "--dry-run").out
+    assert "By the trainer's formula it takes about 7m on one machine with V100:16GB" in plan
 
 
 def test_a_job_that_nothing_fits_would_wait(world: World, tmp_path: Path):

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select, text
 
 from app.adapters.postgres import tables
+from app.api import job_batches
 from app.api.job_batches import JOBS_MAX, BatchAnswer
 from tests.support.people_api import (
     SPEC,
@@ -23,6 +24,7 @@ from tests.support.people_api import (
 )
 from tests.support.postgres import PostgresForTests
 
+PART = 60
 _numbers = itertools.count()
 
 
@@ -74,6 +76,30 @@ def test_each_job_of_a_list_is_told_of(api: PeopleApi):
     [*_, last] = api.client.get(f"/api/v1/jobs/{first}/events").json()["items"]
     assert (last["kind"], last["actor"]) == ("stopped_for_user", "person:ada")
     assert last["message"] == "Cancelled by ada."
+
+
+def test_three_hundred_jobs_are_cancelled_in_one_request(api: PeopleApi):
+    names = names_of(api, 300, labels={"sweep": "many"})
+    found = batch(api, filter={"labels": {"sweep": "many"}})
+    assert (found["counts"], found["next"]) == ({"done": 300}, None)
+    assert {row.state for row in rows(api, names)} == {"cancelled"}
+
+
+def test_jobs_are_paused_and_resumed_together(api: PeopleApi):
+    first, second = names_of(api, 2, labels={"sweep": "rest"})
+    wanted = {"labels": {"sweep": "rest"}}
+    assert batch(api, action="pause", ids=[first])["counts"] == {"done": 1}
+    # Without a state, those that the command is meant for.
+    assert [one["name"] for one in batch(api, action="pause", filter=wanted)["items"]] == [second]
+    assert batch(api, action="pause", ids=[first, second])["counts"] == {"unchanged": 2}
+    resumed = batch(api, action="resume", filter=wanted)
+    assert (resumed["action"], resumed["counts"]) == ("resume", {"done": 2})
+    assert {row.state for row in rows(api, [first, second])} == {"queued"}
+    assert batch(api, action="resume", ids=[first])["counts"] == {"unchanged": 1}
+    batch(api, ids=[first])
+    [item] = batch(api, action="resume", ids=[first])["items"]
+    assert item["outcome"] == "refused"
+    assert "To run it again, submit it under another name" in item["detail"]
 
 
 def test_again_changes_nothing(api: PeopleApi):
@@ -140,11 +166,14 @@ def test_an_ended_job_is_refused_by_its_state(api: PeopleApi):
         connection.execute(ended.values(state="succeeded", ended_at=datetime.now(UTC)))
     [item] = batch(api, ids=[name])["items"]
     assert (item["outcome"], item["state"]) == ("refused", "succeeded")
-    assert "ended already" in item["detail"]
+    assert item["detail"] == "This job has already succeeded: there is nothing to cancel."
 
 
-def test_a_filter_finds_part_after_part_and_only_ones_own(api: PeopleApi):
-    count = JOBS_MAX + 3
+def test_a_filter_finds_part_after_part_and_only_ones_own(
+    api: PeopleApi, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(job_batches, "JOBS_MAX", PART)
+    count = PART + 3
     mine = names_of(api, count, labels={"sweep": "a"})
     other = names_of(api, 1, labels={"sweep": "b"})
     stranger = make_key(api.engine, make_project(api.engine, "strangers"))
@@ -155,7 +184,7 @@ def test_a_filter_finds_part_after_part_and_only_ones_own(api: PeopleApi):
     assert theirs.status_code == 201
     wanted = {"state": "queued", "labels": {"sweep": "a"}}
     first = batch(api, filter=wanted)
-    assert (len(first["items"]), first["counts"]) == (JOBS_MAX, {"done": JOBS_MAX})
+    assert (len(first["items"]), first["counts"]) == (PART, {"done": PART})
     second = batch(api, filter=wanted, cursor=first["next"])
     assert (second["counts"], second["next"]) == ({"done": 3}, None)
     assert sorted(one["name"] for one in first["items"] + second["items"]) == sorted(mine)
@@ -179,6 +208,7 @@ def test_a_filter_finds_part_after_part_and_only_ones_own(api: PeopleApi):
         ({"filter": {"status": "live"}}, "is not known here"),
         ({"action": "explode", "ids": ["a"]}, "action: "),
         ({"ids": ["a"], "now": "yes"}, "now: "),
+        ({"action": "pause", "ids": ["a"], "now": True}, "now: goes with the action `cancel`"),
     ],
 )
 def test_a_batch_that_makes_no_sense_is_refused(api: PeopleApi, body: dict[str, Any], words: str):

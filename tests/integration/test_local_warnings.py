@@ -23,7 +23,16 @@ def test_a_submission_names_the_keys_that_a_local_job_could_read(
     database_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(KEY, "not-a-secret")
-    settings = settings_for(database_url, valkey_url, tmp_path, local_first_uid=0)
+    both = frozenset({"local", "aws"})
+    settings = settings_for(
+        database_url,
+        valkey_url,
+        tmp_path,
+        local_first_uid=0,
+        providers=both,
+        aws_regions=("us-east-1",),
+        public_url="https://lowtide.example.com",
+    )
     with people_api(settings) as api:
         [warning] = api.submitted()["warnings"]
         assert KEY in warning

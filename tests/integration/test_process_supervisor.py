@@ -138,6 +138,36 @@ def test_output_is_prefixed_and_logged(
         assert (tmp_path / "state" / "logs" / f"{name}.log").read_text() == "here I am\n"
 
 
+def test_what_goes_well_is_not_printed_before_the_announcement(
+    tmp_path: Path, screen: io.StringIO
+) -> None:
+    quiet = ProcessSupervisor(tmp_path, stream=screen, quiet_until_announced=True, limits=QUICK)
+    with quiet:
+        assert quiet.start([polite(tmp_path, "early")])
+        assert screen.getvalue() == ""
+        quiet.announce("ready")
+        assert quiet.start([replace(polite(tmp_path, "late"), ready=None)])
+        quiet.say("stopping")
+    lines = screen.getvalue().splitlines()
+    assert lines[0] == "ready"
+    assert "is started (pid" in lines[1]
+    assert lines[-1] == "lowtide  | stopping"
+    assert (tmp_path / "logs" / "early.log").read_text() == "here I am\n"
+    assert "early is ready after" in (tmp_path / "logs" / "lowtide.log").read_text()
+
+
+def test_what_goes_wrong_is_printed_even_then(tmp_path: Path, screen: io.StringIO) -> None:
+    crash = [sys.executable, "-c", "print('no such colour'); raise SystemExit(3)"]
+    quiet = ProcessSupervisor(tmp_path, stream=screen, quiet_until_announced=True, limits=QUICK)
+    with (
+        pytest.raises(ChildFailedError, match=r"(?s)the end of .*bad\.log:.*no such colour"),
+        quiet,
+    ):
+        quiet.start([ProcessSpec("bad", crash, ready=lambda: False)])
+    assert "bad exited with 3; starting it again in 0.05 s" in screen.getvalue()
+    assert "no such colour" not in screen.getvalue()
+
+
 def test_colours_only_on_request(tmp_path: Path, screen: io.StringIO) -> None:
     supervise(ProcessSupervisor(tmp_path, stream=screen), lambda: None, polite(tmp_path, "plain"))
     assert "\x1b[" not in screen.getvalue()

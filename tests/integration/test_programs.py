@@ -136,6 +136,12 @@ def up(folder: Path) -> Iterator[Up]:
 
 def test_it_says_ready_once_on_a_line_of_its_own_and_is(up: Up):
     assert [line for line in up.lines if "ready http" in line] == [f"ready {up.url}"]
+    # Before that, nothing but where to look and what to sign in with.
+    before = up.lines[: up.lines.index(f"ready {up.url}")]
+    assert [line.split(" | ")[0].strip() for line in before] == ["lowtide"] * len(before)
+    assert any(f"starting; what the programs print is in {up.state_dir}" in line for line in before)
+    assert not [line for line in before if "is ready after" in line or "revision" in line]
+    assert "is ready after" in (up.state_dir / "logs" / "lowtide.log").read_text("utf-8")
     assert up.get("/readyz")[0] == 200
     assert up.get("/healthz")[0] == 200
 
@@ -329,7 +335,8 @@ def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(folder:
     with running(state_dir) as second:
         assert second.get("/api/v1/jobs", key.strip())[0] == 200
         assert (state_dir / "admin.key").read_text("ascii") == key
-        assert any("already" in line for line in second.lines)
+        log = (state_dir / "logs" / "lowtide.log").read_text("utf-8")
+        assert f"The database is at revision {head()} already." in log
         second.process.send_signal(signal.SIGINT)
         assert second.process.wait(60) == 0
 

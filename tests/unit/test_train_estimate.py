@@ -56,7 +56,7 @@ def test_gpt_2_small_has_its_published_size():
 
 
 @pytest.mark.parametrize(
-    ("model", "shape"), [("gpt_small", IMAGE), ("resnet18", (64,)), ("x", IMAGE)]
+    ("model", "shape"), [("gpt_small", IMAGE), ("resnet18", (64,)), ("cnn", (64,)), ("x", IMAGE)]
 )
 def test_what_is_not_known_has_no_figures(model: str, shape: tuple[int, ...]):
     assert known_figures(model, shape, 10) is None

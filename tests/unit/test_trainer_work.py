@@ -10,7 +10,7 @@ from app.domain.job_spec import JobSpec, parse_spec
 from app.domain.job_spec_fields import ESTIMATE_HOURS_MAX
 from app.domain.offer import Market
 from app.domain.placement import RUN_GPU_MEMORY_GB_MIN, capacity_key, need_of
-from app.domain.trainer_work import described_work, trainer_memory_gb
+from app.domain.trainer_work import described_work, trainer_memory_gb, why_not_described
 
 PHOTOS: dict[str, Any] = {"model": "resnet50", "data": "/data/photos", "batch_size": 256}
 
@@ -42,7 +42,6 @@ def test_a_larger_share_of_the_batch_needs_a_larger_gpu():
 @pytest.mark.parametrize(
     "change",
     [
-        {"model": "mlp", "data": "digits"},
         {"model": "acme.nets:build"},
         {"model": "timm:resnet50"},
         {"model_options": {"width": 2}},
@@ -102,6 +101,38 @@ def test_images_of_built_in_data_count_at_the_size_that_the_model_gets(
     whole, compared = ({"model": "resnet18", "batch_size": 256, **one} for one in (resized, same))
     assert described_work(spec_of(whole)) == described_work(spec_of(compared)) is not None
     assert trainer_memory_gb(spec_of(whole)) == trainer_memory_gb(spec_of(compared))
+
+
+def test_the_job_of_the_readme_is_estimated_with_the_pauses_that_it_asks_for():
+    tour = {"model": "cnn", "data": "digits", "steps": 2_000, "step_delay_seconds": 0.2}
+    found = described_work(spec_of(tour, resources={"gpu": "V100"}))
+    assert found is not None
+    assert 400 <= found.estimate.seconds < 405
+    assert found.sentence.endswith("a second on V100:16GB with 0.2 s of pause after each step")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"run": "true"}, "the work of a `run` command is not known; add `estimate: {hours:"),
+        ({"trainer": {**PHOTOS, "epochs": 3}}, "samples /data/photos holds is not known"),
+        (
+            {"trainer": {**PHOTOS, "epochs": 3, "model": "timm:resnet50"}},
+            "the model timm:resnet50 has no cost formula; add `estimate: {hours: 2, gpu: V100}`",
+        ),
+        (
+            {"trainer": {**PHOTOS, "steps": 3, "model_options": {"dropout": 0.1}}},
+            "the model resnet50 with `model_options` has no cost formula",
+        ),
+    ],
+)
+def test_what_cannot_be_estimated_says_which_part_is_missing(spec: dict[str, Any], words: str):
+    parsed = parse_spec(spec)
+    assert described_work(parsed) is None
+    told = why_not_described(parsed)
+    assert words in told
+    # Only where it would help.
+    assert ("`steps` in place of `epochs`" in told) == ("samples" in told)
 
 
 def test_work_of_more_than_a_year_is_counted_as_one_and_says_so():

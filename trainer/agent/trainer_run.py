@@ -24,6 +24,7 @@ from trainer.agent.end_files import (
     read_markers,
     started_pids,
 )
+from trainer.agent.launcher_report import LauncherReports
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.make_room import free_space, told_as
 from trainer.agent.notice_file import write_deadline
@@ -54,11 +55,8 @@ ENDED_RANKS_SECONDS = 1.0
 """Ranks that have written their end leave within moments; what starts them may take seconds."""
 LAST_WORDS_SECONDS = 2.0
 """What was printed last is read from the pipe for so long; a process left over may hold it open."""
-DRAINED_WORDS = (
-    b"[lowtide] the ranks of this machine have stopped as they were asked to; "
-    b"where torchrun reports a failure with exit code 75, it means this stop.\n"
-)
-"""The last words of a drain: torchrun knows no such end, and prints a stack as for an error."""
+DRAINED_WORDS = b"[lowtide] this machine's ranks have saved and stopped, as they were asked to.\n"
+"""The last words of a drain; what torchrun prints of it as a failure is left out."""
 POLLS_PER_LOOK_MAX = 16
 PROGRESS_END_SECONDS = 5.0
 """A command may write progress faster than it is read; what is left at its end has this long."""
@@ -184,8 +182,17 @@ class TrainerRun:
         return self._folders.progress_file.parent
 
     def _pump(self) -> None:
-        if self._process is not None:
-            process_group.pump_output(self._process, self._write_log)
+        if self._process is None:
+            return
+        reports = LauncherReports(lambda: self._draining)
+
+        def write(content: bytes) -> None:
+            if shown := reports.feed(content):
+                self._write_log(shown)
+
+        process_group.pump_output(self._process, write)
+        if rest := reports.end():
+            self._write_log(rest)
 
     def _watch(self, output: threading.Thread) -> None:
         process = self._process
@@ -205,7 +212,7 @@ class TrainerRun:
             self._folders.error_file,
             self._asked_before_start,
         )
-        if self._ranks and end.outcome is TrainerOutcome.DRAINED:
+        if end.outcome is TrainerOutcome.DRAINED:
             self._write_log(DRAINED_WORDS)
         self._send_log_end()
         process_group.forget_trainer(self._trainer_file)

@@ -8,6 +8,7 @@ out, as is usual: they are a matter of memory traffic.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,6 +25,10 @@ batch normalisation. Forward 7: written, read twice and written by the normalisa
 written by the ReLU, read by the next convolution. Backward 12: ReLU 3, normalisation 5,
 convolution 4 (its gradient read for the input's and for the weight's, input read, input's gradient
 written). A count of kernels as PyTorch runs them one by one, not a measurement."""
+
+PLAIN_PASSES: Final = 11
+"""The same without normalisation. Forward 4: written, read and written by the ReLU, read by the
+next layer. Backward 7: ReLU 3, layer 4."""
 
 TRANSFORMER_PASSES: Final = 5
 """The same for each element kept: written, read by the next part and by the backward pass; its
@@ -59,6 +64,9 @@ _RESNETS: Final = {
 }
 _VITS: Final = {"vit_small": (384, 12), "vit_base": (768, 12)}
 _GPTS: Final = {"gpt_tiny": (64, 2), "gpt_small": (768, 12)}
+_CNN_WIDTHS: Final = (16, 32)
+_CNN_HIDDEN: Final = 64
+_MLP_HIDDEN: Final = 128
 
 
 def known_figures(model: str, shape: Shape, classes: int) -> ModelFigures | None:
@@ -66,6 +74,10 @@ def known_figures(model: str, shape: Shape, classes: int) -> ModelFigures | None
 
     shape: (channels, height, width) of an image, or (tokens,). classes: or the vocabulary's size.
     """
+    if model == "cnn" and len(shape) == 3:
+        return _cnn(shape, classes)
+    if model == "mlp":
+        return _mlp(math.prod(shape), classes)
     if model in _RESNETS and len(shape) == 3:
         return _resnet(model, shape, classes)
     if model in _VITS and len(shape) == 3:
@@ -93,6 +105,49 @@ class _Convolutions:
         self.macs += inputs * kernel * kernel * elements
         self.written += elements
         self.kept += elements * (2 if relu else 1)
+
+
+def _cnn(shape: Shape, classes: int) -> ModelFigures:
+    channels, rows, columns = shape
+    first, second = _CNN_WIDTHS
+    pixels, pooled = rows * columns, second * (rows // 2) * (columns // 2)
+    head = _Hidden(pooled, _CNN_HIDDEN, classes)
+    convolved = (first + second) * pixels
+    weights = 9 * (channels * first + first * second)
+    return ModelFigures(
+        name="cnn",
+        family="cnn",
+        parameters=weights + first + second + head.parameters,
+        forward_flops=2.0 * (weights * pixels + head.macs),
+        # Of what is pooled, the places of the maxima in 64 bits; then the mask of the dropout.
+        activation_elements=float(channels * pixels + convolved + 3 * pooled + head.kept),
+        traffic_elements=float(PLAIN_PASSES * (convolved + head.written)),
+        source="trainer/training/models/small.py",
+    )
+
+
+def _mlp(inputs: int, classes: int) -> ModelFigures:
+    net = _Hidden(inputs, _MLP_HIDDEN, classes)
+    return ModelFigures(
+        name="mlp",
+        family="cnn",
+        parameters=net.parameters,
+        forward_flops=2.0 * net.macs,
+        activation_elements=float(net.kept),
+        traffic_elements=float(PLAIN_PASSES * net.written),
+        source="trainer/training/models/small.py",
+    )
+
+
+class _Hidden:
+    """One hidden layer with ReLU and dropout, and the scores; its input is kept as well."""
+
+    def __init__(self, inputs: int, width: int, classes: int) -> None:
+        self.macs = inputs * width + width * classes
+        self.parameters = self.macs + width + classes
+        self.written = width + classes
+        # Of the hidden layer: the ReLU's output, the dropout's mask and output.
+        self.kept = inputs + 3 * width + classes
 
 
 def _resnet(name: str, shape: Shape, classes: int) -> ModelFigures:

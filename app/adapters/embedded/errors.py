@@ -10,6 +10,10 @@ class EmbeddedServerError(RuntimeError):
     """An embedded server could not be found, prepared, started or stopped."""
 
 
+class StateFolderUnusableError(EmbeddedServerError):
+    """The state folder cannot be made, entered or written in."""
+
+
 class StateFolderBusyError(RuntimeError):
     """Another process holds the state folder."""
 

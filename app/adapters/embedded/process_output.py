@@ -27,6 +27,8 @@ class ProcessOutput:
         self._stream: TextIO | None = stream
         self._colour = colour
         self._colours: dict[str, str] = {}
+        self.is_quiet = False
+        """While it is, what processes print goes to their logs alone."""
         self._lock = threading.Lock()
 
     def say(self, name: str, text: str) -> None:
@@ -62,7 +64,7 @@ class ProcessOutput:
             while line := pipe.readline(_MAX_LINE_BYTES):
                 text = line.rstrip(b"\r\n")
                 log.append(text)
-                if echo:
+                if echo and not self.is_quiet:
                     self.say(name, text.decode("utf-8", "replace"))
 
     def _prefix(self, name: str) -> str:

@@ -63,12 +63,15 @@ class ProcessSupervisor:
         limits: RestartLimits | None = None,
         commands: run_record.Commands = run_record.NO_COMMANDS,
         disk_problem: Callable[[], str | None] = lambda: None,
+        quiet_until_announced: bool = False,
     ) -> None:
         """commands: arguments by which programs of an earlier run are known (`stop_left_overs`).
         disk_problem: which disk is full, as a sentence; a crash meanwhile is not counted.
+        quiet_until_announced: until `announce`, nothing that goes well is printed; it is logged.
         """
         self.state_dir = state_folder.open_state_folder(state_dir)
         self._output = ProcessOutput(self.state_dir, stream or sys.stdout, colour=colour)
+        self._output.is_quiet = quiet_until_announced
         self._limits = limits or RestartLimits()
         self._commands = commands
         self._read_disks = disk_problem
@@ -116,8 +119,16 @@ class ProcessSupervisor:
         """Print a line of the supervisor's own."""
         self._output.say(SUPERVISOR_NAME, text)
 
+    def mention(self, text: str) -> None:
+        """Print a line about something that went as it should; while quiet, into its log."""
+        if not self._output.is_quiet:
+            self.say(text)
+            return
+        log_files.LogFile(log_files.log_path(self.state_dir, SUPERVISOR_NAME)).append(text.encode())
+
     def announce(self, line: str) -> None:
-        """Print a line as it is, for programs that read this output."""
+        """Print a line as it is, for programs that read this output; quiet ends here."""
+        self._output.is_quiet = False
         self._output.line(line)
 
     def request_stop(self) -> None:
@@ -207,7 +218,8 @@ class ProcessSupervisor:
         waited = time.monotonic() - child.started_at_seconds
         if spec.ready is None or spec.ready():
             child.ready = child.was_ready = True
-            self.say(f"{spec.name} is ready after {waited:.1f} s (pid {self._pid(child)})")
+            how = "is started" if spec.ready is None else f"is ready after {waited:.1f} s"
+            self.mention(f"{spec.name} {how} (pid {self._pid(child)})")
         elif waited > spec.ready_timeout_seconds:
             self._look_at_disks()
             if not child.was_ready and self._disk_problem is None:

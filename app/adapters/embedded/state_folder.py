@@ -18,9 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.adapters.embedded.errors import EmbeddedServerError, StateFolderBusyError
+from app.adapters.embedded.errors import (
+    EmbeddedServerError,
+    StateFolderBusyError,
+    StateFolderUnusableError,
+)
 
 _UP_LOCK = "up.lock"
+_ANOTHER = "name another with --state-dir or LOWTIDE_STATE_DIR"
 _LOCK_POLL_SECONDS = 0.05
 # Below the ports that Linux and macOS hand out to outgoing connections, so that a remembered
 # port is seldom taken by chance while its server is down.
@@ -31,6 +36,7 @@ def open_state_folder(state_dir: Path) -> Path:
     """Make `state_dir` when missing and return it absolute.
 
     Made by root it may be entered (not listed) by the server account; every secret in it is 0600.
+    Raises StateFolderUnusableError.
     """
     folder = state_dir.expanduser().absolute()
     try:
@@ -38,12 +44,23 @@ def open_state_folder(state_dir: Path) -> Path:
             folder.mkdir(parents=True)
             folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
     except OSError as error:
-        raise EmbeddedServerError(
-            f"the state folder {folder} cannot be made ({error.strerror}); choose another"
+        raise StateFolderUnusableError(
+            f"the state folder {folder} cannot be made ({_reason(error)}); {_ANOTHER}"
         ) from error
     if not folder.is_dir():
-        raise EmbeddedServerError(f"the state folder {folder} is not a folder; choose another")
+        raise StateFolderUnusableError(f"the state folder {folder} is not a folder; {_ANOTHER}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StateFolderUnusableError(
+            f"the state folder {folder} cannot be written in by this user; {_ANOTHER}"
+        )
     return folder.resolve()
+
+
+def _reason(error: OSError) -> str:
+    """The system's word; of /proc and the like it is not the one that people expect."""
+    if isinstance(error, FileNotFoundError):
+        return "no folder can be made there"
+    return error.strerror or type(error).__name__
 
 
 @contextlib.contextmanager

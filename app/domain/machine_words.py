@@ -1,0 +1,42 @@
+"""What a machine is doing, in the words that pages and the command line have in common.
+
+Not here: since when, or what of it costs what (`app.web.machine_rows`, `cost_statement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.domain.instance import InstanceState
+from trainer.protocol.agent_report import MachinePhase
+
+PHASE_WORDS: Final[Mapping[str, str]] = {
+    MachinePhase.BOOT: "booting",
+    MachinePhase.SETUP: "setting up",
+    MachinePhase.IDLE: "idle",
+    MachinePhase.RESTORE: "restoring",
+    MachinePhase.GANG_WAIT: "waiting for the others",
+    MachinePhase.COMPILE: "compiling the model",
+    MachinePhase.TRAIN: "training",
+    MachinePhase.CHECKPOINT: "saving a checkpoint",
+    MachinePhase.EVAL: "evaluating",
+    MachinePhase.DRAIN: "saving to leave",
+}
+_STATE_WORDS: Final[Mapping[InstanceState, str]] = {
+    InstanceState.REQUESTED: "requested",
+    InstanceState.LAUNCHING: "requested",
+    InstanceState.TERMINATING: "being given back",
+    InstanceState.TERMINATED: "gone",
+    InstanceState.LAUNCH_FAILED: "refused by the cloud",
+}
+_BEFORE_ITS_FIRST_WORD: Final = "booting"
+
+
+def machine_words(state: InstanceState, phase: str | None) -> str:
+    """What it is doing. phase: of its agent's newest report, None before the first."""
+    if state in _STATE_WORDS:
+        return _STATE_WORDS[state]
+    if phase is None:
+        return _BEFORE_ITS_FIRST_WORD
+    return PHASE_WORDS.get(phase) or phase.replace("_", " ")

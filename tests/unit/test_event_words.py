@@ -1,0 +1,50 @@
+"""One word for a thing everywhere: what events are called, and what machines do."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.domain.event_words import EVENT_WORDS, event_words, without_doubles
+from app.domain.events import JobEventKind
+from app.domain.instance import InstanceState
+from app.domain.machine_words import PHASE_WORDS, machine_words
+from trainer.protocol.agent_report import MachinePhase
+
+# Names of our own tables, which nobody outside of the code knows.
+INTERNAL = ("verdict", "member", "retryable", "fatal", "fenced", "yield", "stale", "absence")
+
+
+def test_every_kind_of_event_has_words_that_a_person_knows():
+    assert set(EVENT_WORDS) == set(JobEventKind)
+    for words in EVENT_WORDS.values():
+        assert words == words.lower()
+        assert "_" not in words
+        assert len(words) <= 24
+        assert not [one for one in INTERNAL if one in words]
+    assert event_words("interruption_noticed") == "interruption notice"
+    assert event_words("of_a_later_version") == "of a later version"
+
+
+def test_what_was_just_said_is_not_said_again():
+    said = ["Training starts.", "Training starts.", "Saved.", "Training starts."]
+    rows = [{"seq": number, "message": message} for number, message in enumerate(said)]
+    assert [row["seq"] for row in without_doubles(rows)] == [0, 2, 3]
+    assert [row["message"] for row in without_doubles(rows[::-1])] == [said[0], said[2], said[0]]
+    assert without_doubles([]) == []
+
+
+@pytest.mark.parametrize("state", list(InstanceState))
+def test_every_machine_does_something(state: InstanceState):
+    assert set(PHASE_WORDS) == set(MachinePhase)
+    for phase in (None, *MachinePhase):
+        assert "_" not in machine_words(state, phase)
+    gone = machine_words(state, None) == machine_words(state, MachinePhase.TRAIN)
+    # Whether it can be at work is a matter of its state alone.
+    assert gone == (
+        state not in (InstanceState.LAUNCHED, InstanceState.REGISTERED, InstanceState.INTERRUPTING)
+    )
+
+
+def test_setting_up_is_called_so_everywhere():
+    assert machine_words(InstanceState.REGISTERED, MachinePhase.SETUP) == "setting up"
+    assert machine_words(InstanceState.LAUNCHED, None) == "booting"
