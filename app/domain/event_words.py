@@ -76,6 +76,7 @@ EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
     _K.MEMBER_DRAINED: "machine saved",
     _K.MEMBER_FINISHED: "machine finished",
     _K.CHECKPOINT_COMMITTED: "checkpoint saved",
+    _K.FINISHED_WITHOUT_CHECKPOINT: "finished, nothing saved",
     _K.IMAGE_PINNED: "image pinned",
     _K.OUTPUTS_SAVED: "outputs saved",
     _K.OUTPUTS_NOT_SAVED: "outputs not saved",
