@@ -18,10 +18,10 @@ from app.api.job_shapes import JobDetail
 from app.api.json_answers import as_json
 from app.api.parts import ApiParts, parts_of
 from app.domain.errors import InvalidValue, NotFound
-from app.domain.job import StopCause
+from app.domain.job_command import JobCommand
 from app.domain.money import MICROUSD_PER_USD, parse_usd
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.stop_job import order_stop, resume
+from app.orchestration.stop_job import command_stop, resume
 
 _CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 
@@ -69,7 +69,7 @@ def cancel(
     def order(aggregate: JobAggregate) -> None:
         message = f"Cancelled by {caller.key_name}{how}."
         limits = parts.runtime.limits
-        order_stop(aggregate, StopCause.USER, message, limits, at_once=at_once)
+        command_stop(aggregate, JobCommand.CANCEL, message, limits, at_once=at_once)
 
     return _command(parts, caller, job, order)
 
@@ -81,7 +81,7 @@ def pause(request: Request, caller: SignedIn, job: str) -> Response:
 
     def order(aggregate: JobAggregate) -> None:
         message = f"Paused by {caller.key_name}."
-        order_stop(aggregate, StopCause.PAUSE, message, parts.runtime.limits)
+        command_stop(aggregate, JobCommand.PAUSE, message, parts.runtime.limits)
 
     return _command(parts, caller, job, order)
 

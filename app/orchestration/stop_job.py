@@ -26,8 +26,24 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, put_at_rest
 from app.orchestration.runtime import Limits
 
-_COMMANDS: Final = {StopCause.USER: JobCommand.CANCEL, StopCause.PAUSE: JobCommand.PAUSE}
-"""Causes that people give; the others are limits."""
+_CAUSES: Final = {JobCommand.CANCEL: StopCause.USER, JobCommand.PAUSE: StopCause.PAUSE}
+
+
+def command_stop(
+    aggregate: JobAggregate,
+    command: JobCommand,
+    message: str,
+    limits: Limits,
+    *,
+    at_once: bool = False,
+) -> None:
+    """Cancel or pause the job as a person asks.
+
+    Raises CommandRefused, with what to do instead, where the job's state does not allow it.
+    """
+    job = aggregate.job
+    require_possible(command, job.name, job.state, job.stop_cause)
+    order_stop(aggregate, _CAUSES[command], message, limits, at_once=at_once)
 
 
 def order_stop(
@@ -40,12 +56,9 @@ def order_stop(
 ) -> None:
     """Stop the job for `cause`: save first where something runs, unless `at_once`.
 
-    Raises CommandRefused where the job's state does not allow it.
+    Raises IllegalTransition (a CommandRefused) where the job's state does not allow it.
     """
     job = aggregate.job
-    command = _COMMANDS.get(cause)
-    if command is not None:
-        require_possible(command, job.name, job.state, job.stop_cause)
     event = event_for_stop(job.state, cause)
     aggregate.move_job(event, message, cause=cause.value)
     if event is not JobEvent.STOP_ORDERED:

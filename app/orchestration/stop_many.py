@@ -13,11 +13,11 @@ from uuid import UUID
 
 from app.domain.errors import CommandRefused
 from app.domain.events import Actor
-from app.domain.job import JobState, StopCause
+from app.domain.job import JobState
 from app.domain.job_command import JobCommand, has_happened
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.runtime import Limits, Runtime
-from app.orchestration.stop_job import order_stop, resume
+from app.orchestration.stop_job import command_stop, resume
 
 CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 
@@ -91,10 +91,10 @@ def _order(
             resume(aggregate, None)
         elif command is JobCommand.PAUSE:
             message = f"Paused by {person}."
-            order_stop(aggregate, StopCause.PAUSE, message, limits)
+            command_stop(aggregate, command, message, limits)
         else:
             message = f"Cancelled by {person}{', at once' if at_once else ''}."
-            order_stop(aggregate, StopCause.USER, message, limits, at_once=at_once)
+            command_stop(aggregate, command, message, limits, at_once=at_once)
     except CommandRefused as refused:
         return CommandedJob(CommandOutcome.REFUSED, job.state, refused.message)
     return CommandedJob(CommandOutcome.DONE, job.state, message)

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Depends, Form, Request
 from starlette.responses import Response
 
 from app.domain.errors import InvalidValue, NotFound
-from app.domain.job import StopCause
+from app.domain.job_command import JobCommand
 from app.domain.money import parse_usd
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.stop_job import order_stop, resume
+from app.orchestration.stop_job import command_stop, resume
 from app.web.page_frame import PageRoute, check_form, parts_of, redirect, signed_in
 from app.web.session import Visitor
 
@@ -43,7 +43,7 @@ def cancel(
 
     def order(aggregate: JobAggregate) -> None:
         message = f"Cancelled by {visitor.actor.name}, {how}."
-        order_stop(aggregate, StopCause.USER, message, limits, at_once=at_once)
+        command_stop(aggregate, JobCommand.CANCEL, message, limits, at_once=at_once)
 
     return _command(request, visitor, job, form_token, order)
 
@@ -54,7 +54,8 @@ def pause(request: Request, visitor: SignedIn, job: str, form_token: Token = "")
     limits = parts_of(request).runtime.limits
 
     def order(aggregate: JobAggregate) -> None:
-        order_stop(aggregate, StopCause.PAUSE, f"Paused by {visitor.actor.name}.", limits)
+        message = f"Paused by {visitor.actor.name}."
+        command_stop(aggregate, JobCommand.PAUSE, message, limits)
 
     return _command(request, visitor, job, form_token, order)
 
