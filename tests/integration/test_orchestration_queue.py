@@ -305,8 +305,9 @@ def test_the_queue_reads_by_its_partial_indexes_however_many_jobs_have_ended(
         for one in seen
         if "jobs" in one[0]
     ]
-    assert used[0] == {"ix_jobs_ready"}
-    assert set.union(*used) == {"ix_jobs_ready", "ix_jobs_waiting"}
+    past = "uq_attempts_job_id_fence"  # of each job that is read: when it was last claimed
+    assert used[0] == {"ix_jobs_ready", past}
+    assert set.union(*used) == {"ix_jobs_ready", "ix_jobs_waiting", past}
     assert all(used), "a statement reads the whole table"
 
 

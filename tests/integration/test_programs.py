@@ -344,9 +344,10 @@ def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(folder:
 def test_down_clears_what_a_killed_up_left_behind(folder: Path):
     state_dir = folder / "killed"
     with running(state_dir) as found:
-        wait_until(lambda: (state_dir / "cloud" / "cloud.lock").exists(), "the cloud runs")
+        lock = state_dir / "cloud" / "cloud.lock"
+        wait_until(lambda: lock.exists() and lock.read_text("ascii") != "", "the cloud runs")
         pids = found.pids()
-        cloud = int((state_dir / "cloud" / "cloud.lock").read_text("ascii"))
+        cloud = int(lock.read_text("ascii"))
         os.kill(found.process.pid, signal.SIGKILL)
         found.process.wait(60)
         done = lowtide("down", "--json", "--state-dir", str(state_dir))

@@ -48,7 +48,8 @@ _DEFINITIONS = text(
             ("pg_proc", "oid"),
         )
     )
-    + ", (SELECT count(*)::text FROM pg_db_role_setting AS own JOIN pg_database AS here"
+    + ", obj_description(to_regclass('alembic_version'), 'pg_class')"
+    ", (SELECT count(*)::text FROM pg_db_role_setting AS own JOIN pg_database AS here"
     " ON here.oid = own.setdatabase AND here.datname = current_database())"
 )
 # A table with a trigger that fires always refuses even to have no rows deleted: the ledger.
