@@ -269,7 +269,8 @@ class ControllerRunner:
             self._log.write(controller.name, f"lease: {error}")
             return
         if not work:
-            self._count_empty(station)
+            if not rung:  # who was rung had not said that it was due
+                self._count_empty(station)
             return
         station.empty_runs = 0
         if len(work) >= controller.limit:
