@@ -33,6 +33,8 @@ COPY app/ app/
 COPY workers/ workers/
 COPY trainer/ trainer/
 COPY migrations/ migrations/
+# A link in app/ leads to it: the example of `lowtide init`.
+COPY docs/examples/plain_loop/train.py docs/examples/plain_loop/
 RUN /opt/lowtide/bin/pip install --no-index --no-deps --no-build-isolation . \
     && /opt/lowtide/bin/pip uninstall --yes pip setuptools
 

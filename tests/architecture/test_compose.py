@@ -220,6 +220,20 @@ def test_the_image_is_named_after_this_release():
         assert _by_default(SERVICES[name]["image"]) == f"lowtide:{project['version']}"
 
 
+def test_a_link_in_the_image_leads_to_a_file_that_is_there():
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+    named = {ROOT / one for line in copied for one in line.split()}
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    let_in = {ROOT / line[1:] for line in ignored if line.startswith("!")}
+    packages = (ROOT / name for name in ("app", "workers", "trainer", "migrations"))
+    links = [path for folder in packages for path in folder.rglob("*") if path.is_symlink()]
+    assert links
+    for target in (link.resolve(strict=True) for link in links):
+        for places in (named, let_in):
+            assert places & {target, *target.parents}, f"{target} is not in the image"
+
+
 def test_the_image_runs_as_its_own_user_and_holds_no_servers():
     dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
     final = dockerfile.rpartition("\nFROM ")[2]
