@@ -18,9 +18,8 @@ from trainer.agent.observations import (
     ProgressSeen,
     TrainerExited,
 )
-from trainer.protocol.agent_report import TrainerError, TrainerOutcome
+from trainer.protocol.agent_report import EXIT_DRAINED, TrainerError, TrainerOutcome
 
-EXIT_DRAINED = 75
 _EPSILON_SECONDS = 1e-6
 _STUBBORN_SECONDS = 90.0
 

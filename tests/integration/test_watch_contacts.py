@@ -23,8 +23,8 @@ from app.orchestration.register_agent import register_agent
 from app.orchestration.runtime import Limits
 from app.orchestration.watch_contacts import WatchContacts
 from tests.support.agent_api import Gang, make_gang, make_runtime
-from trainer.agent.end_files import EXIT_DRAINED
 from trainer.protocol.agent_report import (
+    EXIT_DRAINED,
     PROTOCOL_VERSION,
     AgentReport,
     Fact,

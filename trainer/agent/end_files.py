@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from trainer.agent.agent_state import TrainerEnd
-from trainer.protocol.agent_report import STORE_UNAVAILABLE, TrainerError, TrainerOutcome
+from trainer.protocol.agent_report import (
+    EXIT_DRAINED,
+    STORE_UNAVAILABLE,
+    TrainerError,
+    TrainerOutcome,
+)
 
 EXIT_FAILED = 1
-EXIT_DRAINED = 75
 MARKER_BYTES_MAX = 1 << 20
 MESSAGE_CHARACTERS_MAX = 2_000
 _UPTIME_SECONDS_MAX = 10 * 366 * 24 * 3_600

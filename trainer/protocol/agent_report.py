@@ -87,6 +87,10 @@ class MachinePhase(StrEnum):
     DRAIN = "drain"
 
 
+EXIT_DRAINED = 75
+"""The exit status of a trainer that saved and left as asked: os.EX_TEMPFAIL."""
+
+
 class TrainerOutcome(StrEnum):
     """How one machine's part of an attempt ended."""
 

@@ -19,6 +19,7 @@ from app.adapters.postgres.record_session import RecordSession
 from app.domain.instance import InstanceState
 from app.domain.verdict import MemberOutcome
 from app.ports.contact_store import AnsweredReport, Neighbours, UnheardInstance
+from trainer.protocol.agent_report import EXIT_DRAINED
 
 _instances = tables.instances
 _contacts = tables.contacts
@@ -89,7 +90,7 @@ _LISTENING = Ready(
     )
 )
 # One row for each proof of life of a machine's newest attempt: members' newer steps while it ran,
-# members that finished (exit status 0) or saved on request (75), which takes all of them, and
+# members that finished (exit status 0) or saved on request, which takes all of them, and
 # checkpoints of its fence. A member that has left it reports no fence: its last step still counts.
 _SIGN_OF_LIFE = Ready(
     text(
@@ -114,7 +115,7 @@ _SIGN_OF_LIFE = Ready(
         UNION ALL
         SELECT ended_at FROM peers
         WHERE {tables.one_of("outcome", (MemberOutcome.DRAINED, MemberOutcome.FINISHED))}
-          AND exit_code IN (0, 75)
+          AND exit_code IN (0, {EXIT_DRAINED})
         UNION ALL
         SELECT checkpoints.committed_at
         FROM its JOIN checkpoints
