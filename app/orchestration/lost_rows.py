@@ -23,6 +23,7 @@ from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, parse_f
 from trainer.protocol.wire import WireError, decode
 
 SWEEP_CONTROLLER = "sweep_deployment"
+_UNLISTED_MAX = timedelta(seconds=UNLISTED_SECONDS_MAX)
 
 
 @dataclass(frozen=True)
@@ -56,28 +57,34 @@ def awaited_lists(
     since, listening_at = hearing.hearing_since_at, hearing.listening_at
     if since is None or listening_at is None:
         return None
-    lists = {(one.provider, one.region): one for one in uow.sweeps.regions()}
-    if not lists:
+    swept = uow.sweeps.regions()
+    if not swept:
         return None
     if now - listening_at > timedelta(seconds=limits.listening_gap_seconds):
         return AwaitedLists(None)
-    until = since + timedelta(seconds=UNLISTED_SECONDS_MAX)
-    places = {*lists, *regions}
-    listed = all(place in lists and _is_after(lists[place], since) for place in places)
-    return None if listed or now >= until else AwaitedLists(until)
+    until = since + _UNLISTED_MAX
+    return None if now >= until or _all_listed(swept, since, regions) else AwaitedLists(until)
 
 
 def lists_are_awaited(uow: UnitOfWork, now: datetime) -> bool:
     """Whether a region was not listed since the last gap, for who is told something by an agent or
     a cloud, and so hears."""
-    since = uow.operations.hearing().hearing_since_at
-    if since is None or now >= since + timedelta(seconds=UNLISTED_SECONDS_MAX):
+    since = heard_since(uow)
+    if since is None or now >= since + _UNLISTED_MAX:
         return False
-    return not all(_is_after(one, since) for one in uow.sweeps.regions())
+    return not _all_listed(uow.sweeps.regions(), since)
 
 
-def _is_after(last: SweptRegion, gap_ended_at: datetime) -> bool:
-    return last.complete and last.swept_at >= gap_ended_at
+def _all_listed(
+    swept: Collection[SweptRegion],
+    gap_ended_at: datetime,
+    regions: Iterable[tuple[str, str]] = (),
+) -> bool:
+    """Whether every region that ever was listed, and each of `regions`, was since, to its end."""
+    new = {
+        (one.provider, one.region) for one in swept if one.complete and one.swept_at >= gap_ended_at
+    }
+    return new.issuperset({*((one.provider, one.region) for one in swept), *regions})
 
 
 def highest_fence(open_store: Callable[[], ObjectStore]) -> int | None:
