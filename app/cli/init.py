@@ -17,7 +17,7 @@ from app.cli.failures import CommandFailed
 from app.cli.local_command import ending_well
 from app.cli.terminal import Terminal
 from app.cli.wording import plural, size
-from app.cli.workdir_files import find_members
+from app.cli.workdir_files import ARCHIVE_BYTES_MAX, find_members
 from app.domain.gpu_choice import MAX_GPUS_PER_NODE
 
 JOB_FILE: Final = "job.yaml"
@@ -26,7 +26,6 @@ _SCRIPTS: Final = ("train.py", "main.py", "run.py", "finetune.py", "pretrain.py"
 _ANY_GPU: Final = "16GB.."
 _READ_BYTES_MAX: Final = 1 << 20
 _FILES_READ_MAX: Final = 200
-_ARCHIVE_BYTES_MAX: Final = 100 << 20
 _NAME_LENGTH_MAX: Final = 63
 
 # What tells that a script expects to be started once for each GPU.
@@ -237,10 +236,10 @@ def _notes(folder: Path, found: Found) -> list[str]:
         )
     members = find_members(folder)
     content = sum(member.size_bytes for member in members)
-    if content > _ARCHIVE_BYTES_MAX:
+    if content > ARCHIVE_BYTES_MAX:
         largest = max(members, key=lambda member: member.size_bytes)
         notes.append(
-            f"The folder holds {size(content)}, and at most {size(_ARCHIVE_BYTES_MAX)} of it may "
+            f"The folder holds {size(content)}, and at most {size(ARCHIVE_BYTES_MAX)} of it may "
             f"travel when packed: list data in .gitignore. The largest file is {largest.name} "
             f"({size(largest.size_bytes)})."
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,13 +25,11 @@ from app.cli.progress_bar import progress_bar
 from app.cli.spec_edits import SpecDraft, SpecEdits, read_draft
 from app.cli.submission_plan import Plan, make_plan, print_plan
 from app.cli.terminal import Terminal
+from app.cli.workdir_files import ARCHIVE_BYTES_MAX
 
 if TYPE_CHECKING:
     from app.cli.workdir_archive import Archive
     from app.domain.job_spec import JobSpec
-
-ARCHIVE_BYTES_MAX: Final = 100 << 20
-"""What the api accepts for one packed folder."""
 
 
 @api_command(

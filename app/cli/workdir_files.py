@@ -18,6 +18,8 @@ from app.cli.failures import CommandFailed
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
+ARCHIVE_BYTES_MAX: Final = 100 << 20
+"""What the api accepts for one packed folder."""
 MEMBERS_MAX: Final = 100_000
 """What the api accepts in one archive."""
 _NEVER_PACKED: Final = frozenset({".git", ".lowtide"})
