@@ -22,10 +22,9 @@ from app.domain.calibration import calibration
 from app.domain.expected_cost import expect
 from app.domain.imagined_run import PoolQuote
 from app.domain.pool_life import empty_chance, hazard_factor
-from app.domain.trainer_work import described_work
 from app.domain.what_if import Estimate
-from app.orchestration.estimate_job import JobEstimate, estimate_job
-from app.orchestration.weigh_promise import risk_of
+from app.orchestration.estimate_job import JobEstimate
+from app.orchestration.weigh_promise import estimate_known_work, risk_of
 
 router = APIRouter(prefix="/api/v1", tags=["estimates"])
 
@@ -46,12 +45,9 @@ async def estimate(
     """
     spec = await read_spec(request)
     runtime = parts_of(request).runtime
-    source = "the spec's estimate"
-    described = described_work(spec) if spec.estimate is None else None
-    if described is not None:
-        spec = spec.model_copy(update={"estimate": described.estimate})
-        source = described.sentence
-    found = await to_thread.run_sync(estimate_job, runtime, caller.project_id, spec, seed)
+    found, source = await to_thread.run_sync(
+        estimate_known_work, runtime, caller.project_id, spec, seed
+    )
     risk = risk_of(spec, found)
     return as_json({**_document(found, source), "risk": None if risk is None else risk[1]})
 

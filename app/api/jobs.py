@@ -86,7 +86,7 @@ async def _submit(
     runtime = parts.runtime
     try:
         await check_submission(parts, caller, spec)
-        if spec.promises:
+        if spec.has_limit:
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
                 return replay(known, spec_digest(spec))

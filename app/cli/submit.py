@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,7 +91,7 @@ def submit(
         archive = _pack(draft, closing)
         spec = draft.spec(None if archive is None else archive.digest)
         plan = make_plan(spec, invocation.api.get("/offers")["items"], now)
-        figures = _estimated(invocation, spec)
+        figures = _estimated(invocation, spec, accept_risk)
         _show(terminal, plan, archive, dry_run)
         _weigh(terminal, figures, accept_risk or dry_run)
         if dry_run:
@@ -138,9 +139,21 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Non
     invocation.api.post("/jobs/check?uploaded=false", spec.to_json())
 
 
-def _estimated(invocation: Invocation, spec: JobSpec) -> dict[str, Any] | None:
-    """What the job would cost and when it would end, where something is promised about it."""
-    return asked_for(invocation, spec) if spec.promises else None
+def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:
+    """What the job would cost and when it would end, where it has a limit and its work is known."""
+    from app.domain.trainer_work import with_known_work
+
+    by_formula = spec.estimate is None
+    if not spec.has_limit or (by_formula and with_known_work(spec)[0].estimate is None):
+        return None
+    try:
+        return asked_for(invocation, spec)
+    except CommandFailed as failed:
+        # The formula may err: it ends nothing against a person's will.
+        if failed.status != HTTPStatus.UNPROCESSABLE_ENTITY or not (by_formula and accept_risk):
+            raise
+        invocation.terminal.note(f"Risk: {failed.message}.")
+        return None
 
 
 def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -> None:

@@ -187,10 +187,10 @@ class JobSpec(SpecModel):
         return self.deadline
 
     @property
-    def promises(self) -> bool:
-        """Whether it tells how much work it is, and sets a limit that the work may break."""
-        promised = (self.deadline, self.budget_microusd, self.max_duration_seconds)
-        return self.estimate is not None and any(one is not None for one in promised)
+    def has_limit(self) -> bool:
+        """Whether it sets a deadline, a budget or a maximum duration, which its work may exceed."""
+        limits = (self.deadline, self.budget_microusd, self.max_duration_seconds)
+        return any(limit is not None for limit in limits)
 
     def require_deadline_ahead(self, submitted_at: datetime) -> None:
         """Raises SpecError when the deadline has passed already or is over ten years away."""

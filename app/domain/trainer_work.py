@@ -104,6 +104,17 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
     )
 
 
+def with_known_work(spec: JobSpec) -> tuple[JobSpec, str]:
+    """The spec with an `estimate`, by the trainer's formula where it has none; and its source.
+
+    Unchanged where neither the spec nor the formula tells how much work it is.
+    """
+    described = described_work(spec) if spec.estimate is None else None
+    if described is None:
+        return spec, "the spec's estimate"
+    return spec.model_copy(update={"estimate": described.estimate}), described.sentence
+
+
 def why_not_described(spec: JobSpec) -> str:
     """Why `described_work` is None for a spec, and what to add to it."""
     config = _config_of(spec)

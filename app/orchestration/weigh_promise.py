@@ -13,6 +13,8 @@ from app.domain.durations import format_duration, whole_minutes
 from app.domain.errors import ProblemKind, SpecError
 from app.domain.job_spec import JobSpec
 from app.domain.percent import chances_text, percent
+from app.domain.trainer_work import with_known_work
+from app.domain.what_if import PATHS
 from app.orchestration.estimate_job import JobEstimate, ask, estimate_job
 from app.orchestration.runtime import Runtime
 
@@ -30,20 +32,52 @@ def weigh_promise(
 ) -> None:
     """Nothing where deadline and budget will hold, or the risk is accepted, or none was given.
 
-    Raises SpecError for a deadline that even on-demand machines cannot meet, accepted or not, and
-    for a risk.
+    Work that no one can tell beforehand is not weighed. Raises SpecError for a risk, and for a
+    deadline that even on-demand machines cannot meet: by the spec's own estimate also when the risk
+    is accepted, while the trainer's formula may err.
     """
-    if not spec.promises:
+    if not spec.has_limit or with_known_work(spec)[0].estimate is None:
         return
     if accept_risk:
-        ask(runtime, project_id, spec)
+        if spec.estimate is not None:
+            ask(runtime, project_id, spec)
         return
-    found = estimate_job(runtime, project_id, spec, _SEED, compare=False, paths=_PATHS)
+    found, source = estimate_known_work(
+        runtime, project_id, spec, _SEED, compare=False, paths=_PATHS
+    )
     risk = risk_of(spec, found)
     if risk is not None:
-        field, sentence = risk
-        message = f"{field}: {sentence}; change it, or submit with accept_risk=true"
-        raise SpecError.of(message, field, ProblemKind.RISKY)
+        raise _risky(*risk, None if spec.estimate is not None else source)
+
+
+def estimate_known_work(
+    runtime: Runtime,
+    project_id: UUID,
+    spec: JobSpec,
+    seed: int,
+    *,
+    compare: bool = True,
+    paths: int = PATHS,
+) -> tuple[JobEstimate, str]:
+    """The estimate of a spec, by the trainer's formula where it has none; and the work's source.
+
+    Parameters and errors as of `estimate_job`; what only the formula calls impossible is a risk.
+    """
+    known, source = with_known_work(spec)
+    try:
+        return estimate_job(runtime, project_id, known, seed, compare=compare, paths=paths), source
+    except SpecError as error:
+        if spec.estimate is not None or error.problems[0].kind is not ProblemKind.IMPOSSIBLE:
+            raise
+        field, message = error.problems[0].field, error.problems[0].message
+        raise _risky(field, message.removeprefix(f"{field}: "), source) from error
+
+
+def _risky(field: str, sentence: str, formula: str | None) -> SpecError:
+    """formula: where the work comes from, if the spec does not tell it."""
+    by = f" (the work is by {formula}; `estimate` in the spec replaces it)" if formula else ""
+    message = f"{field}: {sentence}{by}; change it, or submit with accept_risk=true (--accept-risk)"
+    return SpecError.of(message, field, ProblemKind.RISKY)
 
 
 def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:

@@ -135,6 +135,48 @@ def test_a_job_that_nothing_fits_is_told_of_a_deadline_out_of_reach(world: World
     assert "10h: it will be missed" in world.cli.ok("submit", str(file), "--dry-run").out
 
 
+# --- work that only the trainer's formula tells ---------------------------------------------------
+
+FORMULA = {
+    "run": None,
+    "estimate": None,
+    "trainer": {"model": "resnet50", "data": "digits", "steps": 2_000_000},
+}
+"""Some six hours on a V100."""
+
+
+def test_a_trainers_job_is_weighed_by_its_formula(world: World):
+    status, found = post(world, **FORMULA, market="spot", deadline="5h")
+    assert status == 422
+    assert found["errors"][0]["kind"] == "risky"
+    assert "the work is by the trainer's formula: " in found["detail"]
+    assert "`estimate` in the spec replaces it" in found["detail"]
+    assert post(world, **FORMULA, deadline="40h", name="easy")[0] == 201
+    own = {**FORMULA, "estimate": {"hours": 1, "gpu": "V100"}}
+    assert post(world, **own, deadline="5h", name="measured")[0] == 201
+
+
+def test_what_the_formula_calls_impossible_is_a_risk_that_one_may_take(world: World):
+    status, found = post(world, **FORMULA, deadline="1h")
+    assert status == 422
+    assert (found["errors"][0]["field"], found["errors"][0]["kind"]) == ("deadline", "risky")
+    assert "would end in " in found["detail"]
+    file = world.folder / "job.json"
+    file.write_text(json.dumps({**SPEC, **FORMULA, "deadline": "1h"}))
+    refused = world.cli.fails(2, "submit", str(file), "-y", "-d").errors
+    assert "the work is by the trainer's formula" in refused
+    assert "--accept-risk" in refused
+    told = world.cli.ok("submit", str(file), "-y", "-d", "--accept-risk", "--name", "bold")
+    assert "Risk: deadline: it cannot be met" in told.errors
+    assert post(world, "?accept_risk=true", **FORMULA, deadline="1h", name="bolder")[0] == 201
+
+
+def test_work_that_nobody_can_tell_is_not_weighed(world: World):
+    unknown = {**FORMULA, "trainer": {"model": "resnet50", "data": "digits", "epochs": 3}}
+    unknown["trainer"]["model_options"] = {"dropout": 0.1}
+    assert post(world, **unknown, deadline="1h")[0] == 201
+
+
 # --- several kinds --------------------------------------------------------------------------------
 
 
