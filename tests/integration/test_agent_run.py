@@ -388,7 +388,7 @@ def test_the_bundled_trainer_drains_under_torchrun_and_finishes_elsewhere(world:
         drained = plane.wait_for(FactKind.TRAINER_ENDED, f"i-{rank}", 1, seconds=120).data
         assert (drained["outcome"], drained["exit_code"]) == ("drained", 75)
     # What torchrun prints of it looks like a failure; the last words say what it was.
-    told = "have stopped as they were asked to"
+    told = "have saved and stopped, as they were asked to"
     wait_until(lambda: plane.log_text().count(told) == 2, plane.log_text)
     newest = plane.facts(FactKind.CHECKPOINT, "i-0")[-1].data
     assert newest["step"] == drained["step"]
