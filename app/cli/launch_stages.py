@@ -208,8 +208,12 @@ def failure_of_pools(
 def may_ask_pools(story: Story) -> bool:
     """Whether something happened of which only the pools' rests tell more."""
     refused = any(event["kind"] == "launch_refused" for event in story.events)
-    return refused or any(
-        one["release_ordered_at"] and not one["registered_at"] for one in story.instances
+    # Its pools may have begun to rest after the plan was made: then nothing is ever asked.
+    waits = running(story) is Stage.RENT and not story.instances
+    return (
+        refused
+        or waits
+        or any(one["release_ordered_at"] and not one["registered_at"] for one in story.instances)
     )
 
 

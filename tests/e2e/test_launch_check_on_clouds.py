@@ -34,6 +34,13 @@ def command_line(clouds: CloudDeployment, home: Path) -> CommandLine:
     return CommandLine(home, {"LOWTIDE_SERVER_URL": clouds.plane.url, "LOWTIDE_API_KEY": key})
 
 
+def rests_on_aws(clouds: CloudDeployment) -> Iterator[bool]:
+    """Whether each pool of AWS rests, as the api tells it."""
+    for row in clouds.plane.get("/offers")["items"]:
+        if row["pool"].startswith("aws/"):
+            yield row["cool_reason"] == "denied"
+
+
 def launch(clouds: CloudDeployment, home: Path, *options: str) -> Document:
     cli = command_line(clouds, home)
     ran = cli.run("doctor", "--launch", "-y", "--json", "--timeout", "3m", *options)
@@ -79,6 +86,8 @@ def test_a_launch_that_is_denied_fails_at_once_with_the_cloud_s_sentence(
     assert "`lowtide doctor`" in rent["remedy"]
     assert [one["ok"] for one in others] == [None] * 4
     assert (end["ok"], end["sentence"]) == (True, "nothing was rented")
+    # The api makes the list of offers at most once a second.
+    clouds.plane.wait(lambda: all(rests_on_aws(clouds)), "the rest of every pool")
     again = command_line(clouds, tmp_path).fails(2, "doctor", "--launch", "-y", "--infra", "aws")
     assert "after a refusal (denied): try again then" in again.errors
 

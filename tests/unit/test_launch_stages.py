@@ -194,6 +194,8 @@ def test_a_machine_that_the_control_plane_gave_up() -> None:
     assert failure.stage is Stage.REGISTER
     assert "nothing was heard from i-0abc" in failure.reason
     assert failure_of_pools(waits, {AWS_POOL: offer(None)}, pools, BEGAN) is None
+    assert may_ask_pools(story())
+    assert failure_of_pools(story(), {AWS_POOL: offer("denied")}, pools, BEGAN) is not None
     refused = story(events=(event("launch_refused", 3),))
     assert failure_of_pools(refused, {AWS_POOL: offer("quota")}, pools, BEGAN) is not None
 
