@@ -5,9 +5,8 @@ Not here: the command itself (`app.orchestration.stop_many`), or commands to one
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
@@ -22,21 +21,20 @@ from app.api.job_commands import json_only
 from app.api.job_filters import Since, cursor_of, read_cursor, read_states
 from app.api.job_shapes import Shape
 from app.api.json_answers import as_json
-from app.api.parts import ApiParts, parts_of
+from app.api.parts import parts_of
 from app.domain.errors import InvalidValue
 from app.domain.job import JobState
 from app.domain.job_command import COMMANDED_STATES, JobCommand
-from app.orchestration.stop_many import CommandedJob, CommandOutcome, command_jobs
+from app.orchestration.stop_many import (
+    JOBS_MAX,
+    CommandedJob,
+    CommandOutcome,
+    command_many,
+)
 from app.ports.job_reports import JobFilter
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], dependencies=[Depends(json_only)])
 
-JOBS_MAX = 500
-"""Jobs of one request: fewer than a client's patience of twenty seconds allows."""
-_JOBS_OF_TRANSACTION = 50
-# A controller holds a job for some milliseconds; what is locked for longer is told as busy.
-_ROUNDS_FOR_BUSY = 5
-_SECONDS_BETWEEN_ROUNDS = 0.3
 _NAME = Annotated[str, Field(min_length=1, max_length=80)]
 
 
@@ -114,7 +112,10 @@ async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, B
         known = await to_thread.run_sync(parts.reports.named, caller.project_id, written)
         names = dict(known.values())
         asked = [(one, known[one][0] if one in known else None) for one in written]
-    done = await _command(parts, caller, names, body)
+    order = partial(
+        command_many, parts.runtime, list(names), caller.actor, body.action, at_once=body.now
+    )
+    done = await to_thread.run_sync(order)
     items = [_item(named, job_id, names, done) for named, job_id in asked]
     counts = Counter(item["outcome"] for item in items)
     return as_json(
@@ -135,35 +136,6 @@ def _wanted(caller: Caller, body: BatchBody) -> JobFilter:
         since=written.since,
         before=None if cursor is None else read_cursor(cursor),
     )
-
-
-async def _command(
-    parts: ApiParts, caller: Caller, job_ids: Collection[UUID], body: BatchBody
-) -> dict[UUID, CommandedJob]:
-    done: dict[UUID, CommandedJob] = {}
-    left = sorted(job_ids)
-    for turn in range(_ROUNDS_FOR_BUSY):
-        if turn:
-            await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
-        for batch_ids in _batches(left):
-            order = partial(
-                command_jobs,
-                parts.runtime,
-                batch_ids,
-                caller.actor,
-                body.action,
-                at_once=body.now,
-            )
-            done |= await to_thread.run_sync(order)
-        left = [job_id for job_id in left if done[job_id].outcome is CommandOutcome.BUSY]
-        if not left:
-            break
-    return done
-
-
-def _batches(job_ids: Sequence[UUID]) -> list[Sequence[UUID]]:
-    starts = range(0, len(job_ids), _JOBS_OF_TRANSACTION)
-    return [job_ids[start : start + _JOBS_OF_TRANSACTION] for start in starts]
 
 
 def _item(

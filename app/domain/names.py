@@ -28,3 +28,8 @@ def default_name(words_seed: int) -> str:
     rest, number = divmod(words_seed % DEFAULT_NAME_COUNT, _NUMBERS)
     adjective, noun = divmod(rest, len(_NOUNS))
     return f"{_ADJECTIVES[adjective]}-{_NOUNS[noun]}-{number + 100}"
+
+
+def default_prefixes() -> tuple[str, ...]:
+    """What the made names begin with, before their number."""
+    return tuple(f"{adjective}-{noun}" for adjective in _ADJECTIVES for noun in _NOUNS)

@@ -5,7 +5,7 @@ Not here: what a stop means for one job (`stop_job`), or which jobs a person nam
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -19,6 +19,12 @@ from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.stop_job import command_stop, resume
 
+JOBS_MAX = 500
+"""Jobs of one request: fewer than a client's patience of twenty seconds allows."""
+_JOBS_OF_TRANSACTION = 50
+# A controller holds a job for some milliseconds; what is locked for longer is told as busy.
+_ROUNDS_FOR_BUSY = 5
+_SECONDS_BETWEEN_ROUNDS = 0.3
 CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 
 
@@ -45,6 +51,36 @@ class CommandedJob:
 
 
 _BUSY = CommandedJob(CommandOutcome.BUSY, None, "Something else is changing it; try again.")
+
+
+def command_many(
+    runtime: Runtime,
+    job_ids: Collection[UUID],
+    actor: Actor,
+    command: JobCommand,
+    *,
+    at_once: bool = False,
+) -> dict[UUID, CommandedJob]:
+    """Command these jobs, 50 in one transaction; locked ones are tried for a second or two.
+
+    It waits between its rounds: not for an event loop's thread. at_once: as for `command_jobs`.
+    """
+    done: dict[UUID, CommandedJob] = {}
+    left = sorted(job_ids)
+    for turn in range(_ROUNDS_FOR_BUSY):
+        if turn:
+            runtime.clock.sleep(_SECONDS_BETWEEN_ROUNDS)
+        for batch in _batches(left):
+            done |= command_jobs(runtime, batch, actor, command, at_once=at_once)
+        left = [job_id for job_id in left if done[job_id].outcome is CommandOutcome.BUSY]
+        if not left:
+            break
+    return done
+
+
+def _batches(job_ids: Sequence[UUID]) -> list[Sequence[UUID]]:
+    starts = range(0, len(job_ids), _JOBS_OF_TRANSACTION)
+    return [job_ids[start : start + _JOBS_OF_TRANSACTION] for start in starts]
 
 
 def command_jobs(

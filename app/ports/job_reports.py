@@ -35,6 +35,7 @@ class JobFilter:
     """Which jobs to list, newest first. `before`: the (submitted_at, id) the last page ended on.
 
     states: empty means all. name: a part of the name. labels: each must be there, with its value.
+    ids: only these jobs; None means any.
     """
 
     project_id: UUID
@@ -44,6 +45,7 @@ class JobFilter:
     labels: Mapping[str, str] = field(default_factory=dict)
     since: datetime | None = None
     before: tuple[datetime, UUID] | None = None
+    ids: tuple[UUID, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from app.domain.offer import Pool
 from app.domain.phase_timeline import PhaseSpan
 from app.domain.price_book import PriceSegment
 from app.ports.job_reports import JobFilter, KeyOwner
+from app.ports.job_search import ChosenJob, FoundJobs, JobSearch
 
 LANES_MAX = 24
 
@@ -69,8 +70,18 @@ class PageReports(Protocol):
         """A page of jobs as of now, newest first, as the API lists them: `items` and `next`."""
         ...
 
-    def states(self, project_id: UUID) -> dict[str, int]:
-        """How many of the project's jobs are in each state; no count goes above a thousand."""
+    def search_jobs(self, search: JobSearch, now: datetime) -> FoundJobs:
+        """A page of the rows that a search finds, as of now."""
+        ...
+
+    def chosen_jobs(
+        self, search: JobSearch, prefixes: Collection[str], *, everything: bool, limit: int
+    ) -> list[ChosenJob]:
+        """Jobs that a search finds: all of them, or those whose name has one of the prefixes."""
+        ...
+
+    def jobs_by_id(self, project_id: UUID, ids: Collection[UUID]) -> list[ChosenJob]:
+        """The project's jobs among these ids, newest first."""
         ...
 
     def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:

@@ -203,13 +203,15 @@ def _told(request: Request, error: Exception) -> tuple[int, str]:
 def _to_sign_in(request: Request) -> Response:
     """To the sign-in page, and back to this one afterwards."""
     path = request.url.path
+    if request.url.query:
+        path += f"?{request.url.query}"
     if request.headers.get("hx-request"):
         shown = request.headers.get("hx-current-url", "")
-        path = "/" + shown.split("://", 1)[-1].partition("/")[2].partition("?")[0]
+        path = "/" + shown.split("://", 1)[-1].partition("/")[2].partition("#")[0]
         where = f"/sign-in?next={quote(path, safe='/')}"
         return Response(status_code=401, headers={**HEADERS, "HX-Redirect": where})
     if request.method != "GET":
-        path = path.rpartition("/")[0] or "/"
+        path = request.url.path.rpartition("/")[0].removesuffix("/-") or "/"
     return redirect(f"/sign-in?next={quote(path, safe='/')}")
 
 

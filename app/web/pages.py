@@ -17,10 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from app.web import job_forms, sign_in
+from app.web import job_forms, job_selection, sign_in
 from app.web.borne_out import borne_out
 from app.web.job_list import job_list
 from app.web.job_page import job_view
+from app.web.job_query import read_query
 from app.web.log_tail import log_tail
 from app.web.page_frame import (
     HEADERS,
@@ -36,8 +37,6 @@ from app.web.session import HOME, Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 SignedIn = Annotated[Visitor, Depends(signed_in)]
-Shown = Annotated[str, Query(alias="state", max_length=20)]
-Cursor = Annotated[str | None, Query(max_length=80)]
 
 _NO_PAGE = "There is no page at this address."
 # libyaml where PyYAML has it: its own dumper takes 30 ms for a long spec, at each renewal.
@@ -50,7 +49,7 @@ def mount_pages(app: FastAPI) -> None:
     Before the first request `app.state.pages` must hold `page_frame.PageParts`. Call this after
     the app's own error responses are in place.
     """
-    for one in (router, sign_in.router, job_forms.router):
+    for one in (router, sign_in.router, job_selection.router, job_forms.router):
         app.include_router(one)
     app.mount("/static", _StaticFiles(directory=STATIC_FOLDER), name="static")
     answer_otherwise = app.exception_handlers.get(HTTPException, http_exception_handler)
@@ -83,19 +82,15 @@ def home() -> Response:
 
 
 @router.get("/jobs")
-def jobs(
-    request: Request, visitor: SignedIn, state: Shown = "all", cursor: Cursor = None
-) -> Response:
-    """Jobs of the project, newest first."""
-    return _jobs(request, visitor, "jobs.html", state, cursor)
+def jobs(request: Request, visitor: SignedIn) -> Response:
+    """A page of the project's jobs, by what the address asks for."""
+    return _jobs(request, visitor, "jobs.html")
 
 
 @router.get("/jobs/-/table")
-def jobs_table(
-    request: Request, visitor: SignedIn, state: Shown = "all", cursor: Cursor = None
-) -> Response:
+def jobs_table(request: Request, visitor: SignedIn) -> Response:
     """The part of the list that looks again by itself."""
-    return _jobs(request, visitor, "jobs_table.html", state, cursor)
+    return _jobs(request, visitor, "jobs_table.html")
 
 
 @router.get("/estimates")
@@ -136,12 +131,13 @@ def job_log_tail(
     return render(request, "job_logs.html", visitor, job_ref=job, tail=tail)
 
 
-def _jobs(
-    request: Request, visitor: Visitor, template: str, state: str, cursor: str | None
-) -> Response:
+def _jobs(request: Request, visitor: Visitor, template: str) -> Response:
     assert visitor.owner is not None
-    listed = job_list(parts_of(request), visitor.owner.project_id, state, cursor)
-    return render(request, template, visitor, listed=listed, cursor=cursor)
+    query = read_query(request.query_params.multi_items())
+    if query.problem is not None:
+        return render(request, "jobs_problem.html", visitor, 422, problem=query.problem)
+    listed = job_list(parts_of(request), visitor.owner.project_id, query)
+    return render(request, template, visitor, listed=listed)
 
 
 def _job(request: Request, visitor: Visitor, job: str, template: str) -> Response:

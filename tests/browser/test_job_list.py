@@ -12,30 +12,40 @@ from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 from tests.support.people_api import make_key, make_project
 
+REASON = (
+    "No pool has 64 V100s free. The closest, us-west-2a spot, has 4 of them; on-demand has 16 in "
+    "us-east-1c at $3.06/h each, which the budget of $5.00 would not carry to the end."
+)
+
 
 def test_an_empty_list_says_how_to_submit_and_fills_by_itself(look: Visit, site: Site):
     look.signed_in(site.key, "/jobs")
     expect(look.page.get_by_role("heading", name="No jobs yet")).to_be_visible()
-    expect(look.page.get_by_text("lowtide submit job.yaml")).to_be_visible()
+    expect(look.page.get_by_role("search")).to_be_hidden()
+    look.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    look.page.get_by_role("button", name="Copy").last.click()
+    expect(look.page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = look.page.evaluate("navigator.clipboard.readText()")
+    assert copied == "lowtide submit job.yaml"
 
-    look.page.evaluate("window.stillTheSamePage = true")
-    site.api.submitted(name="first-light")
-    expect(look.page.get_by_role("link", name="first-light")).to_be_visible()
-    assert look.page.evaluate("window.stillTheSamePage")
-
-
-def test_the_spec_that_the_empty_list_shows_is_accepted(look: Visit, site: Site):
-    look.signed_in(site.key, "/jobs")
     shown = look.page.get_by_label("A complete job").inner_text()
+    look.page.evaluate("window.stillTheSamePage = true")
     answer = site.api.client.post(
         "/api/v1/jobs", content=shown, headers={"content-type": "application/yaml"}
     )
     assert answer.status_code == 201, answer.text
+    expect(look.page.get_by_role("link", name="digits")).to_be_visible()
+    expect(look.page.get_by_role("search")).to_be_visible()
+    assert look.page.evaluate("window.stillTheSamePage")
 
 
 def test_a_row_tells_state_progress_place_price_cost_and_saving(look: Visit, site: Site):
     site.story.interrupted_run()
+    waiting = site.story.submit(name="waits", deadline=None)
+    site.story.change(waiting, wait_reason=REASON)
     look.signed_in(site.key, "/jobs")
+    links = look.page.locator(".job-name a:first-child")
+    expect(links).to_have_text(["digits", "waits"])
     row = look.page.get_by_role("row").filter(has=look.page.get_by_role("link", name="digits"))
     expect(row).to_contain_text("running")
     expect(row.get_by_role("progressbar")).to_have_attribute("value", re.compile(r"6\d\.\d"))
@@ -43,8 +53,15 @@ def test_a_row_tells_state_progress_place_price_cost_and_saving(look: Visit, sit
     expect(row).to_contain_text("$2.08")
     expect(row).to_contain_text("of $5.00")
     expect(row).to_contain_text(re.compile(r"in \d+ m.* / in 1 h"))
-    # What was saved is known once the cost is final.
-    expect(row.get_by_role("cell").last).to_have_text("–")
+    totals = look.page.get_by_label("The whole project now")
+    expect(totals).to_have_text(
+        re.compile(r"Now\$2\.08/h\s*Spent today\$\S+\s*Running1\s*Queued1\s*Failed today0")
+    )
+    reason = look.page.locator(".reason")
+    expect(reason).to_have_text(REASON)
+    expect(reason).to_have_attribute("title", REASON)
+    # The whole of it, in at most two lines of the whole row.
+    assert reason.evaluate("it => it.scrollHeight <= it.clientHeight && it.clientHeight < 40")
     row.get_by_role("link", name="digits").click()
     expect(look.page).to_have_url(re.compile("/jobs/digits$"))
 
@@ -72,41 +89,66 @@ def test_a_final_cost_shows_what_was_saved(look: Visit, site: Site):
     expect(row.get_by_role("cell").last).to_have_text("80 %")
 
 
-def test_filters_show_what_they_count(look: Visit, site: Site):
-    for name in ("alpha", "beta"):
-        site.story.submit(name=name)
-    failed = site.story.submit(name="gamma")
-    site.story.change(
-        failed,
-        state=JobState.FAILED,
-        ended_at=site.story.after(60),
-        end_reason=EndReason.OUT_OF_MEMORY,
-        end_message="Rank 1 ran out of memory.",
-    )
+def test_a_search_is_in_the_address_and_a_sweep_is_one_row_that_opens(look: Visit, site: Site):
+    for number in range(1, 4):
+        site.story.submit(name=f"sweep-{number:03}", labels={"team": "nlp"})
+    site.story.submit(name="alone-001", labels={"team": "vision"})
     look.signed_in(site.key, "/jobs")
-    filters = look.page.get_by_role("navigation", name="Filter by state")
-    expect(filters).to_have_text(re.compile(r"all\s+3\s+live\s+2\s+ended\s+1\s+queued\s+2"))
-    filters.get_by_role("link", name="failed").click()
-    links = look.page.locator("td.name a")
-    expect(links).to_have_text(["gamma"])
-    expect(look.page.get_by_text("Rank 1 ran out of memory.")).to_be_visible()
-    filters.get_by_role("link", name="live").click()
-    expect(links).to_have_text(["beta", "alpha"])
-    look.go("/jobs?state=succeeded")
-    expect(look.page.get_by_text("No job is succeeded.")).to_be_visible()
+    links = look.page.locator(".job-name a:first-child")
+    expect(links).to_have_text(["alone-001", re.compile(r"sweep-… 3 jobs")])
+    look.page.get_by_role("link", name="sweep-…").click()
+    expect(links).to_have_text(["sweep-001", "sweep-002", "sweep-003"])
+    expect(look.page).to_have_url(re.compile(r"\?prefix=sweep$"))
+    look.page.get_by_title("Show the other jobs, too").click()
+    look.page.get_by_label("Group").select_option("none")
+    expect(links).to_have_count(4)
+    expect(look.page).to_have_url(re.compile(r"group=none"))
+    look.page.get_by_label("Part of a name").fill("00")
+    look.page.get_by_label("Label, as key=value").fill("team=vision")
+    look.page.get_by_role("button", name="Search").click()
+    expect(links).to_have_text(["alone-001"])
+    expect(look.page).to_have_url(re.compile(r"name=00&label=team%3Dvision&.*group=none$"))
 
 
-def test_older_jobs_are_one_link_away(look: Visit, site: Site):
-    for number in range(53):
-        site.story.go_to(number)
-        site.story.submit(name=f"job-{number}")
+def test_ticked_jobs_stay_ticked_and_are_cancelled_together(look: Visit, site: Site):
+    site.story.interrupted_run()
+    for number in range(1, 4):
+        site.story.submit(name=f"sweep-{number:03}")
+    site.story.submit(name="other")
     look.signed_in(site.key, "/jobs")
-    links = look.page.locator("td.name a")
-    expect(links).to_have_count(50)
-    look.page.get_by_role("link", name="Older").click()
-    expect(links).to_have_text(["job-2", "job-1", "job-0"])
-    look.page.get_by_role("link", name="Newest").click()
-    expect(links.first).to_have_text("job-52")
+    bar = look.page.get_by_role("form", name="Commands for the selected jobs")
+    expect(bar).to_be_hidden()
+    look.page.get_by_label("Select the 3 jobs sweep-…").check()
+    look.page.get_by_label("Select digits").check()
+    expect(bar.get_by_role("status")).to_have_text("4 selected")
+    with look.page.expect_response(lambda answer: "/jobs/-/table" in answer.url):
+        pass
+    expect(look.page.get_by_label("Select digits")).to_be_checked()
+    expect(bar.get_by_role("status")).to_have_text("4 selected")
+
+    bar.get_by_role("button", name="Cancel…").click()
+    question = look.page.get_by_role("dialog")
+    expect(question.get_by_role("heading")).to_have_text("Cancel 4 jobs?")
+    expect(question).to_contain_text("1 job has machines: a checkpoint is saved first")
+    expect(question).to_contain_text("3 jobs wait for machines: they leave the queue.")
+    question.get_by_role("link", name="Go back").click()
+    expect(question).to_be_hidden()
+    assert site.story.states() == {JobState.RUNNING: 1, JobState.QUEUED: 4}
+
+    posts: list[str] = []
+    look.page.on("request", lambda one: posts.append(one.url) if one.method == "POST" else None)
+    look.page.get_by_label("Select every job on this page").check()
+    expect(bar.get_by_role("status")).to_have_text("5 selected")
+    look.page.get_by_label("Select other").uncheck()
+    bar.get_by_role("button", name="Cancel…").click()
+    question.get_by_role("button", name="Cancel 4 jobs").click()
+    expect(look.page.get_by_role("heading", name="4 jobs cancelled")).to_be_visible()
+    assert [url.rpartition("/")[2] for url in posts] == ["question", "command"]
+    assert site.story.states() == {
+        JobState.STOPPING: 1,
+        JobState.CANCELLED: 3,
+        JobState.QUEUED: 1,
+    }
 
 
 def test_another_project_sees_nothing_of_it(look: Visit, site: Site):
@@ -129,12 +171,28 @@ def test_names_and_reasons_are_text_and_never_markup(look: Visit, site: Site):
 
 
 def test_it_fits_a_phone(site: Site, browser):
-    site.story.interrupted_run()
-    site.story.submit(name="a-job-with-quite-a-long-name-that-nobody-would-want-to-type-twi")
+    site.story.change(site.story.interrupted_run(), wait_reason=REASON)
+    long = site.story.submit(name="a-job-with-quite-a-long-name-that-nobody-would-want-to-type-twi")
+    site.story.change(long, wait_reason=REASON)
+    for number in range(1, 4):
+        site.story.submit(name=f"sweep-{number:03}")
     with visit(browser, site.api.url, viewport=PHONE, is_mobile=True, has_touch=True) as phone:
         phone.go("/sign-in")
         assert phone.overflow_px() == 0
         phone.signed_in(site.key, "/jobs")
         assert phone.overflow_px() == 0
-        expect(phone.page.get_by_text("$2.08")).to_be_in_viewport()
+        expect(phone.page.locator("td", has_text="$2.08")).to_be_in_viewport()
+        # What is cut off by the card is no overflow of the page: each part must end inside.
+        boxes = phone.page.locator(".jobs tbody, .jobs td:visible, .job-name, .jobs .state")
+        right = max(box["x"] + box["width"] for box in map(_box, boxes.all()))
+        assert right <= PHONE["width"]
+        rows = [_box(row)["height"] for row in phone.page.locator(".jobs tbody").all()]
+        assert len(rows) == 3
+        assert max(rows) <= 120
+        assert "–" not in phone.page.locator(".jobs").inner_text()
         phone.assert_content()
+
+
+def _box(found) -> dict[str, float]:
+    box = found.bounding_box()
+    return box if box is not None else {"x": 0, "y": 0, "width": 0, "height": 0}

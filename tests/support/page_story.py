@@ -120,6 +120,13 @@ class PageStory(MoneyStory):
         """Where a job stands."""
         return self.job_row(job_id).state
 
+    def states(self) -> dict[JobState, int]:
+        """How many jobs there are in each state."""
+        counted = "SELECT state, count(*) FROM jobs GROUP BY state"
+        with self.engine.connect() as connection:
+            rows = connection.exec_driver_sql(counted).all()
+        return {JobState(state): count for state, count in rows}
+
     def change(self, job_id: UUID, **fields: Any) -> None:
         """What a controller would write into the job's row."""
         self.set_job(self.job_row(job_id), **fields)

@@ -123,6 +123,9 @@ def _conditions(wanted: JobFilter) -> tuple[str, dict[str, Any]]:
     if wanted.since is not None:
         conditions.append("submitted_at >= %(since)s")
         parameters["since"] = wanted.since
+    if wanted.ids is not None:
+        conditions.append("id = ANY(%(ids)s)")
+        parameters["ids"] = list(wanted.ids)
     if wanted.before is not None:
         conditions.append("(submitted_at, id) < (%(before_at)s, %(before_id)s)")
         parameters["before_at"], parameters["before_id"] = wanted.before

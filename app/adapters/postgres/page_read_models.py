@@ -19,20 +19,33 @@ from sqlalchemy.orm import Session
 from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.cost_rows import attempt_reach, rate_machines
 from app.adapters.postgres.job_list_statement import list_statement
+from app.adapters.postgres.job_search_statement import (
+    chosen_by_id,
+    chosen_statement,
+    search_statement,
+)
 from app.adapters.postgres.mapping import ReadAttempt, ReadInstance, ReadJob
 from app.adapters.postgres.web_sessions import LIVE_KEYS
 from app.domain.entities import Instance
 from app.domain.errors import NotFound
+from app.domain.job import JobState
 from app.domain.machine_rating import RatedMachine
 from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from app.domain.offer import Pool
 from app.domain.phase_timeline import PhaseSpan, disjoint
 from app.domain.price_book import PriceSegment, UnknownPrice
 from app.ports.job_reports import JobFilter, KeyOwner
+from app.ports.job_search import (
+    ChosenJob,
+    FoundGroup,
+    FoundJob,
+    FoundJobs,
+    JobSearch,
+    ProjectNow,
+)
 from app.ports.page_reports import LANES_MAX, JobTimeline, MachineLane, PricePoint
 from trainer.protocol.agent_report import MachinePhase
 
-_COUNTED_MAX: Final = 1_000
 _PHASES_MAX: Final = 20_000
 _PRICES_MAX: Final = 20_000
 
@@ -66,20 +79,32 @@ class PostgresPageReports:
         page: Mapping[str, Any] = orjson.loads(text)
         return page
 
-    def states(self, project_id: UUID) -> dict[str, int]:
-        """How many of the project's jobs are in each state; no count goes above a thousand."""
-        jobs = tables.jobs
-        newest = (
-            select(jobs.c.state)
-            .where(jobs.c.project_id == project_id)
-            .order_by(jobs.c.submitted_at.desc(), jobs.c.id.desc())
-            .limit(_COUNTED_MAX)
-            .subquery()
-        )
-        counted = select(newest.c.state, func.count()).group_by(newest.c.state)
+    def search_jobs(self, search: JobSearch, now: datetime) -> FoundJobs:
+        """A page of the rows that a search finds, as of now."""
         with self._engine.connect() as connection:
-            rows = connection.execute(counted.order_by(newest.c.state))
-            return {str(state): count for state, count in rows}
+            text = connection.exec_driver_sql(*search_statement(search)).scalar_one()
+            found = orjson.loads(text)
+            ids = tuple(UUID(row["job_id"]) for row in found["rows"] if row["job_id"] is not None)
+            listed = list_statement(JobFilter(search.project_id, len(ids), ids=ids), now)
+            items = orjson.loads(connection.exec_driver_sql(*listed).scalar_one())["items"]
+        return _found_jobs(found, {item["id"]: item for item in items})
+
+    def chosen_jobs(
+        self, search: JobSearch, prefixes: Collection[str], *, everything: bool, limit: int
+    ) -> list[ChosenJob]:
+        """Jobs that a search finds: all of them, or those whose name has one of the prefixes."""
+        return self._chosen(*chosen_statement(search, prefixes, everything, limit))
+
+    def jobs_by_id(self, project_id: UUID, ids: Collection[UUID]) -> list[ChosenJob]:
+        """The project's jobs among these ids, newest first."""
+        return self._chosen(*chosen_by_id(project_id, ids))
+
+    def _chosen(self, statement: str, parameters: dict[str, Any]) -> list[ChosenJob]:
+        with self._engine.connect() as connection:
+            rows = connection.exec_driver_sql(statement, parameters).all()
+        return [
+            ChosenJob(job_id, name, JobState(state), spent) for job_id, name, state, spent in rows
+        ]
 
     def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:
         """What the job's machines have done until now."""
@@ -160,6 +185,44 @@ class PostgresPageReports:
         )
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def _found_jobs(found: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> FoundJobs:
+    """facts: of the jobs on the page, by id; one that has gone since has no row."""
+    return FoundJobs(
+        rows=tuple(
+            FoundJob(facts[row["job_id"]]) if row["prefix"] is None else _found_group(row)
+            for row in found["rows"]
+            if row["prefix"] is not None or row["job_id"] in facts
+        ),
+        rows_total=found["rows_total"],
+        jobs_total=found["jobs_total"],
+        by_state=_by_state(found["by_state"]),
+        considered=found["considered"],
+        is_cut=found["is_cut"],
+        now=ProjectNow(
+            microusd_per_hour=found["microusd_per_hour"],
+            spent_today_microusd=found["spent_today"],
+            running=found["running"],
+            queued=found["queued"],
+            failed_today=found["failed_today"],
+        ),
+    )
+
+
+def _found_group(row: Mapping[str, Any]) -> FoundGroup:
+    return FoundGroup(
+        prefix=row["prefix"],
+        by_state=_by_state(row["by_state"]),
+        spent_microusd=row["spent"],
+        microusd_per_hour=row["rate"],
+        newest_at=datetime.fromisoformat(row["newest_at"]),
+    )
+
+
+def _by_state(counts: Mapping[str, int]) -> dict[JobState, int]:
+    """In the order of the states."""
+    return {state: counts[state] for state in JobState if state in counts}
 
 
 def _instances(session: Session, job_id: UUID) -> list[Instance]:

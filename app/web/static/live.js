@@ -23,9 +23,9 @@
     offline(status === 0 || status >= 500);
   });
 
-  // What a person has opened stays open when the page looks again.
+  // What a person has opened or ticked stays so when the page looks again.
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-    !(name === "open" && node.tagName === "DETAILS");
+    !(name === "open" && node.tagName === "DETAILS") && name !== "checked";
 
   // A log that was read to its end stays at its end.
   let following = true;
