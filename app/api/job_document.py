@@ -21,6 +21,9 @@ _WAITS = {
     JobState.QUEUED: "In the queue: its turn to look for machines comes next.",
     JobState.RECOVERING: "It will go on from its last checkpoint as soon as machines are found.",
 }
+_BEGINS_ANEW = (
+    "It starts again from the beginning as soon as machines are found: no checkpoint was saved."
+)
 _STARTS = {
     AttemptState.PROVISIONING: "Machines are being started.",
     AttemptState.PREPARING: "The machines are up and load what they need.",
@@ -68,7 +71,8 @@ def _why(facts: JobFacts) -> str | None:
     if job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
         return job.end_message
     if job.state in _WAITS:
-        return job.wait_reason or _WAITS[job.state]
+        unsaved = job.state is JobState.RECOVERING and facts.last_checkpoint is None
+        return job.wait_reason or (_BEGINS_ANEW if unsaved else _WAITS[job.state])
     if job.state is JobState.STOPPING:
         cause = "" if job.stop_cause is None else f" ({job.stop_cause.value.replace('_', ' ')})"
         return f"Stopping{cause}: it saves, then gives its machines back."

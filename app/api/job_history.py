@@ -15,9 +15,9 @@ from starlette.responses import Response
 from app.api.auth import Caller, SignedIn
 from app.api.json_answers import page
 from app.api.parts import ApiParts, parts_of
-from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.errors import InvalidValue, NotFound
 from app.domain.job_spec import parse_spec
+from app.orchestration.read_checkpoints import best_standing
 from app.orchestration.read_logs import gap_note, read_piece
 from app.ports.log_index import LogChunk
 
@@ -70,12 +70,7 @@ def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
     with parts.runtime.begin() as uow:
         found = uow.jobs.get(job_id)
     assert found is not None, "its id was just found"
-    standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
-    best = best_of(
-        (Scored(row["fence"], row["step"], row["metrics"]) for row in standing),
-        metric_of(parse_spec(found.spec)),
-    )
-    place = None if best is None else (best.fence, best.step)
+    place = best_standing(rows, parse_spec(found.spec))
     return page([{**row, "best": (row["fence"], row["step"]) == place} for row in rows], None)
 
 

@@ -231,6 +231,14 @@ class JobDetail(Shape):
     spec: dict[str, Any]
 
 
+class JobCopy(Shape):
+    """A job's spec under another name. `name`: None where no name near the old one is free."""
+
+    name: str | None
+    copied_from: str
+    spec: dict[str, Any]
+
+
 _SPEC = {"$ref": "#/components/schemas/JobSpec"}
 
 SUBMIT_DOCS: dict[str, Any] = {

@@ -17,13 +17,14 @@ from app.api.auth import Caller, SignedIn
 from app.api.hot_route import HotRoute
 from app.api.job_document import job_document
 from app.api.job_filters import Since, read_cursor, read_states
-from app.api.job_shapes import SUBMIT_DOCS, JobDetail, JobPage
+from app.api.job_shapes import SUBMIT_DOCS, JobCopy, JobDetail, JobPage
 from app.api.json_answers import JSON, as_json
 from app.api.parts import ApiParts, parts_of
 from app.api.spec_body import read_accept_risk, read_idempotency_key, read_spec
 from app.api.submission_checks import WEIGHERS, check_submission
 from app.domain.errors import InvalidValue, SpecError
 from app.domain.job_spec import JobSpec, spec_digest
+from app.orchestration.copy_job import copied_spec
 from app.orchestration.submit_job import accept, replay
 from app.orchestration.weigh_promise import weigh_promise
 from app.ports.job_reports import JobFilter
@@ -48,10 +49,7 @@ async def submit(request: Request) -> Response:
     key = read_idempotency_key(request)
     insisted = read_accept_risk(request)
     spec = await read_spec(request)
-    submitted = await _submit(parts, caller, spec, key, insisted)
-    if submitted.created:
-        estimated = () if spec.estimate is None else ("keep_estimates",)
-        parts.runtime.wakeups.ring(("claim_jobs", *estimated))
+    submitted = await submit_spec(parts, caller, spec, key, insisted)
     document = {
         "id": submitted.job_id,
         "name": submitted.name,
@@ -78,6 +76,20 @@ def _warnings(parts: ApiParts, spec: JobSpec) -> list[str]:
     places = spec.infra
     local = places is None or any(place.provider == "local" for place in places)
     return [parts.local_warning] if parts.local_warning and local else []
+
+
+async def submit_spec(
+    parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
+) -> Submitted:
+    """Check a spec, weigh its promise and store the job; `key` makes a repetition find it.
+
+    Raises SpecError and CommandRefused.
+    """
+    submitted = await _submit(parts, caller, spec, key, accept_risk)
+    if submitted.created:
+        estimated = () if spec.estimate is None else ("keep_estimates",)
+        parts.runtime.wakeups.ring(("claim_jobs", *estimated))
+    return submitted
 
 
 async def _submit(
@@ -173,6 +185,21 @@ def show(request: Request, caller: SignedIn, job: str) -> Response:
     parts = parts_of(request)
     facts = parts.reports.job(parts.reports.job_id(caller.project_id, job))
     return as_json(job_document(facts, parts.runtime.clock.now()))
+
+
+@router.get("/{job}/copy", response_model=None, responses={200: {"model": JobCopy}})
+def copy(request: Request, caller: SignedIn, job: str) -> Response:
+    """The job's spec under a name that is free now, to be changed or submitted as it is.
+
+    Stores nothing. The working folder is the one that the job was submitted with.
+    """
+    parts = parts_of(request)
+    job_id = parts.reports.job_id(caller.project_id, job)
+    with parts.runtime.begin() as uow:
+        found = uow.jobs.get(job_id)
+        assert found is not None, "its id was just found"
+        spec = copied_spec(uow, found)
+    return as_json({"name": spec.get("name"), "copied_from": found.name, "spec": spec})
 
 
 def _labels(written: list[str]) -> dict[str, str]:

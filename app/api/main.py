@@ -38,6 +38,7 @@ from app.api.connection_limits import ConnectionLimits
 from app.api.error_responses import describe_problems, explained, install_error_responses
 from app.api.hot_route import HotPaths, QuickEndpoint
 from app.api.monitoring import CountRequests, RequestCounts
+from app.api.page_spec_forms import PageSpecForms
 from app.api.parts import open_parts
 from app.api.reader_turns import ReaderTurns
 from app.api.request_limits import RequestLimits
@@ -95,6 +96,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 parts.page_reports,
                 parts.web_sessions,
                 lambda: full_sentence(folders),
+                PageSpecForms(parts),
             )
             for sentence in unknown_variables():
                 log.warning(sentence)

@@ -15,7 +15,7 @@ from fastapi import HTTPException, Request
 from app.adapters.input_checks.spec_reader import SpecUnreadable
 from app.api.data_places import DeploymentPlaces, data_folder
 from app.api.key_ring import Caller
-from app.api.parts import parts_of
+from app.api.parts import ApiParts, parts_of
 from app.api.spec_places import (
     check_checkpoint_place,
     check_data_path,
@@ -56,7 +56,11 @@ async def read_spec(request: Request) -> JobSpec:
     body = await request.body()
     if text_type == "json" and len(body) <= _INLINE_BYTES_MAX:
         return parse_spec(parse_spec_text(body, "json"))
-    parts = parts_of(request)
+    return await parse_in_turn(parts_of(request), body, text_type)
+
+
+async def parse_in_turn(parts: ApiParts, body: bytes, text_type: SpecTextType) -> JobSpec:
+    """The spec in a text, by the child process. Raises SpecError, and 503 when too many wait."""
     async with parts.spec_turns.turn():
         try:
             plain = await to_thread.run_sync(

@@ -49,8 +49,16 @@ async def check(
     machine that is not there. Deadline and budget are weighed by `POST /estimates`. Whether a
     bucket holds anything is seen by the machines alone, which have the right to read it.
     """
-    parts = parts_of(request)
-    spec = await read_spec(request)
+    await check_spec(parts_of(request), caller, await read_spec(request), uploaded=uploaded)
+    return as_json({"ok": True})
+
+
+async def check_spec(parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded: bool) -> None:
+    """Raises SpecError and CommandRefused for a spec that a submission would refuse.
+
+    Also where a name is taken, and where data on this machine is not there; deadline and budget are
+    not weighed.
+    """
     await check_submission(parts, caller, spec, uploaded=uploaded)
     await to_thread.run_sync(_check_data, spec, parts.settings.active_providers)
     if spec.name is not None:
@@ -59,7 +67,6 @@ async def check(
         if spec.name in taken:
             raise name_taken(spec.name, taken)
     spec.require_deadline_ahead(parts.runtime.clock.now())
-    return as_json({"ok": True})
 
 
 async def check_submission(

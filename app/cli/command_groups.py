@@ -11,6 +11,8 @@ from typer.core import TyperGroup
 
 _OTHER_WORDS: Final = {
     "attach": "watch",
+    "clone": "submit --from JOB",
+    "copy": "submit --from JOB",
     "delete": "cancel",
     "end": "cancel",
     "info": "show",
@@ -20,6 +22,8 @@ _OTHER_WORDS: Final = {
     "ls": "jobs",
     "prices": "offers",
     "queue": "jobs",
+    "rerun": "submit --from JOB",
+    "retry": "submit --from JOB` or `lowtide resume",
     "rm": "cancel",
     "run": "submit",
     "start": "up` or `lowtide resume",

@@ -1,4 +1,4 @@
-"""A job spec as the command line reads it: a file or stdin, changed by the options of `submit`.
+"""A job spec as the command line reads it: a file, stdin or another job's, changed by options.
 
 Lives here: which file, which bytes, and what `--set`, `--env` and the short options put where. Not
 here: the rules of the fields (`app.domain.job_spec`), or the packing of the working folder.
@@ -78,6 +78,19 @@ def read_draft(source: str, edits: SpecEdits) -> SpecDraft:
         raise CommandFailed.from_domain(error, what, text) from error
     _apply(data, edits)
     draft = SpecDraft(what, data, _folder_to_pack(data.get("workdir"), base))
+    draft.spec()
+    return draft
+
+
+def copied_draft(job: str, data: dict[str, Any], edits: SpecEdits) -> SpecDraft:
+    """The spec of a job that was submitted before, with the edits made and checked.
+
+    Its working folder is the one that was uploaded then, unless the edits name another. Raises
+    CommandFailed when it is not valid.
+    """
+    _apply(data, edits)
+    folder = _folder_to_pack(data.get("workdir"), Path.cwd())
+    draft = SpecDraft(f"the spec of {job}", data, folder)
     draft.spec()
     return draft
 

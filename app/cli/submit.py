@@ -22,8 +22,9 @@ from app.cli import wording
 from app.cli.estimate import asked_for
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.invocation import Invocation, api_command
+from app.cli.job_lookup import job_path
 from app.cli.progress_bar import progress_bar
-from app.cli.spec_edits import SpecDraft, SpecEdits, read_draft
+from app.cli.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
 from app.cli.submission_plan import Plan, make_plan, print_plan
 from app.cli.terminal import Terminal
 from app.cli.workdir_files import ARCHIVE_BYTES_MAX
@@ -37,10 +38,19 @@ if TYPE_CHECKING:
     "lowtide submit job.yaml",
     "lowtide submit job.yaml -y -d -n run-7 --set trainer.epochs=30",
     "cat job.yaml | lowtide submit - --gpu A100:8 --deadline 36h --budget 200",
+    "lowtide submit --from tour --set trainer.epochs=30",
 )
 def submit(
     invocation: Invocation,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A job spec, or - for stdin.")],
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="A job spec, or - for stdin.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="JOB", help="The spec of a job instead of FILE, under a free name."
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the job.")] = False,
     name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")] = None,
@@ -69,6 +79,9 @@ def submit(
 ) -> None:
     """Submit a job: plan, ask, then follow it.
 
+    From a file, or with --from once more what another job was, with its working folder; the other
+    options change it.
+
     Exit code 0 when the job succeeded (with -d: when it was accepted), 1 when it did not.
     """
     edits = SpecEdits(
@@ -83,10 +96,26 @@ def submit(
         budget=budget,
         project=invocation.project,
     )
-    draft = read_draft(file, edits)
-    now = datetime.now(UTC)
+    draft = _draft(invocation, file, source, edits)
+    ask = not (yes or file == "-")
+    accepted = _submit(invocation, draft, ask=ask, dry_run=dry_run, accept_risk=accept_risk)
+    if accepted is None:
+        return
+    if detach:
+        _say_accepted(invocation.terminal, accepted)
+        return
+    _follow(invocation, accepted)
+
+
+def _submit(
+    invocation: Invocation, draft: SpecDraft, *, ask: bool, dry_run: bool, accept_risk: bool
+) -> dict[str, Any] | None:
+    """Check, pack, plan, ask and submit: the api's answer, None for a dry run.
+
+    Raises CommandFailed where the job is refused, and typer.Exit for whoever says no.
+    """
+    now, terminal = datetime.now(UTC), invocation.terminal
     _check_there(invocation, draft, now)
-    terminal = invocation.terminal
     with ExitStack() as closing:
         archive = _pack(draft, closing)
         spec = draft.spec(None if archive is None else archive.digest)
@@ -95,19 +124,32 @@ def submit(
         _show(terminal, plan, archive, dry_run)
         _weigh(terminal, figures, accept_risk or dry_run)
         if dry_run:
-            return
-        if not (yes or _agreed(terminal, reads_stdin=file == "-")):
+            return None
+        if ask and not _agreed(terminal):
             terminal.note("Nothing was submitted.")
             raise typer.Exit(INTERRUPTED)
         if archive is not None:
             upload(invocation, archive)
         accepted = _post(invocation, spec)
-        for warning in accepted.get("warnings", ()):
-            terminal.note(f"Warning: {warning}.")
-    if detach:
-        _say_accepted(terminal, accepted)
-        return
-    _follow(invocation, accepted)
+    for warning in accepted.get("warnings", ()):
+        terminal.note(f"Warning: {warning}.")
+    return accepted
+
+
+def _draft(
+    invocation: Invocation, file: str | None, source: str | None, edits: SpecEdits
+) -> SpecDraft:
+    """The spec in a file, or that of a job, with the edits made.
+
+    Raises CommandFailed for neither or both of them, and for a spec that is not valid.
+    """
+    if (file is None) == (source is None):
+        raise CommandFailed("name the FILE of a job spec, or a job with --from; not both")
+    if source is not None:
+        copy = invocation.api.get(f"{job_path(invocation.api, source)}/copy")
+        return copied_draft(copy["copied_from"], copy["spec"], edits)
+    assert file is not None
+    return read_draft(file, edits)
 
 
 def _check_deadline(draft: SpecDraft, now: datetime) -> None:
@@ -136,7 +178,8 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Non
             raise CommandFailed(
                 f"trainer.data: {data} is not in the workdir {draft.folder}; correct the path"
             )
-    invocation.api.post("/jobs/check?uploaded=false", spec.to_json())
+    uploaded = "true" if draft.folder is None else "false"
+    invocation.api.post(f"/jobs/check?uploaded={uploaded}", spec.to_json())
 
 
 def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:
@@ -214,9 +257,9 @@ def _show(terminal: Terminal, plan: Plan, archive: Archive | None, dry_run: bool
         terminal.line("Dry run: nothing was submitted.")
 
 
-def _agreed(terminal: Terminal, *, reads_stdin: bool) -> bool:
+def _agreed(terminal: Terminal) -> bool:
     """Ask where someone can answer; elsewhere the command itself is the answer."""
-    if reads_stdin or not (terminal.interactive and sys.stdin.isatty()):
+    if not (terminal.interactive and sys.stdin.isatty()):
         return True
     return typer.confirm("Submit?", default=True)
 

@@ -230,6 +230,10 @@ class JobSpec(SpecModel):
         """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    def to_short_json(self) -> dict[str, Any]:
+        """The same for people: in the order of the fields, without what is as by default."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+
 
 _SECTIONS: Sections = {
     "": JobSpec,

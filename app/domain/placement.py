@@ -205,20 +205,26 @@ def _judge(
     reason = _mismatch(offer, need) or _unusable(offer, cool_until, need, now)
     if reason is not None:
         return Considered(offer, False, reason)
-    more = f"{told(need.restore, offer)}{_hazard_told(offer, pace)}{_speed_told(offer, need, pace)}"
-    if offer.pool in need.last_choice:
+    just_here = offer.pool in need.last_choice
+    hazard = _hazard_told(offer, pace, just_here=just_here)
+    more = f"{told(need.restore, offer)}{hazard}{_speed_told(offer, need, pace)}"
+    if just_here:
         return Considered(offer, True, f"{INTERRUPTED}{more}")
     return Considered(offer, True, f"fits, has capacity for {need.count}{more}")
 
 
-def _hazard_told(offer: Offer, pace: _Pace) -> str:
-    """What the pool's own past makes of its price; empty where it is as any other."""
+def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
+    """What the pool's own past makes of its price; empty where it is as any other.
+
+    just_here: it has just interrupted the job, which its whole past outweighs.
+    """
     factor = offer.hazard_factor
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
         return ""
     times = f"{factor:.1f} x as often as usual" if factor > 1 else "more seldom than usual"
     hour = format_usd(round(pace.hour_microusd))
-    return f"; machines are taken there {times}: an hour of progress costs {hour}"
+    when = "over its whole past, machines were" if just_here else "machines are"
+    return f"; {when} taken there {times}: an hour of progress costs {hour}"
 
 
 def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:

@@ -211,7 +211,10 @@ def _worth(pool: PoolVerdict, row: PoolRow, best: bool) -> str:
     known, seen = pool.hazard_per_hour or 0.0, row.hazard_per_hour
     if max(known, seen) < _HAZARD_TOLD_RATIO * min(known, seen):
         return why
-    return f"{why} (as lately seen, with {seen:.2f} interruptions per hour)"
+    return (
+        f"{why} (as lately seen, with {seen:.2f} interruptions per hour of the whole pool now; one "
+        f"new machine there has {known:.2f} over its life)"
+    )
 
 
 def pool_words(pools: Sequence[Pool]) -> str:

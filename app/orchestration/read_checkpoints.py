@@ -1,15 +1,18 @@
 """Hand people the files of a committed checkpoint: its manifest, and pieces of its files.
 
-Not here: which checkpoints there are (the read models), and how machines restore one
-(`trainer.agent.checkpoint_restore`).
+Lives here also: which of a job's checkpoints is the best. Not here: which there are (the read
+models), and how machines restore one (`trainer.agent.checkpoint_restore`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
+from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.errors import NotFound
-from app.domain.job_spec import parse_spec
+from app.domain.job_spec import JobSpec, parse_spec
 from app.orchestration.register_agent import checkpoint_uri
 from app.orchestration.runtime import Runtime
 from app.ports.object_store import ObjectMissing, ObjectStore
@@ -23,6 +26,17 @@ from trainer.protocol.checkpoint_manifest import (
 from trainer.protocol.wire import WireError
 
 PIECE_BYTES_MAX = 8 << 20
+
+
+def best_standing(rows: Iterable[Mapping[str, Any]], spec: JobSpec) -> tuple[int, int] | None:
+    """(fence, step) of the best checkpoint of those that can be fetched; None without a score.
+
+    rows: as the read models list a job's checkpoints.
+    """
+    standing = (row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0)
+    scored = (Scored(row["fence"], row["step"], row["metrics"]) for row in standing)
+    best = best_of(scored, metric_of(spec))
+    return None if best is None else (best.fence, best.step)
 
 
 def read_manifest(runtime: Runtime, job_id: UUID, fence: int, step: int) -> CheckpointManifest:

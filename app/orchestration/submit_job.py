@@ -27,9 +27,9 @@ from app.ports.job_submission import KnownJob, Submission, Submitted
 from app.ports.unit_of_work import UnitOfWork
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 200
+NAME_LENGTH_MAX = 63
 _NAMES_TRIED_MAX = 8
 _SUGGESTIONS_MAX = 50
-_NAME_LENGTH_MAX = 63
 
 
 class SubmissionStore(Protocol):
@@ -168,7 +168,7 @@ def replay(known: KnownJob, digest: str | None) -> Submitted:
 def name_candidates(name: str) -> list[str]:
     """Names to offer in place of one that is taken, best first."""
     numbers = range(2, 2 + _SUGGESTIONS_MAX)
-    return [f"{name[: _NAME_LENGTH_MAX - len(f'-{n}')].rstrip('-')}-{n}" for n in numbers]
+    return [f"{name[: NAME_LENGTH_MAX - len(f'-{n}')].rstrip('-')}-{n}" for n in numbers]
 
 
 def name_taken(name: str, taken: set[str]) -> CommandRefused:

@@ -25,21 +25,24 @@ from app.domain.job import (
     event_for_stop,
 )
 from app.domain.job_spec import JobSpec, parse_spec
+from app.domain.placement_decision import PlacementDecision
 from app.orchestration.estimate_remaining import WorkLeft, work_left
 from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
 from app.ports.job_reports import JobFacts, LastCheckpoint
 from app.ports.kept_estimates import KeptEstimate
 from app.ports.page_reports import JobTimeline
-from app.ports.placement_decisions import KeptDecision
 from app.ports.read_models import JobCost
-from app.web.job_sentences import TONES, next_look, why
+from app.web.job_failure import JobFailure, job_failure
+from app.web.job_sentences import TONES, before_first_step, next_look, why
 from app.web.machine_rows import MachineRow, machine_rows
 from app.web.metric_charts import MetricChart, metric_charts
 from app.web.page_frame import PageParts
 from app.web.price_strip import Prices, pools_to_price
+from app.web.resume_outlook import ResumeOutlook, resume_outlook
 from app.web.run_verdict import RunVerdict, run_verdict
 from app.web.time_chart import LEGEND, Story, TimeChart, time_chart
-from app.web.why_here import DECISIONS_READ, WhyHere, why_here
+from app.web.time_left import ExpectedEnd, TimeLeft, time_left
+from app.web.why_here import DECISIONS_READ, WhyHere, slack_words, why_here
 
 EVENTS_SHOWN: Final = 40
 POINTS_MAX: Final = 400
@@ -58,16 +61,15 @@ class CostShare:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the job is. `percent` is None while the total is not known; start_seconds: until the
-    trainer steps, which the expected end includes."""
+    """How far the job is. `percent` is None while the total is not known; doing: what it does
+    before its first step, "" after it; end: when the work is done, None while that is not known."""
 
     step: int
     total_steps: int | None
     percent: float | None
     steps_per_second: float | None
-    eta_at: datetime | None
-    eta_seconds: int | None
-    start_seconds: float = 0.0
+    doing: str
+    end: ExpectedEnd | None
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class JobView:
     next_look: str | None
     refresh_seconds: int | None
     progress: Progress
-    slack_seconds: float | None
+    time: TimeLeft
+    failure: JobFailure | None
+    resume: ResumeOutlook | None
     attempts: int
     interruptions: int
     last_checkpoint: LastCheckpoint | None
@@ -129,22 +133,12 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         decisions = uow.decisions.of_job(job_id, DECISIONS_READ)
     contacts = [one.contact for one in facts.machines if one.contact is not None]
     spec = parse_spec(job.spec)
+    newest = decisions[0].decision if decisions else None
     left = work_left(job, spec, facts.attempt, contacts, now)
-    progress = _progress(job, left, now)
-    story = Story(
-        timeline=timeline,
-        points=points,
-        now=now,
-        live=job.state not in TERMINAL_JOB_STATES and job.state is not JobState.PAUSED,
-        step=progress.step,
-        step_at=_step_at(contacts, progress.step),
-        total_steps=progress.total_steps,
-        eta_at=progress.eta_at,
-        deadline_at=job.deadline_at,
-        last_safe_at=job.last_safe_at,
-        prices=_prices(parts, timeline),
-    )
+    progress = _progress(facts, left, now)
     waits_fresh = job.state in CLAIMABLE_JOB_STATES and not _ever_ran(timeline)
+    unmet = _unmet(parts, job, spec, newest, now)
+    speed = max((lane.instance.billing_speed for lane in timeline.lanes), default=1)
     return JobView(
         job=job,
         project_name=facts.project_name,
@@ -154,24 +148,35 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         next_look=next_look(job, now),
         refresh_seconds=_refresh_seconds(job),
         progress=progress,
-        slack_seconds=_slack(job, progress, now),
+        time=time_left(
+            job,
+            progress.end,
+            now,
+            slack_sentence=slack_words(job, spec, newest, now),
+            safe_moment_matters=unmet is None or bool(unmet.offers),
+            decision=newest,
+        ),
+        failure=job_failure(parts, job, timeline),
+        resume=_resume(facts, left, unmet, speed),
         attempts=facts.counts.attempts,
         interruptions=facts.counts.interruptions,
         last_checkpoint=facts.last_checkpoint,
         spent_microusd=facts.budget.spent_microusd,
         cap_microusd=facts.budget.cap_microusd,
         microusd_per_hour=_hourly(facts),
-        billing_speed=max((lane.instance.billing_speed for lane in timeline.lanes), default=1),
+        billing_speed=speed,
         machines=machine_rows(facts, timeline, cost, now),
         earlier_machines=timeline.earlier_machines,
-        chart=None if waits_fresh else time_chart(story),
+        chart=None
+        if waits_fresh
+        else time_chart(_story(parts, job, timeline, points, contacts, progress, now)),
         curves=metric_charts(points),
         verdict=run_verdict(contacts),
         cost=cost,
         shares=() if cost is None else _shares(cost),
         events=tuple(without_doubles(parts.reports.recent_events(job_id, EVENTS_SHOWN))),
-        unmet=_unmet(parts, job, spec, decisions, now),
-        why_here=why_here(job, spec, decisions, now),
+        unmet=unmet if job.state in CLAIMABLE_JOB_STATES else None,
+        why_here=why_here(job, decisions, [lane.instance for lane in timeline.lanes]),
         estimate=None if kept is None or kept.cost_p50_microusd is None else kept,
         can_cancel=_possible(job, StopCause.USER),
         can_pause=job.state is not JobState.STOPPING and _possible(job, StopCause.PAUSE),
@@ -179,15 +184,54 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
     )
 
 
+def _story(
+    parts: PageParts,
+    job: Job,
+    timeline: JobTimeline,
+    points: Sequence[Mapping[str, Any]],
+    contacts: list[Contact],
+    progress: Progress,
+    now: datetime,
+) -> Story:
+    """What the chart draws."""
+    return Story(
+        timeline=timeline,
+        points=points,
+        now=now,
+        live=job.state not in TERMINAL_JOB_STATES and job.state is not JobState.PAUSED,
+        step=progress.step,
+        step_at=_step_at(contacts, progress.step),
+        total_steps=progress.total_steps,
+        eta_at=None if progress.end is None else progress.end.at,
+        deadline_at=job.deadline_at,
+        last_safe_at=job.last_safe_at,
+        prices=_prices(parts, timeline),
+    )
+
+
 def _unmet(
-    parts: PageParts, job: Job, spec: JobSpec, decisions: Sequence[KeptDecision], now: datetime
+    parts: PageParts, job: Job, spec: JobSpec, newest: PlacementDecision | None, now: datetime
 ) -> Unmet | None:
-    """What a waiting job waits for; None for one that does not wait."""
+    """What a waiting job waits for, and a paused one will need; None for any other."""
+    if job.state is JobState.PAUSED:
+        return unmet_needs(
+            quoted_pools(parts.jobs, spec), spec, now, job, limits=parts.runtime.limits
+        )
     if job.state not in CLAIMABLE_JOB_STATES:
         return None
-    newest = decisions[0].decision if decisions else None
-    limits = parts.runtime.limits
-    return unmet_needs(quoted_pools(parts.jobs, spec), spec, now, job, newest, limits)
+    rows, limits = quoted_pools(parts.jobs, spec), parts.runtime.limits
+    return unmet_needs(rows, spec, now, job, newest, limits)
+
+
+def _resume(
+    facts: JobFacts, left: WorkLeft, unmet: Unmet | None, billing_speed: int
+) -> ResumeOutlook | None:
+    """What a paused job will need; None for any other."""
+    if facts.job.state is not JobState.PAUSED or unmet is None:
+        return None
+    return resume_outlook(
+        facts.job, left, facts.last_checkpoint, unmet, facts.budget, billing_speed
+    )
 
 
 def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:
@@ -210,36 +254,30 @@ def _refresh_seconds(job: Job) -> int | None:
     return _SLOW_SECONDS if job.state is JobState.PAUSED else _QUICK_SECONDS
 
 
-def _progress(job: Job, left: WorkLeft, now: datetime) -> Progress:
-    percent = None
+def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> Progress:
+    job, percent = facts.job, None
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
     elif left.total_steps:
         percent = min(100.0, 100 * left.step / left.total_steps)
     going = job.state in (JobState.RUNNING, JobState.STARTING, JobState.RECOVERING)
-    seconds = left.to_the_end if going else None
+    seconds, end = left.to_the_end if going else None, None
+    if seconds is not None:
+        ends_at = now + timedelta(seconds=seconds)
+        end = ExpectedEnd(ends_at, seconds, left.start_seconds, left.source == "measured")
     return Progress(
         step=left.step,
         total_steps=left.total_steps,
         percent=percent,
         steps_per_second=left.steps_per_second if job.state is JobState.RUNNING else None,
-        eta_at=None if seconds is None else now + timedelta(seconds=seconds),
-        eta_seconds=seconds,
-        start_seconds=left.start_seconds if seconds is not None else 0.0,
+        doing="" if left.step else before_first_step(facts),
+        end=end,
     )
 
 
 def _step_at(contacts: list[Contact], step: int) -> datetime | None:
     found = [one.step_at for one in contacts if one.step == step and one.step_at is not None]
     return max(found, default=None)
-
-
-def _slack(job: Job, progress: Progress, now: datetime) -> float | None:
-    """Seconds between the expected end and the deadline; negative when it will be late."""
-    if job.deadline_at is None:
-        return None
-    end = job.ended_at or progress.eta_at
-    return None if end is None else (job.deadline_at - end).total_seconds()
 
 
 def _hourly(facts: JobFacts) -> int:

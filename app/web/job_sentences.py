@@ -14,9 +14,11 @@ from app.domain.attempt import AttemptState, DrainCause
 from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full
 from app.domain.entities import Attempt, Instance, Job
 from app.domain.instance import InstanceState
-from app.domain.job import JobState, StopCause
+from app.domain.job import TERMINAL_JOB_STATES, JobState, StopCause
+from app.domain.machine_words import PHASE_WORDS
 from app.ports.job_reports import JobFacts
 from app.web import formats
+from trainer.protocol.agent_report import MachinePhase
 
 TONES: Final = {
     JobState.QUEUED: "waiting",
@@ -30,6 +32,14 @@ TONES: Final = {
     JobState.CANCELLED: "ended",
 }
 """How a state is coloured; its word is always there, too."""
+
+_FIRST_PHASES: Final = (
+    MachinePhase.SETUP,
+    MachinePhase.RESTORE,
+    MachinePhase.GANG_WAIT,
+    MachinePhase.COMPILE,
+)
+"""What machines do before they train; the one that holds the others up comes first."""
 
 _STOPS: Final = {
     StopCause.PAUSE: "Pausing",
@@ -55,6 +65,28 @@ def why(facts: JobFacts, now: datetime) -> str:
         cause = _STOPS.get(job.stop_cause or StopCause.USER, "Stopping")
         return f"{cause}: what runs is saved first, then the machines are given back."
     return _attempting(facts, now)
+
+
+def before_first_step(facts: JobFacts) -> str:
+    """What a job without a step does, in place of a number; one word or a few."""
+    job, attempt = facts.job, facts.attempt
+    if job.state in TERMINAL_JOB_STATES:
+        return "" if job.state is JobState.SUCCEEDED else "no step was made"
+    if job.state is JobState.PAUSED:
+        return "paused before its first step"
+    if job.state is JobState.STOPPING:
+        return "stopping"
+    if attempt is None:
+        return "waiting for machines"
+    if attempt.state is AttemptState.PROVISIONING:
+        return "starting machines"
+    phases = {one.contact.phase for one in facts.machines if one.contact is not None}
+    for phase in _FIRST_PHASES:
+        if phase in phases:
+            return PHASE_WORDS[phase]
+    if attempt.state is AttemptState.PREPARING:
+        return "preparing machines"
+    return "running" if job.total_steps is None else "before its first step"
 
 
 def next_look(job: Job, now: datetime) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -27,8 +27,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.domain.errors import CommandRefused, DomainError, NotFound
 from app.domain.event_words import event_words
+from app.domain.job_spec import JobSpec
 from app.orchestration.runtime import Runtime
-from app.ports.job_reports import JobReports
+from app.ports.job_reports import JobReports, KeyOwner
+from app.ports.job_submission import Submitted
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.ports.page_reports import PageReports
 from app.ports.read_models import CostReports
@@ -66,6 +68,25 @@ _BROKEN: Final = "This is our mistake, not yours; the api's log has the details.
 log = logging.getLogger(__name__)
 
 
+class SpecForms(Protocol):
+    """What a form with a job spec does: the same as the API's own routes. For threads, not async.
+
+    Each raises SpecError with every problem, and CommandRefused for a name that is taken.
+    """
+
+    def parse(self, text: str) -> JobSpec:
+        """The spec that a YAML text writes."""
+        ...
+
+    def check(self, owner: KeyOwner, spec: JobSpec) -> None:
+        """Whether this deployment would take it now; stores nothing."""
+        ...
+
+    def submit(self, owner: KeyOwner, spec: JobSpec, key: str, *, accept_risk: bool) -> Submitted:
+        """Store the job; the same key again finds the job that it has made."""
+        ...
+
+
 @dataclass(frozen=True)
 class PageParts:
     """What the pages work with, opened once for each process."""
@@ -76,6 +97,7 @@ class PageParts:
     reports: PageReports
     sessions: Sessions
     disk_problem: Callable[[], str | None]
+    spec_forms: SpecForms
 
     @classmethod
     def of(
@@ -86,10 +108,11 @@ class PageParts:
         reports: PageReports,
         kept_sessions: WebSessions,
         disk_problem: Callable[[], str | None],
+        spec_forms: SpecForms,
     ) -> PageParts:
         """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
         sessions = Sessions(reports, kept_sessions, runtime.clock, runtime.entropy)
-        return cls(runtime, jobs, costs, reports, sessions, disk_problem)
+        return cls(runtime, jobs, costs, reports, sessions, disk_problem, spec_forms)
 
 
 class SignInNeeded(Exception):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from inspect import isawaitable
 from typing import Annotated
+from uuid import UUID
 
-import yaml
 from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exception_handlers import http_exception_handler
@@ -17,8 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from app.web import job_forms, job_selection, sign_in
+from app.orchestration.copy_job import copied_spec
+from app.web import downloads, job_copies, job_forms, job_selection, sign_in
 from app.web.borne_out import borne_out
+from app.web.job_copies import spec_yaml
 from app.web.job_list import job_list
 from app.web.job_page import job_view
 from app.web.job_query import read_query
@@ -33,14 +35,13 @@ from app.web.page_frame import (
     render,
     signed_in,
 )
+from app.web.saved_files import saved_files
 from app.web.session import HOME, Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 SignedIn = Annotated[Visitor, Depends(signed_in)]
 
 _NO_PAGE = "There is no page at this address."
-# libyaml where PyYAML has it: its own dumper takes 30 ms for a long spec, at each renewal.
-_DUMPER: type[yaml.SafeDumper | yaml.CSafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def mount_pages(app: FastAPI) -> None:
@@ -49,7 +50,8 @@ def mount_pages(app: FastAPI) -> None:
     Before the first request `app.state.pages` must hold `page_frame.PageParts`. Call this after
     the app's own error responses are in place.
     """
-    for one in (router, sign_in.router, job_selection.router, job_forms.router):
+    forms = (job_selection.router, job_forms.router, job_copies.router)
+    for one in (router, sign_in.router, *forms, downloads.router):
         app.include_router(one)
     app.mount("/static", _StaticFiles(directory=STATIC_FOLDER), name="static")
     answer_otherwise = app.exception_handlers.get(HTTPException, http_exception_handler)
@@ -104,13 +106,31 @@ def estimates(request: Request, visitor: SignedIn) -> Response:
 @router.get("/jobs/{job}")
 def job(request: Request, visitor: SignedIn, job: str) -> Response:
     """One job, whole."""
-    return _job(request, visitor, job, "job.html")
+    parts = parts_of(request)
+    job_id = _job_id(request, visitor, job)
+    view = job_view(parts, job_id)
+    with parts.runtime.begin() as uow:
+        copy_name = copied_spec(uow, view.job).get("name")
+    return render(
+        request, "job.html", visitor, view=view, now=view.now, saved=saved_files(parts, job_id),
+        spec_text=spec_yaml(view.job.spec), copy_name=copy_name,
+        once=parts.runtime.entropy.new_token(),
+    )  # fmt: skip
 
 
 @router.get("/jobs/{job}/live")
 def job_live(request: Request, visitor: SignedIn, job: str) -> Response:
     """The part of a job's page that looks again by itself."""
-    return _job(request, visitor, job, "job_live.html")
+    view = job_view(parts_of(request), _job_id(request, visitor, job))
+    return render(request, "job_live.html", visitor, view=view, now=view.now)
+
+
+@router.get("/jobs/{job}/saved")
+def job_saved(request: Request, visitor: SignedIn, job: str) -> Response:
+    """What the job has saved; it looks again by itself, every ten seconds."""
+    parts = parts_of(request)
+    saved = saved_files(parts, _job_id(request, visitor, job))
+    return render(request, "saved_files.html", visitor, saved=saved, now=parts.runtime.clock.now())
 
 
 @router.get("/jobs/{job}/log-tail")
@@ -122,10 +142,7 @@ def job_log_tail(
     seen: Annotated[str, Query(max_length=60)] = "",
 ) -> Response:
     """The end of one stream of logs; 204 when that is what is shown already."""
-    parts = parts_of(request)
-    assert visitor.owner is not None
-    job_id = parts.jobs.job_id(visitor.owner.project_id, job)
-    tail = log_tail(parts.runtime, job_id, stream, seen)
+    tail = log_tail(parts_of(request).runtime, _job_id(request, visitor, job), stream, seen)
     if tail is None:
         return Response(status_code=204, headers=HEADERS)
     return render(request, "job_logs.html", visitor, job_ref=job, tail=tail)
@@ -140,9 +157,6 @@ def _jobs(request: Request, visitor: Visitor, template: str) -> Response:
     return render(request, template, visitor, listed=listed)
 
 
-def _job(request: Request, visitor: Visitor, job: str, template: str) -> Response:
-    parts = parts_of(request)
+def _job_id(request: Request, visitor: Visitor, job: str) -> UUID:
     assert visitor.owner is not None
-    view = job_view(parts, parts.jobs.job_id(visitor.owner.project_id, job))
-    spec_text = yaml.dump(view.job.spec, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
-    return render(request, template, visitor, view=view, now=view.now, spec_text=spec_text)
+    return parts_of(request).jobs.job_id(visitor.owner.project_id, job)

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.domain.deadline_words import slack_sentence
-from app.domain.entities import Job
+from app.domain.entities import Instance, Job
+from app.domain.job import JobState
 from app.domain.job_spec import JobSpec
 from app.domain.offer import Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
@@ -22,6 +23,7 @@ from app.web import formats
 
 DECISIONS_READ: Final = 6
 POOLS_SHOWN: Final = 6
+_PLACES_SHOWN: Final = 4
 
 _VERDICTS: Final = {
     DecisionVerdict.SPOT: ("spot", "good"),
@@ -73,25 +75,49 @@ class ToldDecision:
 
 @dataclass(frozen=True)
 class WhyHere:
-    """The panel: slack in words, the newest decision, and those before it, newest first.
+    """The panel: the newest decision, and those before it, newest first.
 
-    placing: the newest that weighed pools; to keep machines is a decision, too.
+    placing: the newest that weighed pools; to keep machines is a decision, too. ran: of a job
+    without machines, paused or ended, where it was; then `latest` says nothing of the present, and
+    all decisions are earlier ones.
     """
 
-    slack: str
     latest: ToldDecision | None
     placing: ToldDecision | None
     earlier: tuple[ToldDecision, ...]
+    ran: str | None
 
 
-def why_here(job: Job, spec: JobSpec, decisions: Sequence[KeptDecision], now: datetime) -> WhyHere:
-    """The panel of a job; `decisions` newest first."""
+def why_here(job: Job, decisions: Sequence[KeptDecision], machines: Sequence[Instance]) -> WhyHere:
+    """The panel of a job; `decisions` newest first. machines: those that it had."""
     told = tuple(_told(one) for one in decisions)
-    allowed = spec.effective_market() != "spot"
-    newest = decisions[0].decision if decisions else None
-    slack = slack_sentence(job, now, on_demand_allowed=allowed, decision=newest)
     placing = next((one for one in told if one.pools), None)
-    return WhyHere(slack, told[0] if told else None, placing, told[1:])
+    if job.ended_at is None and job.state is not JobState.PAUSED:
+        return WhyHere(told[0] if told else None, placing, told[1:], None)
+    return WhyHere(None, placing, told, _ran(machines))
+
+
+def slack_words(job: Job, spec: JobSpec, decision: PlacementDecision | None, now: datetime) -> str:
+    """All that is known of the slack; decision: the newest one."""
+    allowed = spec.effective_market() != "spot"
+    return slack_sentence(job, now, on_demand_allowed=allowed, decision=decision)
+
+
+def _ran(machines: Sequence[Instance]) -> str:
+    """On how many machines it was, and where."""
+    ran = [one for one in machines if one.launched_at is not None]
+    if not ran:
+        return "No machine ran for it."
+    places = sorted({_place(one.pool) for one in ran if one.pool is not None})
+    count = "1 machine" if len(ran) == 1 else f"{len(ran)} machines"
+    where = ", ".join(places[:_PLACES_SHOWN])
+    more = len(places) - _PLACES_SHOWN
+    where += f" and {more} more" if more > 0 else ""
+    return f"It ran on {count}: {where}." if where else f"It ran on {count}."
+
+
+def _place(pool: Pool) -> str:
+    return f"{pool.zone} · {pool.instance_type} · {formats.words(pool.market.value)}"
 
 
 def _told(kept: KeptDecision) -> ToldDecision:
@@ -146,7 +172,7 @@ def _name(key: str) -> str:
         pool = Pool.parse(key)
     except ValueError:
         return key
-    return f"{pool.zone} · {pool.instance_type} · {formats.words(pool.market.value)}"
+    return _place(pool)
 
 
 def _against(row: PoolVerdict) -> str:

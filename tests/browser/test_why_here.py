@@ -29,7 +29,11 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     first, second = site.story.after(0), site.story.after(703)
     record(site, job_id, waited(first), placed(second, fence=2))
     expect(panel).to_contain_text("Spot in us-west-2a: $2.95 expected")
-    expect(panel).to_contain_text(re.compile(r"Slack \d+m.*the last safe moment is .* UTC"))
+    # The slack is told once on the page, beside the deadline.
+    expect(panel).not_to_contain_text(re.compile("Slack|last safe moment"))
+    safe = look.page.locator("#time-left .note").last
+    expect(safe).to_have_text(re.compile(r"spot is safe for \d+ m"))
+    expect(safe).to_have_attribute("title", re.compile(r"Slack \d+m.*the last safe moment is"))
     expect(panel).to_contain_text("spot $2.95, waiting $3.10, on-demand $9.38")
     rows = panel.locator("table.pools tbody tr")
     expect(rows).to_have_count(4)

@@ -49,6 +49,27 @@ def test_a_job_is_submitted_with_what_the_options_say(world: World):
     assert "'new-2' is free" in taken
 
 
+def test_a_job_is_submitted_once_more_with_what_it_was(world: World):
+    folder = world.folder / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)")
+    text = "name: tour\nrun: python train.py\nworkdir: code\n"
+    world.cli.ok("submit", world.spec(text), "-d")
+    (folder / "train.py").write_text("print(2)")
+    assert world.cli.ok("submit", "--from", "tour", "-d", "-q").out == "tour-2\n"
+    first, again = world.stored_spec("tour"), world.stored_spec("tour-2")
+    assert again["workdir"] == first["workdir"]
+    assert {**again, "name": "tour"} == first
+    ran = world.cli.ok("submit", "--from", "tour-2", "-d", "-q", "--set", "run=python t.py")
+    assert ran.out == "tour-3\n"
+    assert world.stored_spec("tour-3")["run"] == "python t.py"
+    for arguments in ((), ("job.yaml", "--from", "tour")):
+        told = world.cli.fails(2, "submit", *arguments).errors
+        assert "name the FILE of a job spec, or a job with --from; not both" in told
+    assert "There is no job 'nojob'" in world.cli.fails(2, "submit", "--from", "nojob").errors
+    assert "lowtide submit --from JOB" in world.cli.fails(2, "clone", "tour").errors
+
+
 def test_a_plan_tells_what_the_command_finds_around_it(
     engine: Engine, database_url: str, valkey_url: str, tmp_path: Path
 ):

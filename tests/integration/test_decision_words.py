@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -42,7 +43,12 @@ def test_a_pool_tells_the_hazard_that_its_expected_cost_rests_on(story: Story) -
     assert best.expected_microusd == found.microusd
     hour = expect(PRICES[ZONE_A], 3_600, limits.restart_seconds, 1.0)
     assert best.hazard_per_hour == round(hour.interruptions_per_hour, 3)
-    assert "as lately seen, with " in best.why
+    told = re.search(
+        r"as lately seen, with (\S+) interruptions per hour of the whole pool", best.why
+    )
+    assert told is not None
+    assert float(told[1]) != best.hazard_per_hour
+    assert f"one new machine there has {best.hazard_per_hour:.2f} over its life" in best.why
 
 
 def test_spot_that_is_taken_although_waiting_costs_less_says_why(story: Story) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -242,3 +244,36 @@ def test_routes_hand_out_files_of_the_keys_own_jobs_and_nothing_beside(world: Wo
     with stranger:
         assert stranger.get(base).status_code == 404
         assert stranger.get(f"{base}/files/deep/er.json").status_code == 404
+
+
+def test_a_browser_gets_small_files_and_is_told_the_command_for_large_ones(
+    world: World, saved: CheckpointManifest
+):
+    with httpx.Client(base_url=world.api.url, timeout=60) as browser:
+        token = re.search(r'name="form_token" value="([^"]+)"', browser.get("/sign-in").text)
+        assert token is not None
+        form = {
+            "key": make_key(world.api.engine, world.job.project_id, "bo"),
+            "form_token": token[1],
+        }
+        assert browser.post("/sign-in", data=form).status_code == 303
+        page = browser.get(f"/jobs/{world.job.name}/checkpoints/1/{STEP}")
+        assert page.status_code == 200, page.text
+        links = re.findall(r'href="([^"]+/files/[^"]+)" download', page.text)
+        assert [link.rpartition("/files/")[2] for link in links] == [
+            "deep/er.json",
+            "manifest.json",
+        ]
+        small = browser.get(links[0])
+        assert small.content == SMALL["deep/er.json"]
+        assert small.headers["content-disposition"] == "attachment; filename*=UTF-8''er.json"
+        assert f"lowtide download {world.job.name} --step 40" in page.text
+        large = browser.get(
+            f"/jobs/{world.job.name}/checkpoints/1/{STEP}/files/weights.safetensors"
+        )
+        assert large.status_code == 404
+        assert "`lowtide download` fetches" in html.unescape(large.text)
+        assert browser.get(f"/jobs/{world.job.name}/checkpoints/1/41").status_code == 404
+        saved_panel = browser.get(f"/jobs/{world.job.name}/saved").text
+        assert "step 40" in saved_panel
+        assert f"lowtide download {world.job.name}" in saved_panel

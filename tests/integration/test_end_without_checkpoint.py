@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.job_read_models import PostgresJobReports
+from app.api.job_document import job_document
 from app.domain.instance import EndedBy
 from app.ports.job_reports import LastCheckpoint
 from app.web.job_sentences import why
@@ -80,6 +81,9 @@ def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine:
     facts = PostgresJobReports(engine).job(job_id)
     if facts.job.state == "recovering":
         assert why(facts, story.time).endswith("saved no checkpoint; the next one begins anew.")
+        facts.job.wait_reason = None
+        told = job_document(facts, story.time)["why"]
+        assert told.startswith("It starts again from the beginning as soon as machines are found")
     else:
         pytest.fail(f"the job is {facts.job.state}, not recovering")
 

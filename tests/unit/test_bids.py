@@ -39,3 +39,14 @@ def test_a_pool_that_has_just_interrupted_gets_no_bid_beside_another(
     ]
     need = replace(NEED, last_choice=frozenset(lost))
     assert [offer.pool for offer in together(consider(offers, need, NOW))] == bids
+
+
+def test_a_pool_that_has_just_interrupted_tells_its_past_apart() -> None:
+    hardware = Hardware("V100", 1, 16, 8, 61)
+    rare = Offer(A, hardware, 1_000_000, 3_000_000, "ec2", NOW, "test", hazard_factor=0.3)
+    [seldom] = consider([(rare, None)], NEED, NOW)
+    assert "over its whole past" not in seldom.why
+    [item] = consider([(rare, None)], replace(NEED, last_choice=frozenset({A})), NOW)
+    assert item.why.startswith(
+        "fits, but has just interrupted this job; over its whole past, machines were "
+    )

@@ -1,4 +1,5 @@
-// What the pages need beyond htmx: rest while hidden, say when the server is silent, follow logs.
+// What the pages need beyond htmx: rest while hidden, say when the server is silent, copy
+// commands, follow logs.
 "use strict";
 
 (() => {
@@ -26,6 +27,21 @@
   // What a person has opened or ticked stays so when the page looks again.
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
     !(name === "open" && node.tagName === "DETAILS") && name !== "checked";
+
+  // A command is copied by its button; browsers allow that on https and on this machine alone.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const source = document.getElementById(button.dataset.copy);
+    if (navigator.clipboard) {
+      navigator.clipboard.writeText(source.textContent).then(() => {
+        button.textContent = "Copied";
+        setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      }, () => getSelection().selectAllChildren(source));
+    } else {
+      getSelection().selectAllChildren(source);
+    }
+  });
 
   // A log that was read to its end stays at its end.
   let following = true;

@@ -1,0 +1,41 @@
+"""The line of a log that names what went wrong.
+
+Not here: what an agent reports of an end (`verdict`), or reading logs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_LENGTH_MAX: Final = 300
+_ERROR: Final = re.compile(
+    r"(?:\[?rank ?\d+\]?:? *)?"
+    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Expired)\b(?:: .*)?)"
+)
+# What a launcher says of the end of its children names no cause.
+_LAUNCHERS: Final = ("ChildFailedError", "SignalException", "CalledProcessError")
+_OURS: Final = "[lowtide]"
+
+
+def error_line(log: str) -> str | None:
+    """The last line that begins with the name of an exception, else the last one with words.
+
+    At most 300 characters. Lines of Lowtide itself and of torchrun's summary do not count; None
+    where nothing else was written. log: text without terminal codes.
+    """
+    last = None
+    for line in reversed(log.splitlines()):
+        text = line.strip()
+        if not re.search(r"\w", text) or text.startswith(_OURS):
+            continue
+        found = _ERROR.fullmatch(text)
+        if found is not None and not any(one in found[1] for one in _LAUNCHERS):
+            return _cut(found[1])
+        if last is None:
+            last = text
+    return None if last is None else _cut(last)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LENGTH_MAX else f"{text[: _LENGTH_MAX - 1]}…"

@@ -1,0 +1,55 @@
+"""Which line of a log names the error."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.domain.error_line import error_line
+
+TRACEBACK = """step 611 loss 0.4
+Traceback (most recent call last):
+  File "/work/train.py", line 97, in train
+    raise ValueError("boom")
+ValueError: boom
+"""
+TORCHRUN = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "/work/train.py", line 3, in <module>
+[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
+E1123 10:00:00.000000 failed (exitcode: 1) local_rank: 1 (pid: 7)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+============================================================
+[lowtide] the machine is given back
+"""
+CHAINED = """KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+mypackage.DataError: no such column
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        (TRACEBACK, "ValueError: boom"),
+        (TORCHRUN, "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
+        (CHAINED, "mypackage.DataError: no such column"),
+        ("loading\nbash: line 1: trian: command not found\n[lowtide] ended\n\n",
+         "bash: line 1: trian: command not found"),
+        ("KeyboardInterrupt\n", "KeyboardInterrupt"),
+        ("an Error: in the middle of a sentence\nlast words", "last words"),
+        ("[lowtide] one\n =====\n", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_the_last_exception_counts_else_the_last_words(log: str, line: str | None):
+    assert error_line(log) == line
+
+
+def test_a_long_line_is_cut():
+    found = error_line(f"ValueError: {'x' * 5_000}\n")
+    assert found is not None
+    assert len(found) == 300
+    assert found.endswith("…")
