@@ -92,6 +92,7 @@ def test_a_gang_saves_together_within_the_notice_of_one_machine(plane: ControlPl
     assert_resumed_exactly(job)
 
 
+@pytest.mark.full
 def test_a_notice_on_the_replacement_too(plane: ControlPlane):
     job = submit_endless(plane, nodes=2, STEP_SECONDS=0.05)
     job.until_step(5, fence=1)
@@ -125,6 +126,7 @@ def test_a_kill_without_notice(plane: ControlPlane):
     assert (first["state"], first["end_reason"]) == ("interrupted", "spot_interrupted")
 
 
+@pytest.mark.full
 def test_a_notice_whose_kill_comes_after_the_work_is_done(plane: ControlPlane):
     job = submit_small(plane, 120, STEP_SECONDS=0.05)
     job.until_step(5)

@@ -56,9 +56,14 @@ def test_gangs_survive_kills_while_they_train(plane: ControlPlane):
         assert_recovered(job, victim)
 
 
-def test_gangs_survive_kills_while_they_save(plane: ControlPlane):
+@pytest.mark.parametrize(
+    "victims", [("machine",), pytest.param(("agent", "rank"), marks=pytest.mark.full)]
+)
+def test_gangs_survive_kills_while_they_save(plane: ControlPlane, victims: tuple[str, ...]):
     saves = {"SAVE_EVERY": 20, "SAVE_SECONDS": 0.5}
-    jobs = {victim: submit_endless(plane, nodes=2, STEP_SECONDS=0.05, **saves) for victim in KILLS}
+    jobs = {
+        victim: submit_endless(plane, nodes=2, STEP_SECONDS=0.05, **saves) for victim in victims
+    }
     for victim, job in jobs.items():
         job.until_committed(20)
         saver = job.machines()[0]

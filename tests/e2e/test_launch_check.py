@@ -168,6 +168,7 @@ def test_two_machines_meet(plane: ControlPlane, tmp_path: Path):
     assert len(instances(plane, told["job"])) == 2
 
 
+@pytest.mark.full
 def test_a_machine_whose_boot_fails_is_told_with_its_own_words(
     rough_plane: ControlPlane, tmp_path: Path
 ):

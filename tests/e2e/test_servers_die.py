@@ -42,15 +42,15 @@ def assert_nothing_happened_to(job: FollowedJob) -> None:
     assert log.count(f"finished {steps}") == len(attempt["members"]), log
 
 
-def test_every_server_is_killed_in_turn(rough_plane: ControlPlane):
-    job = submit_endless(rough_plane, nodes=2, STEP_SECONDS=0.1, SAVE_EVERY=20)
+def test_every_server_is_killed_in_turn(plane: ControlPlane):
+    job = submit_endless(plane, nodes=2, STEP_SECONDS=0.1, SAVE_EVERY=20)
     job.until_step(5)
     for program in ("worker", "api", "beat", "postgres", "valkey"):
-        rough_plane.restart_by_kill(program)
-    with redis.Redis.from_url(rough_plane.valkey_url()) as valkey:
-        rough_plane.wait(lambda: bool(_answers(valkey)), "valkey answers")
+        plane.restart_by_kill(program)
+    with redis.Redis.from_url(plane.valkey_url()) as valkey:
+        plane.wait(lambda: bool(_answers(valkey)), "valkey answers")
         valkey.flushall()
-    rough_plane.wait(lambda: _is_ready(rough_plane), "the api is ready")
+    plane.wait(lambda: _is_ready(plane), "the api is ready")
     job.until_step(job.show()["progress"]["step"] + 25)
     assert_nothing_happened_to(job)
 

@@ -8,10 +8,8 @@ from tests.support.control_plane import ControlPlane, Document
 from tests.support.followed_job import FollowedJob, submit_small
 
 
-@pytest.mark.parametrize(
-    "notice_seconds",
-    [pytest.param(8.0, marks=pytest.mark.full), 1.0, pytest.param(None, marks=pytest.mark.full)],
-)
+@pytest.mark.full  # the simulation has a notice while booting in every run
+@pytest.mark.parametrize("notice_seconds", [8.0, 1.0, None])
 def test_a_notice_while_the_machine_boots(rough_plane: ControlPlane, notice_seconds: float | None):
     job = submit_small(rough_plane, 40, nodes=2, STEP_SECONDS=0.05)
     job.until(lambda _: len(launched(job)) == 2, "both machines are booting")

@@ -88,6 +88,7 @@ def test_a_job_runs_in_its_image_with_its_folders(world: World, docker: FakeDock
     assert (world.root / "i-1/workdir/setups").read_text() == "once\nonce\n"
 
 
+@pytest.mark.full
 def test_a_replacement_runs_in_the_same_image_when_its_tag_has_moved(
     world: World, docker: FakeDocker
 ) -> None:

@@ -406,6 +406,7 @@ def test_the_bundled_trainer_drains_under_torchrun_and_finishes_elsewhere(world:
     assert {"train", "checkpoint", "drain"} <= set(phases)
 
 
+@pytest.mark.full
 def test_the_bundled_trainers_own_words_when_it_fails(world: World) -> None:
     plane = world.open(run=None, trainer={"unknown_key": 1})
     world.start()

@@ -161,6 +161,7 @@ def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path)
     assert environment[NOTICE_VARIABLE] == str(folders.attempt(1).notice_file)
 
 
+@pytest.mark.full
 def test_machines_that_never_meet_end_torchrun_soon_and_nobody_is_blamed(tmp_path: Path) -> None:
     trainer = {"rendezvous_timeout_seconds": 1.0}
     config = RunConfig("job", "job", 2, 1, "file:///x", 2, 60.0, trainer=trainer)

@@ -121,6 +121,7 @@ def _units(root: Path) -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.full
 def test_under_systemd_agent_and_timer_are_units(
     api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
 ):
@@ -333,6 +334,7 @@ def test_local_disks_become_the_scratch_folder(
     assert "no Python 3.11" in told
 
 
+@pytest.mark.full
 def test_a_machine_for_containers_has_docker(
     api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
 ):

@@ -116,6 +116,7 @@ def test_no_is_an_answer(api: PeopleApi, tmp_path: Path, spec: str):
     assert api.count(tables.jobs) == 0
 
 
+@pytest.mark.full
 def test_ctrl_c_at_the_question_submits_nothing(api: PeopleApi, tmp_path: Path, spec: str):
     with lowtide(api, tmp_path, "submit", spec) as screen:
         screen.until("Submit? [Y/n]")

@@ -25,6 +25,7 @@ def story(engine: Engine, tmp_path: Path) -> Story:
     return Story(engine, tmp_path / "store")
 
 
+@pytest.mark.full
 def test_a_deadline_is_watched_after_the_clock_went_back(
     story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -344,6 +344,7 @@ def test_data_whose_way_was_shut_later_is_not_replaced() -> None:
             assert server.home == state_dir
 
 
+@pytest.mark.full
 def test_binaries_behind_a_shut_parent_are_run_from_a_copy() -> None:
     account = server_account()
     with open_folder() as parent:

@@ -58,7 +58,7 @@ def fail_gpu(story: Story, job_id: UUID, rank: int = 0) -> list[UUID]:
                 other, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1,
                 error={"message": "NCCL: a peer is gone", "peer_communication": True},
             )  # fmt: skip
-    story.pass_time(10)
+    story.pass_time(10, every=5)
     first = story.attempt(job_id)
     assert (first.state, first.end_reason) == ("failed", "gpu_fault")
     return members

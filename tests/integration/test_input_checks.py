@@ -156,7 +156,9 @@ def put(api: PeopleApi, content: bytes) -> httpx.Response:
         pytest.param(
             lambda: archive_of(1_000_000), "more than 100,000 members", marks=pytest.mark.full
         ),
-        (lambda: archive_of(100_050), "more than 100,000 members"),
+        pytest.param(
+            lambda: archive_of(100_050), "more than 100,000 members", marks=pytest.mark.full
+        ),
         (sparse_terabyte, "more than 4 GiB"),
     ],
     ids=["a million members", "too many empty members", "a sparse terabyte"],
@@ -210,6 +212,7 @@ def processor_limits() -> list[str]:
     return [line.split()[3] for line in lines if line.startswith("Max cpu time")]
 
 
+@pytest.mark.full
 def test_while_an_archive_is_checked_others_are_served(api: PeopleApi):
     bomb = zeros_and_an_end(512)
     with ThreadPoolExecutor(2) as people:

@@ -173,6 +173,7 @@ def test_a_migration_gives_up_rather_than_wait_for_a_table(database_url: str):
     assert migrate.current(database_url) == migrate.head()
 
 
+@pytest.mark.full
 def test_it_runs_from_any_folder_without_an_ini_file(empty_database_url: str, tmp_path: Path):
     subprocess.run([*_UPGRADE, empty_database_url], cwd=tmp_path, check=True, timeout=300)
     assert migrate.current(empty_database_url) == migrate.head()

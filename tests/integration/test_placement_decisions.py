@@ -327,6 +327,7 @@ def test_on_demand_that_refuses_is_given_up_before_the_last_safe_moment(story: S
     assert [row.market for row in story.living(job_id)] == ["spot"]
 
 
+@pytest.mark.full
 def test_growth_of_a_gang_that_leaves_spot_is_given_back(story: Story) -> None:
     story.cloud.room = {ZONE_A: 2, ZONE_B: 0, FAR: 0}
     work = {"hours": 12, "nodes": 2}

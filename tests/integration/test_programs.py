@@ -320,15 +320,15 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(folder: Path):
-    state_dir = folder / "another"
-    with running(state_dir) as first:
-        key, pids = (state_dir / "admin.key").read_text("ascii"), first.pids()
-        done = lowtide("down", "--state-dir", str(state_dir))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert all(name in done.stdout for name in PROGRAMS)
-        assert first.process.wait(60) == 0
-        assert [name for name, pid in pids.items() if is_running(pid)] == []
+def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(up: Up):
+    """The last test of the deployment that the ones before have left running."""
+    state_dir = up.state_dir
+    key, pids = (state_dir / "admin.key").read_text("ascii"), up.pids()
+    done = lowtide("down", "--state-dir", str(state_dir))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in PROGRAMS)
+    assert up.process.wait(60) == 0
+    assert [name for name, pid in pids.items() if is_running(pid)] == []
     nothing = lowtide("status", "--state-dir", str(state_dir))
     assert nothing.returncode == 3
     assert nothing.stdout.startswith(f"Nothing runs from {state_dir}.")
@@ -359,6 +359,7 @@ def test_down_clears_what_a_killed_up_left_behind(folder: Path):
     assert (again.returncode, again.stdout.split(".")[0]) == (0, f"Nothing runs from {state_dir}")
 
 
+@pytest.mark.full
 def test_servers_that_the_settings_name_are_used(
     empty_database_url: str, valkey_url: str, folder: Path
 ):

@@ -165,6 +165,7 @@ def test_a_head_without_end_is_refused(api: PeopleApi):
     assert found[9:12] in (b"431", b""), "an answer, or a reset by what was still on its way"
 
 
+@pytest.mark.full
 def test_the_program_of_up_has_the_limits(
     postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
 ):

@@ -218,6 +218,7 @@ def test_a_start_that_was_cut_off_counts_until_one_is_measured(story: Story):
     assert 30 <= _planned_start_up(story, job_id) <= 100, "a measured start is better than a guess"
 
 
+@pytest.mark.full
 def test_spot_that_lets_a_job_come_to_no_checkpoint_is_left_before_the_job_is_given_up(
     story: Story,
 ):

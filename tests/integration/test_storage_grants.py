@@ -181,9 +181,9 @@ def granted_none(agent: SpeakingAgent) -> bool:
     ("trouble", "words"),
     [
         (("AccessDenied", 403), "cannot be assumed"),
-        (("Throttling", 400), "cannot be assumed"),
-        (("PackedPolicyTooLarge", 400), "cannot be assumed"),
-        (("InternalFailure", 500), "cannot be assumed"),
+        pytest.param(("Throttling", 400), "cannot be assumed", marks=pytest.mark.full),
+        pytest.param(("PackedPolicyTooLarge", 400), "cannot be assumed", marks=pytest.mark.full),
+        pytest.param(("InternalFailure", 500), "cannot be assumed", marks=pytest.mark.full),
         (("garbage", 200), "without credentials|no clear answer|cannot be"),
     ],
 )

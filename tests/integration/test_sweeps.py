@@ -139,6 +139,7 @@ def _alive(story: Story, jobs: dict[str, UUID]) -> None:
         assert story.job(job_id).state not in ("failed", "cancelled", "paused"), name
 
 
+@pytest.mark.full
 def test_after_yesterdays_dump_is_restored_no_machine_and_no_job_is_killed(story: Story) -> None:
     jobs, running = _yesterday(story)
     story.sweep()

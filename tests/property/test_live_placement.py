@@ -120,6 +120,7 @@ def _choice(placement: LivePlacement, usd: list[float], left_hours: float) -> Li
     return placement.choose(moment)
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(0, 4), st.floats(0.01, 3.0))
 def test_raising_a_price_never_makes_a_pool_win(
@@ -141,6 +142,7 @@ def test_raising_a_price_never_makes_a_pool_win(
         assert after.verdict is not Verdict.SPOT
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1))
 def test_equal_inputs_give_equal_answers(
@@ -150,6 +152,7 @@ def test_equal_inputs_give_equal_answers(
     assert first == second
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(pasts, dollars, st.floats(1.2, 2.1), st.lists(st.floats(0.01, 40.0), min_size=1, max_size=4))
 def test_what_comes_later_changes_nothing(

@@ -138,6 +138,7 @@ def test_a_command_sees_of_a_closed_folder_only_what_it_needs(folder: Path):
     assert (shut / "secret").read_text() == "a key"
 
 
+@pytest.mark.full
 def test_what_setup_installs_stays_on_its_machine(folder: Path):
     disk = folder / "disk"
     disk.mkdir()

@@ -31,7 +31,7 @@ def digest_in_a_process(url: str, hours: float, hash_seed: str, *more: str) -> s
     return run.stdout.strip()
 
 
-@pytest.mark.parametrize("hours", [0.5, pytest.param(2.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize("hours", [0.25, pytest.param(2.0, marks=pytest.mark.full)])
 def test_equal_digests_with_other_hashes_and_another_row_order(
     new_database: NewDatabase, hours: float
 ) -> None:

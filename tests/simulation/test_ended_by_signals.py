@@ -20,7 +20,11 @@ SIMULATION = [sys.executable, "-m", "app.simulation", "--hours", "700"]
 @pytest.mark.parametrize(
     ("number", "last_sign"),
     [
-        (signal.SIGTERM, "lowtide-simulation-*/postgres/postgres/base"),
+        pytest.param(
+            signal.SIGTERM,
+            "lowtide-simulation-*/postgres/postgres/base",
+            marks=pytest.mark.full,
+        ),
         # In the middle of the making of its database.
         (signal.SIGINT, "lowtide-simulation-*/postgres/postgres.new-*"),
         pytest.param(signal.SIGHUP, "lowtide-simulation-*", marks=pytest.mark.full),

@@ -228,7 +228,7 @@ class Story:
     def sleep(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)
 
-    def pass_time(self, seconds: float, every: float = 5.0) -> None:
+    def pass_time(self, seconds: float, every: float = 10.0) -> None:
         """Time goes by, and controllers run now and then."""
         until = self.time + timedelta(seconds=seconds)
         while self.time < until:

@@ -11,7 +11,7 @@ import torch
 
 from tests.training.torchrun_gang import GangStarter, Machine
 
-DIGITS = {"model": "cnn", "data": "digits", "steps": 600, "batch_size": 64, "seed": 7}
+DIGITS = {"model": "cnn", "data": "digits", "steps": 400, "batch_size": 64, "seed": 7}
 
 
 @pytest.fixture(scope="session", autouse=True)

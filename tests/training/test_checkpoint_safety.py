@@ -15,6 +15,7 @@ from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.checkpoint.folder import CheckpointFolder
 
 
+@pytest.mark.full
 def test_a_rank_killed_while_saving_leaves_only_complete_checkpoints(gangs: GangStarter) -> None:
     """ResNet-18's state is large enough for the kill to fall into the writing."""
     config = {
@@ -77,6 +78,7 @@ def test_from_a_folder_of_checkpoints_the_newest_good_one_is_taken(
     assert names == [f"corrupt-step-{last:012d}", f"step-{before:012d}"]
 
 
+@pytest.mark.full
 def test_another_models_checkpoint_ends_with_one_line(
     gangs: GangStarter, drained: list[Machine]
 ) -> None:

@@ -168,6 +168,7 @@ def test_the_file_says_how_long_the_trainer_has(tmp_path: Path) -> None:
     write_deadline(tmp_path / "gone" / "notice.json", 1.0)  # no folder: nobody is told
 
 
+@pytest.mark.full
 def test_a_notice_too_short_for_the_last_step_saves_the_one_on_its_way(tmp_path: Path) -> None:
     run = in_flight_run(tmp_path, megabytes=96)
     notice = tmp_path / "notice.json"

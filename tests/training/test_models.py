@@ -12,6 +12,7 @@ from trainer.training.errors import ConfigError
 from trainer.training.models import MODELS, build_model, model_blocks
 
 IMAGE = (3, 224, 224)
+LARGE = {"resnet152"}  # built of the same blocks as resnet50
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,13 @@ def test_sizes_are_the_published_ones(
     assert len(model_blocks(model)) == blocks
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"gpt_tiny", "gpt_small"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name in LARGE else name
+        for name in sorted(set(MODELS) - {"gpt_tiny", "gpt_small"})
+    ],
+)
 def test_images_of_any_usual_size_are_scored(name: str) -> None:
     for shape in ((1, 8, 8), (3, 32, 32), IMAGE):
         with torch.device("meta"):

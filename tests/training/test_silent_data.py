@@ -45,12 +45,13 @@ def gate(store: S3Fake) -> Iterator[SilentGate]:
     gate.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ranks", "answers", "further"),
     [
         (1, ALL, {"workers": 0}),
         # One rank of two waits for samples; the other one must not be deep in an exchange.
-        pytest.param(2, 1, {"workers": 1, "accumulation": 2}, marks=pytest.mark.full),
+        (2, 1, {"workers": 1, "accumulation": 2}),
     ],
 )
 def test_a_notice_ends_the_wait_for_a_silent_bucket(

@@ -25,18 +25,18 @@ def test_digits_are_learned(uninterrupted: Machine) -> None:
     (end,) = uninterrupted.lines("end")
     assert end["outcome"] == "finished"
     assert end["test_accuracy"] > 0.95
-    assert len(uninterrupted.lines("step")) == 600
+    assert len(uninterrupted.lines("step")) == 400
 
 
 def test_finished_run_leaves_a_final_checkpoint_and_markers(uninterrupted: Machine) -> None:
-    manifest, contents = load_checkpoint(uninterrupted.checkpoint(600))
+    manifest, contents = load_checkpoint(uninterrupted.checkpoint(400))
     assert manifest["final"] is True
-    assert manifest["total_steps"] == 600
+    assert manifest["total_steps"] == 400
     assert manifest["metrics"]["test_accuracy"] == uninterrupted.lines("end")[0]["test_accuracy"]
     assert set(contents) == {"weights", "training_state"}
     for rank in (0, 1):
         ending = uninterrupted.ending(rank)
-        assert (ending["outcome"], ending["step"], ending["exit_code"]) == ("finished", 600, 0)
+        assert (ending["outcome"], ending["step"], ending["exit_code"]) == ("finished", 400, 0)
 
 
 def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
@@ -47,15 +47,15 @@ def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
     instants = [json.loads(line)["at"] for line in text.splitlines()]
     assert instants == sorted(instants)
     step = uninterrupted.lines("step")[-1]
-    assert (step["samples"], step["total_steps"], step["phase"]) == (38_400, 600, "train")
+    assert (step["samples"], step["total_steps"], step["phase"]) == (25_600, 400, "train")
 
 
 def test_the_run_says_what_its_time_went_into(uninterrupted: Machine) -> None:
     said = uninterrupted.lines("verdict")[-1]
-    assert (said["step"], said["ranks"]) == (600, 2)
+    assert (said["step"], said["ranks"]) == (400, 2)
     assert 0 < said["share_all_reduce"] < 1  # the wait for each other
     ledger = uninterrupted.lines("goodput")[-1]
-    assert (ledger["step"], ledger["final"]) == (600, True)
+    assert (ledger["step"], ledger["final"]) == (400, True)
     assert ledger["buckets"]["rendezvous"] > 0
     assert ledger["buckets"]["eval"] > 0
     assert sum(ledger["buckets"].values()) == pytest.approx(ledger["total_seconds"])
@@ -65,7 +65,7 @@ def test_one_machines_notice_drains_all_ranks_at_one_step(drained: list[Machine]
     endings = [machine.ending(rank) for rank, machine in enumerate(drained)]
     assert [ending["outcome"] for ending in endings] == ["drained", "drained"]
     assert [ending["exit_code"] for ending in endings] == [75, 75]
-    assert endings[0]["step"] == endings[1]["step"] < 600
+    assert endings[0]["step"] == endings[1]["step"] < 400
     manifest = read_manifest(drained[0].checkpoint(endings[0]["step"]))
     assert (manifest["step"], manifest["final"]) == (endings[0]["step"], False)
     assert not (drained[1].folder / "checkpoints").exists()

@@ -84,7 +84,8 @@ def test_the_number_of_ranks_may_change_between_attempts(tmp_path: Path) -> None
     assert [step for step, loss in told if abs(loss / expected[step] - 1) > 1e-4] == []
 
 
-@pytest.mark.parametrize("notices", [3, pytest.param(6, marks=pytest.mark.full)])
+@pytest.mark.full  # test_cut_runs.py and test_training_runs.py drain and resume in every run
+@pytest.mark.parametrize("notices", [3, 6])
 def test_notices_at_random_moments_lose_no_step(tmp_path: Path, notices: int) -> None:
     """While starting, restoring, training, scoring, saving; with workers that read the data."""
     dice = random.Random(4)

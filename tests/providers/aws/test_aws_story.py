@@ -139,6 +139,7 @@ def owed(story: AwsStory) -> dict[str, int]:
     return {machine: cost for machine, cost in story.fake.world.bill().items() if cost}
 
 
+@pytest.mark.full
 def test_a_gang_survives_a_taken_machine_and_the_books_agree(story: AwsStory) -> None:
     fake = story.fake
     job_id = story.submit(nodes=2, resources={"gpu": "A10G:1"})

@@ -38,12 +38,14 @@ def a_type(name: str) -> MachineType:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("wired", "external_ip"),
     [
         (True, True),
-        *(pytest.param(*one, marks=pytest.mark.full) for one in ((False, False), (False, True))),
-        pytest.param(True, False, marks=pytest.mark.full),
+        (False, False),
+        (False, True),
+        (True, False),
     ],
 )
 def test_every_type_starts_alone_and_in_a_gang(
