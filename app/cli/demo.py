@@ -43,7 +43,7 @@ _SPEC: Final[dict[str, Any]] = {
     "infra": ["local"],
     "market": "auto",
     "deadline": "2h",
-    "budget_usd": 5,
+    "budget_usd": 20,
     "checkpoint": {"interval": "5s", "keep": 3},
 }
 
@@ -125,7 +125,7 @@ class DemoRun:
         self._tell(*intro(self._url, run.name, key_file, BILLING_SPEED))
         self._api.post("/jobs", {"name": run.name, **_SPEC})
         job = run.until(lambda j: _phase(j) == "running", "its machines are up")
-        self._tell(*plan(job, run.first_placement()["pools"], "$5.00", "2h"))
+        self._tell(*plan(job, run.first_placement()["pools"], "$20.00", "2h"))
         names = " ".join(run.labels[m["id"]] for m in job["machines"])
         zone = job["machines"][0]["zone"]
         clock = self._telling.clock

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainer.hooks import Hooks
 
 
-class DrainCallback(TrainerCallback):
+class DrainCallback(TrainerCallback):  # type: ignore[misc]
     """Saves and stops when the machine is about to be taken; each save is published.
 
     ``save_steps`` stays yours: it is the interval between periodic checkpoints.
