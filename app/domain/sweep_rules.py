@@ -15,6 +15,9 @@ UNKNOWN_SHARE_MAX: Final = 0.2
 FENCES_SKIPPED: Final = 1_000
 """Attempts that lost rows may have numbered: far more than a job makes between two backups."""
 
+VERSIONS_SKIPPED: Final = 1_000_000
+"""Changes of one job that lost rows may have counted: far more than between two backups."""
+
 UNLISTED_SECONDS_MAX: Final = 900
 """After a gap of the control plane, claims wait so long for lists of all regions, and no longer."""
 

@@ -28,7 +28,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.choose_gang_size import first_of, size_question
 from app.orchestration.end_attempt import end_attempt
-from app.orchestration.lost_rows import lists_are_awaited
+from app.orchestration.lost_rows import lists_are_awaited, numbered_before_gap
 from app.orchestration.move_gang import bears_both, counted_on, lose_old_machines
 from app.orchestration.note_decisions import Reason, Reasons, note_decision, pool_words
 from app.orchestration.order_instances import LaunchPurpose, order_instances
@@ -62,6 +62,10 @@ def fill_gang(
     missing = attempt.node_count - len(aggregate.members)
     if missing == 0 or _zone_undecided(aggregate):
         advance_attempt(aggregate, limits)
+        return
+    if numbered_before_gap(aggregate.uow, attempt):
+        why = "agents were not heard for a while, and its number may be known to other machines"
+        _end_forming(aggregate, EndReason.FENCED_OFF, why, limits)
         return
     if attempt.launches_made >= limits.launches_per_attempt_max:
         _do_with_less(aggregate, "too many launches came to nothing", limits)
@@ -317,13 +321,13 @@ def _do_with_less(aggregate: JobAggregate, why: str, limits: Limits) -> None:
     if shrink_to_members(aggregate, why):
         advance_attempt(aggregate, limits)
     else:
-        _give_up_forming(aggregate, why, limits)
+        _end_forming(aggregate, EndReason.NO_CAPACITY, why, limits)
 
 
-def _give_up_forming(aggregate: JobAggregate, why: str, limits: Limits) -> None:
+def _end_forming(aggregate: JobAggregate, reason: EndReason, why: str, limits: Limits) -> None:
     attempt = aggregate.attempt
     if attempt is None:
         return
     text = f"The gang could not form: {why}."
     aggregate.move_attempt(attempt, AttemptEvent.OFFERS_EXHAUSTED, text)
-    end_attempt(aggregate, EndReason.NO_CAPACITY, text, limits)
+    end_attempt(aggregate, reason, text, limits)

@@ -2,8 +2,9 @@
 
 A database that was restored from a backup knows neither the machines nor the attempts of the time
 since, and looks like one that was only away: agents could not be heard. So after every such gap no
-machine is asked for before each region was listed, and an attempt is numbered after those that
-have left a record in the store. Not here: what unknown machines mean (`sweep_deployment`).
+machine is asked for before each region was listed, numbers are left out that lost rows may have
+given, and directives are told above all that agents have heard. Not here: what unknown machines
+mean (`sweep_deployment`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.domain.entities import Attempt, Job
-from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX
+from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_SKIPPED
 from app.orchestration.runtime import Limits
 from app.ports.object_store import ObjectStore, ObjectStoreError
 from app.ports.sweep_store import SweptRegion
@@ -37,7 +38,19 @@ class AwaitedLists:
 def note_listening(uow: UnitOfWork, gap_seconds: float) -> None:
     """An api process hears agents now. After a gap every region is listed at once."""
     if uow.contacts.note_listening(uow.now, gap_seconds):
-        uow.ring_after_commit(SWEEP_CONTROLLER)
+        _begin_anew(uow)
+
+
+def note_rows_missing(uow: UnitOfWork) -> None:
+    """Rows are lost, as a list shows: what follows from a gap follows now, if none was noticed."""
+    uow.contacts.hear_anew(uow.now)
+    _begin_anew(uow)
+
+
+def _begin_anew(uow: UnitOfWork) -> None:
+    # Agents ignore a version below the highest that they have heard, which no row may know.
+    uow.sweeps.skip_versions(VERSIONS_SKIPPED)
+    uow.ring_after_commit(SWEEP_CONTROLLER)
 
 
 def heard_since(uow: UnitOfWork) -> datetime | None:
@@ -98,11 +111,17 @@ def highest_fence(open_store: Callable[[], ObjectStore]) -> int | None:
 
 
 def number_beyond(job: Job, highest: int | None) -> None:
-    """Number the next attempt after all that the store knows of; far after, where it is away."""
-    if highest is None:
-        job.next_fence += FENCES_SKIPPED
-    else:
-        job.next_fence = max(job.next_fence, highest + 1)
+    """Number the next attempt after all that the store knows of, and far after those in the rows.
+
+    A lost attempt may have had its number, and its machines, and no record in the store as yet.
+    """
+    job.next_fence = max(job.next_fence + FENCES_SKIPPED, (highest or 0) + 1)
+
+
+def numbered_before_gap(uow: UnitOfWork, attempt: Attempt) -> bool:
+    """Whether lost rows may have given this attempt's number to other machines than it has now."""
+    since = heard_since(uow)
+    return since is not None and attempt.created_at < since
 
 
 def fences_with_parents(attempts: Iterable[Attempt]) -> frozenset[int]:

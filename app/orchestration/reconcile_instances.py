@@ -261,7 +261,7 @@ def _note_absence(
     aggregate: JobAggregate, instance: Instance, asked_at: datetime, limits: Limits
 ) -> None:
     """The cloud does not know the id: twice, apart, and not for a newborn, it is gone."""
-    born = instance.launched_at or instance.requested_at
+    born = instance.launched_at or _had_since(aggregate, instance)
     young = aggregate.now - born < timedelta(seconds=limits.absence_age_seconds)
     if young:
         return
@@ -283,6 +283,15 @@ def _note_absence(
         ended_by=_guess(instance),
         limits=limits,
     )
+
+
+def _had_since(aggregate: JobAggregate, instance: Instance) -> datetime:
+    """When the cloud said that it has the machine; it may have been asked in vain for long."""
+    launch = None
+    if instance.launch_id is not None:
+        launch = aggregate.uow.launches.get(instance.launch_id)
+    settled_at = None if launch is None else launch.settled_at
+    return max(instance.requested_at, settled_at or instance.requested_at)
 
 
 def _guess(instance: Instance) -> EndedBy:

@@ -18,7 +18,7 @@ from app.domain.entities import Instance
 from app.domain.instance import TERMINAL_INSTANCE_STATES
 from app.domain.launch import OPEN_LAUNCH_OUTCOMES
 from app.domain.machine_facts import TimeSource
-from app.domain.sweep_rules import FENCES_SKIPPED, DeploymentEventKind, why_rows_are_missing
+from app.domain.sweep_rules import DeploymentEventKind, why_rows_are_missing
 from app.orchestration.adopt_strangers import (
     SWEEP_ACTOR,
     Stranger,
@@ -27,7 +27,7 @@ from app.orchestration.adopt_strangers import (
 from app.orchestration.aggregate import open_job
 from app.orchestration.destroy_deployment import end_job, end_orphan, note_progress
 from app.orchestration.end_attempt import CLAIM_CONTROLLER
-from app.orchestration.lost_rows import SWEEP_CONTROLLER, heard_since
+from app.orchestration.lost_rows import SWEEP_CONTROLLER, heard_since, note_rows_missing
 from app.orchestration.runtime import Runtime
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.sweep_store import DeploymentEvent, SweepOrders
@@ -167,8 +167,7 @@ class SweepDeployment:
             return orders
         orders = replace(orders, adopt_since_at=uow.now, adopt_reason=reason)
         uow.sweeps.set_orders(adopt_since_at=uow.now, adopt_reason=reason)
-        # Lost attempts may have numbered checkpoints: the next ones must come after them.
-        uow.sweeps.skip_fences(FENCES_SKIPPED)
+        note_rows_missing(uow)
         text = f"Rows are missing: {reason}. Unknown machines are kept until a sweep is confirmed."
         event = DeploymentEvent(uow.now, DeploymentEventKind.ROWS_MISSING.value, text, {})
         uow.sweeps.add_event(self._runtime.entropy.new_id(), event)

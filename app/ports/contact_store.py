@@ -74,6 +74,10 @@ class Contacts(Protocol):
         """An api process hears agents now. True: after a longer gap, so hearing starts anew."""
         ...
 
+    def hear_anew(self, now: datetime) -> None:
+        """Hearing starts anew now, as after a gap: what is older may not be all there was."""
+        ...
+
     def first_silent_at(self) -> datetime | None:
         """The oldest answer among registered instances that are not marked unreachable."""
         ...

@@ -125,6 +125,6 @@ class Sweeps(Protocol):
         """
         ...
 
-    def skip_fences(self, count: int) -> None:
-        """Let every live job number its next attempt higher by `count`."""
+    def skip_versions(self, count: int) -> None:
+        """Let every live job count its changes on from higher by `count`."""
         ...

@@ -28,8 +28,10 @@ _DRIFT_MAX = 0.009
 """Seconds in one: the control plane adds one part in a hundred to every lease."""
 _RESTORE_SECONDS = 60.0
 _CONFIRMED_AFTER_SECONDS = 900.0
+# A look ten seconds after the first that missed it was a sighting, or it would be called gone.
 _MISSED = text(
     "SELECT provider_instance_id FROM instances WHERE absent_since_at IS NOT NULL "
+    "AND observed_at < absent_since_at + interval '10 seconds' "
     "AND provider_instance_id IS NOT NULL ORDER BY id"
 )
 _GONE = text(

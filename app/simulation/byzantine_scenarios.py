@@ -188,8 +188,28 @@ def _backup_restored(run: Run) -> None:
 
 
 def _backup_of_a_waiting_job(run: Run) -> None:
-    """Its rows wait to be claimed again, while its machines train and no row knows them."""
+    """Its rows wait to be claimed again, while its machines train and no row knows them.
+
+    Prices are known before: what a machine costs is not booked before the first of its pool.
+    """
     when(run, "submitted", partial(run.faults.byzantine.restore_after, 700.0))
+
+
+def _backup_of_a_forming_gang(run: Run) -> None:
+    """By its rows it waits for a machine that has trained since, and that no row lets report."""
+    when(run, "launch_submitted", partial(run.faults.byzantine.restore_after, 700.0))
+
+
+def _numbered_anew(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    reasons = [str(one.end_reason) for one in seen.attempts()]
+    seen.expect("fenced_off" in reasons, f"attempts ended as {reasons}")
+
+
+def _called_and_shown_late(run: Run) -> None:
+    _launches_called_late(run)
+    _shown_late(run)
 
 
 def _not_launched_twice(run: Run) -> None:
@@ -230,6 +250,9 @@ BYZANTINE_SCENARIOS = {
     "launches_called_late": Scenario(
         _launches_called_late, check_succeeded(), jobs=(short_job(),), hours=_HOUR
     ),
+    "launches_called_late_and_shown_late": Scenario(
+        _called_and_shown_late, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
+    ),
     "releases_called_late": Scenario(
         _releases_called_late, check_succeeded(), jobs=(short_job(),), hours=_HOUR
     ),
@@ -249,7 +272,13 @@ BYZANTINE_SCENARIOS = {
         limits=replace(SIMULATED_LIMITS, settle_seconds=60.0),
     ),
     "waiting_in_its_backup": Scenario(
-        _backup_of_a_waiting_job, _not_launched_twice, jobs=(short_job(),), hours=_HOUR
+        _backup_of_a_waiting_job,
+        _not_launched_twice,
+        jobs=(replace(short_job(), submit_at_seconds=20.0),),
+        hours=_HOUR,
+    ),
+    "forming_in_its_backup": Scenario(
+        _backup_of_a_forming_gang, _numbered_anew, jobs=(short_job(1),), hours=_HOUR
     ),
     "backup_restored": Scenario(_backup_restored, _known_again, jobs=(short_job(),), hours=_HOUR),
     "backup_restored_early": Scenario(

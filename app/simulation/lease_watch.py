@@ -44,8 +44,12 @@ class LeaseWatch:
         self._held.clear()
 
     def leased(self, work: Any) -> None:
-        """A worker has taken this piece; raises InvariantBroken when another one still holds it."""
-        for row_id in _rows_of(work):
+        """A worker has taken this piece; raises InvariantBroken when another one still holds it, or
+        the lease is over."""
+        rows = list(_rows_of(work))
+        if rows and work.lease_until <= self._clock.now():
+            raise InvariantBroken("a lease has time for its call", f"{work}")
+        for row_id in rows:
             token, until = self._held.get(row_id, (work.lease_token, work.lease_until))
             if token != work.lease_token and until > self._clock.now():
                 raise InvariantBroken("a lease has one holder", f"{row_id} is held until {until}")

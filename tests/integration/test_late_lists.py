@@ -10,8 +10,15 @@ from sqlalchemy import Engine
 
 from app.domain.instance import EndedBy
 from app.orchestration.controller_frame import apply_phase, effect_phase, lease_phase
-from app.ports.cloud_provider import MachineState
-from tests.support.orchestration_story import ZONE_A, Story
+from app.ports.cloud_provider import (
+    CloudMachine,
+    LaunchOrder,
+    LaunchResult,
+    MachineState,
+    ProviderError,
+    RefusalKind,
+)
+from tests.support.orchestration_story import ZONE_A, PaperCloud, Story
 
 
 @pytest.fixture
@@ -92,3 +99,47 @@ def test_what_we_gave_back_ourselves_was_ended_by_us(story: Story) -> None:
     story.stop(job_id)
     story.pass_time(200)
     assert story.instance(instance_id).ended_by == "us"
+
+
+class ShyCloud(PaperCloud):
+    """It starts machines, tells no time of that, and shows them later."""
+
+    shown = False
+
+    def launch(self, order: LaunchOrder) -> LaunchResult:
+        result = super().launch(order)
+        accepted = tuple(
+            replace(one, launched_at=None, launched_source=None) for one in result.accepted
+        )
+        return replace(result, accepted=accepted)
+
+    def describe(
+        self, provider_instance_ids: tuple[str, ...], region: str | None = None
+    ) -> tuple[CloudMachine, ...]:
+        found = super().describe(provider_instance_ids, region)
+        return found if self.shown else ()
+
+
+def test_a_machine_that_was_long_asked_for_may_be_shown_late_too(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """What is young counts from the cloud's yes, not from the first time that it was asked."""
+    story = Story(engine, tmp_path / "store", make_cloud=ShyCloud)
+    age = story.runtime.limits.absence_age_seconds
+    job_id = story.submit()
+    throttled = ProviderError(RefusalKind.THROTTLED, "slower")
+    while (story.time - story.start).total_seconds() <= age:
+        story.cloud.failures = [throttled] * 9
+        story.pass_time(10)
+    story.cloud.failures = []
+    while not story.cloud.running():
+        story.pass_time(5)
+    story.pass_time(age - 20)
+    (machine,) = story.members(job_id)
+    assert story.instance(machine).absent_since_at is None
+    assert isinstance(story.cloud, ShyCloud)
+    story.cloud.shown = True
+    story.pass_time(60)
+    assert story.members(job_id) == [machine]
+    assert story.instance(machine).launched_at is not None
+    assert len(story.cloud.running()) == 1

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from app.adapters.postgres import tables
 from app.domain.credentials import launch_token
 from app.domain.instance import EndedBy
-from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX
+from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_SKIPPED
 from app.orchestration.confirm_sweep import ask_for_sweep
 from app.orchestration.controller_frame import run_controller
 from app.orchestration.lost_rows import (
@@ -205,8 +205,78 @@ def test_an_attempt_is_numbered_after_all_that_the_store_knows(story: Story) -> 
     _listen(story)
     story.sweep()
     story.run()
-    assert [row.fence for row in story.rows(tables.attempts)] == [8]
-    assert story.job(job_id).next_fence == 9
+    assert [row.fence for row in story.rows(tables.attempts)] == [FENCES_SKIPPED + 1]
+
+
+def test_an_attempt_is_numbered_after_more_records_than_are_left_out(story: Story) -> None:
+    job_id = story.submit()
+    _record(_store_of(story, job_id), 3 * FENCES_SKIPPED)
+    story.sleep(120)
+    _listen(story)
+    story.sweep()
+    story.run()
+    assert [row.fence for row in story.rows(tables.attempts)] == [3 * FENCES_SKIPPED + 1]
+
+
+def test_a_number_without_a_record_is_not_given_again(story: Story) -> None:
+    """The forgotten attempt had its number, over machines that the rows know, and no record."""
+    job_id = story.submit()
+    _record(_store_of(story, job_id), 1)
+    story.set(tables.jobs, job_id, next_fence=2)
+    story.sleep(60)
+    _listen(story)
+    story.sweep()
+    story.run()
+    assert [row.fence for row in story.rows(tables.attempts)] == [FENCES_SKIPPED + 2]
+    assert story.job(job_id).next_fence == FENCES_SKIPPED + 3
+
+
+def test_a_forming_attempt_of_before_the_gap_asks_for_no_other_machine(story: Story) -> None:
+    """Lost rows may have trained under its number with the machine that is gone."""
+    job_id = story.submit(nodes=2)
+    story.run()
+    gone, kept = story.members(job_id)
+    story.register(kept)
+    story.sleep(60)
+    _listen(story)
+    story.sweep()
+    story.cloud.end(story.instance(gone).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+    for _ in range(12):
+        story.pass_time(10)
+        _listen(story)
+    attempts = story.rows(tables.attempts)
+    told = [(one.fence, one.end_reason) for one in sorted(attempts, key=lambda row: row.fence)]
+    assert told == [(1, "fenced_off"), (FENCES_SKIPPED + 2, None)]
+    assert kept in story.members(job_id, FENCES_SKIPPED + 2)
+
+
+def test_directives_after_a_gap_are_above_all_that_lost_rows_have_told(story: Story) -> None:
+    """Agents ignore a lower version than they have heard, those of the release before too."""
+    job_id = story.submit()
+    story.train(job_id)
+    taken = dump(story.engine)
+    (machine,) = story.members(job_id)
+    for step in (10, 20, 30):
+        story.checkpoint(machine, 1, step)
+    heard = story.tell(machine).directive.version
+    story.sleep(60)
+    restore(story.engine, taken)
+    assert story.job(job_id).version < heard
+    _listen(story)
+    assert story.tell(machine).directive.version > heard
+    risen = story.job(job_id).version
+    story.sleep(5)
+    _listen(story)
+    assert story.job(job_id).version == risen
+    assert risen > VERSIONS_SKIPPED
+
+
+def test_no_number_of_gaps_makes_a_version_too_large(story: Story) -> None:
+    job_id = story.submit()
+    story.set(tables.jobs, job_id, version=1_000_000_000)
+    story.sleep(60)
+    _listen(story)
+    assert story.job(job_id).version == 1_000_000_000
 
 
 def test_a_store_that_is_away_costs_numbers_and_no_time(story: Story) -> None:

@@ -14,7 +14,7 @@ from app.adapters.postgres.money_tables import assignments
 from app.domain.errors import CommandRefused
 from app.domain.events import Actor, ActorKind
 from app.domain.instance import EndedBy
-from app.domain.sweep_rules import FENCES_SKIPPED, why_rows_are_missing
+from app.domain.sweep_rules import FENCES_SKIPPED, VERSIONS_SKIPPED, why_rows_are_missing
 from app.orchestration.confirm_sweep import ask_for_sweep, confirm_sweep
 from app.orchestration.destroy_deployment import order_destroy
 from app.orchestration.register_agent import NotKnownYet
@@ -171,11 +171,20 @@ def test_an_agent_whose_row_is_lost_is_not_told_to_leave(story: Story) -> None:
 
 def test_what_lost_attempts_have_numbered_is_not_numbered_again(story: Story) -> None:
     jobs, _ = _yesterday(story)
-    before = {name: story.job(job_id).next_fence for name, job_id in jobs.items()}
+    story.sweep()
+    story.sweep()
+    story.run()
+    assert story.attempt(jobs["waiting"], FENCES_SKIPPED + 1) is not None
+
+
+def test_agents_are_told_above_what_lost_rows_have_told_them(story: Story) -> None:
+    jobs, _ = _yesterday(story)
+    before = {name: story.job(job_id).version for name, job_id in jobs.items()}
     story.sweep()
     story.sweep()
     for name, job_id in jobs.items():
-        assert story.job(job_id).next_fence == before[name] + FENCES_SKIPPED
+        skipped = story.job(job_id).version - before[name]
+        assert VERSIONS_SKIPPED <= skipped < 2 * VERSIONS_SKIPPED
 
 
 def test_the_agent_of_an_adopted_machine_may_register_again(story: Story) -> None:

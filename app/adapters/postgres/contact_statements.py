@@ -89,6 +89,7 @@ _LISTENING = Ready(
     """
     )
 )
+_HEAR_ANEW = text("UPDATE deployment SET hearing_since_at = :now WHERE id = 1")
 # One row for each proof of life of a machine's newest attempt: members' newer steps while it ran,
 # members that finished (exit status 0) or saved on request, which takes all of them, and
 # checkpoints of its fence. A member that has left it reports no fence: its last step still counts.
@@ -201,6 +202,10 @@ class ContactStatements:
         gap_began_at = now - timedelta(seconds=gap_seconds)
         given = {"now": now, "gap_began_at": gap_began_at}
         return bool(self._session.scalar(_LISTENING, given))
+
+    def hear_anew(self, now: datetime) -> None:
+        """Hearing starts anew now, as after a gap: what is older may not be all there was."""
+        self._session.execute(_HEAR_ANEW, {"now": now})
 
     def first_silent_at(self) -> datetime | None:
         """The oldest answer among registered instances that are not marked unreachable."""

@@ -25,6 +25,8 @@ _COLUMN_OF = {
 }
 _LIVE_INSTANCE = tables.instances.c.state.in_(sorted(LIVE_INSTANCE_STATES))
 _LIVE_JOB = tables.jobs.c.state.in_(sorted(LIVE_JOB_STATES))
+_VERSIONS_MAX = 1_000_000_000
+"""Half of what the column holds: no job comes near it by its own changes."""
 
 
 class SweepRepository:
@@ -127,15 +129,15 @@ class SweepRepository:
         orphans = [(None, row_id) for job_id, row_id in rented if job_id is None]
         return [*((job_id, None) for job_id in sorted(found)), *orphans]
 
-    def skip_fences(self, count: int) -> None:
-        """Let every live job number its next attempt higher by `count`."""
+    def skip_versions(self, count: int) -> None:
+        """Let every live job count its changes on from higher by `count`, while its column bears
+        it."""
         table = tables.jobs
+        rising = and_(_LIVE_JOB, table.c.version < _VERSIONS_MAX)
         # Locked in their order first, as by every transaction that changes several.
-        locking = select(table.c.id).where(_LIVE_JOB).order_by(table.c.id)
+        locking = select(table.c.id).where(rising).order_by(table.c.id)
         self._session.execute(locking.with_for_update())
-        self._session.execute(
-            update(table).where(_LIVE_JOB).values(next_fence=table.c.next_fence + count)
-        )
+        self._session.execute(update(table).where(rising).values(version=table.c.version + count))
 
     def _instances(self, *conditions: ColumnElement[Any]) -> list[tuple[UUID, UUID | None]]:
         table = tables.instances
