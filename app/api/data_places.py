@@ -87,9 +87,11 @@ def why_no_checkpoints(places: DeploymentPlaces, uri: str) -> str | None:
 
     A lineage within another job's folder could add fences to that one.
     """
-    if any(_JOB_ID.fullmatch(part) for part in uri.split("/")):
-        return "is named after a job, and what lies in the folder of a job is that job's alone"
     kept = _holding(uri, places.kept, loosely=True)
+    # A folder is also judged by where its links lead.
+    reached = (part for _, below in kept for part in below)
+    if any(_JOB_ID.fullmatch(part) for part in (*uri.split("/"), *reached)):
+        return "is named after a job, and what lies in the folder of a job is that job's alone"
     data = _holding(uri, places.data, loosely=True)
     if kept and data and len(data[0][1]) < len(kept[0][1]):
         return f"lies in {data[0][0]}, which LOWTIDE_DATA_PLACES gives to data"

@@ -132,6 +132,13 @@ def test_every_setting_reaches_every_program(name: str):
     assert sorted(passed - known) == [], "these are no settings"
 
 
+@pytest.mark.parametrize("name", LOWTIDE)
+def test_local_jobs_run_beside_clouds_only_where_that_was_asked_for(name: str):
+    """All programs of a container are one user: a local job could read the keys to the clouds."""
+    told = SERVICES[name]["environment"]["LOWTIDE_LOCAL_BESIDE_CLOUDS"]
+    assert _by_default(told) == "false"
+
+
 @pytest.mark.parametrize("name", ["api", "worker", "beat"])
 def test_programs_start_as_lowtide_up_starts_them(name: str, tmp_path: Path):
     settings = Settings(

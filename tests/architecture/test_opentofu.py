@@ -6,6 +6,7 @@ Not here: applying them, which only an account can show.
 from __future__ import annotations
 
 import copy
+import json
 import re
 
 import hcl2
@@ -222,6 +223,16 @@ def test_machines_have_no_rights_of_their_own():
     [narrows] = [one for one in granted if one.name == "control_narrows_data"]
     assert plain(narrows.body["role"]) == "roles/iam.serviceAccountTokenCreator"
     assert "google_service_account.data.name" in narrows.text
+
+
+def test_the_control_plane_may_become_nothing_but_the_role_of_jobs_data():
+    """Not the machines' role, nor any other one that trusts the account; for an hour at most."""
+    policy = json.loads((DEPLOY / "aws/control-plane-policy.json").read_text("utf-8"))
+    assumes = [one["Resource"] for one in policy["Statement"] if "AssumeRole" in str(one["Action"])]
+    assert assumes == ["arn:aws:iam::*:role/${name}-job-data"]
+    [role] = [one for one in resources("aws") if "job-data" in str(one.body.get("name"))]
+    assert role.kind == "aws_iam_role"
+    assert int(role.body["max_session_duration"]) == 3_600
 
 
 def test_no_module_is_left_out_here():

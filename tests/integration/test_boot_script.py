@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -428,9 +429,26 @@ def test_only_a_known_token_may_tell_of_a_failure(api: ServedApi, engine: Engine
     assert len(message) < 1_100
 
 
+def test_a_token_whose_time_is_over_tells_of_nothing(api: ServedApi, engine: Engine, gang: Gang):
+    """Nor is a machine's name longer in the history than the bound."""
+    url = f"{api.url}/agent/v1/boot-failures"
+    told = {"launch_token": gang.token, "message": "x", "machine": "m" * 150}
+    assert api.client.post(url, json=told).status_code == 204
+    launches, events = tables.launches, tables.events
+    with engine.begin() as connection:
+        own = launches.update().where(launches.c.job_id == gang.job_id)
+        connection.execute(own.values(token_expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+    assert api.client.post(url, json=told).status_code == 401
+    assert len(_boot_failures(engine, gang)) == 1
+    with engine.connect() as connection:
+        actors = select(events.c.actor).where(events.c.kind == "boot_failed")
+        assert connection.scalars(actors).all() == [f"agent:{'m' * 100}"]
+
+
 def test_a_launch_may_tell_of_its_boots_a_few_times_only(
-    api: ServedApi, engine: Engine, gang: Gang
+    api: ServedApi, engine: Engine, runtime: Runtime
 ):
+    gang = make_gang(engine, runtime, nodes=2)
     url = f"{api.url}/agent/v1/boot-failures"
     told = {"launch_token": gang.token, "message": "again", "machine": "m"}
     most = REPORTS_PER_MACHINE * len(gang.instance_ids)

@@ -64,6 +64,8 @@ def test_a_report_tells_when_the_books_were_compared(story: MoneyStory, checking
     before = period(story, project_id)
     assert before.total_microusd > 0
     assert (before.books.difference_microusd, before.books.checked_at) == (0, None)
+    assert (before.books.checked_microusd, before.books.checked_entries) == (0, 0)
+    assert before.books.unchecked_microusd == before.total_microusd
     assert story.run(checking) == 1
     after = period(story, project_id)
     assert (after.books.difference_microusd, after.books.checked_at) == (0, story.time)

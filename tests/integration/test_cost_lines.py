@@ -103,6 +103,24 @@ def test_a_machines_day_is_told_by_component_and_activity(
     assert {line.status for line in lines} == {CostStatus.FINAL}
 
 
+def test_the_minimum_is_added_once_where_a_short_run_spans_two_hours(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job = story.job(story.project("alpha"), "digits")
+    machine = story.machine(job, 3_590)
+    trains(story, machine, job, 3_590)
+    story.end(machine, 3_610)
+    story.quote(3_616, [])
+    story.accrue(3_616)
+    found = by_cell(reports.cost_lines(DAY, DAY))
+    assert {
+        activity: (line.amount_microusd, line.hours * 3600) for (_, activity), line in found.items()
+    } == {
+        Activity.USEFUL: (20 * A_SECOND, 20),
+        Activity.MINIMUM_CHARGE: (40 * A_SECOND, 40),
+    }
+
+
 def test_lines_add_up_over_days_projects_and_what_nobody_pays(
     story: MoneyStory, reports: PostgresCostReports, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,11 @@ def test_the_statement_of_an_interrupted_job(
     assert found.unbilled == ()
     assert "disk" in found.not_metered
     assert "compute" not in found.not_metered
+    # Had it failed, it would be compared with nothing, whatever of its work was kept.
+    story.set_job(job, state=JobState.FAILED)
+    failed = report(reports, job).statement
+    assert failed.by_activity[Activity.USEFUL] == 200 * A_SECOND
+    assert (failed.on_demand_comparison_microusd, failed.net_saved_ratio) == (None, None)
 
 
 def short_job(story: MoneyStory, name: str, state: AttemptState) -> tuple[Job, Instance]:
@@ -197,6 +202,21 @@ def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(
     wanted = JobFilter(job.project_id, 10)
     [listed] = PostgresPageReports(story.engine).list_jobs(wanted, datetime.now(UTC))["items"]
     assert (listed["net_saved_microusd"], listed["net_saved_ratio"]) == (None, None)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("state", [AttemptState.RUNNING, AttemptState.INTERRUPTED])
+def test_a_command_without_steps_has_lost_what_nothing_can_bring_back(
+    story: MoneyStory, reports: PostgresCostReports, state: AttemptState, committed: bool
+) -> None:
+    job = story.job(story.project())
+    saved_at = story.after(60) if committed else None
+    machine = story.machine(job, 0, attempt=story.attempt(job, state=state, committed_at=saved_at))
+    phases(story, machine, job, (10, "train", 1, None))
+    story.accrue(100)
+    lost = state is AttemptState.INTERRUPTED and not committed
+    useful = report(reports, job).statement.by_activity[Activity.USEFUL]
+    assert useful == (0 if lost else 90 * A_SECOND)
 
 
 def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(

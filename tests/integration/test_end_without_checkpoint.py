@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -71,6 +72,23 @@ def test_what_it_saved_before_is_told_at_its_own_step(story: Story, engine: Engi
     assert last is not None
     assert last == LastCheckpoint(40, last.committed_at)
     assert last.committed_at <= saved_at + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"size_bytes": 0}, {"final": True, "size_bytes": None}, {"final": True, "size_bytes": 9}],
+)
+def test_only_an_end_that_is_known_to_be_empty_is_no_checkpoint(
+    story: Story, told: dict[str, Any]
+) -> None:
+    """An agent of the release before does not name the size."""
+    job_id = story.submit()
+    story.train(job_id)
+    (machine,) = story.members(job_id)
+    story.checkpoint(machine, 1, 40, **told)
+    kinds = [kind for kind, _ in _events(story, job_id)]
+    assert "checkpoint_committed" in kinds
+    assert "finished_without_checkpoint" not in kinds
 
 
 def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine: Engine) -> None:

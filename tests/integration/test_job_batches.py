@@ -1,6 +1,7 @@
 """One command for many jobs over REST: in few transactions, and past those that cannot be had."""
 
 import itertools
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -131,6 +132,17 @@ def test_a_job_that_something_else_holds_is_told_as_busy(api: PeopleApi):
     assert batch(api, ids=names)["counts"] == {"unchanged": 3, "done": 1}
 
 
+def test_a_job_that_is_held_for_a_moment_is_tried_again(api: PeopleApi):
+    [name] = names_of(api, 1)
+    with ThreadPoolExecutor(1) as people, api.engine.connect() as connection:
+        jobs = tables.jobs
+        connection.execute(select(jobs.c.id).where(jobs.c.name == name).with_for_update())
+        answer = people.submit(batch, api, ids=[name])
+        time.sleep(0.4)
+        connection.rollback()
+        assert answer.result(30)["counts"] == {"done": 1}
+
+
 def test_batches_that_meet_on_the_same_jobs_cancel_each_once(api: PeopleApi):
     """They lock in one order whatever order was asked for, so none waits for another in a ring."""
     names = names_of(api, 60)
@@ -191,6 +203,15 @@ def test_a_filter_finds_part_after_part_and_only_ones_own(
     assert [row.state for row in rows(api, other)] == ["queued"]
     assert rows(api, [theirs.json()["name"]])[0].state == "queued"
     assert batch(api, filter=wanted)["items"] == []
+    # Those that stay as they are do not come again with the next part.
+    ended = {"state": "cancelled", "labels": {"sweep": "a"}}
+    first = batch(api, filter=ended)
+    second = batch(api, filter=ended, cursor=first["next"])
+    told = first["items"] + second["items"]
+    assert (sorted(one["name"] for one in told), second["next"]) == (sorted(mine), None)
+    assert {one["outcome"] for one in told} == {"unchanged"}
+    later = {"name": other[0], "since": "2999-01-01T00:00:00Z"}
+    assert batch(api, filter=later)["items"] == []
     assert batch(api, filter={"name": other[0]})["counts"] == {"done": 1}
 
 

@@ -22,6 +22,7 @@ from tests.support.agent_api import (
     Gang,
     ServedApi,
     SpeakingAgent,
+    cancel,
     make_gang,
     make_runtime,
     served,
@@ -146,8 +147,65 @@ def test_it_is_renewed_before_a_cut_off_machine_could_need_it(
     assert granted(agent, grant=first.grant, seconds_left=ALL + 1) == []
     # What is kept here is as old for the machine, unless it came from another process.
     assert granted(agent, grant=first.grant, seconds_left=ALL - 1) == []
-    other = granted(agent, grant=f"{first.grant.partition('.')[0]}.x", seconds_left=ALL - 1)
+    scope = first.grant.partition(".")[0]
+    other = granted(agent, grant=f"{scope}.x", seconds_left=ALL - 1)
     assert [one.grant for one in other] == [first.grant]
+    # One of another scope is replaced, however long it lasts: the job's places have changed.
+    other = granted(agent, grant="of-other-places.x", seconds_left=3_590.0)
+    assert [one.grant for one in other] == [first.grant]
+    _age(api, 1_000.0)
+    second = await_grant(agent, grant=first.grant, seconds_left=2_600.0)
+    assert second.grant not in ("", first.grant)
+    assert second.seconds > ALL
+
+
+def _age(api: ServedApi, seconds: float) -> None:
+    """What is kept was issued so much longer ago."""
+    for kept in api.app.state.storage_grants._kept.values():
+        kept.issued -= seconds
+
+
+def test_what_is_kept_replaces_nothing_better(
+    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
+) -> None:
+    """Two api processes hold two credentials of a job, and the issuer is away."""
+    agent = working(api, make_gang(engine, runtime))
+    first = await_grant(agent)
+    _age(api, 1_000.0)
+    s3.trouble = ("AccessDenied", 403)
+    of_another = f"{first.grant.partition('.')[0]}.x"
+    assert granted(agent, grant=of_another, seconds_left=2_700.0) == []
+    [found] = granted(agent, grant=of_another, seconds_left=2_500.0)
+    assert found.grant == first.grant
+    assert 2_500 < found.seconds < 2_601
+
+
+def test_a_machine_that_saves_to_leave_gets_them_too(
+    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
+) -> None:
+    """Its last save needs them."""
+    agent = working(api, make_gang(engine, runtime))
+    prepared = agent.fact(FactKind.PREPARED, master_port=20_000)
+    assert agent.report(fence=1, facts=[prepared]).status_code == 200
+    started = agent.fact(FactKind.TRAINER_STARTED)
+    assert agent.report(fence=1, phase="train", facts=[started]).status_code == 200
+    cancel(runtime, agent.gang.job_id)
+    wait_until(lambda: agent.directive(fence=1, phase="train")["kind"] == "drain", 10)
+    assert s3.assumed == []
+    assert await_grant(agent).values
+
+
+def test_an_issuer_that_refuses_is_left_alone_for_a_while(
+    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every machine of every job reports twice a second."""
+    monkeypatch.setattr(storage_grants, "FIRST_PAUSE_SECONDS", 60.0)
+    agent = working(api, make_gang(engine, runtime))
+    s3.trouble = ("AccessDenied", 403)
+    assert granted(agent) == []
+    s3.trouble = None
+    assert granted(agent) == granted(agent) == []
+    assert s3.assumed == []
 
 
 def test_no_machine_gets_any_that_works_for_no_live_attempt(
@@ -225,7 +283,9 @@ def test_an_issuer_that_hangs_holds_up_no_report(
     s3.trouble = ("hang", 2)
     agent = working(api, make_gang(engine, runtime))
     assert granted(agent) == []
-    assert await_grant(agent).values  # what came late goes with a later answer
+    late = await_grant(agent)  # what came late goes with a later answer
+    # It was issued at some moment of the call: its hour is counted from the call's beginning.
+    assert late.seconds <= 3_600 - 2
 
 
 def test_a_credential_that_the_store_refuses_is_replaced(

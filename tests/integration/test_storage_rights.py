@@ -7,9 +7,11 @@ A table in words stands against what the stores decide. Not here: how credential
 from __future__ import annotations
 
 import io
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -414,6 +416,26 @@ def test_a_job_with_too_many_places_is_told_so() -> None:
     assert boundary_problem(buckets[:10]) is None
 
 
+def test_what_just_fits_is_taken_and_one_character_more_is_not() -> None:
+    """STS and Google refuse what is longer, while the machine is rented already."""
+    limits = ((policy_problem, _policy_length, 2_048), (boundary_problem, _longest_rule, 2_048))
+    for service, (problem, length, most) in zip(("s3", "gs"), limits, strict=True):
+        # What is written is named once.
+        one = StoragePlace(service, "b", "x", StorageRight.WRITE)
+        whole = replace(one, folder="x" * (1 + most - length([one])))
+        assert (length([whole]), problem([whole])) == (most, None)
+        assert problem([replace(whole, folder=f"{whole.folder}x")]) is not None
+
+
+def _policy_length(places: Sequence[StoragePlace]) -> int:
+    return len(session_policy(places))
+
+
+def _longest_rule(places: Sequence[StoragePlace]) -> int:
+    rules = access_boundary(places)["accessBoundary"]["accessBoundaryRules"]
+    return max(len(one["availabilityCondition"]["expression"]) for one in rules)
+
+
 def test_no_credential_is_asked_for_that_no_policy_can_hold(cloud: Cloud) -> None:
     """A job that was accepted before its cloud's limit was known, or by other settings."""
     count, folder = (12, "x" * 120) if cloud.scheme == "s3" else (11, "x")
@@ -438,8 +460,23 @@ def test_no_folder_is_a_pattern(odd: str) -> None:
         assert "cannot name" in told
 
 
+def test_a_session_names_no_more_than_it_needs() -> None:
+    """Whatever its role may do besides: somebody's own role may delete."""
+    told = json.loads(session_policy(places_of("s3", JOB_A, "a")))["Statement"]
+    actions = [one["Action"] for one in told]
+    assert {name for one in actions for name in ([one] if isinstance(one, str) else one)} == {
+        "kms:Decrypt", "kms:GenerateDataKey", "s3:AbortMultipartUpload", "s3:GetObject",
+        "s3:ListBucket", "s3:PutObject",
+    }  # fmt: skip
+
+
 def test_whole_names_are_compared() -> None:
     places = places_of("s3", JOB_A, "a")
     assert f'"arn:aws:s3:::{BUCKET}/corpus/a/*"' in session_policy(places)
     told = access_boundary(places_of("gs", JOB_A, "a"))
     assert "objects/corpus/a/')" in str(told)
+    # What lies in another place is named with it; what only begins alike is not.
+    inputs = [StoragePlace("s3", BUCKET, name, StorageRight.READ) for name in ("a", "ab", "a/b")]
+    [gets, lists, _] = json.loads(session_policy(inputs))["Statement"]
+    assert gets["Resource"] == [f"arn:aws:s3:::{BUCKET}/{name}/*" for name in ("a", "ab")]
+    assert lists["Condition"] == {"StringLike": {"s3:prefix": ["a/*", "ab/*"]}}

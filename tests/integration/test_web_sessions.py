@@ -120,6 +120,21 @@ def test_a_cookie_is_worth_nothing_after_signing_out_on_any_api(apis: tuple[Peop
     assert opens(api.url, second)
 
 
+def test_only_a_page_shown_to_this_session_can_end_it(apis: tuple[PeopleApi, str]):
+    """Each session's forms carry a token of its own, which another page or person cannot know."""
+    api, _ = apis
+    shown = page(api.url, None)
+    before = form_token(shown)
+    form = {"key": api.key, "form_token": before}
+    cookie = httpx.post(f"{api.url}/sign-in", data=form, cookies=shown.cookies).cookies[COOKIE]
+    others = form_token(page(api.url, signed_in(api, api.key)))
+    for token in ("", before, others):
+        data = {"form_token": token} if token else {}
+        answer = httpx.post(f"{api.url}/sign-out", data=data, cookies={COOKIE: cookie})
+        assert not answer.is_success
+        assert opens(api.url, cookie)
+
+
 def test_signing_in_again_ends_the_session_that_is_left_behind(apis: tuple[PeopleApi, str]):
     api, _ = apis
     left = signed_in(api, api.key)
@@ -147,7 +162,10 @@ def test_the_database_holds_no_cookie_and_a_session_ends_by_its_time(
     sessions = tables.sessions
     with api.engine.begin() as connection:
         hashes = list(connection.execute(select(sessions.c.id_hash)).scalars())
-        assert not any(part in cookie for part in hashes)
+        # A copy of the database opens no page: what a cookie names is not in it.
+        content = api.app.state.pages.sessions._serializer().loads(cookie)
+        assert hashes
+        assert not set(hashes) & {str(value) for value in content.values()}
         assert opens(api.url, cookie)
         connection.execute(update(sessions).values(expires_at=datetime.now(UTC)))
     assert not opens(api.url, cookie)

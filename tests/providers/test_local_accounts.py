@@ -111,6 +111,13 @@ def test_a_full_disk_is_no_reason_to_share_an_account(folder: Path):
         cloud.mkdir()
         disk.fill()
         assert settle_accounts(cloud, FIRST).first_uid == FIRST
+        # Folders take no room there. Without inodes (its root, what fills it, the cloud's folder
+        # are there) the probe's folder cannot be made.
+        remount = ["mount", "-o", "remount,nr_inodes=3", str(disk.folder)]
+        subprocess.run(remount, check=True, timeout=60)
+        with pytest.raises(OSError, match="No space left"):
+            (cloud / "more").mkdir()
+        assert settle_accounts(cloud, FIRST).first_uid == FIRST
         assert list(cloud.iterdir()) == []
 
 
@@ -122,9 +129,18 @@ def test_a_command_sees_of_a_closed_folder_only_what_it_needs(folder: Path):
     shut.chmod(0o700)
     give_disk(disk, FIRST)
     assert closed_folder(disk) == shut
+    assert (disk.stat().st_mode & 0o777, disk.stat().st_uid, disk.stat().st_gid) == (
+        0o750,
+        0,
+        FIRST,
+    )
     look = (
-        "import json, os;"
-        "print(json.dumps([os.path.exists('../secret'), os.getuid(), os.getgroups()]))"
+        "import json, os, pathlib;"
+        "told = pathlib.Path('/proc/self/status').read_text().split();"
+        "ids = [*os.getresuid(), *os.getresgid()];"
+        "no_new = told[told.index('NoNewPrivs:') + 1];"
+        "found = [os.path.exists('../secret'), ids, os.getgroups(), no_new];"
+        "print(json.dumps(found))"
     )
     ran = subprocess.run(
         [*entering_command(FIRST, disk), sys.executable, "-c", look],
@@ -133,8 +149,9 @@ def test_a_command_sees_of_a_closed_folder_only_what_it_needs(folder: Path):
         text=True,
         timeout=60,
         check=True,
+        extra_groups=[0, 4],
     )
-    assert json.loads(ran.stdout) == [False, FIRST, []]
+    assert json.loads(ran.stdout) == [False, [FIRST] * 6, [], "1"]
     assert (shut / "secret").read_text() == "a key"
 
 

@@ -68,6 +68,17 @@ def test_ranks_gpus_and_flags_are_found_in_the_script_and_in_what_starts_it(
     assert str(spec_in(folder).gpu_choices[0]) == "A100:80GB:8"
 
 
+def test_a_script_for_several_gpus_is_started_on_each_whatever_it_says_itself(
+    cli: CommandLine, tmp_path: Path
+):
+    folder = folder_with(
+        tmp_path, train__py=PLAIN, run__sh="torchrun --nproc_per_node=2 train.py\n"
+    )
+    cli.ok("init", str(folder))
+    spec = spec_in(folder)
+    assert (spec.run, spec.gpus_per_node) == ("torchrun $LOWTIDE_TORCHRUN_ARGS train.py", 2)
+
+
 def test_the_example_that_is_written_is_the_one_of_the_docs(cli: CommandLine, tmp_path: Path):
     folder = tmp_path / "mine"
     ran: Ran = cli.ok("init", str(folder), "--example")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from app.api.data_places import DeploymentPlaces
+from app.api.data_places import DeploymentPlaces, below_place
 from app.api.key_ring import Caller
 from app.api.spec_body import check_places
 from app.api.spec_places import check_grants
@@ -101,6 +101,15 @@ def test_no_look_alike_leads_there(folder: Path, tmp_path: Path) -> None:
     ask(MINE, places, inputs=(tmp_path / "cafe" / "store").as_uri())
 
 
+def test_places_that_must_not_be_reached_are_compared_in_a_normal_form(tmp_path: Path) -> None:
+    """A spec's address has no such letters; a folder that the settings name may."""
+    wide = "".join(chr(ord(letter) + 0xFEE0) for letter in "store")
+    for here, there in (("store", wide), (wide, "STORE"), ("cafe\u0301", "caf\u00e9")):
+        uri, place = (tmp_path / here / "logs").as_uri(), (tmp_path / there).as_uri()
+        assert below_place(uri, place, loosely=True) == ("logs",)
+        assert below_place(uri, place) is None
+
+
 def test_one_name_may_begin_with_anothers(folder: Path, tmp_path: Path) -> None:
     """`a` and `a/b`, `mine` and `mine2`: whole names are compared, in folders and in buckets."""
     free = DeploymentPlaces(data=(f"{tmp_path.as_uri()}/a", "s3://acme/a"), own=(folder.as_uri(),))
@@ -146,7 +155,9 @@ def test_a_bucket_that_also_holds_data() -> None:
     ask(MINE, places, inputs="s3://acme/LOWTIDE/checkpoints")
     for uri in ("s3://acme/lowtide", f"s3://acme/lowtide/checkpoints/{JOB}",
                 "s3://acme/lowtide/data/other", "s3://acme//lowtide/checkpoints",
-                "s3://acme/lowtide//checkpoints", "s3://acme/lowtide/data/mine//../x"):  # fmt: skip
+                "s3://acme/lowtide//checkpoints", "s3://acme/lowtide/data/mine//../x",
+                "s3://acme/corpus/%2e%2e/lowtide/logs", "s3://acme/corpus%2F..%2Flowtide",
+                "s3://acme/%6cowtide/checkpoints"):  # fmt: skip
         refused(places, uri)
     refused(places, "s3://acme", "inputs")
     # Where to lay it is said of that bucket, not of a shorter place elsewhere.

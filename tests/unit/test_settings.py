@@ -200,6 +200,7 @@ def test_keys_to_clouds_are_known_by_their_variables(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     monkeypatch.setenv("LOWTIDE_GCP_CREDENTIALS_FILE", "/f")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "")
+    monkeypatch.setenv("EDITOR", "vi")
     assert load_settings().cloud_keys == ("AWS_SECRET_ACCESS_KEY", "LOWTIDE_GCP_CREDENTIALS_FILE")
 
 

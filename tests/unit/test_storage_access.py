@@ -83,6 +83,21 @@ def test_a_refusal_is_not_held_against_the_next_one() -> None:
     assert access.held() == (StorageHeld("s3", "s.2", 3_600.0),)
 
 
+def test_what_a_store_has_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one comes with the answer to a report, some time after the refusal."""
+    monkeypatch.setattr(storage_access, "WAIT_SECONDS", 0.05)
+    access = StorageAccess(["s3"])
+    provider = access.provider_for("s3")
+    assert provider is not None
+    access.take([grant("s.1")], access._now())
+    assert provider()["token"] == "s.1"
+    access.refuse("s3")
+    with pytest.raises(NoCredentials):
+        provider()
+    access.take([grant("s.2")], access._now())
+    assert provider()["token"] == "s.2"
+
+
 def test_it_complains_while_a_renewal_is_overdue() -> None:
     clock = Clock()
     access = StorageAccess(["s3"], clock)
