@@ -161,7 +161,7 @@ class Settings(
     checkpoint_region: str | None = Field(
         default_factory=lambda: _inherited().get("aws_region") or None,
         pattern=r"^[a-z0-9-]{2,32}$",
-        description="Region of the S3 buckets with checkpoints, which rented machines are told",
+        description="Region of the S3 buckets with checkpoints, which rented machines receive",
         json_schema_extra={"default": "AWS_REGION"},
     )
     report_interval_seconds: float = _quick(0.5, 10, "How often a machine's agent reports")
@@ -208,7 +208,7 @@ class Settings(
         default=600,
         gt=0,
         description="How long a machine may be silent, while others are heard, until it is "
-        "ended; its work goes on elsewhere once its cloud says that it is gone",
+        "ended; its work continues elsewhere once its cloud confirms that it is gone",
     )
     on_demand_acquire_seconds: float = Field(
         default=1800,

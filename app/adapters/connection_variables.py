@@ -18,13 +18,15 @@ class ConnectionVariables(BaseSettings):
     request_body_seconds: float = Field(
         default=20,
         gt=0,
-        description="How long the api waits for a body in all, besides the time that "
+        description="How long the api waits for a body in all, in addition to the time that "
         "`LOWTIDE_REQUEST_BODY_BYTES_PER_SECOND` gives to what has come",
     )
     request_body_bytes_per_second: int = Field(
         default=8_192,
         ge=1,
-        description="The slowest a body may come; each so many bytes earn it another second",
+        description=(
+            "The lowest accepted upload speed: each so many bytes extend the wait by a second"
+        ),
     )
     keep_alive_seconds: float = Field(
         default=5,

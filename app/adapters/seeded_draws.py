@@ -1,4 +1,4 @@
-"""Dice that a seed replays, for imagined runs. Not here: anything that must not be guessed
+"""Dice that a seed replays, for simulated runs. Not here: anything that must not be guessed
 (`system_entropy`)."""
 
 from __future__ import annotations

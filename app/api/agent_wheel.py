@@ -52,7 +52,7 @@ async def _body(request: Request) -> bytes:
     async for piece in request.stream():
         size += len(piece)
         if size > BODY_BYTES_MAX:
-            raise HTTPException(413, "A boot failure is told in at most 16 KiB.")
+            raise HTTPException(413, "A boot failure has at most 16 KiB.")
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -140,7 +140,7 @@ class ArchiveAnswer(StreamingResponse):
 
 @router.post("/register", response_model=None)
 def register(board: Board, body: Body) -> Response:
-    """Exchange a launch's token for the instance's own credential; a lost answer may be asked for
+    """Exchange a launch's token for the instance's own credential; a lost answer may be requested
     again with the same nonce."""
     runtime = board.runtime
     with _refusals():
@@ -166,7 +166,7 @@ async def report(request: Request) -> Response:
         try:
             answer = board.answer(credential_hash, steady)
         except BoardSilent:
-            text = "What is answered cannot be written down at the moment; try again."
+            text = "The answer cannot be stored at the moment; try again."
             raise HTTPException(503, text, _SOON) from None
         if answer is not None:
             content, job_id, directive = answer
@@ -252,7 +252,7 @@ def _document(body: bytes) -> Any:
         raise HTTPException(422, f"The body is not valid JSON: {error}.") from None
     spoken = document.get("protocol") if isinstance(document, dict) else None
     if isinstance(spoken, int) and spoken not in PROTOCOLS:
-        text = f"Protocol {spoken} is not spoken here, but {PROTOCOLS[0]}; start a newer agent."
+        text = f"Protocol {spoken} is not supported, only {PROTOCOLS[0]}; start a newer agent."
         raise HTTPException(426, text, {"Upgrade": f"lowtide-agent/{PROTOCOLS[0]}"})
     return document
 

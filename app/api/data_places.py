@@ -91,14 +91,14 @@ def why_no_checkpoints(places: DeploymentPlaces, uri: str) -> str | None:
     # A folder is also judged by where its links lead.
     reached = (part for _, below in kept for part in below)
     if any(_JOB_ID.fullmatch(part) for part in (*uri.split("/"), *reached)):
-        return "is named after a job, and what lies in the folder of a job is that job's alone"
+        return "is named after a job, and a job's folder belongs to that job alone"
     data = _holding(uri, places.data, loosely=True)
     if kept and data and len(data[0][1]) < len(kept[0][1]):
-        return f"lies in {data[0][0]}, which LOWTIDE_DATA_PLACES gives to data"
+        return f"is in {data[0][0]}, which LOWTIDE_DATA_PLACES reserves for data"
     for place, below in kept:
         first = below[0] if below else ""
         if DATA_FOLDER in (first, _folded(first) if uri.startswith("file://") else first):
-            return f"lies in {place}/{DATA_FOLDER}, which is for inputs and outputs"
+            return f"is in {place}/{DATA_FOLDER}, which is reserved for inputs and outputs"
     return None
 
 

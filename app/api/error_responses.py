@@ -47,7 +47,7 @@ _TITLES = {
 
 _SAID = {
     "missing": "is required",
-    "extra_forbidden": "is not known here; remove it",
+    "extra_forbidden": "is unknown; remove it",
     "model_attributes_type": "must be a JSON object",
 }
 _TIMES = {
@@ -213,13 +213,13 @@ async def _database_error(request: Request, error: Exception) -> Response:
     cause = error.orig if isinstance(error, DBAPIError) else error
     path = request.url.path
     if isinstance(cause, psycopg.errors.LockNotAvailable):
-        detail = "This is being changed by something else at this moment; try again."
+        detail = "This is being changed at this moment; try again."
         return problem(503, detail, instance=path, headers=_SOON)
     if isinstance(cause, psycopg.errors.QueryCanceled):
         detail = "The database took too long to answer; ask for less, or try again."
         return problem(503, detail, instance=path, headers=_SOON)
     if isinstance(cause, psycopg.DataError):
-        detail = "A value is outside of what can be stored; correct it."
+        detail = "A value is too large or too small to be stored; correct it."
         return problem(422, detail, instance=path)
     if isinstance(cause, psycopg.errors.DiskFull | psycopg.errors.ReadOnlySqlTransaction):
         log.warning("disk full on %s %s: %s", request.method, path, cause)
@@ -254,8 +254,8 @@ def _database_disk_is_full(request: Request) -> bool:
 def disk_full(whose: str, instance: str) -> Response:
     """Nothing was changed, and nothing can be until there is room; reads go on."""
     detail = (
-        f"The disk {whose} is full, and nothing was changed. This works again by itself once there "
-        "is room; `lowtide doctor` on the server says how much is left."
+        f"The disk {whose} is full, and nothing was changed. It works again once there is space; "
+        "`lowtide doctor` on the server shows how much is left."
     )
     return problem(507, detail, instance=instance, title="Disk full", headers=_LATER)
 
@@ -270,7 +270,7 @@ async def _store_error(request: Request, error: Exception) -> Response:
         log.warning("disk full on %s %s: %s", request.method, request.url.path, error)
         return disk_full("of the object store", request.url.path)
     log.warning("the object store failed on %s: %s", request.url.path, error)
-    detail = "The object store does not answer as it should; try again."
+    detail = "The object store failed; try again."
     return problem(503, detail, instance=request.url.path, headers=_SOON)
 
 
@@ -283,5 +283,5 @@ async def _provider_error(request: Request, error: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    detail = "Something went wrong here, not in your request; the api's log has the details."
+    detail = "This is a fault of the server, not of your request; the api's log has the details."
     return problem(500, detail, instance=request.url.path)

@@ -1,6 +1,6 @@
 """What a job would cost and when it would end, before it is submitted.
 
-Not here: the imagined runs (`app.domain.what_if`), or what the machines would be
+Not here: the simulated runs (`app.domain.what_if`), or what the machines would be
 (`app.orchestration.estimate_job`).
 """
 
@@ -35,7 +35,14 @@ _JOBS_MAX = 1_000
 async def estimate(
     request: Request,
     caller: SignedIn,
-    seed: Annotated[int, Query(ge=0, le=2**32 - 1, description="The same dice again")] = 0,
+    seed: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=2**32 - 1,
+            description="Seed of the simulated runs; repeat one to get the same result",
+        ),
+    ] = 0,
 ) -> Response:
     """Cost and finish (P50, P90) and the chances of a spec, for each way to rent. Rents nothing.
 

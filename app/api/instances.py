@@ -39,7 +39,7 @@ def instances(
     request: Request,
     caller: SignedIn,
     job: Annotated[str | None, Query(max_length=63, description="Only this job's")] = None,
-    live: Annotated[bool, Query(description="false: those that have ended too")] = True,
+    live: Annotated[bool, Query(description="false: also machines that have ended")] = True,
     limit: Annotated[int, Query(ge=1, le=_INSTANCES_MAX)] = 200,
 ) -> Response:
     """Machines of the project's jobs, newest first."""
@@ -61,7 +61,7 @@ def interrupt(
     if provider != "local" or parts.local_cloud is None:
         raise CommandRefused(
             f"Only machines of the local cloud can be interrupted on demand; this one is at "
-            f"{provider}, which takes machines when it wants to."
+            f"{provider}, which cannot be told to interrupt one."
         )
     if machine_id is None:
         raise CommandRefused("The cloud has not started this machine yet; try again in a moment.")
@@ -108,5 +108,5 @@ def _pool(key: str) -> Pool:
         return Pool.parse(key)
     except ValueError as error:
         raise InvalidValue(
-            f"{key!r} is no pool; `lowtide offers -q` lists them as they are written"
+            f"{key!r} is not the key of a pool; `lowtide offers -q` lists the keys"
         ) from error

@@ -18,15 +18,15 @@ from app.orchestration.estimate_remaining import WorkLeft, work_left
 from app.ports.job_reports import JobFacts, MachineFacts
 
 _WAITS = {
-    JobState.QUEUED: "In the queue: its turn to look for machines comes next.",
-    JobState.RECOVERING: "It will go on from its last checkpoint as soon as machines are found.",
+    JobState.QUEUED: "In the queue: looking for machines next.",
+    JobState.RECOVERING: "It continues from its last checkpoint as soon as machines are found.",
 }
 _BEGINS_ANEW = (
     "It starts again from the beginning as soon as machines are found: no checkpoint was saved."
 )
 _STARTS = {
     AttemptState.PROVISIONING: "Machines are being started.",
-    AttemptState.PREPARING: "The machines are up and load what they need.",
+    AttemptState.PREPARING: "The machines are up and are being prepared.",
 }
 
 
@@ -75,11 +75,11 @@ def _why(facts: JobFacts) -> str | None:
         return job.wait_reason or (_BEGINS_ANEW if unsaved else _WAITS[job.state])
     if job.state is JobState.STOPPING:
         cause = "" if job.stop_cause is None else f" ({job.stop_cause.value.replace('_', ' ')})"
-        return f"Stopping{cause}: it saves, then gives its machines back."
+        return f"Stopping{cause}: it saves, then its machines are released."
     noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
     if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
         taken = f" {noticed} of its machines will be taken." if noticed else ""
-        return f"This attempt is ending; the job goes on after it.{taken}"
+        return f"This attempt is ending; the job continues after it.{taken}"
     if attempt is None or attempt.state in _STARTS:
         return None if attempt is None else _STARTS[attempt.state]
     return DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None

@@ -38,7 +38,9 @@ def read_states(written: str | None) -> tuple[str, ...]:
             states.add(word)
         else:
             known = ", ".join((*JobState, *_GROUPS))
-            raise InvalidValue(f"state: {word[:40]!r} is no state of a job; use {known}", "state")
+            raise InvalidValue(
+                f"state: {word[:40]!r} is not a state of a job; use {known}", "state"
+            )
     return tuple(sorted(states))
 
 

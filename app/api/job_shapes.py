@@ -257,7 +257,8 @@ SUBMIT_DOCS: dict[str, Any] = {
             {
                 "name": "accept_risk",
                 "in": "query",
-                "description": "Also when deadline, budget or max_duration may not hold",
+                "description": "Submit even if the deadline, budget or max_duration may not be "
+                "kept",
                 "schema": {"type": "boolean", "default": False},
             },
         ],

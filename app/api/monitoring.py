@@ -139,7 +139,7 @@ class _Gauges:
         yield instances
         yield GaugeMetricFamily(
             "lowtide_launches_open",
-            "Launches the cloud has still to be asked about",
+            "Launches whose outcome is still to be asked from the cloud",
             value=facts.open_launches,
         )
         ages = GaugeMetricFamily(

@@ -99,7 +99,7 @@ class _Body:
     def _late(self) -> str:
         rate = self._limits.body_bytes_per_second
         return (
-            f"The body came too slowly: {self._seen:,} bytes in {self._waited:.0f} seconds of "
+            f"The body arrived too slowly: {self._seen:,} bytes in {self._waited:.0f} seconds of "
             f"waiting. At least {rate:,} bytes a second are expected after the first "
             f"{self._limits.body_seconds:g} seconds; try again, or ask whoever runs this api for "
             "LOWTIDE_REQUEST_BODY_BYTES_PER_SECOND."

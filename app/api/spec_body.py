@@ -81,7 +81,7 @@ def read_idempotency_key(request: Request) -> str | None:
     if not (0 < len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX and key.isascii() and key.isprintable()):
         raise InvalidValue(
             f"Idempotency-Key: must be 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} printable ASCII "
-            "characters; a UUID will do",
+            "characters; a UUID, for example",
             "Idempotency-Key",
         )
     return key

@@ -45,14 +45,14 @@ def check_data_places(spec: JobSpec, places: DeploymentPlaces, folder: str) -> N
             except LookupError:
                 listed = ", ".join(sorted(places.data)) or "none"
                 raise SpecError.of(
-                    f"{name}: {uri} lies outside of the places that the setting "
+                    f"{name}: {uri} is outside of the places that the setting "
                     f"LOWTIDE_DATA_PLACES allows ({listed}); name one inside",
                     name,
                 ) from None
             if instead is not None:
                 raise SpecError.of(
                     f"{name}: {uri} reaches checkpoints, logs or packed folders of jobs, or data "
-                    f"of other projects; this project's data there lie in {instead}",
+                    f"of other projects; this project's data are in {instead}",
                     name,
                 )
 
@@ -77,7 +77,7 @@ def check_checkpoint_place(spec: JobSpec, places: DeploymentPlaces) -> None:
     if not inside:
         listed = ", ".join(allowed) or "none"
         raise SpecError.of(
-            f"checkpoint.uri: {uri} lies outside of the {noun} that the setting {setting} allows "
+            f"checkpoint.uri: {uri} is outside of the {noun} that the setting {setting} allows "
             f"({listed}); {_NAME_ONE}",
             "checkpoint.uri",
         )

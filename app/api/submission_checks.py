@@ -100,14 +100,14 @@ def check_infra(choices: tuple[InfraChoice, ...], settings: Settings) -> None:
     if first.provider in active:
         listed = ", ".join(f"{first.provider}/{one}" for one in regions[first.provider])
         raise SpecError.of(
-            f"infra: this deployment does not rent in {first}, but in {listed}; name one of these, "
-            "or leave `infra` out",
+            f"infra: this deployment does not rent in {first}, only in {listed}; name one of "
+            "these, or leave `infra` out",
             "infra",
         )
     why = settings.provider_problems.get(first.provider)
     turned_on = why or f"whoever runs it can add {first.provider} to LOWTIDE_PROVIDERS"
     raise SpecError.of(
-        f"infra: this deployment does not rent from {first.provider}, but from "
+        f"infra: this deployment does not rent from {first.provider}, only from "
         f"{', '.join(active) or 'nowhere'}; name one of these, or leave `infra` out ({turned_on})",
         "infra",
     )

@@ -34,9 +34,7 @@ _EVENTS_MAX: Final = 20
 async def _admin(caller: SignedIn) -> Caller:
     """The caller; 403 unless its key is the admin's."""
     if not caller.is_admin:
-        raise HTTPException(
-            403, "This concerns the whole deployment: sign in with an admin key, as the first one."
-        )
+        raise HTTPException(403, "This concerns the whole deployment: use an admin key.")
     return caller
 
 
@@ -44,7 +42,7 @@ Admin = Annotated[Caller, Depends(_admin)]
 
 
 class SweepBody(BaseModel):
-    """`confirm`: stop keeping unknown machines; those that no job needs are given back."""
+    """`confirm`: stop keeping unknown machines; those that no job needs are released."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     confirm: bool = False

@@ -35,7 +35,7 @@ class Turns:
                 await self._free.acquire()
         except TimeoutError:
             raise _busy(
-                f"Others were before it for {self._seconds_max:g} s ({self._what}); try again."
+                f"No free slot within {self._seconds_max:g} s ({self._what}); try again."
             ) from None
         finally:
             self.waiting -= 1

@@ -44,7 +44,7 @@ class ApiClient:
         headers = {"Accept": "application/json", "User-Agent": "lowtide-cli"}
         if server.key is not None:
             if not (server.key.isascii() and server.key.isprintable()):
-                raise CommandFailed("the key holds characters that no key has; copy it once more")
+                raise CommandFailed("the key holds characters that no key has; copy it again")
             headers["Authorization"] = f"Bearer {server.key}"
         self._server = server
         try:
@@ -97,7 +97,7 @@ class ApiClient:
             asked["limit"] = min(limit - len(items), _PAGE_ITEMS_MAX)
             page = self.get(path, asked)
             if not isinstance(page, dict) or not {"items", "next"} <= page.keys():
-                raise self._no_lowtide("answered with something else than a list of Lowtide's")
+                raise self._no_lowtide("answered with something other than a list from Lowtide")
             items += page["items"]
             if page["next"] is None or len(items) >= limit:
                 break

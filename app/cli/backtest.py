@@ -111,7 +111,7 @@ def backtest(
 
     Example: lowtide backtest --traces DIR --setting zones --policies lowtide,uniform_progress
 
-    Ends with 1 when some group could not be used.
+    Exits with 1 if some group could not be used.
     """
     terminal = Terminal(quiet=quiet)
     with ending_well(terminal):

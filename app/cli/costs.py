@@ -47,11 +47,13 @@ def report(
 
     Of one job, or of whole UTC days.
     """
+    if by is not None:
+        _check_group(by)
     if job is None:
         _print_period(invocation, by or "job", since, csv)
         return
     if by is not None or since is not None or csv:
-        raise CommandFailed("--by, --since and --csv are for a period; leave the job out, or them")
+        raise CommandFailed("--by, --since and --csv are for a period; leave the job out, or these")
     found = invocation.api.get(f"{job_path(invocation.api, job)}/cost")
     terminal = invocation.terminal
     if terminal.as_json:
@@ -60,6 +62,17 @@ def report(
         terminal.result(wording.exact_money(found["statement"]["total_microusd"]))
     else:
         print_job_cost(terminal, found)
+
+
+def _check_group(by: str) -> None:
+    """Raises CommandFailed for a group that no report has, with the one that may be meant."""
+    if by in ("label", "label:"):
+        raise CommandFailed(f"--by {by}: name the label, as in --by label:team")
+    if by not in _GROUPS and not by.startswith("label:"):
+        raise CommandFailed(
+            f"--by {by[:40]}: write one of {', '.join(_GROUPS)}; by people, give their jobs a "
+            "label and group by it, as in --by label:user"
+        )
 
 
 @cost.command("verify")
@@ -72,8 +85,8 @@ def verify(
 ) -> None:
     """Recompute every bill and compare.
 
-    From the raw facts and prices, and with the local cloud's own bill. Exit code 1 when anything
-    differs.
+    From the raw facts and prices; also compares with the local cloud's own bill. Exit code 1 if
+    anything differs.
     """
     job_id = None if job is None else invocation.api.get(job_path(invocation.api, job))["id"]
     found = invocation.api.get("/costs/verify", {"job": job_id})
@@ -169,13 +182,14 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
         verdict = terminal.paint("closed, difference $0.000000", "green")
         terminal.line(f"ledger {verdict}, verified {at}")
         terminal.line(
-            f"{wording.exact_money(found['booked_microusd'])} booked for {machines} is what their "
-            f"raw facts and prices give; {found['invoiced']} compared with the cloud's own bill."
+            f"{wording.exact_money(found['booked_microusd'])} booked for {machines} equals the "
+            f"bill recalculated from their facts and prices; {found['invoiced']} compared with "
+            "the cloud's own bill."
         )
     if found["revised"]:
         terminal.line(
-            f"{wording.plural(found['revised'], 'machine')} not compared: something new is known "
-            "of them since they were last booked. Verify again in a minute."
+            f"{wording.plural(found['revised'], 'machine')} not compared: they changed since "
+            "they were last booked. Verify again in a minute."
         )
     if found["differences"]:
         terminal.table(_DIFFERENCE_COLUMNS, found["differences"])

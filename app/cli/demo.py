@@ -65,14 +65,14 @@ def demo(
         bool,
         typer.Option(
             "--prove",
-            help="Run the job once more, uninterrupted, and compare every step's loss bit by bit.",
+            help="Run the job again, uninterrupted, and compare every step's loss bit by bit.",
         ),
     ] = False,
 ) -> None:
-    """Train a model through an interruption, and account for every cent.
+    """Train a model through an interruption, and show its bill.
 
     Runs everything on this machine: PostgreSQL, Valkey, api, worker, beat and a small local cloud
-    that takes one of two machines away. Ends with status 0 only if all of it happened. The state
+    that interrupts one of two machines. Exits with 0 only if all of it happened. The state
     is kept: `lowtide up` shows the same job afterwards.
     """
     from app.bootstrap import local_cloud_folder

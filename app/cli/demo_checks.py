@@ -56,7 +56,7 @@ def checks(evidence: Evidence) -> list[Check]:
         Check("one replacement joined", len(joined) == 1),
         Check("all machines were in one zone", len(zones) == 1),
         Check(
-            "training resumed at the very step it had stopped",
+            "training resumed at the step at which it had stopped",
             bool(last["parent_step"]) and last["parent_step"] == first["best_step"],
         ),
         Check(f"test accuracy above {ACCURACY_MIN:.0%}", (accuracy or 0.0) > ACCURACY_MIN),

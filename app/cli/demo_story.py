@@ -76,7 +76,7 @@ def _chosen(offers: list[Document]) -> list[tuple[Document, str]]:
 def _against(offer: Document, taken: Document) -> str:
     """How a pool's price compares with that of the pool taken."""
     difference = offer["price_microusd_per_hour"] - taken["price_microusd_per_hour"]
-    return "same price" if difference == 0 else "dearer" if difference > 0 else "cheaper"
+    return "same price" if difference == 0 else "more expensive" if difference > 0 else "cheaper"
 
 
 def progress(at: str, job: Document) -> str:

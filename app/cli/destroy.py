@@ -37,9 +37,9 @@ def destroy(
 ) -> None:
     """Cancel every job and end every machine of this deployment, in every cloud.
 
-    Machines that no row knows end, too; after them go disks, templates, groups and policies.
-    Nothing is saved first. Prints what is left, and ends with 1 when something is. Data, keys and
-    checkpoints stay. Needs the admin key.
+    Also ends machines that the database does not know, then removes disks, templates, groups and
+    policies. Nothing is saved first. Prints what is left, and exits with 1 if anything is. Data,
+    keys and checkpoints stay. Needs the admin key.
     """
     terminal = invocation.terminal
     before = invocation.api.get("/sweep")
@@ -63,12 +63,14 @@ def destroy(
     if not _is_gone(after):
         terminal.note(_what_is_left(after, len(unlisted)))
         raise typer.Exit(JOB_FAILED)
-    terminal.line("Nothing is left: every region was listed, and shows nothing of ours.")
+    terminal.line(
+        "Everything is gone: every region was listed and nothing of this deployment is left."
+    )
 
 
 def _ask(invocation: Invocation, before: dict[str, Any]) -> None:
     if not invocation.terminal.interactive:
-        raise CommandFailed("this ends every machine: say --yes where nobody can answer", BAD_INPUT)
+        raise CommandFailed("this ends every machine: add --yes to run without a prompt", BAD_INPUT)
     jobs = wording.plural(before["live_job_count"], "job")
     machines = wording.plural(before["machine_count"], "machine")
     invocation.terminal.line(f"Deployment {before['deployment_id']}: {jobs}, {machines}.")
@@ -92,4 +94,4 @@ def _what_is_left(after: dict[str, Any], unlisted: int) -> str:
         left.append(wording.plural(len(remains_of(after)), "other thing"))
     if unlisted:
         left.append(f"{wording.plural(unlisted, 'region')} that could not be listed")
-    return f"Left: {', '.join(left)}. The worker goes on; run this again to see."
+    return f"Left: {', '.join(left)}. The worker continues; run this again to check."

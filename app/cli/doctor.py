@@ -62,22 +62,22 @@ def doctor(
         bool, typer.Option("--on-demand", help="--launch: on-demand in place of spot.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option(help="--launch: give it back after this long, whatever happens.")
+        str, typer.Option(help="--launch: give it back after this long, in any case.")
     ] = TIMEOUT,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check the set-up, and say what to do where it is not in order.
+    """Check the set-up, and say what to do about each problem.
 
-    Looks at the settings, room on disks, database, Valkey, public address, object store, clocks,
+    Checks the settings, free disk space, database, Valkey, public address, object store, clocks,
     and at each cloud's credentials, permissions, quotas and subnets. Rents and changes nothing; the
     object store gets one small object, which is deleted again.
 
     --launch is the other half: it submits a job of one step over the api, follows it through
     renting, booting, registering, training, its checkpoint and the machine's end, and says how long
-    each took, or what failed and what to do. It says the price and asks first.
+    each took, or what failed and what to do. It shows the price and asks first.
 
-    Ends with 0 when everything is in order, with 1 when something is not.
+    Exits with 0 if everything is in order, with 1 if something is not.
     """
     from app.domain.finding import Finding
     from app.orchestration.diagnose import run_checks

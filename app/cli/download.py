@@ -42,21 +42,22 @@ def download(
     job: JobName,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Where to; default: JOB-step-N, here."),
+        typer.Argument(metavar="[DIR]", help="Target folder; default: JOB-step-N, here."),
     ] = None,
     step: Annotated[
         int | None, typer.Option(min=0, help="The checkpoint of this step; default: the newest.")
     ] = None,
     best: Annotated[
-        bool, typer.Option("--best", help="The one with the best score, not the newest.")
+        bool, typer.Option("--best", help="The checkpoint with the best score, not the newest.")
     ] = False,
     only: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Only files of such names: 'weights*'.")
+        str | None, typer.Option(metavar="PATTERN", help="Only files with such names: 'weights*'.")
     ] = None,
 ) -> None:
-    """Fetch a job's newest checkpoint, verified.
+    """Download a job's newest checkpoint, verified.
 
-    The newest is the final one once the job is done. Run it again to go on after a cut.
+    After the end of the job that is the final one. If the download is interrupted, run it again: it
+    continues.
     """
     path = job_path(invocation.api, job)
     if best and step is not None:
@@ -105,7 +106,7 @@ def _chosen(standing: list[dict[str, Any]], step: int | None, best: bool) -> dic
         marked = [row for row in standing if row["best"]]
         if not marked:
             raise CommandFailed(
-                f"no checkpoint of this job came with a score ({USUAL_METRIC}, or the trainer's"
+                f"no checkpoint of this job has a score ({USUAL_METRIC}, or the trainer's"
                 " target_metric); leave --best out for the newest"
             )
         return marked[0]
@@ -131,7 +132,7 @@ def _make_room(target: Path, files: list[dict[str, Any]]) -> None:
     free = shutil.disk_usage(target).free
     if needed > free:
         raise CommandFailed(
-            f"{target}: {wording.size(needed)} are to come and {wording.size(free)} are free"
+            f"{target}: {wording.size(needed)} to download and {wording.size(free)} are free"
         )
 
 
@@ -185,7 +186,7 @@ def _chunk(api: ApiClient, base: str, name: str, start: int, length: int, digest
         if hashlib.sha256(content).hexdigest() == digest:
             return content
     raise CommandFailed(
-        f"{name} is damaged in the store from byte {start:,} on; fetch another step: "
+        f"{name} is damaged in the store from byte {start:,} on; download another step: "
         "`lowtide checkpoints` lists them"
     )
 

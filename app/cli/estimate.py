@@ -66,15 +66,15 @@ def estimate(
     nodes: Annotated[str | None, typer.Option(help="How many machines.")] = None,
     infra: Annotated[str | None, typer.Option(help="Places: aws,gcp/us-central1.")] = None,
     deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
-    budget: Annotated[str | None, typer.Option(help="At most so many dollars.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same dice again.")] = 0,
+    budget: Annotated[str | None, typer.Option(help="Most dollars to spend.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed, to repeat a result.")] = 0,
     calibration: Annotated[
-        bool, typer.Option("--calibration", help="How well the estimates so far were borne out.")
+        bool, typer.Option("--calibration", help="How accurate the estimates have been so far.")
     ] = False,
 ) -> None:
     """Show cost and finish (P50, P90) for each way to rent, and what the deadline costs.
 
-    A thousand imagined runs over the prices and the experience of now; nothing is rented.
+    Simulates a thousand runs with current prices and recent interruptions; rents nothing.
     """
     terminal = invocation.terminal
     if calibration:
@@ -147,7 +147,7 @@ def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
         terminal.json(found)
         return
     if not found["jobs"]:
-        terminal.line("No job with an estimate has succeeded and been billed to the end yet.")
+        terminal.line("No job with an estimate has succeeded with a final bill yet.")
         return
     terminal.table(_BORNE_COLUMNS, found["items"])
     for word, judged in (("cost", "jobs"), ("finish", "finish_jobs")):
@@ -156,7 +156,7 @@ def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
             share, jobs = wording.percent(under), wording.plural(found[judged], "job")
             terminal.line(
                 f"{word}: {share} of {jobs} stayed under P90 (90 % is right); "
-                f"in the middle {error:+.0%} against P50"
+                f"median {error:+.0%} against P50"
             )
 
 

@@ -47,10 +47,10 @@ def explain(
         bool, typer.Option("--history", help=f"Earlier decisions, too; at most {_HISTORY_MAX}.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"Every pool considered, not the best {_POOLS_SHOWN}.")
+        bool, typer.Option("--all", help=f"All pools considered, not only the best {_POOLS_SHOWN}.")
     ] = False,
 ) -> None:
-    """Say why a job's machines are where they are, and how safe its deadline is.
+    """Explain where a job's machines are and why, and how safe its deadline is.
 
     Every pool considered for the newest decision, with price, quote age, hazard (interruptions
     per hour of a machine), expected cost and finish, and why it was or was not taken. Of a
@@ -133,7 +133,10 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
         return
     prose_table(terminal, _POOL_COLUMNS, _WHY, shown)
     if any(row["expected_microusd"] and _by_hour(row) for row in shown):
-        prose(terminal, "EXPECTED with /h: of one hour of progress; the work is not known yet.")
+        prose(
+            terminal,
+            "EXPECTED with /h: of one hour of training; the remaining work is not known yet.",
+        )
     rest = len(decision["pools"]) - len(shown)
     if rest:
         terminal.line(f"and {wording.plural(rest, 'pool')} more: --all")

@@ -40,10 +40,10 @@ _UNTOLD: Final = frozenset({"launch_submitted", "member_prepared", "stale_result
     "lowtide watch bert-ft",
 )
 def watch(invocation: Invocation, job: JobName) -> None:
-    """Watch one job live: the tide chart as text.
+    """Watch one job live: progress and machines as a text chart.
 
-    With state, machines, money and the newest events, until the job is at rest; in a pipe, lines,
-    and the chart at the end.
+    Shows state, machines, money and the newest events until the job ends or pauses; in a pipe,
+    lines, and the chart at the end.
     """
     terminal = invocation.terminal
     path = job_path(invocation.api, job)
@@ -102,7 +102,7 @@ def finish(terminal: Terminal, job: dict[str, Any]) -> None:
 def leave_running(terminal: Terminal, name: str) -> None:
     """What Ctrl-C says while following; ends the command."""
     terminal.note(
-        f"\n{name} goes on without you. Look again: lowtide watch {name} · "
+        f"\n{name} continues in the background. Watch it again: lowtide watch {name} · "
         f"end it: lowtide cancel {name}"
     )
     raise typer.Exit(INTERRUPTED)

@@ -42,7 +42,7 @@ def events(
 ) -> None:
     """List what happened to a job, oldest first.
 
-    What a job, its attempt and its machines all record is shown once; --json has every entry.
+    An event of a job, its attempt and its machines is shown once; --json has every entry.
     """
     path = job_path(invocation.api, job)
     found = invocation.api.pages(f"{path}/events", limit=_LIMIT, turn="after")
@@ -72,7 +72,7 @@ def metrics(
     invocation: Invocation,
     job: JobName,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"Every point, not {_POINTS_SHOWN} spread over all.")
+        bool, typer.Option("--all", help=f"Every point, not only {_POINTS_SHOWN} of them.")
     ] = False,
 ) -> None:
     """Show the numbers a job has reported, step by step."""

@@ -50,7 +50,7 @@ Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Where the script is; default: here.")
 ]
 Gpu = Annotated[
-    str | None, typer.Option(metavar="GPU", help="A100:80GB:8; default: what the folder tells.")
+    str | None, typer.Option(metavar="GPU", help="A100:80GB:8; default: found in the folder.")
 ]
 Name = Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")]
 
@@ -83,14 +83,14 @@ def init(
 ) -> None:
     """Write job.yaml for the training script in a folder.
 
-    Looks for train.py (or the only Python file), requirements.txt or pyproject.toml, and how many
-    GPUs its starting scripts ask for. Nothing is submitted; look over the file first.
+    Finds train.py (or the only Python file), requirements.txt or pyproject.toml, and how many
+    GPUs its starting scripts ask for. Nothing is submitted; check the file first.
     """
     terminal = Terminal()
     with ending_well(terminal):
         target = folder / JOB_FILE
         if target.exists() and not force:
-            raise CommandFailed(f"{target} is there already; look at it, or add --force")
+            raise CommandFailed(f"{target} is there already; check it, or add --force")
         if example:
             _write_example(folder)
         if not folder.is_dir():
@@ -102,7 +102,7 @@ def init(
         terminal.line(f"{target} is written: {_told(found, gpu)}.")
         for note in _notes(folder, found):
             terminal.note(note)
-        terminal.line(f"Look it over, then: lowtide submit {target}")
+        terminal.line(f"Check it, then: lowtide submit {target}")
 
 
 def read_folder(folder: Path) -> Found:
@@ -122,7 +122,7 @@ def job_text(found: Found, name: str, gpu: str | None) -> str:
     asked = gpu or f"{_ANY_GPU}:{found.gpus}"
     saves = "" if found.saves else (
         "# The script starts from the beginning after an interruption until it saves checkpoints:\n"
-        "# four calls, in docs/your-own-script.md.\n"
+        "# see docs/your-own-script.md.\n"
     )  # fmt: skip
     return (
         f"name: {name}\n"
@@ -232,15 +232,15 @@ def _notes(folder: Path, found: Found) -> list[str]:
     if not found.saves:
         notes.append(
             f"{found.script} saves nothing that Lowtide sees: after an interruption it starts from "
-            "the beginning. docs/your-own-script.md has the four calls that change this."
+            "the beginning. docs/your-own-script.md has the calls that change this."
         )
     members = find_members(folder)
     content = sum(member.size_bytes for member in members)
     if content > ARCHIVE_BYTES_MAX:
         largest = max(members, key=lambda member: member.size_bytes)
         notes.append(
-            f"The folder holds {size(content)}, and at most {size(ARCHIVE_BYTES_MAX)} of it may "
-            f"travel when packed: list data in .gitignore. The largest file is {largest.name} "
-            f"({size(largest.size_bytes)})."
+            f"The folder holds {size(content)}; packed it may have at most "
+            f"{size(ARCHIVE_BYTES_MAX)}: list data in .gitignore. The largest file is "
+            f"{largest.name} ({size(largest.size_bytes)})."
         )
     return notes

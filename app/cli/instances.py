@@ -32,7 +32,9 @@ _LISTED_MAX: Final = 1_000
 def list_instances(
     invocation: Invocation,
     job: Annotated[str | None, typer.Option(help="Only this job's, by name or id.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Those that have ended too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also machines that have ended.")
+    ] = False,
 ) -> None:
     """List rented machines (`lowtide instances` alone)."""
     found = _instances(invocation, job, live=not everything)
@@ -46,7 +48,7 @@ def list_instances(
         terminal.table(_columns(datetime.now(UTC)), found)
     else:
         terminal.line(
-            "No machine was ever rented here." if everything else "No machine is rented now."
+            "No machine has been rented yet." if everything else "No machine is rented now."
         )
 
 
@@ -59,15 +61,17 @@ def list_instances(
 def interrupt(
     invocation: Invocation,
     instance: Annotated[
-        str, typer.Argument(metavar="ID", help="The machine's id, or the end of it.")
+        str, typer.Argument(metavar="ID", help="The machine's id, or its last characters.")
     ],
     notice: Annotated[
         float | None,
-        typer.Option(min=0, max=3600, help="Seconds of warning; default: as the imitated cloud."),
+        typer.Option(
+            min=0, max=3600, help="Seconds of warning; default: that of the simulated cloud."
+        ),
     ] = None,
-    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill without warning.")] = False,
+    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it without notice.")] = False,
 ) -> None:
-    """Let the local cloud take a machine.
+    """Let the local cloud interrupt a machine.
 
     As a real cloud would: the notice first, then the kill. Refused for any other cloud.
     """

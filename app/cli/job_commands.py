@@ -85,7 +85,7 @@ def cancel(
     now: Annotated[bool, typer.Option("--now", help="Kill at once, without saving.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Cancel jobs for good; what runs saves first.
+    """Cancel jobs for good; running ones save first.
 
     By name, or by filters, which find jobs that have not ended; all of them with --all. Filters
     ask first.
@@ -107,7 +107,7 @@ def pause(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Save, give the machines back, wait for `resume`.
+    """Save, release the machines, and wait for `resume`.
 
     By name, or by filters, which find jobs that wait or run; all of them with --all. Filters ask
     first.
@@ -229,7 +229,7 @@ def command_to_job(
 def _ask(invocation: Invocation, command: JobCommand, filters: dict[str, Any]) -> None:
     if not invocation.terminal.interactive:
         raise CommandFailed(
-            f"this may {command} many jobs: say --yes where nobody can answer", BAD_INPUT
+            f"this may {command} many jobs: add --yes to run without a prompt", BAD_INPUT
         )
     meant = ",".join(sorted(COMMANDED_STATES[command]))
     query = {**filters, "state": filters.get("state", meant)}

@@ -164,7 +164,7 @@ def machine_note(row: dict[str, Any]) -> str:
     reason = row["release_reason"]
     if row.get("disk_full") and not reason:
         return "disk full"
-    return f"being given back: {reason}" if reason else ""
+    return f"being released: {reason}" if reason else ""
 
 
 def _next_look(job: Job, now: datetime) -> str:

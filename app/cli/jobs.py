@@ -35,11 +35,13 @@ def jobs(
     since: Annotated[
         str | None, typer.Option(help="Submitted since: 36h, or 2026-03-01T00:00Z.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="Show at most this many.")
+    ] = 20,
 ) -> None:
     """List jobs, newest first.
 
-    SAVED is net, against on-demand for the same work, and known once a job's cost is final.
+    SAVED compares with on-demand for the same work; it is known once a job's cost is final.
     """
     query = {
         "state": state,

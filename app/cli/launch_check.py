@@ -100,7 +100,7 @@ def _offers(api: ApiClient) -> list[dict[str, Any]]:
 
 def _ask(terminal: Terminal) -> None:
     if not (terminal.interactive and sys.stdin.isatty()):
-        raise CommandFailed("this rents a machine for money: say -y where nobody can answer")
+        raise CommandFailed("this rents a machine for money: add -y to run without a prompt")
     typer.confirm("Rent it now?", default=False, abort=True)
 
 
@@ -212,7 +212,7 @@ class _Trial:
             story = self._give_back(cancel=True)
         except (CommandFailed, KeyboardInterrupt):
             self._report.note(
-                f"That could not be seen to its end: {limit}. Look with "
+                f"This check could not be completed: {limit}. Look with "
                 f"`lowtide show {self._name}`; end it with `lowtide cancel {self._name} --now`."
             )
             return

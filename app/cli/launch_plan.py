@@ -147,9 +147,8 @@ def make_launch_plan(
 
 def _resting(considered: Iterable[Considered], offers: Iterable[Row], now: datetime) -> str:
     """Until when pools rest that would fit otherwise; "" where none does."""
-    from app.domain.placement import passes_by_itself
 
-    able = {item.offer.pool.key for item in considered if passes_by_itself(item)}
+    able = {item.offer.pool.key for item in considered if item.verdict.passes_by_itself}
     rests = [
         (until, str(row["cool_reason"] or "refused"))
         for row in offers
@@ -166,7 +165,7 @@ def _resting(considered: Iterable[Considered], offers: Iterable[Row], now: datet
 def write_script(folder: Path) -> None:
     """Put the job's script into its working folder."""
     found = importlib.util.find_spec(_SCRIPT_MODULE)
-    assert found is not None, "it comes with this very package"
+    assert found is not None, "it is part of this package"
     assert found.origin is not None
     (folder / SCRIPT).write_text(Path(found.origin).read_text("utf-8"), "utf-8")
 

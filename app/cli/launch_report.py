@@ -66,9 +66,9 @@ class LaunchReport:
             self._line(f"  {waits.value} … {wording.span(seconds)} of at most {self._limit}")
 
     def wait_for_end(self, left: Sequence[str]) -> None:
-        """Machines are being given back."""
+        """Machines are being released."""
         if left and self._terminal.interactive:
-            self._spin(f"give back … {wording.plural(len(left), 'machine')} left")
+            self._spin(f"release … {wording.plural(len(left), 'machine')} left")
 
     def end(self, views: Sequence[StageView], spent_microusd: int, name: str) -> None:
         """The stages that were not printed yet, and the verdict."""

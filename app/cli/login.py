@@ -35,11 +35,11 @@ def login(
     invocation: Invocation,
     url: Annotated[str, typer.Argument(metavar="URL", help="The api's address.")],
 ) -> None:
-    """Keep an api's address and your key.
+    """Store an api's address and your key.
 
     They go to ~/.config/lowtide/config.toml, mode 0600. The key is asked for; in a pipe it is read
-    from stdin, so that it never shows in a list of processes. Nothing is kept unless the api knows
-    the key.
+    from stdin, so that it never shows in a list of processes. Nothing is stored unless the api
+    accepts the key.
     """
     address = _checked(url)
     key = _key(invocation, address)

@@ -73,7 +73,7 @@ def logs(
     invocation: Invocation,
     job: JobName,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+        bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")
     ] = False,
     rank: Annotated[int | None, typer.Option(min=0, help="Only this machine of the gang.")] = None,
     attempt: Annotated[
@@ -83,7 +83,7 @@ def logs(
         str | None, typer.Option(help="Only streams written to since: 10m, or a time.")
     ] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=1, help="Begin with the last so many lines.")
+        int | None, typer.Option("--tail", "-n", min=1, help="Start with the last N lines.")
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Pass control characters on to the terminal, too.")
@@ -91,7 +91,7 @@ def logs(
 ) -> None:
     """Print what a job's machines wrote.
 
-    Colours are left out and other control characters are spelled out: a log may hold any.
+    Colours are removed and other control characters are shown as text.
     """
     api, terminal = invocation.api, invocation.terminal
     path = job_path(api, job)

@@ -36,7 +36,7 @@ class PreparedDatabase:
             was = "it was empty" if self.before is None else f"it was at {self.before}"
             lines = [f"The database is at revision {self.after} now; {was}."]
         if self.key_path is not None:
-            lines.append(f"The first API key is in {self.key_path}; it is shown nowhere else.")
+            lines.append(f"The first API key is in {self.key_path}; it is not shown anywhere else.")
         return lines
 
 
@@ -121,8 +121,8 @@ def _of_another_version(revision: str, state_dir: Path) -> str:
     return (
         f"the database was made by another development version of Lowtide: both call its schema "
         f"{revision}, but the tables differ. Nothing was changed. Use the version that made it, "
-        f"or begin anew: another --state-dir than {state_dir} (or, with LOWTIDE_DATABASE_URL, an "
-        "empty database)"
+        f"or start over with another --state-dir than {state_dir} (or, with LOWTIDE_DATABASE_URL, "
+        "an empty database)"
     )
 
 

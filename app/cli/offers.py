@@ -35,8 +35,8 @@ def offers(
 ) -> None:
     """List pools with their price now, cheapest first; `--history` shows what they cost before.
 
-    SCORE is EC2's own guess, 1 to 10, and TAKEN the share of machines that Google says it took:
-    both are shown with their age in `--json`, and nothing is chosen by them.
+    SCORE is EC2's placement score, 1 to 10, and TAKEN the share of machines that Google reports as
+    preempted: both are for information only; `--json` has their age.
     """
     if history:
         asked = {"pool": pool, "gpu": gpu, "days": days}

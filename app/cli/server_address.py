@@ -40,7 +40,7 @@ def find_server(
     """The server to talk to. Raises CommandFailed when a file that should hold a key does not.
 
     Address: LOWTIDE_SERVER_URL, else the one of `lowtide login`, else that of a `lowtide up` that
-    runs here, else the default. Key: LOWTIDE_API_KEY, else that of `lowtide login` for this very
+    runs here, else the default. Key: LOWTIDE_API_KEY, else that of `lowtide login` for the same
     address, else, on this machine only, the admin key of `lowtide up`. The state folders looked
     into are that of the settings, then `.lowtide` in `here`.
     """
@@ -73,14 +73,14 @@ def read_config(path: Path) -> Server | None:
         return None
     except (OSError, UnicodeError, tomllib.TOMLDecodeError, KeyError) as error:
         raise CommandFailed(
-            f"{path} cannot be read ({error}); repair it, or write it anew with `lowtide login`"
+            f"{path} cannot be read ({error}); repair it, or write it again with `lowtide login`"
         ) from error
 
 
 def write_config(path: Path, server: Server) -> None:
     """Store the server for later commands, readable by its owner alone."""
     if _PLAIN_TEXT & set(f"{server.url}{server.key}") or not f"{server.key}".isprintable():
-        raise CommandFailed("the key holds characters that no key has; copy it once more")
+        raise CommandFailed("the key holds characters that no key has; copy it again")
     path.parent.mkdir(parents=True, exist_ok=True)
     text = f'server_url = "{server.url}"\napi_key = "{server.key}"\n'
     # Made 0600 before anything is in it, and moved into place whole.

@@ -39,7 +39,7 @@ def register(program: typer.Typer) -> None:
 def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Stop everything that runs from the state folder, machines of the local cloud included.
 
-    Data, keys and jobs are kept: `lowtide up` goes on with them. Safe to repeat, and to run after a
+    Data, keys and jobs are kept: `lowtide up` resumes with them. Safe to repeat, and to run after a
     crash or a kill of `lowtide up`.
     """
     from app.adapters.embedded import run_record
@@ -67,7 +67,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
 def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Show the programs that run from the state folder, the address, and which disk is full.
 
-    Ends with 0 when all of them are alive, with 3 when nothing runs or one of them is dead.
+    Exits with 0 if all of them are alive, with 3 if nothing runs or one of them is dead.
     """
     from app.adapters.disk_space import measure_folders
     from app.adapters.embedded import run_record

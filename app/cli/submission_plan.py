@@ -121,6 +121,7 @@ def read_offer(row: dict[str, Any]) -> Offer:
 
 def print_plan(terminal: Terminal, plan: Plan) -> None:
     """The plan for people."""
+    from app.domain.fit_verdict import FitVerdict
     from app.domain.placement import Considered
 
     terminal.line(f"{terminal.paint('plan', 'bold')}    {_what(plan.spec)}")
@@ -130,7 +131,8 @@ def print_plan(terminal: Terminal, plan: Plan) -> None:
     of_market = [item for item in plan.considered if item.offer.pool.market == market]
     rows = of_market[:_ROWS_MAX]
     if market == "spot" and plan.on_demand is not None:
-        rows.append(Considered(plan.on_demand, False, _why_not_on_demand(plan)))
+        why = _why_not_on_demand(plan)
+        rows.append(Considered(plan.on_demand, FitVerdict.UNSUITABLE, why))
     terminal.table(
         [
             Column("POOL", lambda row: wording.pool(row.offer.pool.key)),
@@ -165,11 +167,11 @@ def plan_sentences(plan: Plan) -> list[str]:
     if estimate is None:
         told.append(_how_long(plan.spec))
     else:
-        told.append(f"The estimate of the spec comes to {wording.money(estimate)}.")
+        told.append(f"By its estimate the job costs {wording.money(estimate)}.")
         if budget is not None and estimate > budget:
             told.append(
                 f"That is more than the budget of {wording.money(budget)}: "
-                "the job would be paused when the budget is spent."
+                "the job will be paused when the budget is spent."
             )
     return [" ".join(told), *_too_little(plan)]
 
@@ -180,7 +182,7 @@ def _how_long(spec: JobSpec) -> str:
 
     described = None if spec.estimate is not None else described_work(spec)
     if described is None:
-        return "How long it takes will be known once it trains."
+        return "How long it takes is unknown until it trains."
     work = described.estimate
     return (
         f"By the trainer's formula it takes about {whole_minutes(work.seconds)} on one machine "
@@ -304,14 +306,16 @@ def _decision(row: Considered, plan: Plan) -> str:
     if not row.fits or plan.chosen is None:
         return f"  {row.why}"
     more = row.offer.price_microusd_per_hour - plan.chosen.price_microusd_per_hour
-    told = "dearer" if more > 0 else "same price" if more == 0 else "dearer for its progress"
+    told = "higher price" if more > 0 else "same price"
+    if more < 0:
+        told = "costs more per hour of training"
     return f"  {told}, {row.why.removeprefix('fits, ')}"
 
 
 def _why_not_on_demand(plan: Plan) -> str:
     if plan.spec.effective_market() == "auto":
-        return "in reserve, for when the deadline comes near"
-    return "not asked for"
+        return "in reserve for the deadline"
+    return "not requested"
 
 
 def _first_fit(considered: Sequence[Considered]) -> Offer | None:

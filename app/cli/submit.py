@@ -69,12 +69,10 @@ def submit(
     infra: Annotated[str | None, typer.Option(help="Places: aws,gcp/us-central1.")] = None,
     spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="The market.")] = None,
     deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
-    budget: Annotated[str | None, typer.Option(help="At most so many dollars.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Most dollars to spend.")] = None,
     accept_risk: Annotated[
         bool,
-        typer.Option(
-            "--accept-risk", help="Also when deadline, budget or max_duration may not hold."
-        ),
+        typer.Option("--accept-risk", help="Submit even if a limit will probably not be kept."),
     ] = False,
 ) -> None:
     """Submit a job: plan, ask, then follow it.
@@ -267,7 +265,7 @@ def _agreed(terminal: Terminal) -> bool:
 def _post(invocation: Invocation, spec: JobSpec) -> dict[str, Any]:
     # One key for all tries: a lost answer cannot make a second job.
     key = f"lowtide-submit-{secrets.token_hex(16)}"
-    # Any risk was weighed here already, over more imagined runs than the api takes.
+    # Any risk was weighed here already, over more simulated runs than the api takes.
     path = "/jobs?accept_risk=true"
     accepted: dict[str, Any] = invocation.api.post(path, spec.to_json(), idempotency_key=key)
     return accepted

@@ -21,7 +21,7 @@ from app.cli.terminal import Column, style_of_state
 _LOOK_SECONDS: Final = 0.5
 _LISTED_SECONDS: Final = 60.0
 _FATE: Final = {
-    "owned": "known", "kept": "adopted", "would_reap": "would be given back", "leaving": "leaving",
+    "owned": "known", "kept": "adopted", "would_reap": "would be released", "leaving": "leaving",
 }  # fmt: skip
 
 
@@ -32,14 +32,14 @@ _FATE: Final = {
 def sweep(
     invocation: Invocation,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Give back the machines kept that no job needs.")
+        bool, typer.Option("--confirm", help="Release the unknown machines that were kept.")
     ] = False,
 ) -> None:
     """List every region of every cloud now, and show what was found.
 
-    A machine that no row knows is a leak and is given back. Where the lists show that rows are
-    missing, as after a restored backup, unknown machines are kept instead, until this is run with
-    --confirm. Needs the admin key.
+    A machine that the database does not know is a leak and is released. If the lists show that rows
+    are missing, as after a restored backup, unknown machines are kept instead, until this is run
+    with --confirm. Needs the admin key.
     """
     document = invocation.api.post("/sweep", {"confirm": confirm})
     listed = wait_for(invocation, all_listed, _LISTED_SECONDS)
@@ -54,7 +54,7 @@ def sweep(
         print_lists(invocation, document)
         _print_found(invocation, document, released if confirm else None)
     if not all_listed(document):
-        terminal.note("Not every region was listed in time; see the worker's log.")
+        terminal.note("Some regions were not listed in time; see the worker's log.")
         raise typer.Exit(JOB_FAILED)
 
 
@@ -153,10 +153,10 @@ def _print_found(invocation: Invocation, document: dict[str, Any], released: int
     for event in document["events"][:5]:
         terminal.line(f"{wording.clock_time(event['at'])} UTC  {event['message']}")
     if released is not None:
-        terminal.line(f"Confirmed: {wording.plural(released, 'machine')} given back.")
+        terminal.line(f"Confirmed: {wording.plural(released, 'machine')} released.")
     elif document["mode"] == "adopt":
         terminal.line(f"Rows are missing: {document['reason']}.")
-        terminal.line("Unknown machines are kept; `lowtide sweep --confirm` gives back the rest.")
+        terminal.line("Unknown machines are kept until `lowtide sweep --confirm` releases them.")
 
 
 def _unknown(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ _ASKED, _TRAINS, _ELSE = "·", "█", "▒"
 _NOTICE, _TAKEN, _GONE = "▼", "×", "|"
 _CELLS_MIN: Final = 20
 LEGEND: Final = (
-    f"{_TRAINS} training  {_ELSE} not training  {_ASKED} asked for  "
-    f"{_NOTICE} notice  {_TAKEN} taken by the cloud  {_GONE} given back"
+    f"{_TRAINS} training  {_ELSE} not training  {_ASKED} requested  "
+    f"{_NOTICE} notice  {_TAKEN} interrupted by the cloud  {_GONE} released"
 )
 
 Document = dict[str, Any]

@@ -68,7 +68,7 @@ def register(program: typer.Typer) -> None:
 def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None:
     """Run Lowtide here, in the foreground, until Ctrl-C.
 
-    Starts PostgreSQL and Valkey of its own (none when LOWTIDE_DATABASE_URL and LOWTIDE_REDIS_URL
+    Starts its own PostgreSQL and Valkey (not if LOWTIDE_DATABASE_URL and LOWTIDE_REDIS_URL
     name others), brings the database up to date, and runs api, worker and beat. Prints little
     until `ready http://…`, a line of its own once the api answers; the first API key is then in
     admin.key in the state folder. Logs are in logs/ there, too; after a failure, the one to read
@@ -125,14 +125,14 @@ def run_all(settings: Settings) -> None:
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
         repair_local_cloud(settings.state_dir, supervisor.say)
         _guard_secrets(settings, supervisor.say)
-        supervisor.say(f"starting; what the programs print is in {settings.state_dir / 'logs'}")
+        supervisor.say(f"starting; the programs log to {settings.state_dir / 'logs'}")
         _run_supervised(supervisor, settings)
         forget_address(settings.state_dir)
         supervisor.say("stopping")
     # Not before: whoever still ran could have called the cloud, and so have started it again.
     if stop_local_cloud(settings.state_dir, supervisor.say):
-        supervisor.say("some machines of the local cloud are left; run `lowtide down`")
-    supervisor.say("stopped; `lowtide up` goes on from here")
+        supervisor.say("some machines of the local cloud still run; run `lowtide down`")
+    supervisor.say("stopped; `lowtide up` resumes from here")
 
 
 def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:

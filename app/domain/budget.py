@@ -99,7 +99,7 @@ def claim_allowed(
     return Verdict(
         False,
         f"Over the budget of {cap} by {_at_least(needed - cap_microusd)}: {figures}. "
-        "Raise the budget to go on.",
+        "Raise the budget to continue.",
     )
 
 

@@ -109,13 +109,13 @@ def decide(view: DeadlineView, now: datetime) -> DeadlineDecision:
     if view.running_on == Market.ON_DEMAND:
         return _on_demand(view, now)
     if view.deadline_at is None:
-        return DeadlineDecision(DeadlineAction.SPOT, "No deadline: the cheapest machines will do.")
+        return DeadlineDecision(DeadlineAction.SPOT, "No deadline: using the cheapest machines.")
     if now >= view.deadline_at:
         return _missed(view.deadline_at, now)
     if view.remaining_seconds is None:
         return DeadlineDecision(
             DeadlineAction.SPOT,
-            "The work that is left is not known yet, so the last safe moment is not either; "
+            "The remaining work is unknown, so the switch to on-demand cannot be planned: "
             "give an estimate, or report total_steps.",
         )
     last_safe_at = _last_safe(view, view.deadline_at, view.remaining_seconds)
@@ -130,8 +130,8 @@ def decide(view: DeadlineView, now: datetime) -> DeadlineDecision:
     if not moving and not _is_sure(view, now):
         return DeadlineDecision(
             DeadlineAction.SPOT,
-            "By the measured pace the last safe moment has come, by the estimate it has not: "
-            "the pace is looked at again before the job leaves spot.",
+            "At the measured speed the last safe moment has come, by the estimate it has not: "
+            "the speed is measured again before the job leaves spot.",
             last_safe_at,
         )
     return _past_the_last_safe_moment(view, last_safe_at, now)
@@ -187,12 +187,12 @@ def _past_the_last_safe_moment(
         if view.running_on is None:
             action, what = DeadlineAction.STAY_ON_DEMAND, "the next attempt starts on them"
         else:
-            action, what = DeadlineAction.YIELD_TO_ON_DEMAND, "the spot attempt saves and yields"
+            action, what = DeadlineAction.YIELD_TO_ON_DEMAND, "the spot attempt saves and stops"
         return DeadlineDecision(
             action, f"On-demand machines are registered: {what}.", last_safe_at, unsafe
         )
     meanwhile = (
-        "the spot attempt goes on until they are registered"
+        "the spot attempt continues until they are registered"
         if view.running_on is not None
         else "the job waits for them"
     )
@@ -228,7 +228,7 @@ def _missed(deadline_at: datetime, now: datetime) -> DeadlineDecision:
     late = format_duration(int((now - deadline_at).total_seconds()))
     return DeadlineDecision(
         DeadlineAction.SPOT,
-        f"The deadline passed {late} ago; the work goes on at the lowest price.",
+        f"The deadline passed {late} ago; the job continues at the lowest price.",
         None,
         deadline_at,
     )

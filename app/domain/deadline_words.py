@@ -27,34 +27,34 @@ def slack_sentence(
     last safe moment before the job's slack is first looked at. Instants are in UTC.
     """
     if job.deadline_at is None:
-        return "No deadline: nothing forces the job off the cheapest machines."
+        return "No deadline: the job uses the cheapest machines."
     if job.ended_at is not None:
         return _ended(job, job.deadline_at, job.ended_at)
     if now >= job.deadline_at:
         return f"The deadline passed {_span(job.deadline_at, now)} ago, at {_at(job.deadline_at)}."
     if job.unsafe_since_at is not None:
         return (
-            f"The deadline at {_at(job.deadline_at)} is not safe since "
-            f"{_at(job.unsafe_since_at)}: it can be met only with luck."
+            f"The deadline at {_at(job.deadline_at)} has been at risk since "
+            f"{_at(job.unsafe_since_at)}: the job is unlikely to meet it."
         )
     last_safe_at = job.last_safe_at
     if last_safe_at is None:
         if job.market_mode is Market.ON_DEMAND:
-            return f"On on-demand machines for the deadline at {_at(job.deadline_at)}."
+            return f"Running on-demand to meet the deadline at {_at(job.deadline_at)}."
         last_safe_at = None if decision is None else decision.last_safe_at
     if last_safe_at is None:
         return (
-            f"The deadline is at {_at(job.deadline_at)}; its last safe moment is not known before "
-            "the work left is, from an estimate or total_steps in the progress lines."
+            f"The deadline is at {_at(job.deadline_at)}. When to switch to on-demand is unknown "
+            "until the job reports total_steps; an `estimate` in the spec tells it at once."
         )
     if last_safe_at > now:
-        then = "on-demand machines are asked for then"
+        then = "on-demand machines are requested then"
         if job.state is JobState.PAUSED:
-            then = "the job is paused, and asks for nothing before it is resumed"
+            then = "the job is paused and requests no machines until it is resumed"
         elif nothing_carries(decision):
-            then = "but no pool has machines that it could run on, on-demand no more than spot"
+            then = "but no pool has machines for it, spot or on-demand"
         elif not on_demand_allowed:
-            then = "after it the deadline is a matter of luck, since the spec allows no on-demand"
+            then = "after it the deadline is at risk, because the spec does not allow on-demand"
         span = _span(now, last_safe_at)
         return f"Slack {span}: the last safe moment is {_at(last_safe_at)}{_start(job)}; {then}."
     span = _span(last_safe_at, now)
@@ -64,7 +64,7 @@ def slack_sentence(
 def _start(job: Job) -> str:
     """What of a restart is the trainer's own start-up, where it is known."""
     slow = round(job.start_up_p95_seconds or 0.0)
-    return f", which counts with {format_duration(slow)} of start-up" if slow else ""
+    return f", which includes {format_duration(slow)} of start-up" if slow else ""
 
 
 def nothing_carries(decision: PlacementDecision | None) -> bool:

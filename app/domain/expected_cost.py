@@ -1,7 +1,7 @@
 """What an hour of a pool is worth: its price over the share of it that becomes progress.
 
 Lives here: the price of a useful hour, and what that makes of a job's remaining work. Not here:
-lifetimes (`pool_life`), the choice (`placement`), or whole imagined runs (`what_if`).
+lifetimes (`pool_life`), the choice (`placement`), or whole simulated runs (`what_if`).
 """
 
 from __future__ import annotations

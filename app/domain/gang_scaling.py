@@ -61,7 +61,7 @@ class GangScaling:
 
     def sentence(self, count: int) -> str:
         """What so many machines are worth, and how that is known; without a full stop."""
-        known = "measured on this work" if self.measured else "expected, as nothing was measured"
+        known = "measured on this work" if self.measured else "expected, not measured yet"
         return f"{count} machines do the work of {self.speed_up(count):.1f}, {known}"
 
 

@@ -113,7 +113,7 @@ def choose_size(options: Sequence[SizeOption], question: SizeQuestion) -> SizeCh
     paid_for, short = _within_money(judged, question)
     if question.deadline_seconds is None or question.work_seconds is None:
         best = min(paid_for, key=lambda one: one.worth)
-        reason = "the best of money against time at the prices of now"
+        reason = "the best balance of cost and time at current prices"
     else:
         best, reason = _in_time(paid_for, question, question.deadline_seconds)
     if short:
@@ -160,7 +160,7 @@ def _in_time(
     if in_time:
         best = min(in_time, key=lambda one: one.microusd)
         takes = _told(best.seconds)
-        text = f"the cheapest that makes the deadline in {left}, expected to take {takes}"
+        text = f"the cheapest that meets the deadline in {left}, expected to take {takes}"
         return best, text
     best = rising[-1]
     takes = _told(best.seconds)
@@ -198,13 +198,13 @@ def resize_repays(view: ResizeView, question: SizeQuestion) -> str | None:
     stays, moves = _outlook(now, question), _outlook(chosen, question)
     # The gang that runs has started already.
     stays_seconds = stays.seconds - question.restart_seconds
-    told = f"{chosen.count} machines instead of {now.count} end it in {_told(moves.seconds)}"
+    told = f"{chosen.count} machines instead of {now.count} finish it in {_told(moves.seconds)}"
     hour = HOUR_WORTH * chosen.on_demand_microusd_per_hour
     if question.deadline_seconds is not None:
         room = question.deadline_seconds - question.reserve_seconds
         if chosen.count > now.count:
             late = stays_seconds * DEADLINE_MARGIN > room and moves.seconds < stays_seconds
-            return f"the deadline is in danger: {told}" if late else None
+            return f"the deadline is at risk: {told}" if late else None
         if moves.seconds * _margin(chosen) * SHRINK_MARGIN > room:
             return None
         hour = 0.0
@@ -214,7 +214,9 @@ def resize_repays(view: ResizeView, question: SizeQuestion) -> str | None:
     lost = (machines + hour) * question.restart_seconds / 3_600
     if saved * hours < RESIZE_GAIN_MIN * lost:
         return None
-    return f"it repays its restart {saved * hours / max(lost, 1.0):.1f} times: {told}"
+    return (
+        f"the saving is {saved * hours / max(lost, 1.0):.1f} times what the restart costs: {told}"
+    )
 
 
 def _worth_of(option: SizeOption, question: SizeQuestion, hour_microusd: float) -> float:

@@ -78,7 +78,7 @@ def _known_name(written: str) -> str:
     if name is None:
         near = difflib.get_close_matches(written.upper(), GPU_NAMES, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InvalidValue(f"is no known GPU; known: {', '.join(GPU_NAMES)}{hint}")
+        raise InvalidValue(f"is not a known GPU; known: {', '.join(GPU_NAMES)}{hint}")
     return name
 
 

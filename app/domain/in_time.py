@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.durations import MINUTE_SECONDS, format_duration
+from app.domain.fit_verdict import FitVerdict
 from app.domain.kind_speed import KindSpeeds, kind_of
 from app.domain.measured_run import Kind
 from app.domain.placement import Considered
-
-TOO_SLOW = "too slow for the deadline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +52,5 @@ def in_time(
 
 def _too_slow(item: Considered, seconds: float) -> Considered:
     whole = max(MINUTE_SECONDS, round(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
-    told = f"{TOO_SLOW}: what is left would take {format_duration(whole)} there"
-    return replace(item, fits=False, why=told)
+    why = f"too slow for the deadline: the remaining work would take {format_duration(whole)} there"
+    return replace(item, verdict=FitVerdict.TOO_SLOW, why=why)

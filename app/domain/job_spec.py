@@ -60,7 +60,9 @@ class JobSpec(SpecModel):
     resources: Resources = Resources()
     market: Market | None = None
     infra: Places | None = None
-    max_price_ratio: float = Field(default=0.9, gt=0, le=2, description="Of the on-demand price")
+    max_price_ratio: float = Field(
+        default=0.9, gt=0, le=2, description="Share of the on-demand price"
+    )
     deadline: Deadline | None = None
     on_deadline: Annotated[str, one_of("on_deadline", ("finish", "stop"))] = "finish"
     estimate: Estimate | None = None
@@ -126,7 +128,7 @@ class JobSpec(SpecModel):
     def _patience_without_a_deadline(self) -> Self:
         if self.patience_seconds and self.deadline is not None:
             raise refusal(
-                "is for jobs without a deadline: with one, waiting is weighed against the slack; "
+                "is for jobs without a deadline: a job with one waits as long as its slack allows; "
                 "remove one of them",
                 "patience",
             )

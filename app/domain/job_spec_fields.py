@@ -88,7 +88,9 @@ class Checkpoint(SpecModel):
 
     uri: CheckpointUri | None = None
     interval_seconds: CheckpointInterval = Field(default=None, alias="interval")
-    keep: int = Field(default=3, ge=1, le=1_000, description="Newest ones kept, beside the best")
+    keep: int = Field(
+        default=3, ge=1, le=1_000, description="Newest ones kept, in addition to the best"
+    )
 
 
 ESTIMATE_HOURS_MAX: Final = 8_760

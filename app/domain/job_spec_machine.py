@@ -108,7 +108,7 @@ def _folder(written: object) -> str:
         below in _SHARED or any(f"{below}/".startswith(f"{one}/") for one in _SYSTEM)
     )
     if covered:
-        raise refusal(f"{path!r} would cover a folder of the system; write one like /data", path)
+        raise refusal(f"{path!r} would hide a system folder; write one like /data", path)
     return path
 
 
@@ -118,7 +118,7 @@ def _address(path: str, value: object) -> str:
     if usable is None or ".." in address.split("/"):
         shown = repr(address[:60]) if address else kind_of(value)
         raise refusal(
-            f"{shown} is no address; write s3://bucket/path, gs://bucket/path or file:///a/folder",
+            f"{shown} is not an address; write s3://bucket/path, gs://bucket/path or file:///a/folder",
             path,
         )
     return address.rstrip("/")

@@ -108,7 +108,7 @@ def _read_time(written: str) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError as error:
-        raise refusal(f"{written[:60]!r} is outside the calendar; {how}") from error
+        raise refusal(f"{written[:60]!r} is not a date; {how}") from error
 
 
 def _store_deadline(value: timedelta | datetime) -> str:

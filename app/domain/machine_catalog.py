@@ -190,9 +190,9 @@ def _read_type(provider: str, index: int, entry: object) -> MachineType:
     for name, value in entry.items():
         kind = _KINDS[name]
         if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
-            raise InvalidValue(f"{where}.{name} is {value!r}, which is no {_KIND_NAMES[kind]}")
+            raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
         if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
-            raise InvalidValue(f"{where}.{name} is {value!r}, which is no {_KIND_NAMES[kind]}")
+            raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
     }
@@ -204,18 +204,18 @@ def _problem(one: MachineType, provider: str) -> str | None:
     if one.provider != provider:
         return f"belongs to {one.provider}"
     if _NAME.fullmatch(one.name) is None:
-        return "is no name of a machine type"
+        return "is not a valid name of a machine type"
     if one.gpu not in GPU_NAMES:
-        return f"carries {one.gpu[:40]!r}, a GPU that is not known"
+        return f"has the unknown GPU {one.gpu[:40]!r}"
     model = model_of(one.gpu, one.gpu_memory_gb)
     if model is None or model.memory_gb != one.gpu_memory_gb:
-        return f"carries a {one.gpu} with {one.gpu_memory_gb} GB, which does not exist"
+        return f"has a {one.gpu} with {one.gpu_memory_gb} GB, which does not exist"
     if not 1 <= one.gpu_count <= 16 or one.vcpus < 1 or one.memory_gb < 1:
         return "needs at least one GPU (at most 16), one CPU and 1 GB of memory"
     if one.interconnect not in INTERCONNECTS:
         return f"has the interconnect {one.interconnect[:40]!r}, not {' or '.join(INTERCONNECTS)}"
     if one.fast_network not in FAST_NETWORKS:
-        return f"has the network {one.fast_network[:40]!r}, which is not known"
+        return f"has the unknown network {one.fast_network[:40]!r}"
     if not one.network_gbps > 0:
         return "has no network speed"
     if min(one.extra_nics, one.rdma_nics) < 0 or (

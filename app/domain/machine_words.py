@@ -26,7 +26,7 @@ PHASE_WORDS: Final[Mapping[str, str]] = {
 _STATE_WORDS: Final[Mapping[InstanceState, str]] = {
     InstanceState.REQUESTED: "requested",
     InstanceState.LAUNCHING: "requested",
-    InstanceState.TERMINATING: "being given back",
+    InstanceState.TERMINATING: "being released",
     InstanceState.TERMINATED: "gone",
     InstanceState.LAUNCH_FAILED: "refused by the cloud",
 }

@@ -96,13 +96,13 @@ def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDe
     left = _hours(here.work_seconds)
     pace = f", {there.speed:.2f} x as fast ({there.speed_source})," if there.speed_source else ""
     told = (
-        f"{there.name}{pace} at {_usd(there.microusd_per_hour)} an hour is expected to do the"
+        f"{there.name}{pace} at {_usd(there.microusd_per_hour)} an hour is expected to finish the"
         f" remaining {left} for {_usd(costs[best])}, the move included; staying in {here.name} at"
         f" {_usd(here.microusd_per_hour)} for {_usd(stay)}"
     )
     enough = max(stay * terms.saving_share, float(terms.saving_microusd))
     if saving <= 0 or saving < enough:
-        why = f"a move must save {_usd(enough)} at least"
+        why = f"a move must save at least {_usd(enough)}"
         return MoveDecision(None, f"{told}: {why}.", round(stay), round(costs[best]))
     sentence = f"{told}: it saves {percent(saving / stay)}."
     return MoveDecision(there.name, sentence, round(stay), round(costs[best]))

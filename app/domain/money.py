@@ -62,7 +62,7 @@ def price_microusd(usd: object) -> int:
     except InvalidOperation:
         raise InvalidValue(f"is {usd!r}, which is no number") from None
     if not price.is_finite() or price < 0 or price > MAX_USD:
-        raise InvalidValue(f"is {usd!r}, which no price can be")
+        raise InvalidValue(f"is {usd!r}, which cannot be a price")
     return round(price * MICROUSD_PER_USD)
 
 

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from app.domain.fit_verdict import FitVerdict
 from app.domain.offer import Offer
-from app.domain.patience import WAITING_SAVES
 from app.domain.placement import (
-    DEAR,
-    FULL,
-    OLD,
-    RESTING,
     Considered,
     Domain,
     Need,
@@ -27,7 +23,12 @@ from app.domain.spec_value import nearest as nearest_word
 
 _NAMES_MAX = 8
 # What passes by itself comes first.
-_NEAREST = (RESTING, FULL, DEAR, OLD)
+_NEAREST = (
+    FitVerdict.RESTING,
+    FitVerdict.FULL,
+    FitVerdict.TOO_DEAR,
+    FitVerdict.QUOTE_TOO_OLD,
+)
 
 
 def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
@@ -41,7 +42,7 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     if not there:
         asked = " or ".join(str(place) for place in need.infra)
         known = ", ".join(sorted({item.offer.pool.provider for item in considered}))
-        return f"nothing can be rented at {asked} from here; there are pools at {known} only"
+        return f"this deployment rents nothing in {asked}; it has pools at {known} only"
     typed = [item for item in there if of_types(item.offer.pool, need.types)]
     if not typed:
         types = sorted({item.offer.pool.instance_type for item in there})
@@ -52,23 +53,36 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
         settings = docker_settings([item.offer for item in typed], need)
         if settings is not None:
             return (
-                "the machine images there have no docker, which the job's image needs: name one "
-                f"with it in {settings}"
+                "the machine images there have no docker, which the job's `image` needs: name an "
+                f"image with docker in {settings}"
             )
-        return f"no pool carries {_machine(need)}; there are {_machines(typed)}"
+        return f"no pool has {_machine(need)}; there are {_machines(typed)}"
     market = need.market.value.replace("_", "-")
     of_market = [item for item in able if item.offer.pool.market is need.market]
     if not of_market:
-        return f"no {market} pool carries {_machine(need)}; it exists in another market"
+        return f"no {market} pool has {_machine(need)}; another market has it"
     near = [item for item in of_market if need.domain in (None, Domain.of(item.offer.pool))]
     if not near:
-        return f"no {market} pool is where the rest of the gang waits"
-    patient = next((item for item in near if item.why.startswith(WAITING_SAVES)), None)
+        return f"no {market} pool is in the zone of the job's other machines"
+    patient = next((item for item in near if item.verdict is FitVerdict.WAITING_SAVES), None)
     if patient is not None:
         return patient.why
     nearest = min(near, key=_distance)
-    pools = "1 pool carries" if len(near) == 1 else f"{len(near)} pools carry"
-    return f"{pools} what is needed, but not now; the nearest: {nearest.why}"
+    return _nearest_miss(nearest, need, len(near))
+
+
+def _nearest_miss(item: Considered, need: Need, pools: int) -> str:
+    """The pool that comes closest, where all of them would do at another time."""
+    pool = item.offer.pool
+    where = f"{pool.zone} ({pool.instance_type})"
+    if item.verdict is FitVerdict.FULL:
+        machines = "a free machine" if need.count == 1 else f"{need.count} free machines"
+        has = "none" if not item.offer.available else str(item.offer.available)
+        only = "the only one" if pools == 1 else f"the closest of {pools} pools"
+        return f"no suitable pool has {machines}; {only}, {where}, has {has}"
+    if pools == 1:
+        return f"the only suitable pool, {where}: {item.why}"
+    return f"none of {pools} suitable pools can be used now; the closest, {where}: {item.why}"
 
 
 def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
@@ -87,8 +101,8 @@ def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
 
 
 def _distance(item: Considered) -> tuple[int, int, float]:
-    kind = next((i for i, word in enumerate(_NEAREST) if item.why.startswith(word)), len(_NEAREST))
-    lacking = -(item.offer.available or 0) if item.why.startswith(FULL) else 0
+    kind = _NEAREST.index(item.verdict) if item.verdict in _NEAREST else len(_NEAREST)
+    lacking = -(item.offer.available or 0) if item.verdict is FitVerdict.FULL else 0
     return kind, lacking, item.offer.on_demand_ratio
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.domain.durations import format_duration
+from app.domain.fit_verdict import FitVerdict
 from app.domain.money import format_usd
 from app.domain.offer import Market
 from app.domain.percent import percent
@@ -22,7 +23,6 @@ from app.domain.placement import (
     Need,
     gang_hazard_factor,
     hour_of_progress,
-    passes_by_itself,
     progress_cost,
 )
 from app.domain.pool_life import BACK_PER_HOUR, TAKEN_PER_HOUR, cumulated_hazard, mean_seconds
@@ -32,9 +32,6 @@ WORTH_SHARE = 0.05
 
 BETTER_MAX = 10
 """The cheapest pools that a wait may be for; the others would hardly ever be worth one."""
-
-WAITING_SAVES = "patience is expected to pay"
-"""How the verdict begins on a pool that fits and is not taken for patience's sake."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def patient(
     """
     if patience.left_seconds <= 0:
         return tuple(considered)
-    able = [item for item in considered if item.fits or passes_by_itself(item)]
+    able = [item for item in considered if item.fits or item.verdict.passes_by_itself]
     better = sorted(able, key=lambda item: progress_cost(item.offer, need))[:BETTER_MAX]
     lives = [_life_seconds(item, need) for item in better]
     back = back_chance(patience.waited_seconds, patience.left_seconds)
@@ -86,7 +83,8 @@ def patient(
         why = None
         if item.fits:
             why = _why_wait(item, list(zip(better, lives, strict=True)), need, patience, back, now)
-        found.append(item if why is None else replace(item, fits=False, why=why))
+        waits = FitVerdict.WAITING_SAVES
+        found.append(item if why is None else replace(item, verdict=waits, why=why))
     return tuple(found)
 
 
@@ -110,10 +108,10 @@ def _why_wait(
     until = now + timedelta(seconds=patience.left_seconds)
     pool, hour = best.offer.pool, format_usd(round(hour_of_progress(best.offer, need)))
     return (
-        f"{WAITING_SAVES}, at most until {until:%Y-%m-%d %H:%M} UTC "
-        f"({format_duration(int(patience.left_seconds))} of patience left), because {pool.zone} "
-        f"({pool.instance_type}) has machines by then with a chance of {percent(chance)} and does "
-        f"an hour of work for {hour}: that saves {percent(most)} of the cost of going on now"
+        f"waiting is expected to save {percent(most)}: {pool.zone} ({pool.instance_type}) does an "
+        f"hour of training for {hour} and has machines with a chance of {percent(chance)} by "
+        f"{until:%Y-%m-%d %H:%M} UTC, when the job's patience ends "
+        f"({format_duration(int(patience.left_seconds))} left)"
     )
 
 

@@ -18,6 +18,7 @@ import orjson
 
 from app.domain.egress import Restore, added_microusd_per_hour, told
 from app.domain.expected_cost import useful_hour_microusd
+from app.domain.fit_verdict import FitVerdict
 from app.domain.gpu_choice import GpuChoice
 from app.domain.infra_choice import InfraChoice
 from app.domain.job_spec import JobSpec
@@ -30,12 +31,6 @@ from app.domain.trainer_work import trainer_memory_gb
 
 QUOTE_AGE_MAX = timedelta(hours=6)
 """An older price is not acted on, unless the deployment says otherwise."""
-
-FULL, RESTING, DEAR, OLD = "has capacity for", "cooling down", "costs", "its price is from"
-"""How the verdicts begin on a pool that has what is needed and cannot serve now."""
-
-INTERRUPTED = "fits, but has just interrupted this job"
-"""How the verdict begins on a pool that serves only where no other does."""
 
 _FACTOR_TOLD = 0.05
 """A hazard this near to the usual one is not worth a word."""
@@ -98,8 +93,13 @@ class Considered:
     """One offer with the verdict, and the sentence for people."""
 
     offer: Offer
-    fits: bool
+    verdict: FitVerdict
     why: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether machines may be requested there now."""
+        return self.verdict.fits
 
 
 def need_of(spec: JobSpec, market: Market, count: int) -> Need:
@@ -174,11 +174,6 @@ class _Pace(NamedTuple):
     speed: float
 
 
-def passes_by_itself(item: Considered) -> bool:
-    """Whether a pool that does not fit now may do so after a while: it is full, or it rests."""
-    return not item.fits and item.why.startswith((RESTING, FULL))
-
-
 def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
     """The offers one launch may bid on: those that fit, of the first one's provider and region.
 
@@ -187,7 +182,7 @@ def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
     bids on a cloud takes the one that suits itself.
     """
     able = [item for item in considered if item.fits]
-    others = [item for item in able if not item.why.startswith(INTERRUPTED)]
+    others = [item for item in able if item.verdict is FitVerdict.FITS]
     fitting = [item.offer for item in others or able]
     if not fitting:
         return ()
@@ -202,15 +197,19 @@ def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
 def _judge(
     offer: Offer, cool_until: datetime | None, need: Need, now: datetime, pace: _Pace
 ) -> Considered:
-    reason = _mismatch(offer, need) or _unusable(offer, cool_until, need, now)
+    reason = _mismatch(offer, need)
     if reason is not None:
-        return Considered(offer, False, reason)
+        return Considered(offer, FitVerdict.UNSUITABLE, reason)
+    unusable = _unusable(offer, cool_until, need, now)
+    if unusable is not None:
+        return Considered(offer, *unusable)
     just_here = offer.pool in need.last_choice
     hazard = _hazard_told(offer, pace, just_here=just_here)
     more = f"{told(need.restore, offer)}{hazard}{_speed_told(offer, need, pace)}"
     if just_here:
-        return Considered(offer, True, f"{INTERRUPTED}{more}")
-    return Considered(offer, True, f"fits, has capacity for {need.count}{more}")
+        why = f"fits, but has just interrupted this job{more}"
+        return Considered(offer, FitVerdict.INTERRUPTED_HERE, why)
+    return Considered(offer, FitVerdict.FITS, f"fits, has capacity for {need.count}{more}")
 
 
 def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
@@ -221,10 +220,10 @@ def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
     factor = offer.hazard_factor
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
         return ""
-    times = f"{factor:.1f} x as often as usual" if factor > 1 else "more seldom than usual"
+    times = f"{factor:.1f} x as often as usual" if factor > 1 else "less often than usual"
     hour = format_usd(round(pace.hour_microusd))
     when = "over its whole past, machines were" if just_here else "machines are"
-    return f"; {when} taken there {times}: an hour of progress costs {hour}"
+    return f"; {when} interrupted {times} there: an hour of training costs {hour}"
 
 
 def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:
@@ -232,46 +231,49 @@ def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:
     if need.alike:
         return ""
     known = need.speeds.source(kind_of(offer.hardware))
-    return f"; works {pace.speed:.2f} x as fast as a V100, {known}"
+    return f"; {pace.speed:.2f} x the speed of a V100, {known}"
 
 
 def _mismatch(offer: Offer, need: Need) -> str | None:
     """Why this pool could never serve the need, or None."""
     pool, hardware = offer.pool, offer.hardware
     if pool.market is not need.market:
-        return "another market than asked for"
+        return "not in the requested market"
     if need.domain is not None and Domain.of(pool) != need.domain:
         return "not where the rest of the gang is"
     if not inside(pool, need.infra):
-        return "outside the places asked for"
+        return "not in the places listed in `infra`"
     if not of_types(pool, need.types):
-        return f"is a {pool.instance_type}, which is none of the types asked for"
+        return f"is a {pool.instance_type}, which is not in `instance_types`"
     if carries(offer, need):
         return None
     missing = lacks(hardware, need.machine)
     if lacks_docker(offer, need):
-        return f"{missing}: name one with it in {image_setting(pool)}"
+        return f"{missing}: name one with docker in {image_setting(pool)}"
     if missing is not None and carries_gpus(hardware, need.gpu_choices, need.gpu_memory_gb_min):
         return missing
     if need.gpu_choices:
-        return f"carries {hardware.gpu_count} x {hardware.gpu_name}, which was not asked for"
-    return f"its GPU has {hardware.gpu_memory_gb} GB, {need.gpu_memory_gb_min} are needed"
+        return f"has {hardware.gpu_count} x {hardware.gpu_name}, which was not requested"
+    return f"its GPU has {hardware.gpu_memory_gb} GB; the job needs {need.gpu_memory_gb_min}"
 
 
-def _unusable(offer: Offer, cool_until: datetime | None, need: Need, now: datetime) -> str | None:
+def _unusable(
+    offer: Offer, cool_until: datetime | None, need: Need, now: datetime
+) -> tuple[FitVerdict, str] | None:
     """Why this pool cannot serve now, or None."""
     age = now - offer.quoted_at
     if age > need.quote_age_max:
-        return (
-            f"{OLD} {offer.quoted_at:%Y-%m-%d %H:%M} UTC, {_hours(age)} old: "
-            f"too old to act on ({_hours(need.quote_age_max)} at most)"
-        )
+        told = f"its price is from {offer.quoted_at:%Y-%m-%d %H:%M} UTC, {_hours(age)} old"
+        most = f"too old to act on (the limit is {_hours(need.quote_age_max)})"
+        return FitVerdict.QUOTE_TOO_OLD, f"{told}: {most}"
     if need.market is Market.SPOT and offer.on_demand_ratio > need.max_price_ratio:
-        return f"{DEAR} {percent(offer.on_demand_ratio)} of on-demand, over the limit"
+        ratio, most = percent(offer.on_demand_ratio), percent(need.max_price_ratio)
+        why = f"costs {ratio} of on-demand, above the limit of {most}"
+        return FitVerdict.TOO_DEAR, why
     if offer.available is not None and offer.available < need.count:
-        return f"{FULL} {offer.available} of {need.count}"
+        return FitVerdict.FULL, f"has capacity for {offer.available} of {need.count}"
     if cool_until is not None and cool_until > now:
-        return f"{RESTING} until {cool_until:%H:%M:%S} UTC"
+        return FitVerdict.RESTING, f"cooling down until {cool_until:%H:%M:%S} UTC"
     return None
 
 

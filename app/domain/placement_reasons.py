@@ -12,14 +12,11 @@ from datetime import datetime, timedelta
 
 from app.domain.egress import added_microusd_per_hour
 from app.domain.expected_cost import expect
+from app.domain.fit_verdict import FitVerdict
 from app.domain.money import format_usd
 from app.domain.offer import Market, Offer, Pool
 from app.domain.percent import percent
 from app.domain.placement import (
-    DEAR,
-    FULL,
-    OLD,
-    RESTING,
     Considered,
     Need,
     carries,
@@ -31,7 +28,7 @@ from app.domain.placement import (
 )
 from app.domain.placement_decision import POOLS_SHOWN_MAX, PoolVerdict, Unblock
 
-ASKED_AS_WELL = "asked for as well: the cloud gives what it has"
+ASKED_AS_WELL = "also requested: the cloud picks one"
 _SAME_PRICE = 0.005
 _LONGEST_SECONDS = 100 * 365 * 86_400.0
 """A finish is told as an instant: what lies beyond a century would be beyond the calendar too."""
@@ -84,11 +81,11 @@ def _beside(row: PoolVerdict, taken_microusd: int) -> PoolVerdict:
     if row.chosen:
         told = ASKED_AS_WELL
     elif more >= _SAME_PRICE:
-        told = f"its progress costs {percent(more)} more"
+        told = f"{percent(more)} more expensive per hour of training"
     elif more <= -_SAME_PRICE:
-        told = f"its progress costs {percent(-more)} less"
+        told = f"{percent(-more)} cheaper per hour of training"
     else:
-        told = "its progress costs the same"
+        told = "same cost per hour of training"
     return replace(row, why=f"{row.why}; {told}")
 
 
@@ -103,24 +100,24 @@ def unblocked_by(outcome: Outcome, now: datetime) -> Unblock | None:
         and of_types(item.offer.pool, need.types)
         and carries(item.offer, need)
     ]
-    for begins, say in _WAYS_OUT:
-        found = [item for item in able if item.why.startswith(begins)]
+    for verdict, say in _WAYS_OUT:
+        found = [item for item in able if item.verdict is verdict]
         if found:
             # Of full pools the one that lacks the fewest machines; else the cheapest.
             first = found[0]
-            if begins == FULL:
+            if verdict is FitVerdict.FULL:
                 first = max(found, key=lambda item: item.offer.available or 0)
             return say(first.offer, need)
     return None
 
 
 def _resting(offer: Offer, need: Need) -> Unblock:
-    return Unblock(f"{_where(offer)} has rested", offer.cost_microusd_per_hour)
+    return Unblock(f"the end of the cool-down of {_where(offer)}", offer.cost_microusd_per_hour)
 
 
 def _full(offer: Offer, need: Need) -> Unblock:
     machines = "1 machine" if need.count == 1 else f"{need.count} machines"
-    return Unblock(f"room for {machines} in {_where(offer)}", offer.cost_microusd_per_hour)
+    return Unblock(f"{machines} free in {_where(offer)}", offer.cost_microusd_per_hour)
 
 
 def _dear(offer: Offer, need: Need) -> Unblock:
@@ -133,7 +130,12 @@ def _old(offer: Offer, need: Need) -> Unblock:
     return Unblock(f"a fresh price for {_where(offer)}", None)
 
 
-_WAYS_OUT = ((RESTING, _resting), (FULL, _full), (DEAR, _dear), (OLD, _old))
+_WAYS_OUT = (
+    (FitVerdict.RESTING, _resting),
+    (FitVerdict.FULL, _full),
+    (FitVerdict.TOO_DEAR, _dear),
+    (FitVerdict.QUOTE_TOO_OLD, _old),
+)
 """What passes by itself comes first."""
 
 
@@ -153,7 +155,7 @@ def _verdict(item: Considered, outcome: Outcome, reference: float) -> PoolVerdic
     seconds: float | None = None
     why = item.why
     if carries(offer, need) and pool.market is not need.market:
-        why = f"{'spot' if spot else 'on-demand'} is not asked for now"
+        why = f"{'spot' if spot else 'on-demand'} is not requested now"
     if carries(offer, need):
         speed = work_speed(offer, need) / reference
         if outcome.work_seconds is not None:

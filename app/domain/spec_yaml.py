@@ -117,7 +117,10 @@ def read_yaml(text: str, *, max_depth: int, max_values: int) -> object:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         where, line = _where(error.problem_mark), _line(error.problem_mark)
+        began = _line(error.context_mark)
         told = f"{where}not valid YAML: {error.problem or error.context}"
+        if error.problem and error.context and began is not None:
+            told = f"{told} ({error.context} that begins in line {began})"
         raise SpecError.of(told, line=line) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML lets the errors of chr() and int() through for absurd escapes and directives.

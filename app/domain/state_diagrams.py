@@ -29,7 +29,7 @@ in app/domain instead. -->
 
 Every pair of state and event moves, stays or is illegal. A **fact** (something a cloud, an agent
 or a store did) is never illegal: it is recorded, then moves the state or leaves it. A **command**
-(something a person or one of our own decisions asked for) is refused where no row allows it, with
+(ordered by a person or by a decision) is refused where no row allows it, with
 a sentence that says why.
 """
 _CELL_STAY = "·"

@@ -120,7 +120,7 @@ def why_not_described(spec: JobSpec) -> str:
     config = _config_of(spec)
     add = f"add `{_ESTIMATE_FORM}`, from a short run"
     if config is None:
-        return f"Cannot estimate: the work of a `run` command is not known; {add}."
+        return f"Cannot estimate: the work of a `run` command is unknown; {add}."
     if _figures(config) is None:
         options = " with `model_options`" if config.model_options else ""
         return (
@@ -128,7 +128,7 @@ def why_not_described(spec: JobSpec) -> str:
             "from `python -m trainer.training.estimate`."
         )
     return (
-        f"Cannot estimate: how many samples {config.data} holds is not known before it trains; "
+        f"Cannot estimate: the number of samples in {config.data} is unknown before training; "
         f"give `steps` in place of `epochs`, or {add}."
     )
 

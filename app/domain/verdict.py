@@ -94,13 +94,13 @@ _NAMED_FAILURE: Final = {
     EndReason.PREPARATION_FAILED: "could not be prepared",
     EndReason.STORE_UNAVAILABLE: "could not reach an object store",
     EndReason.DISK_FULL: "had no room left on a disk",
-    EndReason.STALLED: "made no step for too long",
+    EndReason.STALLED: "made no progress for too long",
     EndReason.GPU_FAULT: "has a GPU fault",
     EndReason.MACHINE_FAILED: "failed as a machine",
     EndReason.AGENT_FAILED: "lost its agent",
-    EndReason.FENCED_OFF: "was cut off",
-    EndReason.CONFIGURATION_REJECTED: "has a configuration that cannot work",
-    EndReason.CREDENTIALS: "was refused by a credential",
+    EndReason.FENCED_OFF: "was superseded",
+    EndReason.CONFIGURATION_REJECTED: "has an invalid configuration",
+    EndReason.CREDENTIALS: "was denied access",
     EndReason.OUT_OF_MEMORY: "ran out of memory",
     EndReason.USER_ERROR: "failed",
 }
@@ -153,11 +153,11 @@ def _left_by_our_order(
     if any(member.outcome not in left for member in reachable):
         return None
     if order is DrainCause.STOP:
-        return Verdict(AttemptState.STOPPED, reason, f"Stopped as ordered: {_words(reason)}.")
+        return Verdict(AttemptState.STOPPED, reason, f"Stopped: {_words(reason)}.")
     if not reachable:
         # A yield that nobody followed is no yield: find out what really happened.
         return None
-    return Verdict(AttemptState.YIELDED, reason, f"Left as ordered: {_words(reason)}.")
+    return Verdict(AttemptState.YIELDED, reason, f"Stopped: {_words(reason)}.")
 
 
 def _taken_by_cloud(members: Sequence[MemberEnd], order: DrainCause | None) -> Verdict | None:
@@ -166,10 +166,12 @@ def _taken_by_cloud(members: Sequence[MemberEnd], order: DrainCause | None) -> V
             reason = EndReason.SPOT_INTERRUPTED
             if member.ended_by is not None:
                 reason = _CLOUD_REASON.get(member.ended_by, reason)
-            text = f"The cloud took the machine of node {member.node_rank}: {_words(reason)}."
+            text = (
+                f"The cloud interrupted the machine of node {member.node_rank}: {_words(reason)}."
+            )
             return Verdict(AttemptState.INTERRUPTED, reason, text, member.node_rank)
     if order is DrainCause.INTERRUPTION:
-        text = "The attempt was draining for a notice from the cloud."
+        text = "The attempt ended after an interruption notice."
         return Verdict(AttemptState.INTERRUPTED, EndReason.SPOT_INTERRUPTED, text)
     return None
 
@@ -182,13 +184,13 @@ def _gone(members: Sequence[MemberEnd]) -> Verdict | None:
         ours = member.ended_by in (None, EndedBy.US)
         reason = EndReason.CONTACT_LOST if ours else EndReason.MACHINE_FAILED
         how = "fell silent" if ours else f"ended ({member.ended_by})"
-        text = f"The machine of node {member.node_rank} {how}, and a second witness confirms it."
+        text = f"The machine of node {member.node_rank} {how}, and a second check confirms it."
         return Verdict(AttemptState.LOST, reason, text, member.node_rank)
     return None
 
 
 def _ended_by_agent(members: Sequence[MemberEnd]) -> Verdict | None:
-    """An agent that came back, or was cut off, had to end its trainer: the others died of that.
+    """An agent that came back, or was superseded, had to end its trainer: the others died of that.
 
     A user's command has no word for a lost peer, so its failure would look like the user's error.
     """
@@ -202,7 +204,7 @@ def _ended_by_agent(members: Sequence[MemberEnd]) -> Verdict | None:
 def _stalled(stalled: bool) -> Verdict | None:
     if not stalled:
         return None
-    text = "No rank made a newer step within the stall timeout; the stacks are in the logs."
+    text = "No rank finished a step within the stall timeout; the stacks are in the logs."
     return Verdict(AttemptState.FAILED, EndReason.STALLED, text)
 
 
@@ -245,7 +247,7 @@ def _unknown(members: Sequence[MemberEnd]) -> Verdict:
         nodes = ", ".join(str(rank) for rank in silent)
         text = f"Nothing explains the end of node {nodes} after {SETTLE_SECONDS_MAX} s."
     elif MemberOutcome.FAILED in outcomes:
-        text = "Every rank that failed had lost a peer, and no rank names a cause of its own."
+        text = "Every failed rank reported a lost peer, and none reported a cause of its own."
         said = next((member.message for member in members if member.message), None)
         if said is not None:
             text += f" The first of them says: {said}"
@@ -256,7 +258,7 @@ def _unknown(members: Sequence[MemberEnd]) -> Verdict:
     else:
         # An agent whose lease runs out drains unasked; that is lost contact, not the user's error.
         reason = EndReason.CONTACT_LOST
-        text = "The machines left without an order: their lease ran out unanswered."
+        text = "The machines stopped by themselves: they could not renew their lease."
     return Verdict(AttemptState.FAILED, reason, text)
 
 

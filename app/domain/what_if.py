@@ -1,4 +1,4 @@
-"""What a job would cost and when it would end, before it is submitted: many imagined runs of it.
+"""What a job would cost and when it would end, before it is submitted: many simulated runs of it.
 
 Lives here: the figures over many runs. Not here: one run (`imagined_run`), the pools it meets
 (`imagined_pools`), or where prices and experience come from (`app.orchestration`).
@@ -143,7 +143,7 @@ def earliest_finish_seconds(question: Question) -> float:
     ValueError where no on-demand pool is at hand: then nothing can be said.
     """
     if question.on_demand is None:
-        raise ValueError("the earliest finish is that of on-demand machines, and there are none")
+        raise ValueError("no on-demand machine fits, so there is no earliest finish")
     work = question.work_seconds / question.on_demand.speed
     return question.acquire_seconds + question.boot_seconds + work
 
@@ -151,7 +151,7 @@ def earliest_finish_seconds(question: Question) -> float:
 def estimate(
     market: str, question: Question, draw: Callable[[], float], paths: int = PATHS
 ) -> Estimate:
-    """Figures over at most `paths` imagined runs; P50 and P90 by nearest rank."""
+    """Figures over at most `paths` simulated runs; P50 and P90 by nearest rank."""
     return _figures(
         market, question, _imagined_runs(question, lambda path: draw, paths, TURNS_MOST)
     )

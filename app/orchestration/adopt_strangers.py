@@ -50,7 +50,7 @@ class Stranger:
 def adopt_strangers(
     uow: UnitOfWork, runtime: Runtime, provider: str, strangers: Iterable[Stranger], *, keep: bool
 ) -> None:
-    """Give each a row. keep: for its job, or for a person to decide; else it is given back.
+    """Give each a row. keep: for its job, or for a person to decide; else it is released.
 
     A job is opened once for all of its own: it may have lost thousands of rows. One that is locked
     elsewhere has its turn at the next list.
@@ -88,11 +88,11 @@ def _adopt_for_job(
         limits=limits,
     )
     kept = keep and machine.ended_at is None
-    fate = "it is kept until somebody confirms the sweep" if kept else "it is given back"
+    fate = "it is kept until a sweep is confirmed" if kept else "it is released"
     saved = _saved(aggregate.uow, machine)
     aggregate.record(
         JobEventKind.INSTANCE_ADOPTED,
-        f"The cloud shows a machine of this job that no row knew: {fate}.",
+        f"The cloud lists a machine of this job that the database did not know: {fate}.",
         noun="instance",
         noun_id=instance.id,
         provider_instance_id=machine.provider_instance_id,
@@ -112,7 +112,7 @@ def _adopt_for_job(
     if kept:
         instance.register_until_at = None
     else:
-        order_release(aggregate, [instance], "nobody asked for it any more")
+        order_release(aggregate, [instance], "it is no longer needed")
     whose = f"job {aggregate.job.name}"
     note_found(aggregate.uow, runtime, machine, whose, kept=kept, saved=saved)
 
@@ -167,15 +167,15 @@ def note_found(
     """One line in the deployment's history, with the money that giving it back saves a day."""
     name = f"{machine.provider_instance_id} ({machine.pool.instance_type}, {machine.pool.zone})"
     if kept:
-        kind, fate = DeploymentEventKind.MACHINE_KEPT, "kept until somebody confirms the sweep"
+        kind, fate = DeploymentEventKind.MACHINE_KEPT, "kept until a sweep is confirmed"
     else:
-        kind, fate = DeploymentEventKind.ORPHAN_REAPED, "given back"
+        kind, fate = DeploymentEventKind.ORPHAN_REAPED, "released"
         if saved is not None:
             fate += f", which saves {format_usd(saved)} a day"
     event = DeploymentEvent(
         uow.now,
         kind.value,
-        f"{name} of {whose} was known to no row: {fate}.",
+        f"{name} of {whose} was unknown to the database: {fate}.",
         {
             "provider_instance_id": machine.provider_instance_id,
             "pool": machine.pool.key,

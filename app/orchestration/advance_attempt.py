@@ -96,9 +96,9 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
         aggregate.move_attempt(
             attempt,
             AttemptEvent.MEMBERS_REGISTERED,
-            "The machine has registered."
+            "The machine is registered."
             if attempt.node_count == 1
-            else f"All {attempt.node_count} machines have registered.",
+            else f"All {attempt.node_count} machines are registered.",
         )
         aggregate.uow.ring_after_commit(FORESEE_CONTROLLER)
 
@@ -114,7 +114,7 @@ def _preparing_time(spec: JobSpec, limits: Limits) -> timedelta:
 def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
     if has_final_checkpoint(aggregate):
         # The last attempt's end was lost on the way; training again would pay for it twice.
-        text = "An earlier attempt has finished the work: nothing is left to train."
+        text = "An earlier attempt finished the work: nothing is left to train."
         enter_settling(aggregate, AttemptEvent.MEMBER_ENDED, text, limits)
         return
     members = aggregate.members
@@ -124,7 +124,7 @@ def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> Non
         attempt.master_port = first.master_port
         aggregate.record(
             JobEventKind.MEMBER_PREPARED,
-            f"The gang of {len(members)} has met; training starts.",
+            f"Training is starting on {len(members)} machine{'' if len(members) == 1 else 's'}.",
             noun="attempt",
             noun_id=attempt.id,
             fence=attempt.fence,
@@ -144,7 +144,9 @@ def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
     cause = attempt.drain_cause
     if cause is not None and all(outcome in _LEFT for outcome in outcomes):
         reason = _order_reason(aggregate, cause)
-        message = f"Every machine has saved and left: {reason.value.replace('_', ' ')}."
+        step = aggregate.job.committed_step
+        saved = f" The newest checkpoint is of step {step}." if step else ""
+        message = f"Every machine saved and stopped: {reason.value.replace('_', ' ')}.{saved}"
         aggregate.move_attempt(attempt, all_drained(cause), message, cause=cause.value)
         if attempt.state is DRAINED_STATE[cause]:
             end_attempt(aggregate, reason, message, limits)
@@ -214,7 +216,7 @@ def _succeed_if_finished(aggregate: JobAggregate, attempt: Attempt, limits: Limi
     finished = all(m.outcome == MemberOutcome.FINISHED for m in aggregate.members)
     if not finished or not has_final_checkpoint(aggregate):
         return False
-    message = "Every rank has finished: the work is done."
+    message = "Training is complete on every rank."
     aggregate.move_attempt(attempt, AttemptEvent.ALL_MEMBERS_FINISHED, message)
     end_attempt(aggregate, EndReason.FINISHED, message, limits)
     return True

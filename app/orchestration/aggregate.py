@@ -160,7 +160,7 @@ class JobAggregate:
             instance.updated_at = self.now
             self.record(
                 JobEventKind(step.value),
-                message if step is event else "Proven by what follows.",
+                message if step is event else "Confirmed by a later report.",
                 noun="instance",
                 noun_id=instance.id,
                 from_state=before,

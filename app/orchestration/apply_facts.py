@@ -116,7 +116,7 @@ def _notice(context: FactContext) -> None:
         # Planned maintenance may be days ahead: too early to stop work for it.
         context.aggregate.record(
             JobEventKind.REBALANCE_RECOMMENDED,
-            f"The cloud will take this machine in {seconds / 3600:.1f} h.",
+            f"The cloud will interrupt this machine in {seconds / 3600:.1f} h.",
             noun="instance",
             noun_id=context.instance.id,
             source=source,
@@ -256,7 +256,7 @@ def _unsent(context: FactContext) -> str:
     if unsent is None or attempt is None:
         return ""
     counts = f"step {attempt.committed_step}" if attempt.committed_step else "the start"
-    return f" Its checkpoint of step {unsent} was not uploaded in time: {counts} counts."
+    return f" Its checkpoint of step {unsent} was not uploaded in time: {counts} is used instead."
 
 
 def _stalled(context: FactContext) -> None:
@@ -265,7 +265,7 @@ def _stalled(context: FactContext) -> None:
         return
     attempt.stalled_at = context.at
     step = whole_number(context.fact.data.get("step"))
-    text = f"No rank made a step after {step}: the stacks of every rank are in the logs."
+    text = f"No rank has finished a step after {step}: the stacks of every rank are in the logs."
     enter_settling(context.aggregate, AttemptEvent.STALL_DETECTED, text, context.limits)
 
 
@@ -273,7 +273,8 @@ def _fenced_off(context: FactContext) -> None:
     by_fence = whole_number(context.fact.data.get("by_fence"))
     context.aggregate.record(
         JobEventKind.ATTEMPT_FENCED,
-        f"Attempt {context.fact.fence} met attempt {by_fence} in the store and stopped itself.",
+        f"Attempt {context.fact.fence} found attempt {by_fence} in the checkpoint store and "
+        "stopped.",
         noun="instance",
         noun_id=context.instance.id,
         fence=context.fact.fence,
@@ -287,7 +288,7 @@ def _fenced_off(context: FactContext) -> None:
     job = context.aggregate.job
     if by_fence is not None and job.next_fence <= by_fence <= job.next_fence + _FENCES_AHEAD_MAX:
         job.next_fence = by_fence + 1
-    message = f"attempt {by_fence} is in the checkpoint store already"
+    message = f"attempt {by_fence} is already in the checkpoint store"
     error = {"type": None, "message": message}
     end = {"reason": EndReason.FENCED_OFF.value, "error": error}
     _end_member(context, member, MemberOutcome.FAILED, end)

@@ -97,7 +97,7 @@ def note_completion(context: FactContext) -> None:
     waits = aggregate.job.state in CLAIMABLE_JOB_STATES or aggregate.job.state is JobState.PAUSED
     if not (waits or _is_forming(aggregate)) or not has_final_checkpoint(aggregate):
         return
-    message = "An earlier attempt has finished the work."
+    message = "An earlier attempt finished the work."
     if not waits:
         drop_forming(aggregate, EndReason.FINISHED, message)
     aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
@@ -137,11 +137,12 @@ def note_final_parent(context: FactContext, attempt: Attempt) -> None:
     if new:
         kind = JobEventKind.CHECKPOINT_COMMITTED
         message = (
-            f"Final checkpoint {step} was found in the store; its attempt could not report it."
+            f"Final checkpoint {step} was found in the store; its attempt ended before reporting "
+            "it."
         )
         if told_size == 0:
             kind = JobEventKind.FINISHED_WITHOUT_CHECKPOINT
-            message = f"Attempt {fence} had finished the work; it could not report it."
+            message = f"Attempt {fence} finished the work but could not report it."
         aggregate.record(
             kind,
             message,

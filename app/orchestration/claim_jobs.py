@@ -201,7 +201,7 @@ class ClaimJobs:
     def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: SortedOut) -> None:
         job, limits = aggregate.job, self._runtime.limits
         if has_final_checkpoint(aggregate):
-            message = "An earlier attempt has finished the work."
+            message = "An earlier attempt finished the work."
             aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
             put_at_rest(aggregate, EndReason.FINISHED, message)
             return
@@ -215,7 +215,7 @@ class ClaimJobs:
         at_hand = candidates(aggregate)
         kept = at_hand[: job.node_count]
         spare = [i for i in aggregate.usable() if i not in kept and not left_to_its_lease(i)]
-        order_release(aggregate, spare, "the job does not need it any more")
+        order_release(aggregate, spare, "the job no longer needs it")
         end_move(aggregate)
         considered = find_places(aggregate, among, budgets, limits)
         missing = max(0, job.node_count - len(candidates(aggregate)))
@@ -249,15 +249,15 @@ class ClaimJobs:
         self._start_attempt(aggregate, reasons, bids)
 
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
-        """It left spot before it had to, and no budget bears what on-demand it lacks."""
-        order_release(aggregate, aggregate.usable(), "the job goes back to spot")
+        """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
+        order_release(aggregate, aggregate.usable(), "the job returns to spot")
         turn_market(aggregate, Market.SPOT)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
         count, limits = aggregate.job.node_count, self._runtime.limits
         judged = offers_for(aggregate, count, limits, anywhere=True, among=among)
         speeds = speeds_of(aggregate) if among is None else among.speeds
         reasons = Reasons(judged, count, speeds=speeds)
-        self._wait(aggregate, "spot machines are looked for again", "budget", reasons)
+        self._wait(aggregate, "looking for spot machines again", "budget", reasons)
 
     def _reserve_most(
         self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
@@ -269,7 +269,7 @@ class ClaimJobs:
             bids = together(found.considered)
             verdict, borne = self._reserve(aggregate, budgets, bids, found.count)
             if verdict.yes:
-                note_size(aggregate, chosen, "the budget bears no more machines")
+                note_size(aggregate, chosen, "the budget allows no more machines")
                 return verdict, found, borne
             smaller = make_smaller(aggregate, among, limits)
             if smaller is None:
@@ -327,11 +327,12 @@ class ClaimJobs:
         job.next_fence += 1
         job.claimable_at = job.wait_reason = None
         at_hand = len(candidates(aggregate))
+        kept = f"{at_hand} {'machine' if at_hand == 1 else 'machines'} kept"
+        begins = kept if at_hand else "requesting machines"
         # The pools and their verdicts are in this fence's first decision, of the same instant.
         aggregate.move_job(
             JobEvent.CLAIMED,
-            f"Attempt {attempt.fence} begins with {at_hand} "
-            f"{'machine' if at_hand == 1 else 'machines'} at hand.",
+            f"Attempt {attempt.fence}: {begins}.",
             fence=attempt.fence,
             market=job.market_mode,
             at_hand=at_hand,
@@ -348,8 +349,8 @@ class ClaimJobs:
         job, limits = aggregate.job, self._runtime.limits
         due = aggregate.look_in(limits.next_look_seconds)
         decided = Reason(DecisionVerdict.WAIT, word, f"Waiting: {reason}.")
+        first_time = job.wait_reason is None or not _waited_so(aggregate, word)
         note_decision(aggregate, decided, limits, reasons)
-        first_time = job.wait_reason != reason
         job.claimable_at, job.wait_reason = due, reason
         if first_time:
             aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
@@ -357,6 +358,13 @@ class ClaimJobs:
         shared = word == "no_offer" and not aggregate.spec.patience_seconds
         if not aggregate.living() and shared and reasons.choice is None:
             aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
+
+
+def _waited_so(aggregate: JobAggregate, word: str) -> bool:
+    """Whether the newest decision was to wait, for a reason of the same kind."""
+    kept = aggregate.uow.decisions.latest(aggregate.job.id)
+    waits = (DecisionVerdict.WAIT, word)
+    return kept is not None and (kept.decision.verdict, kept.decision.reason) == waits
 
 
 def _may_be_late(aggregate: JobAggregate) -> bool:

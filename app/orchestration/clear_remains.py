@@ -99,7 +99,7 @@ class ClearRemains:
     def apply(self, uow: UnitOfWork, work: RegionToClear, result: Cleared) -> None:
         """Write down what is left, and tell what was removed."""
         if result.error is not None:
-            note = f"could not be asked: {result.error}"
+            note = f"the cloud did not answer: {result.error}"
             seen = [SeenRemain(UNKNOWN_KIND, "-", note, None, None)]
             uow.sweeps.record_remains(work.provider, work.region, result.asked_at, seen)
             return
@@ -154,7 +154,7 @@ class ClearRemains:
         if len(removed) > 10:
             names += f" and {len(removed) - 10} more"
         saved = sum(one.microusd_per_day or 0 for one in removed)
-        text = f"{names} in {work.region} was used by nothing: removed"
+        text = f"{names} in {work.region} was unused: removed"
         text += f", which saves {format_usd(saved)} a day." if saved else "."
         data = {
             "provider": work.provider,

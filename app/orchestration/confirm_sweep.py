@@ -25,7 +25,7 @@ from app.ports.unit_of_work import UnitOfWork
 
 WORKING = LIVE_JOB_STATES - {JobState.PAUSED, JobState.STOPPING}
 """States of a job that an adopted machine is kept for, even when a sweep is confirmed."""
-_WHY = "a sweep was confirmed, and no job needs it"
+_WHY = "a sweep was confirmed and no job needs it"
 
 
 def ask_for_sweep(uow: UnitOfWork) -> None:
@@ -54,7 +54,7 @@ def confirm_sweep(uow: UnitOfWork, runtime: Runtime, actor: Actor) -> int:
                 released += 1
         else:
             released += _decide(uow, runtime, actor, job_id, instance_id)
-    text = f"{actor.name} confirmed the sweep: {released} machines are given back."
+    text = f"{actor.name} confirmed the sweep: {released} machines are released."
     event = DeploymentEvent(uow.now, DeploymentEventKind.SWEEP_CONFIRMED.value, text, {})
     uow.sweeps.add_event(runtime.entropy.new_id(), event)
     return released

@@ -66,11 +66,14 @@ def note_progress(uow: UnitOfWork, runtime: Runtime) -> None:
         for region in provider.regions()
     )
     if empty and not uow.sweeps.living() and not uow.sweeps.live_jobs():
-        kind, text = DeploymentEventKind.DESTROYED, "Nothing of this deployment is left."
+        kind, text = DeploymentEventKind.DESTROYED, "Everything of this deployment is gone."
         uow.sweeps.set_orders(adopt_since_at=None, adopt_reason=None)
     elif uow.now >= ordered_at + timedelta(seconds=DESTROY_SECONDS_MAX):
         kind = DeploymentEventKind.DESTROY_EXPIRED
-        text = "An hour after the order to end everything, something is left: look at each cloud."
+        text = (
+            "An hour after the order to end everything, something is left: check each cloud's "
+            "console."
+        )
     else:
         return
     uow.sweeps.set_orders(destroy_ordered_at=None)

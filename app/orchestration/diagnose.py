@@ -70,7 +70,7 @@ def check_object_store(store: ObjectStore, entropy: Entropy) -> tuple[Finding, .
     ]
     try:
         store.delete(key)
-        found.append(Finding(f"{_STORE}: delete", True, "what is no longer needed can be deleted"))
+        found.append(Finding(f"{_STORE}: delete", True, "objects can be deleted"))
     except ObjectStoreError as error:
         refused = _store_refusal("delete", error)
         told = f"{refused.sentence}; {key} stays there: delete it by hand"
@@ -88,15 +88,15 @@ def _look(what: str, ask: Callable[[], Finding]) -> Finding:
 def _reads_back(store: ObjectStore, key: str, payload: bytes) -> Finding:
     name = f"{_STORE}: read"
     if hashlib.sha256(store.get(key)).digest() == hashlib.sha256(payload).digest():
-        return Finding(name, True, "what is written is there at once, unchanged")
-    return Finding(name, False, "what is written does not come back unchanged", _STRONG)
+        return Finding(name, True, "a new object can be read back at once, unchanged")
+    return Finding(name, False, "an object does not come back as it was written", _STRONG)
 
 
 def _is_listed(store: ObjectStore, key: str) -> Finding:
     name = f"{_STORE}: list"
     if key in store.list_keys(_STORE_KEYS):
-        return Finding(name, True, "what is written is listed at once")
-    return Finding(name, False, "what is written is not listed at once", _STRONG)
+        return Finding(name, True, "a new object is listed at once")
+    return Finding(name, False, "a new object is not listed at once", _STRONG)
 
 
 def _creates_only(store: ObjectStore, key: str) -> Finding:
@@ -151,7 +151,7 @@ def check_bucket_place(
     try:
         place = provider.locate_bucket(parts.netloc)
     except ProviderError as error:
-        told = f"its region is not told, so egress has no price: {_first_line(error)}"
+        told = f"its region is unknown, so egress cannot be priced: {_first_line(error)}"
         return (warning(what, told, f"set LOWTIDE_CHECKPOINT_REGION, or allow {_PLACE_RIGHT}"),)
     return (Finding(what, True, f"{parts.netloc} is in {place}"),)
 

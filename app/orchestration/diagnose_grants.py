@@ -49,7 +49,7 @@ def check_storage_grants(
     finally:
         control(own).delete("probe")
     if not good:
-        return (Finding(_NAME, False, "what a job writes does not come back", _PAGE),)
+        return (Finding(_NAME, False, "an object does not come back as the job wrote it", _PAGE),)
     try:
         open_with(other, values).put_new("probe", b"lowtide")
     except ObjectStoreDenied:

@@ -7,6 +7,7 @@ verdict (`settle_attempts`) or ordering a stop (`stop_job`).
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from app.domain.attempt import AttemptState, DrainCause, drain_ordered
 from app.domain.end_reason import CoolDownScope, EndClass, EndReason, facts_of
@@ -40,6 +41,13 @@ from app.orchestration.silence import proven_alive_at
 CLAIM_CONTROLLER = "claim_jobs"
 RECOVERING_LEAD = timedelta(days=1)
 PRIORITY_STEP = timedelta(minutes=10)
+
+_WHY_RELEASED: Final = {
+    JobState.SUCCEEDED: "the job finished",
+    JobState.FAILED: "the job failed",
+    JobState.CANCELLED: "the job was cancelled",
+    JobState.PAUSED: "the job is paused",
+}
 
 
 def end_attempt(
@@ -94,8 +102,8 @@ def end_attempt(
     if job.state in CLAIMABLE_JOB_STATES and progress_exhausted(job.attempts_without_progress):
         final_reason = EndReason.NO_PROGRESS
         message = (
-            f"{job.attempts_without_progress} attempts in a row were paid for without a newer "
-            "checkpoint; the job is given up."
+            f"{job.attempts_without_progress} attempts in a row cost money without saving a newer "
+            "checkpoint: the job has failed."
         )
         aggregate.move_job(JobEvent.GIVEN_UP, message, reason=final_reason.value)
     if attempt.preparing_at is not None or job.hold_until_at is None:
@@ -135,7 +143,7 @@ def put_at_rest(aggregate: JobAggregate, reason: EndReason, message: str) -> Non
     if job.state is JobState.PAUSED:
         job.stop_cause = job.stop_ordered_at = None
         job.paused_at = aggregate.now
-    order_release(aggregate, aggregate.living(), f"the job is {job.state}")
+    order_release(aggregate, aggregate.living(), _WHY_RELEASED.get(job.state, "the job ended"))
 
 
 def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None:
@@ -201,13 +209,11 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> 
     spared = [instance for instance in unhealthy if _may_be_saving(aggregate, instance, limits)]
     for instance in spared:
         instance.suspect = True  # no later attempt counts on it
-    order_release(
-        aggregate, [one for one in unhealthy if one not in spared], "it cannot be relied on"
-    )
+    order_release(aggregate, [one for one in unhealthy if one not in spared], "it is unreliable")
     if aggregate.spec.nodes.is_elastic and job.moving_launch_id is None:
         usable = [one for one in aggregate.usable() if one not in spared]
         ours = [one for one in usable if one.market is job.market_mode]
-        order_release(aggregate, ours[job.node_count :], "the gang goes on without it")
+        order_release(aggregate, ours[job.node_count :], "the job continues without it")
     aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
 
 
@@ -217,7 +223,7 @@ def _unreliable(instance: Instance) -> bool:
 
 def _may_be_saving(aggregate: JobAggregate, instance: Instance, limits: Limits) -> bool:
     """Whether it is only out of sight: it worked on after its last answer, so it drains by itself
-    before its lease ends. Its lease, or long silence, says when it is given back."""
+    before its lease ends. Its lease, or long silence, says when it is released."""
     if instance.suspect or instance.state is not InstanceState.REGISTERED:
         return False
     contact = aggregate.uow.instances.contact(instance.id)

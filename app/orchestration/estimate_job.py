@@ -1,7 +1,7 @@
 """What a spec would cost and when it would end, from prices and experience as they stand.
 
 Lives here: turning a spec, offers and experience into the question that `app.domain.what_if`
-answers. Reads only; nothing is rented. Not here: the imagined runs, or showing them.
+answers. Reads only; nothing is rented. Not here: the simulated runs, or showing them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def estimate_job(
     """The estimate of a spec as it would be submitted now, an elastic gang with its size of now.
 
     project_id: whose runs of the same work tell how fast it goes. compare: also the other ways to
-    rent, and what other deadlines would cost. paths: imagined runs of each way to rent.
+    rent, and what other deadlines would cost. paths: simulated runs of each way to rent.
     submitted_at: of a job that is in the queue already; time counts from there. Without any
     estimate where no pool fits: the job would wait. Raises InvalidValue when the spec does not say
     how much work it is, and SpecError when its deadline has passed or cannot be met.
@@ -238,7 +238,7 @@ def _refuse_impossible(quickest: Question) -> None:
     billed = quickest.boot_seconds + quickest.work_seconds / pool.speed
     cost = format_usd(round(pool.microusd_per_hour * billed / HOUR_SECONDS))
     raise SpecError.of(
-        f"deadline: it cannot be met; with on-demand machines from now on the job would end in "
+        f"deadline: it cannot be met; even on-demand from now on, the job would end in "
         f"{whole_minutes(earliest)} at the earliest, for about {cost}",
         "deadline",
         ProblemKind.IMPOSSIBLE,

@@ -75,7 +75,7 @@ def _expire_job(aggregate: JobAggregate, limits: Limits) -> None:
     waits = job.state in CLAIMABLE_JOB_STATES
     works = job.state in ATTEMPT_JOB_STATES and job.state is not JobState.STOPPING
     if waits and job.started_at is None and _come(job.max_wait_at, now):
-        message = "The job waited as long as max_wait allows and no machine could be had."
+        message = "No machine became available within max_wait."
         aggregate.move_job(JobEvent.GIVEN_UP, message, reason=EndReason.MAX_WAIT_REACHED.value)
         put_at_rest(aggregate, EndReason.MAX_WAIT_REACHED, message)
         return
@@ -84,21 +84,23 @@ def _expire_job(aggregate: JobAggregate, limits: Limits) -> None:
         waits = job.state in CLAIMABLE_JOB_STATES
         works = job.state in ATTEMPT_JOB_STATES and job.state is not JobState.STOPPING
     if (waits or works) and _come(job.run_limit_at, now):
-        message = "The job has run as long as max_duration allows."
+        message = "The job has run for max_duration."
         order_stop(aggregate, StopCause.MAX_DURATION, message, limits)
         return
     if waits and _come(job.hold_until_at, now):
         job.hold_until_at = None
-        order_release(aggregate, aggregate.living(), "no new attempt came in time to use it")
+        order_release(aggregate, aggregate.living(), "no new attempt used it in time")
 
 
 def _deadline_passed(aggregate: JobAggregate, limits: Limits) -> None:
     aggregate.job.deadline_missed_at = aggregate.now
     if aggregate.spec.on_deadline == "stop":
-        message = "The deadline has passed, and the job asked to be stopped then."
+        message = "The deadline has passed, and the spec says `on_deadline: stop`."
         order_stop(aggregate, StopCause.DEADLINE, message, limits)
     else:
-        aggregate.record(JobEventKind.DEADLINE_MISSED, "The deadline has passed; the work goes on.")
+        aggregate.record(
+            JobEventKind.DEADLINE_MISSED, "The deadline has passed; the job continues."
+        )
 
 
 def _expire_attempt(aggregate: JobAggregate, limits: Limits) -> None:
@@ -106,14 +108,14 @@ def _expire_attempt(aggregate: JobAggregate, limits: Limits) -> None:
     if attempt is None:
         return
     if attempt.state is AttemptState.PROVISIONING and _come(attempt.form_until_at, now):
-        if shrink_to_registered(aggregate, "the others did not come in time"):
+        if shrink_to_registered(aggregate, "the other machines did not start in time"):
             advance_attempt(aggregate, limits)
             return
         latest = attempt.created_at + timedelta(seconds=limits.provisioning_seconds)
         if now < latest:
             attempt.form_until_at = latest  # those it was to go on with are gone, too
             return
-        message = "The gang did not form in time."
+        message = "Not all machines were ready in time."
         aggregate.move_attempt(attempt, AttemptEvent.PROVISIONING_EXPIRED, message)
         end_attempt(aggregate, EndReason.REGISTRATION_TIMEOUT, message, limits)
     elif attempt.state is AttemptState.PREPARING and _come(attempt.form_until_at, now):
@@ -122,14 +124,14 @@ def _expire_attempt(aggregate: JobAggregate, limits: Limits) -> None:
                 member.outcome = MemberOutcome.FAILED.value
                 member.end = {
                     "reason": EndReason.PREPARATION_FAILED.value,
-                    "error": {"type": None, "message": "it was not prepared in time"},
+                    "error": {"type": None, "message": "it was not ready in time"},
                 }
         advance_attempt(aggregate, limits)
         if attempt.state is AttemptState.PREPARING:
-            message = "Every machine was prepared, yet no trainer started in time."
+            message = "Every machine was ready, but no trainer started in time."
             enter_settling(aggregate, AttemptEvent.STALL_DETECTED, message, limits)
     elif attempt.state is AttemptState.DRAINING and _come(drain_expires_at(attempt), now):
-        message = "The time to save and leave is over."
+        message = "The time to save has run out."
         enter_settling(aggregate, AttemptEvent.DRAIN_EXPIRED, message, limits)
     elif attempt.state is AttemptState.SETTLING:
         advance_attempt(aggregate, limits)

@@ -68,7 +68,7 @@ def fill_gang(
         _end_forming(aggregate, EndReason.FENCED_OFF, why, limits)
         return
     if attempt.launches_made >= limits.launches_per_attempt_max:
-        _do_with_less(aggregate, "too many launches came to nothing", limits)
+        _do_with_less(aggregate, "too many launches failed", limits)
         return
     offers = reserved
     if offers is None:
@@ -97,16 +97,16 @@ def _choose_offers(
         _do_with_less(aggregate, why_none(aggregate, missing, limits), limits)
         return (), 0
     if count < missing:
-        why = f"only {count} of the {missing} missing can be had"
+        why = f"only {count} of the {missing} missing machines are available"
         reserve_places(aggregate, len(aggregate.members) + count, why)
     enough = len(aggregate.members) >= aggregate.spec.nodes.least
     enough = enough or could_go_back(aggregate, limits)
     offers = afford(aggregate, found, count, limits, can_do_without=enough)
     if not offers and enough:
-        _do_with_less(aggregate, "the budget bears no other machine", limits)
+        _do_with_less(aggregate, "the budget allows no other machine", limits)
     if offers:
         where = pool_words([offer.pool for offer in offers])
-        told = f"Not all machines came that were asked for: now {where}."
+        told = f"Not all requested machines started; now {where}."
         _note_request(aggregate, "next_offer", told, offers, count, limits)
     return offers, count
 
@@ -217,8 +217,8 @@ def request_replacements(
         count=missing,
         zone=offers[0].pool.zone,
     )
-    beside = ", beside the machines that stay" if survivors else ""
-    told = f"{missing} replacement asked for in {offers[0].pool.zone}{beside}."
+    beside = ", in addition to the machines that stay" if survivors else ""
+    told = f"{missing} replacement requested in {offers[0].pool.zone}{beside}."
     _note_request(aggregate, "replacement", told, offers, missing, limits)
     return True
 
@@ -328,6 +328,6 @@ def _end_forming(aggregate: JobAggregate, reason: EndReason, why: str, limits: L
     attempt = aggregate.attempt
     if attempt is None:
         return
-    text = f"The gang could not form: {why}."
+    text = f"The job could not start: {why}."
     aggregate.move_attempt(attempt, AttemptEvent.OFFERS_EXHAUSTED, text)
     end_attempt(aggregate, reason, text, limits)

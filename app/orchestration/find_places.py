@@ -41,12 +41,12 @@ def find_places(
     fewer = max((o.count for o in size_options(judged, range(least, missing))), default=0)
     if fewer or len(survivors) >= nodes.least:
         count = len(survivors) + fewer
-        set_size(aggregate, count, "no more machines can be had beside those at hand")
+        set_size(aggregate, count, "no more machines are available next to the current ones")
         return offers_for(aggregate, fewer, limits, among=among) if fewer else ()
     elsewhere = _whole(aggregate, among, budgets, limits)
     if not together(elsewhere):
         return beside
-    order_release(aggregate, survivors, "the gang moves to another zone")
+    order_release(aggregate, survivors, "the job moves to another zone")
     return elsewhere
 
 

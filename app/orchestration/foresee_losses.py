@@ -114,10 +114,10 @@ def note_warning(aggregate: JobAggregate, instance: Instance) -> None:
         if instance.market is Market.SPOT and aggregate.job.moving_launch_id is None:
             aggregate.job.move_look_at = None
             aggregate.uow.ring_after_commit(WEIGH_CONTROLLER)
-        saves = ": checkpoints are saved more often"
+        saves = ": checkpoints are now saved more often"
     aggregate.record(
         JobEventKind.REBALANCE_RECOMMENDED,
-        f"The cloud sees a raised risk that it takes this machine{saves}.",
+        f"The cloud reports a higher risk of interruption for this machine{saves}.",
         noun="instance",
         noun_id=instance.id,
     )

@@ -48,7 +48,7 @@ def record_late_fact(context: FactContext) -> None:
     what = fact.kind.value.replace("_", " ")
     context.aggregate.record(
         JobEventKind.LATE_FACT,
-        f"Attempt {fact.fence} had ended before this came from it: {what}. Nothing changes.",
+        f"Attempt {fact.fence} had ended before this report arrived: {what}. Nothing changes.",
         noun="instance",
         noun_id=context.instance.id,
         fence=fact.fence,

@@ -151,7 +151,7 @@ class LaunchInstances:
                 aggregate.move_instance(
                     aggregate.instances.get(instance.id, instance),
                     InstanceEvent.LAUNCH_SUBMITTED,
-                    f"Asking {launch.provider} for {launch.count}.",
+                    f"Requesting {launch.count} from {launch.provider}.",
                 )
 
     def _order(self, aggregate: JobAggregate, launch: Launch) -> LaunchOrder:
@@ -311,7 +311,7 @@ class LaunchInstances:
             self.name,
             launch.provider,
             [],
-            f"launch {launch.id}: nobody could say what it has started",
+            f"launch {launch.id}: no answer says what it has started",
         )
         refusal = PoolRefusal(None, error.kind, str(error), error.scope)
         settle_launch(aggregate, launch, (), (refusal,), self._runtime.limits)

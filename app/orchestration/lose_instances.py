@@ -8,6 +8,7 @@ declare a machine lost (`reconcile_instances`, `watch_contacts`), or who takes i
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from app.domain.attempt import AttemptEvent, AttemptState, DrainCause
 from app.domain.end_reason import EndReason
@@ -26,6 +27,17 @@ ACCRUE_CONTROLLER = "accrue_costs"
 # The last moments before the cloud's deadline are not promised to anyone.
 DEADLINE_MARGIN_SECONDS = 1.0
 
+_GONE: Final = {
+    EndedBy.CLOUD_INTERRUPTION: "The machine is gone: the cloud interrupted it.",
+    EndedBy.CLOUD_CAPACITY: "The machine is gone: the cloud had no capacity for it.",
+    EndedBy.CLOUD_FAILURE: "The machine is gone: it failed in the cloud.",
+    EndedBy.US: "The machine is gone, as ordered.",
+    EndedBy.OS_SHUTDOWN: "The machine shut itself down.",
+    EndedBy.RUN_LIMIT: "The machine is gone: it reached the longest run that was set for it.",
+    EndedBy.OUTSIDER: "The machine is gone: somebody else ended it.",
+    EndedBy.UNKNOWN: "The machine is gone; the cloud does not say why.",
+}
+
 
 def note_interruption(
     aggregate: JobAggregate, instance: Instance, deadline: datetime, source: str, limits: Limits
@@ -38,7 +50,7 @@ def note_interruption(
     aggregate.move_instance(
         instance,
         InstanceEvent.INTERRUPTION_NOTICED,
-        f"The cloud takes this machine in {seconds:.1f} s.",
+        f"The cloud will interrupt this machine in {seconds:.1f} s.",
         seconds_left=seconds,
         source=source,
     )
@@ -49,10 +61,10 @@ def note_interruption(
     if member is None or aggregate.attempt is None:
         return
     if aggregate.attempt.state is AttemptState.PROVISIONING:
-        _member_missing(aggregate, member, "its cloud takes it before it could start", limits)
+        _member_missing(aggregate, member, "its cloud interrupts it before it could start", limits)
         return
     until = deadline - timedelta(seconds=DEADLINE_MARGIN_SECONDS)
-    text = f"Node {member.node_rank} is being taken: every rank saves after its present step."
+    text = f"Node {member.node_rank} is being interrupted: every rank saves after its current step."
     order_drain(aggregate, DrainCause.INTERRUPTION, max(until, aggregate.now), text, limits)
     request_replacements(aggregate, limits)
 
@@ -78,7 +90,7 @@ def note_end(
     aggregate.move_instance(
         instance,
         InstanceEvent.ABSENCE_CONFIRMED,
-        f"The machine is gone, ended by {ended_by.value.replace('_', ' ')}.",
+        _GONE[ended_by],
         ended_by=ended_by.value,
         source=ended_source,
     )
@@ -119,9 +131,9 @@ def note_never_came(aggregate: JobAggregate, instance: Instance, message: str) -
 
 def note_overdue(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
     """The cloud announced the end of this machine and it runs long after: we end it."""
-    text = "The cloud's deadline is long past and the machine still runs: it is given back."
+    text = "The machine still runs long after the cloud said that it would end it: releasing it."
     aggregate.move_instance(instance, InstanceEvent.OVERDUE, text)
-    mark_for_termination(aggregate, instance, "it outlived the cloud's deadline")
+    mark_for_termination(aggregate, instance, "it still runs long after the cloud's notice")
     _leave_attempt(aggregate, instance, False, limits)
 
 
@@ -139,14 +151,14 @@ def note_unregistered(aggregate: JobAggregate, instance: Instance, limits: Limit
 def note_broken_host(
     aggregate: JobAggregate, instance: Instance, reason: str, limits: Limits
 ) -> None:
-    """It came where a fault was seen: it is given back before it works, and asked for again."""
+    """It came where a fault was seen: it is released before it works, and asked for again."""
     order_release(aggregate, [instance], reason)
     _leave_attempt(aggregate, instance, False, limits)
 
 
 def note_lease_over(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
-    """Its lease ended unanswered, so its trainer has stopped itself: the machine is given back."""
-    order_release(aggregate, [instance], "its lease ended unanswered")
+    """Its lease ended unanswered, so its trainer has stopped itself: the machine is released."""
+    order_release(aggregate, [instance], "its agent did not renew its lease")
     _leave_attempt(aggregate, instance, False, limits)
 
 

@@ -44,7 +44,7 @@ def begin_move(
     job.moving_until_at = now + timedelta(seconds=limits.provisioning_seconds)
     aggregate.record(
         JobEventKind.MIGRATION_BEGUN,
-        f"Machines are requested in {offer.pool.zone} to move there; training goes on. {sentence}",
+        f"Requesting machines in {offer.pool.zone} to move there; training continues. {sentence}",
         noun="launch",
         noun_id=launch.id,
         pool=offer.pool.key,
@@ -109,15 +109,15 @@ def lose_old_machines(aggregate: JobAggregate, limits: Limits) -> None:
     elif len(machines_of_move(aggregate)) >= job.node_count:
         turn_to_new_machines(aggregate)
     else:
-        forget_move(aggregate, "the machines to move to have not all come", limits)
+        forget_move(aggregate, "not all machines to move to have started", limits)
 
 
 def forget_move(aggregate: JobAggregate, why: str, limits: Limits) -> None:
     """Give the new machines back and go on as if nothing had been, for a while at least."""
     job = aggregate.job
     new = [one for one in aggregate.living() if one.launch_id == job.moving_launch_id]
-    order_release(aggregate, new, "the job does not move there after all")
-    aggregate.record(JobEventKind.MIGRATION_GIVEN_UP, f"The job stays where it is: {why}.", why=why)
+    order_release(aggregate, new, "the move was cancelled")
+    aggregate.record(JobEventKind.MIGRATION_GIVEN_UP, f"The job stays in its pool: {why}.", why=why)
     end_move(aggregate)
     job.move_look_at = aggregate.look_in(limits.migration_rest_seconds)
 

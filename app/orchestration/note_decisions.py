@@ -82,19 +82,19 @@ def claim_reason(
     """Why a claim took what it took; choice: what a deadline made of it, if it was asked."""
     gang = aggregate.job.node_count
     if not bids:
-        here = "machine at hand is" if gang == 1 else f"{gang} machines at hand are"
-        text = f"The {here} kept: nothing else is asked for."
+        text = f"Keeping the {'current machine' if gang == 1 else f'{gang} current machines'}."
         return Reason(DecisionVerdict.STAY, "machines_at_hand", text)
     where = pool_words([offer.pool for offer in bids])
     if aggregate.job.market_mode is Market.ON_DEMAND:
-        text = f"On-demand machines are asked for in {where}: the cheapest that fit."
+        text = f"Requesting on-demand machines in {where}, the cheapest that fit."
         return Reason(DecisionVerdict.ON_DEMAND, "on_demand", text)
-    text = f"Spot machines are asked for in {where}: the cheapest progress that can be had."
+    best = "cheapest pool" if len(bids) == 1 else "cheapest pools"
+    text = f"Requesting spot machines in {where}, the {best} for this job."
     if choice is not None and choice.wait < choice.spot:
         spot, wait = (format_usd(round(one * gang * _USD)) for one in (choice.spot, choice.wait))
         text += (
             f" They are expected to cost {spot} to the end, waiting {wait}: with so little work "
-            "left, a pool that has machines is not left waiting for that."
+            "left, that saving is not worth the risk that the pool is full by then."
         )
     return Reason(DecisionVerdict.SPOT, "cheapest_progress", text)
 
@@ -207,13 +207,13 @@ def _worth(pool: PoolVerdict, row: PoolRow, best: bool) -> str:
     """
     why = row.why
     if pool.chosen and not row.chosen:
-        why = "the best that can be had now" if best else ASKED_AS_WELL
+        why = "the best available now" if best else ASKED_AS_WELL
     known, seen = pool.hazard_per_hour or 0.0, row.hazard_per_hour
     if max(known, seen) < _HAZARD_TOLD_RATIO * min(known, seen):
         return why
     return (
-        f"{why} (as lately seen, with {seen:.2f} interruptions per hour of the whole pool now; one "
-        f"new machine there has {known:.2f} over its life)"
+        f"{why} (recently {seen:.2f} interruptions per hour of the whole pool; one new machine "
+        f"there has {known:.2f} over its life)"
     )
 
 

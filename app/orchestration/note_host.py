@@ -15,7 +15,7 @@ from app.orchestration.aggregate import JobAggregate
 from app.orchestration.lose_instances import note_broken_host
 from app.orchestration.runtime import Limits
 
-RETURNED: Final = "it came to the computer of a machine with a fault"
+RETURNED: Final = "it is on the same host as a faulty machine"
 _COMPARED_MAX: Final = 100
 
 

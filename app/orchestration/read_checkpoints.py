@@ -48,8 +48,8 @@ def read_manifest(runtime: Runtime, job_id: UUID, fence: int, step: int) -> Chec
         return load_manifest(store.get(key))
     except ObjectMissing:
         raise NotFound(
-            f"Step {step} of attempt {fence} is no checkpoint, or none any more: older ones are "
-            "removed as newer ones come (checkpoint.keep in the spec).",
+            f"There is no checkpoint of step {step} of attempt {fence}, or it was removed: older "
+            "ones go as newer ones are saved (checkpoint.keep in the spec).",
             "step",
         ) from None
     except WireError as error:

@@ -88,7 +88,7 @@ def _check_fence(aggregate: JobAggregate, instance: Instance, report: AgentRepor
             attempt = aggregate.uow.attempts.by_fence(aggregate.job.id, fence)
             members = [] if attempt is None else aggregate.uow.attempts.members(attempt.id)
         if instance.id not in {member.instance_id for member in members}:
-            raise FenceRefused(f"This machine is no member of attempt {fence}.")
+            raise FenceRefused(f"This machine is not a member of attempt {fence}.")
 
 
 def _touch(
@@ -123,14 +123,14 @@ def _touch(
 def _record_disk(aggregate: JobAggregate, instance: Instance, full: DiskFull | None) -> None:
     """A line in the job's history where a disk fills up, and where it has room again."""
     if full is None:
-        text = "The disk that was full has room again."
+        text = "The full disk has space again."
         aggregate.record(JobEventKind.DISK_HAS_ROOM, text, noun="instance", noun_id=instance.id)
         return
     folder = full.folder[:_FOLDER_CHARACTERS_MAX]
     aggregate.record(
         JobEventKind.DISK_FULL,
-        f"Disk full: {full.free_bytes:,} bytes are free in {folder}. It trains on; what does not "
-        "fit is left out.",
+        f"Disk full: {full.free_bytes:,} bytes are free in {folder}. Training continues; "
+        "checkpoints that do not fit are skipped.",
         noun="instance",
         noun_id=instance.id,
         folder=folder,
@@ -177,7 +177,7 @@ def instance_of_credential(
     instance_id, job_id = uow.instances.holder_of(credential_hash) or (None, None)
     if instance_id is None or job_id is None:
         if named_id is not None and not _has_row(uow, named_id):
-            raise NotKnownYet("This machine is not known here; train on, and try again.")
+            raise NotKnownYet("This machine is unknown here; keep training and try again.")
         raise CredentialRefused("This credential is unknown or has been revoked.")
     return instance_id, job_id
 

@@ -57,15 +57,15 @@ def _record(
 ) -> None:
     launch = uow.launches.by_token_hash(digest(token))
     if launch is None:
-        raise TokenRefused("The launch token is not known here.")
+        raise TokenRefused("The launch token is unknown.")
     said = _UNSEEN.sub(" ", message).strip()[:MESSAGE_CHARACTERS_MAX]
     name = _UNSEEN.sub(" ", machine).strip()[:MACHINE_CHARACTERS_MAX]
     with open_job(uow, runtime.entropy, launch.job_id, Actor(ActorKind.AGENT, name)) as aggregate:
         if aggregate is None or aggregate.now > launch.token_expires_at:
-            raise TokenRefused("The launch token's time is over.")
+            raise TokenRefused("The launch token has expired.")
         most = REPORTS_PER_MACHINE * launch.count
         if uow.launches.boot_reports(launch, most) >= most:
-            raise TooManyReports(f"This launch has told of its boots {most} times already.")
+            raise TooManyReports(f"This launch has already reported its boot {most} times.")
         aggregate.record(
             kind,
             sentence.format(provider=launch.provider, said=said),

@@ -34,8 +34,8 @@ def record_refusal(uow: UnitOfWork, runtime: Runtime, registration: Registration
         what = "for this machine" if of_launch else "as a machine that was never launched"
         aggregate.record(
             JobEventKind.CREDENTIAL_REFUSED,
-            f"Another agent tried to register {what} with its launch token: the token may be in "
-            "the wrong hands.",
+            f"Another agent tried to register {what} with its launch token: the token may have "
+            "leaked.",
             noun="instance" if of_launch else "launch",
             noun_id=instance.id if of_launch and instance is not None else launch.id,
         )

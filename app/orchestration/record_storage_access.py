@@ -25,11 +25,12 @@ def record_storage_access(
         if aggregate is None or aggregate.job.state in TERMINAL_JOB_STATES:
             return
         if said is None:
-            text = "Its machines get credentials for the object store again."
+            text = "The job's machines get object store credentials again."
             aggregate.record(JobEventKind.STORAGE_ACCESS_BACK, text)
             return
         aggregate.record(
             JobEventKind.STORAGE_ACCESS_FAILS,
-            "No new credentials for the object store are issued: "
-            f"{said[:_SAID_MAX]}. Its machines go on with those they hold, for less than an hour.",
+            "No new object store credentials could be issued: "
+            f"{said[:_SAID_MAX]}. The job's machines keep their current ones, which expire within "
+            "an hour.",
         )

@@ -53,9 +53,9 @@ def register_agent(
     launch = uow.launches.by_token_hash(digest(registration.launch_token))
     if launch is None and lists_are_awaited(uow, uow.now):
         # A restored database may have lost it: the lists that come bring such launches back.
-        raise NotKnownYet("No launch of this token is known here yet; try again.")
+        raise NotKnownYet("The launch of this token is not recorded yet; try again.")
     if launch is None:
-        raise TokenRefused("The launch token is not known here.")
+        raise TokenRefused("The launch token is unknown.")
     actor = Actor(ActorKind.AGENT, registration.provider_instance_id)
     with open_job(uow, runtime.entropy, launch.job_id, actor) as aggregate:
         if aggregate is None:
@@ -70,12 +70,12 @@ def register_agent(
         credential = instance_credential(secret, str(instance.id), registration.nonce)
         if instance.nonce_hash is None:
             if aggregate.now > launch.token_expires_at:
-                raise TokenRefused("The launch token's time is over.")
+                raise TokenRefused("The launch token has expired.")
             _first_time(aggregate, instance, registration, credential, runtime)
         elif not hmac.compare_digest(instance.nonce_hash, digest(registration.nonce)):
             raise AgentRefused("Another agent has registered for this machine already.")
         elif instance.credential_hash is None:
-            raise TokenRefused("This machine is being given back; its credential is revoked.")
+            raise TokenRefused("This machine is being released; its credential is revoked.")
         else:
             _renew_session(aggregate, instance, registration)
         instance.boot_id = registration.boot_id
@@ -107,14 +107,14 @@ def _first_time(
     runtime: Runtime,
 ) -> None:
     if instance.state in (InstanceState.TERMINATING, InstanceState.TERMINATED):
-        raise TokenRefused("This machine is being given back.")
+        raise TokenRefused("This machine is being released.")
     instance.nonce_hash = digest(registration.nonce)
     instance.credential_hash = digest(credential)
     instance.private_address = registration.private_address
     instance.port_from, instance.port_to = registration.port_from, registration.port_to
     instance.registered_at = aggregate.now
     instance.register_until_at = None
-    aggregate.move_instance(instance, InstanceEvent.AGENT_REGISTERED, "Its agent has registered.")
+    aggregate.move_instance(instance, InstanceEvent.AGENT_REGISTERED, "The machine is ready.")
     if instance.launched_at is None:
         # The cloud's own word on the launch time has not come yet: look now.
         instance.describe_at = aggregate.now
@@ -148,8 +148,10 @@ def _unknown_machine(uow: UnitOfWork, launch: Launch) -> DomainError:
     if len(known) < launch.count:
         return NotKnownYet("This machine's launch has not been recorded yet; try again.")
     if launch.count == 1:
-        return AgentRefused("The one machine of this launch is known; this is another.")
-    return AgentRefused(f"All {launch.count} machines of this launch are known; this is none.")
+        return AgentRefused("This launch already has its machine; this is another one.")
+    return AgentRefused(
+        f"All {launch.count} machines of this launch are known; this is not one of them."
+    )
 
 
 def _renew_session(aggregate: JobAggregate, instance: Instance, registration: Registration) -> None:

@@ -28,7 +28,7 @@ _RETRY_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True)
 class Termination:
-    """One leased instance to be given back."""
+    """One leased instance to be released."""
 
     instance_id: UUID
     job_id: UUID | None

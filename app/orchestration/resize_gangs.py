@@ -110,7 +110,11 @@ def yield_to_larger(aggregate: JobAggregate, limits: Limits) -> None:
     grows_by = job.node_count - attempt.node_count
     here = [one for one in _extra(aggregate) if one.state is InstanceState.REGISTERED]
     if 0 < grows_by <= len(here) and _may_change(aggregate, attempt):
-        _yield(aggregate, f"{grows_by} more are here: the gang saves and goes on larger.", limits)
+        _yield(
+            aggregate,
+            f"{grows_by} more machines are ready: the job saves and continues on all of them.",
+            limits,
+        )
 
 
 def _look_at_growth(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
@@ -119,8 +123,8 @@ def _look_at_growth(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -
     if attempt.node_count + len(extra) >= job.node_count:
         yield_to_larger(aggregate, limits)
     elif job.state is JobState.RUNNING:
-        order_release(aggregate, extra, "the gang could not grow by all it was to")
-        set_size(aggregate, attempt.node_count, "the machines it was to grow by did not come")
+        order_release(aggregate, extra, "not all requested machines could be added")
+        set_size(aggregate, attempt.node_count, "the additional machines did not start")
 
 
 def _look_at_size(
@@ -163,7 +167,7 @@ def _look_at_size(
         _grow(aggregate, chosen.count - count, why, limits)
     elif why is not None:
         set_size(aggregate, chosen.count, why)
-        _yield(aggregate, "The gang saves and goes on with fewer machines.", limits)
+        _yield(aggregate, "The job saves and continues with fewer machines.", limits)
 
 
 def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:

@@ -35,8 +35,8 @@ def revise_end(
         return False
     aggregate.record(
         JobEventKind.END_REVISED,
-        f"The cloud says that this machine ended at {ended_at:%H:%M:%S} UTC, not at "
-        f"{known_at:%H:%M:%S}: its bill is made again.",
+        f"The cloud reports that this machine ended at {ended_at:%H:%M:%S} UTC, not at "
+        f"{known_at:%H:%M:%S}: its bill is recalculated.",
         noun="instance",
         noun_id=instance.id,
         source=source,

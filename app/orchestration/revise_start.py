@@ -33,8 +33,8 @@ def revise_start(
         return
     aggregate.record(
         JobEventKind.START_REVISED,
-        f"The cloud says that this machine began at {started_at:%H:%M:%S} UTC, not at "
-        f"{known_at:%H:%M:%S}: its bill is made again.",
+        f"The cloud reports that this machine started at {started_at:%H:%M:%S} UTC, not at "
+        f"{known_at:%H:%M:%S}: its bill is recalculated.",
         noun="instance",
         noun_id=instance.id,
         source=source,

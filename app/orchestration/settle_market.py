@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 _USD = 1_000_000
 FRUITLESS = (
-    f"Spot has taken the machines of {MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS} attempts before a newer"
+    f"Spot interrupted {MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS} attempts in a row before a newer"
     " checkpoint was saved: the job moves to on-demand machines."
 )
-UNAFFORDABLE = "The budget does not bear on-demand machines: the job goes back to spot."
+UNAFFORDABLE = "The budget does not cover on-demand machines: the job returns to spot."
 
 
 def settle_market(
@@ -151,7 +151,7 @@ def leaving_words(choice: LiveChoice, gang: int) -> str:
     way = "staying on spot" if choice.spot <= choice.wait else "waiting for spot machines"
     return (
         f"On-demand machines are expected to cost {cost} to the end, {way} {_dollars(other, gang)}:"
-        " they are asked for now."
+        " requesting on-demand now."
     )
 
 
@@ -160,7 +160,7 @@ def returning_words(choice: LiveChoice, gang: int) -> str:
     spot = min(choice.spot, choice.wait)
     return (
         f"Spot is expected to cost {_dollars(spot, gang)} to the end, staying on-demand "
-        f"{_dollars(choice.on_demand, gang)}: the job goes back to spot."
+        f"{_dollars(choice.on_demand, gang)}: the job returns to spot."
     )
 
 
@@ -171,7 +171,7 @@ def staying_words(choice: LiveChoice, gang: int, market: Market) -> str:
     where, there = ("on spot", "on-demand") if on_spot else ("on-demand", "spot")
     if not math.isfinite(other) or not math.isfinite(here):
         return f"The job stays {where}."
-    kept = ", which cannot be had safely just now" if other < here else ""
+    kept = ", which is not safe now" if other < here else ""
     return (
         f"The job stays {where}, expected to cost {_dollars(here, gang)} to the end; "
         f"{there} {_dollars(other, gang)}{kept}."
@@ -184,17 +184,20 @@ def waits_for(aggregate: JobAggregate, choice: LiveChoice, limits: Limits) -> st
     last = told_safe_until(aggregate, limits, seconds)
     slack = ""
     if last is not None and last > aggregate.now:
-        slack = f"; it is safe for {format_duration(int((last - aggregate.now).total_seconds()))}"
+        slack = (
+            "; waiting is safe for another "
+            f"{format_duration(int((last - aggregate.now).total_seconds()))}"
+        )
     other = min(choice.spot, choice.on_demand)
     if choice.wait >= other:
         # The policy counts a wait for a cheaper pool as dear as what is at hand, not as less.
         return (
-            f"cheaper pools are expected back well in time; what can be had now would cost "
+            f"cheaper pools are expected back well in time; the pools available now would cost "
             f"{_dollars(other, gang)} to the end{slack}"
         )
     return (
-        f"what can be had costs more than waiting: {_dollars(choice.wait, gang)} to the end "
-        f"against {_dollars(other, gang)}{slack}"
+        f"the pools available now would cost {_dollars(other, gang)} to the end, waiting "
+        f"{_dollars(choice.wait, gang)}{slack}"
     )
 
 

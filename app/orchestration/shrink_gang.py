@@ -39,7 +39,7 @@ def shrink_to_members(aggregate: JobAggregate, why: str) -> bool:
 
 
 def shrink_to_registered(aggregate: JobAggregate, why: str) -> bool:
-    """Have it do with those that are here; the others are given back. False if too few."""
+    """Have it do with those that are here; the others are released. False if too few."""
     here = [
         member
         for member in aggregate.members
@@ -77,7 +77,7 @@ def _shrink(aggregate: JobAggregate, kept: list[AttemptMember], why: str) -> boo
         for one in aggregate.usable()
         if one.id not in ours and one.market is aggregate.job.market_mode
     ]
-    order_release(aggregate, spare, "the gang goes on without it")
+    order_release(aggregate, spare, "the job continues without it")
     return True
 
 

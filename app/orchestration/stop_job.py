@@ -100,7 +100,7 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
     job.stop_cause = job.stop_ordered_at = None
     job.claimable_at = job.wait_reason = None
     _extend_by_pause(aggregate)
-    aggregate.move_job(JobEvent.RESUMED, "Resumed: the job is in the queue again.")
+    aggregate.move_job(JobEvent.RESUMED, "Resumed: the job is back in the queue.")
     uow.ring_after_commit(CLAIM_CONTROLLER)
 
 

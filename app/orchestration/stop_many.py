@@ -50,7 +50,7 @@ class CommandedJob:
     detail: str | None = None
 
 
-_BUSY = CommandedJob(CommandOutcome.BUSY, None, "Something else is changing it; try again.")
+_BUSY = CommandedJob(CommandOutcome.BUSY, None, "It is being changed at this moment; try again.")
 
 
 def command_many(
@@ -123,7 +123,7 @@ def _order(
     person = aggregate.actor.name
     try:
         if command is JobCommand.RESUME:
-            message = "Resumed: the job is in the queue again."
+            message = "Resumed: the job is back in the queue."
             resume(aggregate, None)
         elif command is JobCommand.PAUSE:
             message = f"Paused by {person}."

@@ -174,7 +174,7 @@ def name_candidates(name: str) -> list[str]:
 def name_taken(name: str, taken: set[str]) -> CommandRefused:
     """The refusal of a name, with the next free one."""
     free = next((one for one in name_candidates(name) if one not in taken), None)
-    hint = f"{free!r} is free" if free else "choose another, or leave the name out"
+    hint = f"{free!r} is free" if free else "choose another name, or leave `name` out"
     return CommandRefused(f"name: this project has a job named {name!r} already; {hint}.", "name")
 
 

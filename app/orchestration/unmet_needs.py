@@ -14,13 +14,13 @@ from typing import Any, Final
 from app.domain.durations import format_duration
 from app.domain.entities import Job
 from app.domain.errors import ProblemKind, SpecError
+from app.domain.fit_verdict import FitVerdict
 from app.domain.job_spec import JobSpec
 from app.domain.money import format_usd
 from app.domain.no_offer import docker_settings, why_none_fits
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.percent import percent
 from app.domain.placement import (
-    OLD,
     Considered,
     Need,
     carries,
@@ -130,7 +130,7 @@ def require_docker(jobs: JobReports, spec: JobSpec) -> None:
     settings = docker_settings([_offer(row) for row in quoted_pools(jobs, spec)], need)
     if settings is not None:
         raise SpecError.of(
-            "image: no machine that could be rented for it has docker: name a machine image with "
+            "image: the machines that this job could use have no docker: name a machine image with "
             f"docker and NVIDIA's container toolkit in {settings}, or leave `image` out",
             "image",
             ProblemKind.IMPOSSIBLE,
@@ -141,10 +141,13 @@ def _other_terms(considered: Sequence[Considered], need: Need) -> WayOut:
     """Of a job that no wait helps: nothing that is known has what it asks for."""
     settings = docker_settings([item.offer for item in considered], need)
     if settings is not None:
-        told = f"Docker on the machines, for its image: name a machine image with it in {settings}."
+        told = (
+            "Machines with docker, for its `image`: name a machine image with docker in "
+            f"{settings}."
+        )
         return WayOut(told, None, None)
-    why = why_none_fits(considered, need) if considered else "none that is known carries that GPU"
-    return WayOut(f"No wait, but other terms in its spec: {why}.", None, None)
+    why = why_none_fits(considered, need) if considered else "no known pool has that GPU"
+    return WayOut(f"Waiting will not help: change the job's spec ({why}).", None, None)
 
 
 def _waits_by_choice(decision: PlacementDecision) -> bool:
@@ -181,25 +184,25 @@ def _ways_out(
     if fitting:
         yield _way(f"{_where(fitting[0])} fits now", fitting[0], need.count)
         return
-    old = [item.offer for item in able if item.why.startswith(OLD)]
+    old = [item.offer for item in able if item.verdict is FitVerdict.QUOTE_TOO_OLD]
     if old:
         newest = max(old, key=lambda one: one.quoted_at)
         age = format_duration(int((now - newest.quoted_at).total_seconds()) // 60 * 60)
-        told = f"A fresh price for {_where(newest)}: the newest known is {age} old."
+        told = f"A fresh price for {_where(newest)}: the last one is {age} old."
         yield WayOut(told, newest.pool, None)
-    able = [item for item in able if not item.why.startswith(OLD)]
+    able = [item for item in able if item.verdict is not FitVerdict.QUOTE_TOO_OLD]
     limit = need.max_price_ratio if need.market is Market.SPOT else None
     affordable = [i.offer for i in able if limit is None or i.offer.on_demand_ratio <= limit]
     full = [one for one in affordable if not _has_room(one, need.count)]
     if full:
         near = max(full, key=lambda one: one.available or 0)
-        room = f"Room for {_machines(need.count)} in {_where(near)}"
-        yield _way(f"{room}, which has {near.available}", near, need.count)
+        free = f"{_machines(need.count)} free in {_where(near)}"
+        yield _way(f"{free}, which has {near.available} now", near, need.count)
     resting = [one for one in affordable if _has_room(one, need.count)]
     until = None if not resting else cool_until.get(resting[0])
     if until is not None and until > now:
-        rest = f"The end of the rest that {_where(resting[0])} is given after a refusal"
-        yield _way(f"{rest}, at {until:%H:%M:%S} UTC", resting[0], need.count)
+        rest = f"The end of the cool-down of {_where(resting[0])} after a refusal"
+        yield _way(f"{rest} at {until:%H:%M:%S} UTC", resting[0], need.count)
     dear = [item.offer for item in able if item.offer not in affordable]
     if dear and limit is not None:
         nearest = min(dear, key=lambda one: one.on_demand_ratio)
@@ -221,14 +224,18 @@ def _on_demand(
         return
     where = _where(fitting[0])
     if forced_at is None:
-        yield _way(f"With market: on_demand in its spec, {where} now", fitting[0], need.count)
+        yield _way(
+            f"`market: on_demand` in its spec, which starts it in {where} now",
+            fitting[0],
+            need.count,
+        )
         return
-    told = f"Its last safe moment, at {forced_at:%H:%M:%S} UTC, which asks for on-demand machines"
+    told = f"Its last safe moment, {forced_at:%H:%M:%S} UTC, when on-demand machines are requested"
     yield _way(f"{told} in {where}", fitting[0], need.count)
 
 
 def _needs(spec: JobSpec, market: Market, count: int) -> str:
-    gpus = " or ".join(str(choice) for choice in spec.gpu_choices) or "one GPU that fits"
+    gpus = " or ".join(str(choice) for choice in spec.gpu_choices) or "any GPU that fits"
     words = {"auto": "spot or on-demand", "on_demand": "on-demand"}.get(
         spec.effective_market(), "spot"
     )

@@ -131,7 +131,7 @@ class WatchContacts(RowController[ContactWork]):
             # Only asked to go: its attempt waits for the cloud's word that it has gone.
             seconds = (now - answered_at).total_seconds()
             instance.forced_at = now
-            order_release(aggregate, [instance], f"not heard of for {seconds:.0f} s")
+            order_release(aggregate, [instance], f"no report for {seconds:.0f} s")
 
 
 def lease_over_at(answered_at: datetime, limits: Limits) -> datetime:
@@ -194,7 +194,7 @@ def _unreachable(aggregate: JobAggregate, instance: Instance, answered_at: datet
     seconds = (aggregate.now - answered_at).total_seconds()
     aggregate.record(
         JobEventKind.INSTANCE_UNREACHABLE,
-        f"The machine has not been heard of for {seconds:.0f} s; its cloud is asked about it.",
+        f"No report from the machine for {seconds:.0f} s; asking its cloud about it.",
         noun="instance",
         noun_id=instance.id,
         silent_seconds=round(seconds, 3),
@@ -206,10 +206,10 @@ def _heard_again(aggregate: JobAggregate, instance: Instance) -> None:
     instance.unreachable_at = None
     aggregate.record(
         JobEventKind.INSTANCE_HEARD_AGAIN,
-        "The machine is heard again.",
+        "The machine reports again.",
         noun="instance",
         noun_id=instance.id,
     )
     if instance.suspect and aggregate.member_of(instance.id) is None:
         # Its attempt has ended without it, and it was spared only for what it may have been saving.
-        order_release(aggregate, [instance], "its attempt has ended without it")
+        order_release(aggregate, [instance], "its attempt ended without it")

@@ -22,7 +22,7 @@ from app.domain.events import Actor, ActorKind
 from app.domain.job_spec import JobSpec
 from app.domain.measured_work import NOT_MEASURED, MeasuredWork
 from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider, passes_by_itself, work_alike
+from app.domain.placement import Considered, Need, consider, work_alike
 from app.domain.placement_moment import Running
 from app.domain.pool_sightings import NO_SIGHTINGS
 from app.domain.start_up import NOT_LEARNED, StartUp
@@ -312,7 +312,7 @@ def _spot_offers(
     considered: Sequence[Considered], running_in: Collection[Pool]
 ) -> list[Considered]:
     """The best pools that serve now or later, and those that the job runs in."""
-    able = [item for item in considered if item.fits or passes_by_itself(item)]
+    able = [item for item in considered if item.fits or item.verdict.passes_by_itself]
     chosen = able[:POOLS_MAX]
     here = [item for item in considered if item.offer.pool in running_in and item not in chosen]
     return [*chosen, *here]

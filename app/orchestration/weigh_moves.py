@@ -132,18 +132,18 @@ def _follow(aggregate: JobAggregate, limits: Limits) -> None:
     new = machines_of_move(aggregate)
     trains = attempt is not None and attempt.state is AttemptState.RUNNING
     if not trains or job.stop_cause is not None or job.market_mode is not Market.SPOT:
-        forget_move(aggregate, "its attempt has ended meanwhile", limits)
+        forget_move(aggregate, "its attempt has ended", limits)
     elif len(new) < job.node_count:
-        forget_move(aggregate, "the machines there did not all come", limits)
+        forget_move(aggregate, "not all machines there started", limits)
     elif not bears_both(aggregate, limits):
-        forget_move(aggregate, "the budget does not bear two gangs any longer", limits)
+        forget_move(aggregate, "the budget does not cover both sets of machines any longer", limits)
     elif all(one.state is InstanceState.REGISTERED for one in new):
         turn_to_new_machines(aggregate)
-        text = "The machines to move to have registered: the attempt saves and makes way."
+        text = "The machines to move to are registered: the attempt saves and stops."
         until = aggregate.now + timedelta(seconds=limits.drain_seconds)
         order_drain(aggregate, DrainCause.YIELD, until, text, limits)
     elif aggregate.now >= job.moving_until_at:
-        forget_move(aggregate, "the machines there did not come in time", limits)
+        forget_move(aggregate, "the machines there did not start in time", limits)
     else:
         job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
 

@@ -19,7 +19,7 @@ from app.orchestration.estimate_job import JobEstimate, ask, estimate_job
 from app.orchestration.runtime import Runtime
 
 RISKY_CHANCE: Final = 0.9
-"""A promise that holds in a smaller share of imagined runs is made only when someone insists."""
+"""A promise that holds in a smaller share of simulated runs is made only when someone insists."""
 
 _PATHS: Final = 200
 """Fewer than for a person who asks: many jobs may be submitted at once."""
@@ -90,8 +90,8 @@ def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:
     limit = spec.max_duration_seconds
     if limit is not None and limit < work_seconds:
         return "max_duration", (
-            f"the job would be stopped when it has run for {format_duration(limit)}, and even "
-            f"without an interruption its work takes {whole_minutes(work_seconds)}"
+            f"the job would be stopped after {format_duration(limit)}, and even "
+            f"without an interruption it needs {whole_minutes(work_seconds)}"
         )
     if own.kept_chance >= RISKY_CHANCE:
         return None
@@ -100,13 +100,13 @@ def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:
     field = "deadline" if least == own.deadline_chance else "budget_usd"
     both = "" if None in chances else f" ({percent(own.kept_chance)} both)"
     told = (
-        f"the job may break what was promised: {chances_text(*chances)} of the imagined runs "
-        f"held{both}, and {percent(RISKY_CHANCE)} are wanted"
+        f"the chance of keeping the limits is too low: {chances_text(*chances)}{both} of the "
+        f"simulated runs, where at least {percent(RISKY_CHANCE)} is required"
     )
     if own.deadline_chance is not None and found.on_demand is None:
         soonest = whole_minutes(found.restart_seconds + work_seconds)
         told += (
-            "; on spot alone nothing is certain, and even without an interruption it would end in "
+            "; on spot alone, even without an interruption, it would end in "
             f"{soonest} at the earliest"
         )
     return field, told

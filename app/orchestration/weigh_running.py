@@ -120,7 +120,7 @@ def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
         job.claimable_at = job.wait_reason = None
         aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
     elif attempt is not None and attempt.state is AttemptState.PROVISIONING:
-        text = "The forming spot attempt makes way for on-demand machines."
+        text = "The spot attempt, which is still starting, is replaced by on-demand machines."
         order_drain(aggregate, DrainCause.YIELD, aggregate.now, text, limits)
 
 
@@ -139,9 +139,9 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
     if not coming:
         why = "spot had no machines"
     elif seconds is None or not may_still_return(aggregate, limits, seconds):
-        why = "spot machines took too long to come"
+        why = "spot machines took too long to start"
     elif not bears_both(aggregate, limits):
-        why = "the budget does not bear two gangs any longer"
+        why = "the budget does not cover both sets of machines any longer"
     if why is not None:
         order_release(aggregate, coming, "the job stays on-demand")
         turn_market(aggregate, Market.ON_DEMAND)
@@ -149,7 +149,7 @@ def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
         note_decision(aggregate, Reason(DecisionVerdict.STAY, "spot_not_had", text), limits)
     elif sum(one.state is InstanceState.REGISTERED for one in coming) >= job.node_count:
         until = aggregate.now + timedelta(seconds=limits.drain_seconds)
-        text = "Spot machines are registered: the on-demand attempt saves and yields."
+        text = "Spot machines are registered: the on-demand attempt saves and stops."
         order_drain(aggregate, DrainCause.YIELD, until, text, limits)
 
 
@@ -171,9 +171,12 @@ def give_up_departure(aggregate: JobAggregate, view: DeadlineView, limits: Limit
         return False
     order_release(aggregate, coming, "the job stays on spot")
     turn_market(aggregate, Market.SPOT)
-    word, why = "on_demand_not_had", "on-demand did not have the machines"
+    word, why = "on_demand_not_had", "on-demand had no machines"
     if whole:
-        word, why = "on_demand_not_borne", "the budget does not bear two gangs any longer"
+        word, why = (
+            "on_demand_not_borne",
+            "the budget does not cover both sets of machines any longer",
+        )
     text = f"The job stays on spot: {why}."
     aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
     note_decision(aggregate, Reason(DecisionVerdict.STAY, word, text), limits)
@@ -209,8 +212,8 @@ def _turn_to(aggregate: JobAggregate, market: Market) -> None:
         and one.id not in taken
         and (job.moving_launch_id is None or one.launch_id != job.moving_launch_id)
     ]
-    order_release(aggregate, spare, "the job turns to another market")
-    set_size(aggregate, min(job.node_count, attempt.node_count), "it turns to another market")
+    order_release(aggregate, spare, "the job switches to another market")
+    set_size(aggregate, min(job.node_count, attempt.node_count), "it switches to another market")
 
 
 def _coming(aggregate: JobAggregate, market: Market) -> list[Instance]:

@@ -23,5 +23,5 @@ class Entropy(Protocol):
         ...
 
     def replayable(self, seed: int) -> Callable[[], float]:
-        """Floats in [0, 1) for imagined runs: the same ones for the same seed."""
+        """Floats in [0, 1) for simulated runs: the same ones for the same seed."""
         ...

@@ -119,7 +119,7 @@ class Sweeps(Protocol):
         ...
 
     def to_end(self) -> list[tuple[UUID | None, UUID | None]]:
-        """(job, None) of jobs that nobody has cancelled or that have machines not given back.
+        """(job, None) of jobs that nobody has cancelled or that have machines not released.
 
         And (None, instance) of such machines without a job; by id, not locked.
         """

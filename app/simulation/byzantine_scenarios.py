@@ -141,7 +141,7 @@ def _given_up_by_its_lease(run: Run) -> None:
     seen = Seen(run)
     seen.succeeded(attempts=2)
     released = [one.release_reason for one in seen.instances()]
-    seen.expect("its lease ended unanswered" in released, f"{released}")
+    seen.expect("its agent did not renew its lease" in released, f"{released}")
 
 
 def _drained_by_its_lease(run: Run) -> None:

@@ -322,7 +322,7 @@ class SimulatedAgent:
         return self.state is not None and time_rules.may_commit(self.state, fence, self.uptime())
 
     def _gone(self) -> None:
-        """The agent has ended in peace; the machine idles until it is given back."""
+        """The agent has ended in peace; the machine idles until it is released."""
         if self._gang is not None:
             self._gang.vanish(self._rank)
         self.state = None

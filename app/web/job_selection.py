@@ -220,7 +220,7 @@ def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[st
     if action is JobCommand.CANCEL:
         if saving:
             said.append(
-                f"{_hold(saving)}: a checkpoint is saved first, then the machines are given back."
+                f"{_hold(saving)}: a checkpoint is saved first, then the machines are released."
             )
         if waiting:
             said.append(
@@ -230,8 +230,8 @@ def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[st
     elif action is JobCommand.PAUSE:
         if saving:
             said.append(
-                f"{_hold(saving)}: a checkpoint is saved, then the machines are given "
-                "back and cost nothing more."
+                f"{_hold(saving)}: a checkpoint is saved, then the machines are released "
+                "and cost nothing more."
             )
         if waiting:
             said.append(f"{_wait(waiting)}: no machine is requested until you resume.")

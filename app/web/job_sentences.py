@@ -44,7 +44,7 @@ _FIRST_PHASES: Final = (
 _STOPS: Final = {
     StopCause.PAUSE: "Pausing",
     StopCause.BUDGET: "The budget is used up",
-    StopCause.MAX_DURATION: "The job has run for as long as it may",
+    StopCause.MAX_DURATION: "The job has run for max_duration",
     StopCause.DEADLINE: "The deadline has passed",
     StopCause.USER: "Cancelling",
 }
@@ -58,12 +58,12 @@ def why(facts: JobFacts, now: datetime) -> str:
     if job.end_message and job.ended_at is not None:
         return _sentence(job.end_message)
     if job.state is JobState.PAUSED:
-        return _sentence(job.end_message or "Paused; it keeps its place and its checkpoints.")
+        return _sentence(job.end_message or "Paused. Its checkpoints are kept.")
     if job.state in (JobState.QUEUED, JobState.RECOVERING):
         return _waiting(job, facts)
     if job.state is JobState.STOPPING:
         cause = _STOPS.get(job.stop_cause or StopCause.USER, "Stopping")
-        return f"{cause}: what runs is saved first, then the machines are given back."
+        return f"{cause}: the job saves first, then its machines are released."
     return _attempting(facts, now)
 
 
@@ -102,13 +102,16 @@ def _waiting(job: Job, facts: JobFacts) -> str:
     if job.wait_reason:
         return _sentence(job.wait_reason)
     if job.state is JobState.QUEUED:
-        return "In the queue: the next free controller looks for machines."
+        return "In the queue: looking for machines next."
     last = facts.counts.last_end
     because = "" if last is None else f" ({formats.words(last[0])})"
     if facts.last_checkpoint is None:
-        return f"The last attempt ended{because} and saved no checkpoint; the next one begins anew."
+        return (
+            f"The last attempt ended{because} and saved no checkpoint; the next one starts from "
+            "the beginning."
+        )
     return (
-        f"The last attempt ended{because}; the next one goes on from step {job.committed_step:,}."
+        f"The last attempt ended{because}; the next one continues from step {job.committed_step:,}."
     )
 
 
@@ -116,16 +119,16 @@ def _attempting(facts: JobFacts, now: datetime) -> str:
     attempt = facts.attempt
     machines = [one.instance for one in facts.machines]
     if attempt is None:
-        return "The next attempt is being formed."
+        return "The next attempt is starting."
     here = [one for one in machines if one.registered_at is not None]
     if attempt.state is AttemptState.PROVISIONING:
-        return f"{_of(len(here), attempt.node_count)} registered; the rest is on its way."
+        return f"{_of(len(here), attempt.node_count)} ready; waiting for the rest."
     if attempt.state is AttemptState.PREPARING:
-        return f"{_gang(facts.job, attempt)}{_zone(here)}: restoring and finding each other."
+        return f"{_gang(facts.job, attempt)}{_zone(here)}: restoring and connecting to each other."
     if attempt.state is AttemptState.DRAINING:
         return _draining(facts.job, attempt, machines, now)
     if attempt.state is AttemptState.SETTLING:
-        return "The attempt has ended; finding out why before the next one."
+        return "The attempt ended; checking why before the next one."
     more = facts.job.node_count - attempt.node_count
     growing = f"; {_machines(more)} more on the way" if more > 0 else ""
     full = f" {DISK_FULL_SENTENCE}" if _disk_full(facts) else ""
@@ -142,12 +145,12 @@ def _draining(job: Job, attempt: Attempt, machines: Sequence[Instance], now: dat
     if attempt.drain_cause is DrainCause.INTERRUPTION:
         noticed = [one for one in machines if one.state is InstanceState.INTERRUPTING]
         left = "" if attempt.drain_until_at is None else _left(attempt.drain_until_at, now)
-        return f"The cloud takes {_machines(len(noticed) or 1)}{left}: saving a checkpoint."
+        return f"The cloud interrupts {_machines(len(noticed) or 1)}{left}: saving a checkpoint."
     if attempt.drain_cause is DrainCause.YIELD:
         if attempt.node_count != job.node_count:
-            return f"Saving a checkpoint to go on with {_machines(job.node_count)}."
+            return f"Saving a checkpoint to continue with {_machines(job.node_count)}."
         return "Saving a checkpoint to move to other machines."
-    return "Saving a checkpoint before the machines are given back."
+    return "Saving a checkpoint before the machines are released."
 
 
 def _left(until: datetime, now: datetime) -> str:

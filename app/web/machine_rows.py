@@ -63,7 +63,9 @@ def _machine(
     countdown = ""
     if machine.notice_deadline_at is not None and machine.state in LIVE_INSTANCE_STATES:
         left = (machine.notice_deadline_at - now).total_seconds()
-        countdown = f"taken in {formats.brief(left)}" if left >= 1 else "taken any moment"
+        countdown = (
+            f"interrupted in {formats.brief(left)}" if left >= 1 else "interrupted any moment"
+        )
     return MachineRow(
         label=lane.label or "…",
         provider_id=machine.provider_instance_id or "",
@@ -85,7 +87,7 @@ def _doing(machine: Instance, contact: Contact | None, now: datetime) -> str:
         gone = formats.ago(machine.ended_at, now) if machine.ended_at is not None else ""
         return f"gone {gone}, ended by {formats.words(machine.ended_by or 'unknown')}"
     if machine.unreachable_at is not None:
-        return f"not heard for {formats.brief((now - machine.unreachable_at).total_seconds())}"
+        return f"no report for {formats.brief((now - machine.unreachable_at).total_seconds())}"
     if contact is not None:
         doing = machine_words(machine.state, contact.phase)
         full = free_bytes_when_full(contact.metrics)

@@ -57,13 +57,13 @@ _TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now",
 
 _SILENT: Final = "The database or the store does not answer at the moment. Try again in a second."
 _FULL: Final = (
-    "A disk of the server is full, and nothing was changed. This works again by itself once there "
-    "is room; reading goes on."
+    "A disk of the server is full, and nothing was changed. It works again once there is space; "
+    "reading still works."
 )
 _OLD_FORM: Final = (
-    "This form is too old, or came from elsewhere. Go back, reload the page and try again."
+    "This form has expired, or came from another site. Go back, reload the page and try again."
 )
-_BROKEN: Final = "This is our mistake, not yours; the api's log has the details."
+_BROKEN: Final = "This is a fault of the server, not yours; the api's log has the details."
 
 log = logging.getLogger(__name__)
 

@@ -180,12 +180,12 @@ def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
         [
             "A price of at most $9.720/h in us-west-2a (p3.2xlarge), 90 % of on-demand; "
             "now it is $10.000/h.",
-            "With market: on_demand in its spec, us-west-2a (p3.2xlarge) now: $10.800/h each, "
-            "$21.600/h together.",
+            "`market: on_demand` in its spec, which starts it in us-west-2a (p3.2xlarge) now: "
+            "$10.800/h each, $21.600/h together.",
         ]
     )
     row = look.page.get_by_role("row").filter(has_text="$10.000/h")
-    expect(row).to_contain_text(re.compile("costs 93 ?% of on-demand, over the limit"))
+    expect(row).to_contain_text(re.compile("costs 93 ?% of on-demand, above the limit of 90 ?%"))
     expect(look.page.locator("svg.tide")).to_have_count(0)
 
 

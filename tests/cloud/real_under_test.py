@@ -92,7 +92,7 @@ class RealUnderTest:
 
 @contextmanager
 def open_account(account: Account) -> Iterator[RealUnderTest]:
-    """A deployment of its own; whatever happens, all it has rented is given back."""
+    """A deployment of its own; whatever happens, all it has rented is released."""
     provider = account.provider(str(uuid4()))
     try:
         yield RealUnderTest(account, provider)

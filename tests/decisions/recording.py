@@ -41,7 +41,7 @@ class Tally:
 
     same, other: decisions that the world's own control plane came to just so, or otherwise, as with
     something remembered, or with offers read a moment before. refused: commands that are no
-    decision, as a report of a machine that was given back.
+    decision, as a report of a machine that was released.
     """
 
     moments: int = 0

@@ -109,7 +109,7 @@ def test_a_full_disk_of_logs_and_then_of_the_store(plane: ControlPlane, job: Fol
     plane.wait(lambda: "disk full: logs (" in said(plane), "it is told")
     go_on(job)
     logs.empty()
-    plane.wait(lambda: "the disk has room again" in said(plane), "it is told, too")
+    plane.wait(lambda: "the disk has space again" in said(plane), "it is told, too")
     store.fill()
     content = b"no archive, but the disk is looked at first" * 1000
     name = f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -128,7 +128,7 @@ def test_one_step_goes_through_every_stage_and_leaves_nothing(plane: ControlPlan
     cli = command_line(plane, tmp_path)
     before = trial_jobs(plane)
     unasked = cli.fails(2, "doctor", "--launch")
-    assert "say -y where nobody can answer" in unasked.errors
+    assert "add -y to run without a prompt" in unasked.errors
     assert "the cheapest that fits" in unasked.out, "the price is said before anything is asked"
     assert "the job's budget" in unasked.out
     nowhere = cli.fails(2, "doctor", "--launch", "-y", "--region", "mars-1")

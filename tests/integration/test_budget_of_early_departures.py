@@ -107,7 +107,7 @@ def test_a_return_is_given_up_before_both_gangs_use_up_the_budget(story: Story) 
         tables.placement_decisions,
         tables.placement_decisions.c.document["reason"].astext == "spot_not_had",
     )
-    assert "does not bear two gangs" in newest.document["sentence"]
+    assert "does not cover both sets of machines" in newest.document["sentence"]
 
 
 def test_a_second_asking_that_no_budget_bears_goes_back_to_spot(story: Story) -> None:
@@ -134,5 +134,5 @@ def test_a_lost_machine_that_no_budget_replaces_sends_the_gang_back_to_spot(stor
         tables.placement_decisions,
         tables.placement_decisions.c.document["reason"].astext == "budget",
     )
-    assert "room for" in told.document["unblock"]["sentence"]
+    assert "free in" in told.document["unblock"]["sentence"]
     goes_on_with_spot(story, job_id)

@@ -24,7 +24,7 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 
 
 def released(story: Story) -> ReleaseInstances:
-    """A gang whose machines are all to be given back."""
+    """A gang whose machines are all to be released."""
     job_id = story.submit(nodes=MACHINES)
     story.run()
     assert len(story.members(job_id)) == MACHINES

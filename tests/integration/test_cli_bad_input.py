@@ -90,6 +90,23 @@ def test_what_is_no_yaml_is_shown_with_its_line(world: World):
     assert lines[2] == "  3 | nodes: 2"
 
 
+def test_a_quote_that_is_never_closed_is_told_with_the_line_where_it_begins(world: World):
+    told = world.cli.fails(2, "submit", world.spec('name: tour\nrun: "true\nnodes: 1\n')).errors
+    assert "not valid YAML: found unexpected end of stream" in told
+    assert "that begins in line 2" in told
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("user", "as in --by label:user"),
+        ("label", "--by label: name the label, as in --by label:t"),
+    ],
+)
+def test_a_group_of_costs_that_is_none_leads_to_the_label(world: World, by: str, told: str):
+    assert told in world.cli.fails(2, "cost", "--by", by).errors
+
+
 def test_a_time_that_is_none_is_refused_in_our_words(world: World):
     for path, told in (
         ("/costs?from=yesterday", "from: write a day, as in 2026-01-31"),

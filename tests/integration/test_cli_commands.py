@@ -86,7 +86,7 @@ def test_jobs_are_listed_with_what_they_cost(world: World):
         "digits"
     ]
     assert "No job matches" in world.cli.ok("jobs", "--since", "1h").out
-    assert "no state of a job" in world.cli.fails(2, "jobs", "-s", "asleep").errors
+    assert "not a state of a job" in world.cli.fails(2, "jobs", "-s", "asleep").errors
     assert "how long ago" in world.cli.fails(2, "jobs", "--since", "once").errors
 
 
@@ -158,7 +158,7 @@ def test_many_jobs_are_paused_and_resumed_by_what_they_have_in_common(world: Wor
     assert "Paused 2 of 2 jobs." in ran.errors
     assert "sweep-1: paused already" in world.cli.ok("pause", "sweep-1", "sweep-2").out
     assert "name that job alone" in world.cli.fails(2, "resume", "--all", "--budget", "+5").errors
-    assert "say --yes" in world.cli.fails(2, "resume", "--all").errors
+    assert "add --yes" in world.cli.fails(2, "resume", "--all").errors
     resumed = world.cli.ok("resume", "--all", "--yes", "-q").out
     assert sorted(resumed.split()) == ["sweep-1", "sweep-2"]
     # Those that wait or run are meant, and no other.
@@ -181,9 +181,9 @@ def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
         world.story.job(world.job.project_id, name, state=JobState.QUEUED)
     assert "name jobs, or give" in world.cli.fails(2, "cancel").errors
     assert "name jobs, or give" in world.cli.fails(2, "cancel", "sweep-1", "--all").errors
-    assert "say --yes" in world.cli.fails(2, "cancel", "--all").errors
+    assert "add --yes" in world.cli.fails(2, "cancel", "--all").errors
     assert "key=value" in world.cli.fails(2, "cancel", "-l", "team", "--yes").errors
-    assert "no state" in world.cli.fails(2, "cancel", "-s", "asleep", "--yes").errors
+    assert "not a state" in world.cli.fails(2, "cancel", "-s", "asleep", "--yes").errors
     ran = world.cli.ok("cancel", "--state", "queued", "--name", "sweep", "--yes", "-q")
     assert sorted(ran.out.split()) == ["sweep-1", "sweep-2"]
     assert "No job matches" in world.cli.ok("cancel", "-s", "queued", "--name", "sweep", "-y").out
@@ -362,7 +362,9 @@ def test_what_pools_cost_before(world: World):
     assert len(world.cli.ok("offers", "--history", "--spot", "-q").out.splitlines()) == 1
     assert "No pool matches" in world.cli.ok("offers", "--history", "--gpu", "H100").out
     assert "There is no pool" in world.cli.fails(2, "offers", "--history", "a/b/c/d/spot").errors
-    assert "is no pool" in world.cli.fails(2, "offers", "--history", "nonsense").errors
+    assert (
+        "is not the key of a pool" in world.cli.fails(2, "offers", "--history", "nonsense").errors
+    )
 
 
 def test_what_a_job_cost(world: World):

@@ -32,7 +32,7 @@ def test_a_dry_run_plans_and_submits_nothing(world: World):
     assert "nothing was submitted" in out
     found = world.cli.ok("submit", world.spec(), "--dry-run", "--json", "--gpu", "H100").json
     assert found["plan"]["pool"] is None
-    assert "which was not asked for" in found["plan"]["considered"][0]["why"]
+    assert "which was not requested" in found["plan"]["considered"][0]["why"]
     assert world.api.count(tables.jobs) == before
 
 
@@ -93,9 +93,9 @@ def test_a_plan_tells_what_the_command_finds_around_it(
 
 REFUSED = {
     "name: digits": "name: this project has a job named 'digits' already; 'digits-2' is",
-    "inputs: {/data: s3://acme/x}": "s3://acme/x lies outside of the places that the",
-    "checkpoint: {uri: s3://acme/x}": "s3://acme/x lies outside of the buckets that the",
-    "infra: aws": "infra: this deployment does not rent from aws, but from local; name one",
+    "inputs: {/data: s3://acme/x}": "s3://acme/x is outside of the places that the",
+    "checkpoint: {uri: s3://acme/x}": "s3://acme/x is outside of the buckets that the",
+    "infra: aws": "infra: this deployment does not rent from aws, only from local; name one",
     "project: other": "project: this key belongs to the project",
     "instance_types: [p9.huge]": "'p9.huge' is not a type of machine with GPUs",
     "inputs: {/data: file:///nowhere/at/all}": "file:///nowhere/at/all reaches checkpoints",
@@ -165,7 +165,7 @@ def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: Wo
     # The api lists what it can rent at most once a second.
     wait_until(lambda: "✓ cheapest" in world.cli.ok("submit", plain, "--dry-run").out)
     refused = world.cli.fails(2, "submit", spec, "-d", "-n", "none").errors
-    assert "image: no machine that could be rented for it has docker" in refused
+    assert "image: the machines that this job could use have no docker" in refused
     assert "in LOWTIDE_GCP_IMAGE, or leave `image` out" in refused
     # One that waits already says it, too.
     assert "in LOWTIDE_GCP_IMAGE" in world.cli.ok("explain", "unknown").out
@@ -197,7 +197,7 @@ def test_the_estimate_is_held_against_the_budget(world: World):
         "estimate: {hours: 10, gpu: V100:1, nodes: 2}\n"
     )
     out = world.cli.ok("submit", world.spec(text), "--dry-run").out
-    assert "comes to $72.00" in out
+    assert "job costs $72.00" in out
     assert "more than the budget of $5.00" in out
 
 

@@ -84,11 +84,11 @@ def test_a_sweep_shows_what_was_found_and_confirm_gives_back_what_no_job_needs(
     with deployment.worker():
         shown = cli.ok("sweep")
         assert "Rows are missing: 1 machine was started by launches" in shown.out
-        assert shown.row(old.provider_instance_id, "would be given back")
+        assert shown.row(old.provider_instance_id, "would be released")
         assert "1 machine known, 1 found" in shown.out
         assert cli.ok("sweep", "-q").out.split() == [old.provider_instance_id]
         confirmed = cli.ok("sweep", "--confirm").out
-        assert "Confirmed: 1 machine given back." in confirmed
+        assert "Confirmed: 1 machine released." in confirmed
         refused = cli.fails(2, "sweep", "--confirm").errors
         assert "Nothing waits for a confirmation" in refused
     assert old.provider_instance_id not in story.cloud.running()
@@ -105,7 +105,7 @@ def test_destroy_asks_ends_everything_and_says_what_is_left(deployment: Deployme
     left = cli.fails(1, "destroy", "--yes", "--wait", "0.2")
     assert "Left: 1 machine, 1 job" in left.errors
     with deployment.worker():
-        assert "Nothing is left" in cli.ok("destroy", "--yes", "--wait", "120").out
+        assert "Everything is gone" in cli.ok("destroy", "--yes", "--wait", "120").out
         assert cli.ok("destroy", "--yes", "--json").json["machine_count"] == 0
     assert story.cloud.running() == []
     assert story.job(job_id).state == "cancelled"

@@ -297,7 +297,7 @@ def test_a_program_that_fails_on_a_full_disk_is_never_given_up(disk: SmallDisk):
         assert set(pids) == {"lowtide", "needy"}, "the record of the run is up to date again"
         log = state / "logs" / "needy.log"
         look_after(supervisor, lambda: b"line" in log.read_bytes())
-        assert "the disk has room again; everything goes on" in screen.getvalue()
+        assert "the disk has space again; everything continues" in screen.getvalue()
         disk.fill()
         time.sleep(0.5)  # some dozens of lines without room
         disk.empty()

@@ -31,7 +31,7 @@ def test_pools_that_are_asked_for_are_not_told_as_passed_over(story: Story) -> N
     told = claimed(story, job_id)
     assert told.chosen == (ZONE_A.key, ZONE_B.key)
     assert "the most progress for its price" in told.pools[0].why
-    assert "asked for as well: the cloud gives what it has" in told.pools[1].why
+    assert "also requested: the cloud picks one" in told.pools[1].why
 
 
 def test_a_pool_tells_the_hazard_that_its_expected_cost_rests_on(story: Story) -> None:
@@ -43,9 +43,7 @@ def test_a_pool_tells_the_hazard_that_its_expected_cost_rests_on(story: Story) -
     assert best.expected_microusd == found.microusd
     hour = expect(PRICES[ZONE_A], 3_600, limits.restart_seconds, 1.0)
     assert best.hazard_per_hour == round(hour.interruptions_per_hour, 3)
-    told = re.search(
-        r"as lately seen, with (\S+) interruptions per hour of the whole pool", best.why
-    )
+    told = re.search(r"\(recently (\S+) interruptions per hour of the whole pool", best.why)
     assert told is not None
     assert float(told[1]) != best.hazard_per_hour
     assert f"one new machine there has {best.hazard_per_hour:.2f} over its life" in best.why
@@ -60,4 +58,4 @@ def test_spot_that_is_taken_although_waiting_costs_less_says_why(story: Story) -
     assert told.spot_microusd is not None
     assert told.wait_microusd is not None
     assert told.wait_microusd < told.spot_microusd, "else this shows nothing"
-    assert "with so little work left, a pool that has machines is not left" in told.sentence
+    assert "with so little work left, that saving is not worth the risk" in told.sentence

@@ -119,14 +119,14 @@ def test_a_disk_that_is_too_small_is_told_of_before_anything_comes(
     path.write_bytes(dump_manifest(replace(saved, files=(*saved.files, huge))))
     target = tmp_path / "here"
     told = world.cli.fails(2, "download", "digits", str(target)).errors
-    assert f"{target}: 1073741824.0 GiB are to come and " in told
+    assert f"{target}: 1073741824.0 GiB to download and " in told
     assert told.rstrip().endswith(" are free")
     assert _held(target) == {}
     (target / "huge").touch()
     with (target / "huge").open("r+b") as file:
         file.truncate(1 << 30)
     told = world.cli.fails(2, "download", "digits", str(target)).errors
-    assert f"{target}: 1073741823.0 GiB are to come and " in told
+    assert f"{target}: 1073741823.0 GiB to download and " in told
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     told = world.cli.fails(2, "download", "older", target).errors
     assert "older saved no checkpoint, and has ended" in told
     told = world.cli.fails(2, "download", "digits", target, "--best").errors
-    assert "no checkpoint of this job came with a score" in told
+    assert "no checkpoint of this job has a score" in told
     with world.story.engine.begin() as connection:
         scored = {"validation_accuracy": 0.75}
         connection.execute(update(tables.checkpoints).values(metrics=scored))

@@ -98,7 +98,9 @@ def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine:
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
     facts = PostgresJobReports(engine).job(job_id)
     if facts.job.state == "recovering":
-        assert why(facts, story.time).endswith("saved no checkpoint; the next one begins anew.")
+        assert why(facts, story.time).endswith(
+            "saved no checkpoint; the next one starts from the beginning."
+        )
         facts.job.wait_reason = None
         told = job_document(facts, story.time)["why"]
         assert told.startswith("It starts again from the beginning as soon as machines are found")

@@ -106,7 +106,7 @@ def test_a_waiting_job_says_what_would_unblock_it_and_at_what_price(world: World
     assert after is not None
     first, second = after.unblocked_by
     assert (first.sentence, first.microusd_per_hour) == (f"{decision_story.WAIT_FOR}.", 905_000)
-    assert second.sentence.startswith("With market: on_demand in its spec")
+    assert second.sentence.startswith("`market: on_demand` in its spec")
     assert second.microusd_per_hour == 10_800_000
     out = world.cli.ok("explain", "waiting").out
     assert "waiting is queued: no room for 2 machines." in out
@@ -143,7 +143,7 @@ def test_what_the_queue_decides_is_told_for_the_placed_and_for_the_waiting(world
     assert waits.waiting is not None
     assert waits.waiting.unblocked_by[0].sentence.startswith("A price of at most $1.080/h in")
     assert waits.waiting.unblocked_by[0].microusd_per_hour == 1_080_000
-    assert "over the limit" in waits.decisions[0].pools[0].why
+    assert "above the limit" in waits.decisions[0].pools[0].why
 
 
 def test_slack_and_the_last_safe_moment_are_told_in_words(world: World):
@@ -192,7 +192,7 @@ def test_explain_shows_the_pools_as_a_table(world: World):
     assert [one["verdict"] for one in found["decisions"]] == ["spot", "wait"]
     decide(world, world.job.id, decision_story.kept(now()))
     kept = world.cli.ok("explain", "digits")
-    assert kept.out.index("The 2 machines at hand are kept") < kept.out.index("Decision 2, attempt")
+    assert kept.out.index("Keeping the 2 current machines") < kept.out.index("Decision 2, attempt")
     assert "Where its machines come from:" in kept.out
     assert "0.918" in kept.row("✓")
     assert world.cli.ok("explain", "digits", "-q").out == f"{POOL_A}\n"

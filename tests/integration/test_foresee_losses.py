@@ -62,7 +62,8 @@ def test_hazard_and_price_of_a_gang_follow_age_price_and_warning(story: Story) -
     assert hazard == pytest.approx(WARNED_PER_HOUR + TAKEN_PER_HOUR[-1], rel=0.01)
     (event,) = story.rows(tables.events, tables.events.c.kind == "rebalance_recommended")
     assert event.message == (
-        "The cloud sees a raised risk that it takes this machine: checkpoints are saved more often."
+        "The cloud reports a higher risk of interruption for this machine: checkpoints are now "
+        "saved more often."
     )
 
 

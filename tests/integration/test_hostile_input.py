@@ -315,7 +315,7 @@ def test_the_last_day_of_the_calendar_is_refused(api: PeopleApi, query: dict[str
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b'{"x": 1}', "x: is not known here; remove it"),
+        (b'{"x": 1}', "x: is unknown; remove it"),
         (b'{"add_budget_usd": true}', "add_budget_usd: must be an amount of money, not bool"),
         (b'{"add_budget_usd": []}', "add_budget_usd: must be an amount of money, not list"),
         (b"[]", "body: must be a JSON object"),

@@ -115,7 +115,7 @@ def test_an_operation_that_its_cloud_has_forgotten_is_settled_by_token(story: Sl
 def test_a_launch_that_nobody_wants_any_more_is_not_called_again(
     story: SlowStory, operation_seconds: float
 ) -> None:
-    """Its answer was lost and the job has ended: what it started is found and given back."""
+    """Its answer was lost and the job has ended: what it started is found and released."""
     story.cloud.operation_seconds, story.cloud.visible_seconds = operation_seconds, 30
     story.cloud.lose_replies = 1 if not operation_seconds else 0
     job_id = story.submit(nodes=2)

@@ -55,14 +55,14 @@ def choice(wait: float, spot: float, on_demand: float) -> LiveChoice:
         (
             Market.SPOT,
             (9.0, 5.0, 2.0),
-            "The job stays on spot, expected to cost $10.00 to the end; on-demand $4.00, which "
-            "cannot be had safely just now.",
+            "The job stays on spot, expected to cost $10.00 to the end; on-demand $4.00, which is "
+            "not safe now.",
         ),
         (
             Market.ON_DEMAND,
             (9.0, 2.0, 5.0),
-            "The job stays on-demand, expected to cost $10.00 to the end; spot $4.00, which "
-            "cannot be had safely just now.",
+            "The job stays on-demand, expected to cost $10.00 to the end; spot $4.00, which is "
+            "not safe now.",
         ),
         (Market.SPOT, (9.0, 2.0, math.inf), "The job stays on spot."),
         (Market.ON_DEMAND, (9.0, math.inf, 2.0), "The job stays on-demand."),
@@ -98,13 +98,13 @@ def _seen(
     [
         (
             600_000,
-            r"Waiting: what can be had costs more than waiting: \$\d\.\d\d to the end against "
-            r"\$\d\.\d\d; it is safe for 1d 10h",
+            r"Waiting: the pools available now would cost \$\d\.\d\d to the end, waiting "
+            r"\$\d\.\d\d; waiting is safe for another 1d 10h",
         ),
         (
             250_000,
-            r"Waiting: cheaper pools are expected back well in time; what can be had now would "
-            r"cost \$\d\.\d\d to the end; it is safe for 1d 10h",
+            r"Waiting: cheaper pools are expected back well in time; the pools available now would "
+            r"cost \$\d\.\d\d to the end; waiting is safe for another 1d 10h",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_spot_machines_on_their_way_may_use_up_half_of_the_room(story: Story) ->
     assert _spot_coming(story, job_id) == 1, "nobody would ask for it so late"
     story.pass_time(0.3 * restart.total_seconds(), every=20)
     [given_up] = [one for one in told(story, job_id) if one.reason == "spot_not_had"]
-    assert given_up.sentence == "The job stays on-demand: spot machines took too long to come."
+    assert given_up.sentence == "The job stays on-demand: spot machines took too long to start."
     assert last_safe_at - restart <= given_up.decided_at < last_safe_at
     assert _spot_coming(story, job_id) == 0
     assert (story.job(job_id).market_mode, story.attempt(job_id).state) == ("on_demand", "running")

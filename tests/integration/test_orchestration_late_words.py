@@ -133,7 +133,7 @@ def test_a_lone_attempt_that_meets_a_later_fence_says_so_and_the_next_goes_beyon
     attempt = story.attempt(job_id)
     assert (attempt.state, attempt.end_reason) == ("failed", "fenced_off")
     assert attempt.end_message == (
-        "Node 0 was cut off: attempt 7 is in the checkpoint store already."
+        "Node 0 was superseded: attempt 7 is already in the checkpoint store."
     )
     story.run()
     assert story.attempt(job_id, 8).state in ("provisioning", "preparing")
@@ -210,5 +210,5 @@ def test_what_was_saved_and_did_not_get_away_is_told_with_what_counts_in_its_pla
     )  # fmt: skip
     (event,) = _events(story, job_id, "member_drained")
     assert event.message.endswith(
-        f"Its checkpoint of step 140 was not uploaded in time: {counts} counts."
+        f"Its checkpoint of step 140 was not uploaded in time: {counts} is used instead."
     )

@@ -125,7 +125,7 @@ def test_a_claimer_waits_for_a_budget_only_so_long(
     held, free = story.submit(), story.submit()
     with _other_worker(story, database_url) as other, other.begin() as uow:
         uow.money.lock_budgets(story.project_id, story.job(held).budget_id)
-        _claim(story)  # it is given back below: without a limit this would never end
+        _claim(story)  # it is released below: without a limit this would never end
         (failure,) = caplog.records
         assert "lock timeout" in caplog.text, failure
         assert [row.job_id for row in _claimed(story)] == [free]

@@ -41,9 +41,9 @@ def test_with_patience_the_cheaper_pool_is_waited_for(story: Story) -> None:
     job, decision = story.job(job_id), newest(story, job_id)
     assert (job.state, decision.verdict) == (JobState.QUEUED, DecisionVerdict.WAIT)
     until = f"{story.start + timedelta(hours=2):%Y-%m-%d %H:%M} UTC"
-    assert f"at most until {until}" in decision.sentence
-    assert f"because {ZONE_A.zone}" in decision.sentence
-    assert "patience is expected to pay" in job.wait_reason
+    assert f"by {until}" in decision.sentence
+    assert f": {ZONE_A.zone} ({ZONE_A.instance_type}) does an hour of training" in decision.sentence
+    assert "waiting is expected to save" in job.wait_reason
     story.cloud.room = {}
     story.pass_time(900, every=30)
     lived = [row.pool for row in story.instances(job_id) if row.launched_at is not None]

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from app.adapters.postgres import tables
+from app.domain.events import JobEventKind
 from app.domain.instance import EndedBy
 from app.domain.offer import Market, Pool
 from app.domain.placement_decision import DecisionVerdict
@@ -82,6 +83,20 @@ def test_what_is_learned_is_forgotten_with_its_reasons(story: Story) -> None:
     assert factors[1] == 1.0
 
 
+def test_a_wait_whose_figures_change_is_in_the_history_once(story: Story) -> None:
+    reasons = set()
+    job_id = story.submit(market="spot", nodes=4)
+    for available in (0, 1, 2):
+        story.quote(available=available)
+        story.pass_time(60, every=30)
+        reasons.add(story.job(job_id).wait_reason)
+    assert len(reasons) == 3, "else this shows nothing"
+    waits = tables.events.c.kind == JobEventKind.WAITING.value
+    assert len(story.rows(tables.events, waits)) == 1
+    (decision,) = decisions(story, job_id)
+    assert decision.decision.verdict is DecisionVerdict.WAIT
+
+
 def test_a_wait_is_one_decision_however_often_it_is_confirmed(story: Story) -> None:
     story.quote(available=0)
     job_id = story.submit(market="spot")
@@ -91,7 +106,7 @@ def test_a_wait_is_one_decision_however_often_it_is_confirmed(story: Story) -> N
     assert waits.decision.reason == "no_offer"
     assert waits.last_confirmed_at - waits.decision.decided_at >= timedelta(seconds=240)
     assert waits.decision.unblock is not None
-    assert "room for 1 machine" in waits.decision.unblock.sentence
+    assert "1 machine free in" in waits.decision.unblock.sentence
     assert waits.decision.unblock.microusd_per_hour == 1_000_000
     story.quote()
     story.pass_time(60, every=30)
@@ -121,7 +136,7 @@ def test_a_replacement_and_a_second_asking_are_decisions_too(story: Story) -> No
     asked = [one for one in decisions(story, job_id) if one.decision.reason == "replacement"]
     assert len(asked) == 1
     assert asked[0].decision.sentence == (
-        "1 replacement asked for in us-east-1a, beside the machines that stay."
+        "1 replacement requested in us-east-1a, in addition to the machines that stay."
     )
     assert [row.pool for row in asked[0].decision.pools if row.chosen] == [FAR.key]
 
@@ -132,9 +147,9 @@ def test_pools_that_fit_say_how_their_progress_compares(story: Story) -> None:
     (claimed,) = decisions(story, job_id)
     told = {row.pool: row.why for row in claimed.decision.pools}
     assert told[ZONE_A.key] == "fits, has capacity for 1"
-    assert "asked for as well" in told[ZONE_B.key]
-    assert told[FAR.key].endswith("its progress costs 200 % more")
-    assert told[ON_DEMAND_A.key] == "on-demand is not asked for now"
+    assert "also requested" in told[ZONE_B.key]
+    assert told[FAR.key].endswith("200 % more expensive per hour of training")
+    assert told[ON_DEMAND_A.key] == "on-demand is not requested now"
 
 
 def _spot_room(story: Story, available: int) -> None:

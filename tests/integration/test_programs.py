@@ -139,7 +139,7 @@ def test_it_says_ready_once_on_a_line_of_its_own_and_is(up: Up):
     # Before that, nothing but where to look and what to sign in with.
     before = up.lines[: up.lines.index(f"ready {up.url}")]
     assert [line.split(" | ")[0].strip() for line in before] == ["lowtide"] * len(before)
-    assert any(f"starting; what the programs print is in {up.state_dir}" in line for line in before)
+    assert any(f"starting; the programs log to {up.state_dir}" in line for line in before)
     assert not [line for line in before if "is ready after" in line or "revision" in line]
     assert "is ready after" in (up.state_dir / "logs" / "lowtide.log").read_text("utf-8")
     assert up.get("/readyz")[0] == 200

@@ -62,7 +62,7 @@ def test_an_impossible_deadline_is_refused_by_the_api_however_much_one_insists(w
 def test_a_promise_that_will_probably_break_is_made_only_when_one_insists(world: World):
     status, found = post(world, budget_usd=3)
     assert status == 422
-    assert "budget 0 % of the imagined runs held" in found["detail"]
+    assert "budget 0 % (0 % both) of the simulated runs" in found["detail"]
     assert "accept_risk=true" in found["detail"]
     assert found["errors"][0]["kind"] == "risky"
     assert post(world, "?accept_risk=true", budget_usd=3)[0] == 201
@@ -74,14 +74,14 @@ def test_spot_alone_promises_nothing_and_says_when_it_could_end_at_best(world: W
     status, found = post(world, market="spot", deadline="5h")
     assert status == 422
     assert "deadline 0 %" in found["detail"]
-    assert "without an interruption it would end in 10h 6m at the earliest" in found["detail"]
+    assert "without an interruption, it would end in 10h 6m at the earliest" in found["detail"]
     assert post(world, "?accept_risk=true", market="spot", deadline="5h")[0] == 201
 
 
 def test_a_job_that_is_stopped_before_its_work_is_done_is_told_so(world: World):
     status, found = post(world, max_duration="5h")
     assert status == 422
-    told = "stopped when it has run for 5h, and even without an interruption its work takes 10h"
+    told = "stopped after 5h, and even without an interruption it needs 10h"
     assert told in found["detail"]
     assert found["errors"][0]["field"] == "max_duration"
     assert post(world, max_duration="12h")[0] == 201
@@ -100,7 +100,7 @@ def test_what_was_submitted_before_stays_submitted(world: World, engine: Engine)
 def test_a_risk_is_told_also_where_it_is_accepted(world: World):
     file = world.folder / "job.json"
     file.write_text(json.dumps({**SPEC, "deadline": None, "max_duration": "5h"}))
-    told = "its work takes 10h"
+    told = "it needs 10h"
     ran = world.cli.ok("submit", str(file), "--dry-run")
     assert told in ran.out + ran.errors
     assert "will hold" not in ran.out

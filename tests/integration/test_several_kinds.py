@@ -94,7 +94,7 @@ def test_a_deadline_is_weighed_where_several_kinds_are_accepted(story: Story) ->
     assert told.on_demand_microusd is not None
     assert told.on_demand_microusd < told.wait_microusd
     why = {row.pool: row.why for row in told.pools}
-    assert "1.00 x as fast as a V100, expected from its data sheet" in why[ON_DEMAND_A.key]
+    assert "1.00 x the speed of a V100, expected from its data sheet" in why[ON_DEMAND_A.key]
 
 
 def test_work_is_counted_in_hours_of_the_on_demand_kind(story: Story) -> None:
@@ -161,7 +161,7 @@ def test_hours_that_name_no_gpu_are_those_of_a_v100_whatever_is_cheapest(story: 
 def test_an_estimate_for_more_machines_says_what_they_are_worth(story: Story) -> None:
     assert estimated(story).scaling is None
     told = estimated(story, nodes=4)
-    assert told.scaling == "4 machines do the work of 3.7, expected, as nothing was measured"
+    assert told.scaling == "4 machines do the work of 3.7, expected, not measured yet"
     assert told.pools[0].speed == pytest.approx(4 / 1.09)
 
 
@@ -217,4 +217,4 @@ def test_machines_between_two_claims_are_judged_by_measured_speeds(story: Story)
         judged = offers_for(job, 1, story.runtime.limits)
     assert [item.offer.pool for item in judged if item.fits] == [quick]
     why = next(item.why for item in judged if item.offer.pool == FAST_ON_DEMAND)
-    assert "what is left would take 8h 48m there" in why
+    assert "the remaining work would take 8h 48m there" in why

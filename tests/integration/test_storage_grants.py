@@ -269,7 +269,7 @@ def test_an_issuer_that_fails_fails_no_report(
 
     wait_until(told("storage_access_fails"))
     [said] = [what for kind, what in events(engine, gang.job_id) if kind == "storage_access_fails"]
-    assert "go on with those they hold" in said
+    assert "keep their current ones" in said
     assert re.search(words, said), said
     s3.trouble = None
     assert await_grant(agent).values

@@ -1,7 +1,7 @@
 """A back-tested policy does what the real controllers do with it, over the same recorded market.
 
 A replay goes on in ticks; controllers look now and then, machines boot for as long as they like,
-and those of one market are had before those of the other are given back. So instants agree within
+and those of one market are had before those of the other are released. So instants agree within
 a look and a tick, and the run pays for both markets while it goes back to spot. Alike by design of
 the scenarios: no warnings, no reserve for on-demand, no paid looks; pools of nearly equal price, as
 a launch names all that fit where a replay tries one after the other; and outages that end when a

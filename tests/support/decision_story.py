@@ -23,7 +23,7 @@ from app.ports.unit_of_work import UnitOfWork
 
 HOSTILE = "<script>document.title='taken'</script>\x1b[2J"
 FULL_PRICE = 3_060_000
-WAIT_FOR = "Room for 2 machines in local us-west-2b (p3.2xlarge): $0.905/h"
+WAIT_FOR = "2 machines free in local us-west-2b (p3.2xlarge): $0.905/h"
 
 
 def pool(zone: str, price: int, why: str, at: datetime, **fields: Any) -> PoolVerdict:
@@ -86,7 +86,7 @@ def kept(at: datetime, fence: int = 2) -> PlacementDecision:
         decided_at=at,
         verdict=DecisionVerdict.STAY,
         reason="machines_at_hand",
-        sentence="The 2 machines at hand are kept: nothing else is asked for.",
+        sentence="Keeping the 2 current machines.",
         fence=fence,
     )
 
@@ -104,7 +104,7 @@ def waited(at: datetime, **fields: Any) -> PlacementDecision:
         "verdict": DecisionVerdict.WAIT,
         "reason": "waiting_costs_less",
         "sentence": "Waiting costs less than on-demand while the deadline allows it.",
-        "unblock": Unblock("room for 2 machines in local us-west-2b (p3.2xlarge)", 905_000),
+        "unblock": Unblock("2 machines free in local us-west-2b (p3.2xlarge)", 905_000),
         "pools": (dear, full),
         **fields,
     }

@@ -171,7 +171,7 @@ class ImageRoot:
 
 @contextmanager
 def image_root(folder: Path) -> Iterator[ImageRoot]:
-    """A machine's disk with nothing on it; its loop devices are given back."""
+    """A machine's disk with nothing on it; its loop devices are released."""
     root = ImageRoot(folder)
     try:
         yield root

@@ -65,7 +65,7 @@ def test_what_is_no_bucket_is_refused_at_the_start():
     [
         ("s3://acme/team/data", "for inputs and outputs"),
         ("s3://acme/team/data/default/mine", "for inputs and outputs"),
-        ("s3://acme/team/corpus/x", "gives to data"),
+        ("s3://acme/team/corpus/x", "reserves for data"),
         (f"s3://acme/team/{JOB}/fences", "named after a job"),
         (f"s3://acme/team/{JOB.upper()}", "named after a job"),
     ],

@@ -63,7 +63,7 @@ def test_ranks_gpus_and_flags_are_found_in_the_script_and_in_what_starts_it(
     )
     assert (spec.name, spec.setup, spec.gpus_per_node) == ("bert", "pip install .", 4)
     said = cli.fails(2, "init", str(folder)).errors
-    assert "is there already; look at it, or add --force" in said
+    assert "is there already; check it, or add --force" in said
     cli.ok("init", str(folder), "--force", "--gpu", "A100:80GB:8")
     assert str(spec_in(folder).gpu_choices[0]) == "A100:80GB:8"
 
@@ -118,7 +118,7 @@ def test_data_that_would_travel_with_the_job_is_pointed_at(cli: CommandLine, tmp
     with (folder / "data.bin").open("wb") as file:
         file.truncate(200 << 20)
     said = cli.ok("init", str(folder)).errors
-    assert "The folder holds 200.0 MiB, and at most 100.0 MiB of it may travel" in said
+    assert "The folder holds 200.0 MiB; packed it may have at most 100.0 MiB" in said
     assert "data.bin (200.0 MiB)" in said
 
 

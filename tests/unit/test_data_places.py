@@ -162,7 +162,7 @@ def test_a_bucket_that_also_holds_data() -> None:
     refused(places, "s3://acme", "inputs")
     # Where to lay it is said of that bucket, not of a shorter place elsewhere.
     several = of_bucket("s3://acme", checkpoint_buckets="gs://b")
-    assert "lie in s3://acme/lowtide/data/mine" in refused(several, "s3://acme", "inputs")
+    assert "are in s3://acme/lowtide/data/mine" in refused(several, "s3://acme", "inputs")
 
 
 def test_a_place_of_checkpoints_that_is_for_data_too() -> None:

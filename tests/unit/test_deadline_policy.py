@@ -38,7 +38,7 @@ def test_spot_until_the_last_safe_moment_then_on_demand_before_release() -> None
     at = decide(VIEW, LAST_SAFE)
     assert at.action is DeadlineAction.ACQUIRE_ON_DEMAND
     assert at.unsafe_since_at is None
-    assert "the spot attempt goes on" in at.sentence
+    assert "the spot attempt continues" in at.sentence
     registered = decide(replace(VIEW, on_demand_registered=True), LAST_SAFE)
     assert registered.action is DeadlineAction.YIELD_TO_ON_DEMAND
     settled = replace(VIEW, on_demand_registered=True, running_on=None)
@@ -90,14 +90,14 @@ def test_without_deadline_or_estimate_spot_goes_on() -> None:
     assert decide(replace(VIEW, deadline_at=None), DEADLINE).action is DeadlineAction.SPOT
     unknown = decide(replace(VIEW, remaining_seconds=None), DEADLINE - SECOND)
     assert unknown.action is DeadlineAction.SPOT
-    assert "not known yet" in unknown.sentence
+    assert "remaining work is unknown" in unknown.sentence
     assert unknown.last_safe_at is None
 
 
 def test_a_missed_deadline_does_not_stop_the_work() -> None:
     missed = decide(VIEW, DEADLINE + timedelta(minutes=5))
     assert missed.action is DeadlineAction.SPOT
-    assert missed.sentence == "The deadline passed 5m ago; the work goes on at the lowest price."
+    assert missed.sentence == "The deadline passed 5m ago; the job continues at the lowest price."
 
 
 # --- a pace that seems slower than the estimate ---------------------------------------------------
@@ -109,7 +109,7 @@ LAST_SAFE_BY_ESTIMATE = LAST_SAFE + timedelta(seconds=1_800)
 def test_a_slower_pace_is_acted_on_when_it_was_seen_for_a_while() -> None:
     doubted = decide(SLOWER, LAST_SAFE)
     assert doubted.action is DeadlineAction.SPOT
-    assert "looked at again" in doubted.sentence
+    assert "measured again" in doubted.sentence
     assert doubted.last_safe_at == LAST_SAFE
     soon = replace(SLOWER, slower_since_at=LAST_SAFE - timedelta(seconds=59))
     assert decide(soon, LAST_SAFE).action is DeadlineAction.SPOT

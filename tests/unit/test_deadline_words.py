@@ -23,11 +23,11 @@ SAFE = {"deadline_at": NOW + 2 * HOUR, "last_safe_at": NOW + timedelta(seconds=3
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, "No deadline: nothing forces the job off the cheapest machines."),
+        ({}, "No deadline: the job uses the cheapest machines."),
         (
             SAFE,
             "Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC; on-demand machines are "
-            "asked for then.",
+            "requested then.",
         ),
         (
             {**SAFE, "last_safe_at": NOW - timedelta(seconds=300)},
@@ -35,13 +35,13 @@ SAFE = {"deadline_at": NOW + 2 * HOUR, "last_safe_at": NOW + timedelta(seconds=3
         ),
         (
             {**SAFE, "state": JobState.PAUSED},
-            "Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC; the job is paused, and "
-            "asks for nothing before it is resumed.",
+            "Slack 55m: the last safe moment is 2026-03-01 12:55:00 UTC; the job is paused and "
+            "requests no machines until it is resumed.",
         ),
         (
             {**SAFE, "unsafe_since_at": NOW - HOUR},
-            "The deadline at 2026-03-01 14:00:00 UTC is not safe since 2026-03-01 11:00:00 UTC: "
-            "it can be met only with luck.",
+            "The deadline at 2026-03-01 14:00:00 UTC has been at risk since 2026-03-01 11:00:00 "
+            "UTC: the job is unlikely to meet it.",
         ),
         (
             {"deadline_at": NOW - HOUR},
@@ -49,7 +49,7 @@ SAFE = {"deadline_at": NOW + 2 * HOUR, "last_safe_at": NOW + timedelta(seconds=3
         ),
         (
             {"deadline_at": NOW + HOUR, "market_mode": Market.ON_DEMAND},
-            "On on-demand machines for the deadline at 2026-03-01 13:00:00 UTC.",
+            "Running on-demand to meet the deadline at 2026-03-01 13:00:00 UTC.",
         ),
         (
             {"deadline_at": NOW, "state": JobState.SUCCEEDED, "ended_at": NOW - HOUR},
@@ -71,8 +71,8 @@ def test_each_standing_has_its_sentence(fields: dict[str, Any], told: str):
 
 def test_what_is_not_known_and_what_is_not_allowed_is_said():
     unknown = slack_sentence(job(deadline_at=NOW + HOUR), NOW, on_demand_allowed=True)
-    assert "not known before the work left is" in unknown
-    assert "the spec allows no on-demand" in slack_sentence(
+    assert "is unknown until the job reports total_steps" in unknown
+    assert "the spec does not allow on-demand" in slack_sentence(
         job(**SAFE), NOW, on_demand_allowed=False
     )
 
@@ -91,9 +91,7 @@ def test_nothing_is_asked_for_where_no_pool_could_serve():
     told = slack_sentence(
         job(**SAFE), NOW, on_demand_allowed=True, decision=replace(decision, pools=lacking)
     )
-    assert told.endswith(
-        "; but no pool has machines that it could run on, on-demand no more than spot."
-    )
+    assert told.endswith("; but no pool has machines for it, spot or on-demand.")
 
 
 def job(**fields: Any) -> Job:

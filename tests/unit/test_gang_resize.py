@@ -54,7 +54,7 @@ def test_with_a_deadline_a_gang_grows_only_where_it_is_in_danger():
     danger = replace(QUESTION, deadline_seconds=40 * HOUR)
     why = resize_repays(view(1, 3), danger)
     assert why is not None
-    assert "in danger" in why
+    assert "at risk" in why
 
 
 def test_with_a_deadline_a_gang_shrinks_only_with_room_to_spare():
@@ -69,7 +69,7 @@ def test_a_choice_says_its_price_and_why():
     poor = choose_size(options, replace(QUESTION, money_left_microusd=13_000_000))
     assert far is not None
     assert far.count == 1
-    assert far.why.startswith("for $0.30 an hour the cheapest that makes the deadline in 8d 8h")
+    assert far.why.startswith("for $0.30 an hour the cheapest that meets the deadline in 8d 8h")
     assert near is not None
     assert near.count > 1
     assert "the fastest" in near.why

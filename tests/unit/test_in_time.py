@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.domain.fit_verdict import FitVerdict
 from app.domain.in_time import TimeLeft, in_time
 from app.domain.kind_speed import NOTHING_MEASURED, V100, KindSpeeds
 from app.domain.measured_run import Kind
@@ -22,7 +23,8 @@ def offers(*fit: str) -> list[Considered]:
     for name, (gpu, memory) in KINDS.items():
         pool = Pool("local", "us-west-2", "us-west-2a", name, Market.ON_DEMAND)
         offer = Offer(pool, Hardware(gpu, 1, memory, 8, 61), 1, 1, "ec2", NOW, "test")
-        found.append(Considered(offer, name in fit, "fits" if name in fit else "full"))
+        verdict = FitVerdict.FITS if name in fit else FitVerdict.FULL
+        found.append(Considered(offer, verdict, str(verdict)))
     return found
 
 
@@ -47,7 +49,9 @@ def test_what_is_too_slow_is_passed_over_while_another_is_not(
     told = {item.offer.pool.instance_type: item.why for item in found}
     for name in KINDS:
         if name in able and name not in left:
-            assert told[name].startswith("too slow for the deadline: what is left would take ")
+            assert told[name].startswith(
+                "too slow for the deadline: the remaining work would take "
+            )
 
 
 def test_speeds_are_asked_once_for_each_kind_that_fits() -> None:

@@ -205,7 +205,7 @@ def test_rules_between_fields(data: object, field: str, words: str) -> None:
         ("infra", [], "1 to 64 places"), ("infra", ["aws", "aws"], "twice"),
         ("deadline", "2031-01-01T00:00:00", "no time zone"),
         ("deadline", "2031-13-01", "not a time"),
-        ("deadline", "9999-12-31T23:59:59-23:00", "outside the calendar"),
+        ("deadline", "9999-12-31T23:59:59-23:00", "is not a date"),
         ("workdir", "./here", "lowtide submit"), ("workdir", "sha256:12", "64 hex"),
         ("setup", "a\x00b", "control characters"), ("setup", "x" * 32_769, "at most 32,768"),
         ("env", {"LOWTIDE_FENCE": "1"}, "set by Lowtide"), ("env", {"9A": "1"}, "variable name"),

@@ -68,7 +68,7 @@ def test_a_screen_shows_what_is_waited_for_in_one_line() -> None:
     assert "\r\x1b[K" in text
     assert "boot … 42s of at most 10m" in text
     assert "register … 43s" in text
-    assert "give back … 1 machine left" in text
+    assert "release … 1 machine left" in text
 
 
 def test_a_failure_is_told_with_its_log_and_what_to_do_also_when_quiet() -> None:

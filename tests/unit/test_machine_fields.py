@@ -68,14 +68,14 @@ def test_every_field_is_read_and_stored_in_one_form() -> None:
         ({"instance_types": ["A B"]}, "must name types like p3.2xlarge"),
         ({"inputs": ["/data"]}, "must be a mapping like {/data: s3://bucket/path}, not a list"),
         ({"inputs": {"data": "s3://acme/c"}}, "'data' must be a whole path, like /data"),
-        ({"inputs": {"/data": "acme"}}, "inputs./data: 'acme' is no address"),
-        ({"inputs": {"/data": "s3://acme/../x"}}, "is no address"),
-        ({"inputs": {"/data": None}}, "nothing is no address"),
+        ({"inputs": {"/data": "acme"}}, "inputs./data: 'acme' is not an address"),
+        ({"inputs": {"/data": "s3://acme/../x"}}, "is not an address"),
+        ({"inputs": {"/data": None}}, "nothing is not an address"),
         ({"inputs": {"/data/../etc": "s3://acme/c"}}, "is not a folder"),
         ({"inputs": {"/": "s3://acme/c"}}, "is not a folder"),
-        ({"inputs": {"/usr/share/x": "s3://acme/c"}}, "'/usr/share/x' would cover a folder of the"),
-        ({"inputs": {"/scratch": "s3://acme/c"}}, "would cover a folder of the system"),
-        ({"outputs": {"/tmp": "s3://acme/c"}}, "'/tmp' would cover a folder of the system"),
+        ({"inputs": {"/usr/share/x": "s3://acme/c"}}, "'/usr/share/x' would hide a"),
+        ({"inputs": {"/scratch": "s3://acme/c"}}, "would hide a system folder"),
+        ({"outputs": {"/tmp": "s3://acme/c"}}, "'/tmp' would hide a system folder"),
         ({"outputs": {"..": "s3://acme/c"}}, "is not a folder"),
         ({"inputs": {"/d": "s3://acme/c", "/d/x": "s3://acme/d"}}, "'/d/x' and '/d' overlap"),
         (
@@ -122,7 +122,7 @@ def test_only_the_types_asked_for_fit() -> None:
     assert (first.offer.pool.instance_type, first.fits) == ("g4dn.xlarge", True)
     assert (second.fits, second.why) == (
         False,
-        "is a p3.2xlarge, which is none of the types asked for",
+        "is a p3.2xlarge, which is not in `instance_types`",
     )
     other = replace(need, types=("p3.2xlarg",))
     assert why_none_fits(consider(offers, other, NOW), other) == (

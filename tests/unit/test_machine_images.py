@@ -112,7 +112,7 @@ def test_images_are_named_by_gpu(monkeypatch: pytest.MonkeyPatch):
     [
         ("ami-1", "'ami-1' must have the form GPU=IMAGE"),
         ("V100=", "must have the form GPU=IMAGE"),
-        ("p3=ami-1", "'P3' is no GPU; write one of A100, A10G"),
+        ("p3=ami-1", "'P3' is not a GPU; write one of A100, A10G"),
         ("V100=ami-1,v100=ami-2", "names V100 twice"),
     ],
 )

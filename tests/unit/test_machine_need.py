@@ -78,7 +78,7 @@ def test_the_ways_to_write_a_gpu(written: str, expected: GpuChoice):
         ("A100:60GB:8", "it comes with 40GB or 80GB"),
         ("A100-60GB", "it comes with 40GB or 80GB"),
         ("H100:40GB..", "a GPU name and a memory range"),
-        ("TPU-9", "is no known GPU; known: T4"),
+        ("TPU-9", "is not a known GPU; known: T4"),
     ],
 )
 def test_a_gpu_that_does_not_exist_names_the_nearest(written: str, said: str):
@@ -132,7 +132,7 @@ def test_the_reason_names_what_is_missing():
     whys = {one.why for one in considered if one.offer.pool.instance_type == "g4dn.xlarge"}
     assert whys == {"has 4 CPUs, 500 are needed"}
     said = why_none_fits(considered, need)
-    assert "no pool carries T4:1 with 500+ CPUs, 2000GB+ memory, efa" in said
+    assert "no pool has T4:1 with 500+ CPUs, 2000GB+ memory, efa" in said
 
 
 def test_different_needs_have_different_keys():

@@ -12,7 +12,8 @@ from app.domain.infra_choice import InfraChoice
 from app.domain.machine_need import MachineNeed
 from app.domain.no_offer import docker_settings, why_none_fits
 from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Domain, Need, consider
+from app.domain.placement import Domain, Need, consider, together
+from app.domain.placement_reasons import Outcome, unblocked_by
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NEED = Need((parse_gpu_choice("V100"),), 0, 4, Market.SPOT, (), 0.9)
@@ -46,29 +47,33 @@ OFFERS = [
     [
         (
             {"infra": (InfraChoice("aws"),)},
-            "nothing can be rented at aws from here; there are pools at local only",
+            "this deployment rents nothing in aws; it has pools at local only",
         ),
         (
             {"gpu_choices": (GpuChoice("H9000"),)},
-            "no pool carries H9000:1; there are H100:1, V100:1",
+            "no pool has H9000:1; there are H100:1, V100:1",
         ),
         (
             {"gpu_choices": (), "gpu_memory_gb_min": 80},
-            "no pool carries a GPU with 80 GB; there are H100:1, V100:1",
+            "no pool has a GPU with 80 GB; there are H100:1, V100:1",
         ),
         (
             {"market": Market.ON_DEMAND},
-            "no on-demand pool carries V100:1; it exists in another market",
+            "no on-demand pool has V100:1; another market has it",
         ),
         (
             {"domain": Domain("local", "eu", "eu-a", "p3.2xlarge")},
-            "no spot pool is where the rest of the gang waits",
+            "no spot pool is in the zone of the job's other machines",
         ),
-        ({}, "3 pools carry what is needed, but not now; the nearest: has capacity for 3 of 4"),
+        (
+            {},
+            "no suitable pool has 4 free machines; the closest of 3 pools, us-east-1c "
+            "(p3.2xlarge), has 3",
+        ),
         (
             {"max_price_ratio": 0.01, "infra": (InfraChoice("local", "us-east-1", "us-east-1d"),)},
-            "1 pool carries what is needed, but not now; the nearest: costs 97 % of on-demand, "
-            "over the limit",
+            "the only suitable pool, us-east-1d (p3.2xlarge): costs 97 % of on-demand, above the "
+            "limit of 1 %",
         ),
     ],
 )
@@ -81,7 +86,7 @@ def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
     need = replace(NEED, count=3)
     offers = [(offer(), None), (offer("us-east-1c", available=3), NOW + timedelta(minutes=2))]
     told = why_none_fits(consider(offers, need, NOW), need)
-    assert told.endswith("the nearest: cooling down until 00:02:00 UTC")
+    assert told.endswith("the closest, us-east-1c (p3.2xlarge): cooling down until 00:02:00 UTC")
 
 
 def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():
@@ -90,7 +95,7 @@ def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():
     offers = [(offer(), None), (offer("us-east-1d", price_microusd_per_hour=930_000), None)]
     offers[1] = (replace(offers[1][0], available=9), None)
     told = why_none_fits(consider(offers, need, NOW), need)
-    assert told.endswith("the nearest: costs 30 % of on-demand, over the limit")
+    assert told.endswith("costs 30 % of on-demand, above the limit of 20 %")
 
 
 def test_without_a_price_nothing_is_known():
@@ -104,8 +109,26 @@ def test_a_price_that_is_too_old_is_refused_with_its_age_and_the_limit() -> None
     strict = replace(NEED, quote_age_max=timedelta(hours=2))
     told = why_none_fits(consider(old, strict, NOW), strict)
     assert told.endswith(
-        "its price is from 2026-02-28 20:30 UTC, 3.5 h old: too old to act on (2.0 h at most)"
+        "its price is from 2026-02-28 20:30 UTC, 3.5 h old: too old to act on (the limit is 2.0 h)"
     )
+
+
+def test_no_choice_depends_on_the_sentence_of_a_verdict() -> None:
+    need = replace(NEED, last_choice=frozenset({offer().pool}), count=1)
+    judged = consider([(offer(), None), (offer("us-east-1c", available=3), None)], need, NOW)
+    reworded = [replace(item, why="in other words") for item in judged]
+    assert together(reworded) == together(judged) != ()
+    full = consider(OFFERS, NEED, NOW)
+    reworded = [replace(item, why="in other words") for item in full]
+    assert why_none_fits(reworded, NEED) == why_none_fits(full, NEED)
+    rests = [(offer("us-east-1c", available=3), NOW + timedelta(minutes=2)), (offer(), None)]
+    for need in (replace(NEED, count=3), replace(NEED, max_price_ratio=0.2, count=1)):
+        waits = consider(rests, need, NOW)
+        outcome = Outcome(waits, need, (), None)
+        found = unblocked_by(outcome, NOW)
+        assert found is not None
+        reworded = [replace(item, why="in other words") for item in waits]
+        assert unblocked_by(replace(outcome, considered=reworded), NOW) == found
 
 
 def without_docker(provider: str = "gcp", **other: object) -> Offer:
@@ -121,12 +144,12 @@ def test_a_job_with_an_image_fits_no_machine_without_docker_and_is_told_what_to_
     judged = consider(bare, need, NOW)
     assert [item.fits for item in judged] == [False, False]
     assert {item.why for item in judged} == {
-        "boots a machine image without docker: name one with it in LOWTIDE_AWS_IMAGE",
-        "boots a machine image without docker: name one with it in LOWTIDE_GCP_IMAGE",
+        "boots a machine image without docker: name one with docker in LOWTIDE_AWS_IMAGE",
+        "boots a machine image without docker: name one with docker in LOWTIDE_GCP_IMAGE",
     }
     assert why_none_fits(judged, need) == (
-        "the machine images there have no docker, which the job's image needs: name one with it "
-        "in LOWTIDE_AWS_IMAGE or LOWTIDE_GCP_IMAGE"
+        "the machine images there have no docker, which the job's `image` needs: name an image "
+        "with docker in LOWTIDE_AWS_IMAGE or LOWTIDE_GCP_IMAGE"
     )
     at_one = replace(need, infra=(InfraChoice("gcp"),))
     assert docker_settings([pool for pool, _ in bare], at_one) == "LOWTIDE_GCP_IMAGE"
@@ -142,4 +165,4 @@ def test_docker_is_no_matter_where_another_pool_has_it_or_lacks_more() -> None:
     small = replace(need, machine=MachineNeed(vcpus=64, containers=True))
     assert docker_settings([without_docker()], small) is None
     told = why_none_fits(consider([(without_docker(), None)], small, NOW), small)
-    assert told == "no pool carries V100:1 with 64+ CPUs, docker; there are V100:1"
+    assert told == "no pool has V100:1 with 64+ CPUs, docker; there are V100:1"

@@ -186,7 +186,9 @@ def test_the_local_cloud_beside_others_can_be_forbidden(monkeypatch: pytest.Monk
     monkeypatch.setenv("LOWTIDE_PROVIDERS", "local,aws")
     assert load_settings().local_beside_clouds
     monkeypatch.setenv("LOWTIDE_LOCAL_BESIDE_CLOUDS", "false")
-    with pytest.raises(SettingsError, match=r"names local beside aws: .*LOCAL_BESIDE_CLOUDS=true"):
+    with pytest.raises(
+        SettingsError, match=r"names local together with aws: .*LOCAL_BESIDE_CLOUDS=true"
+    ):
         load_settings()
     for providers in ("local", "aws,gcp"):
         monkeypatch.setenv("LOWTIDE_PROVIDERS", providers)

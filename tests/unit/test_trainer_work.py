@@ -114,8 +114,8 @@ def test_the_job_of_the_readme_is_estimated_with_the_pauses_that_it_asks_for():
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"run": "true"}, "the work of a `run` command is not known; add `estimate: {hours:"),
-        ({"trainer": {**PHOTOS, "epochs": 3}}, "samples /data/photos holds is not known"),
+        ({"run": "true"}, "the work of a `run` command is unknown; add `estimate: {hours:"),
+        ({"trainer": {**PHOTOS, "epochs": 3}}, "of samples in /data/photos is unknown"),
         (
             {"trainer": {**PHOTOS, "epochs": 3, "model": "timm:resnet50"}},
             "the model timm:resnet50 has no cost formula; add `estimate: {hours: 2, gpu: V100}`",

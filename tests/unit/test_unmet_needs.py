@@ -53,7 +53,7 @@ def waiting_job(**fields: Any) -> Job:
 def test_too_little_room_names_the_pool_that_lacks_least_and_the_price_of_the_gang():
     found = unmet(quote("a1a", 1_000_000, available=1), quote("b1a", 900_000, available=0))
     assert found.unblocked_by == (
-        "Room for 2 machines in a1a (p3.2xlarge), which has 1: $1.000/h each, $2.000/h together.",
+        "2 machines free in a1a (p3.2xlarge), which has 1 now: $1.000/h each, $2.000/h together.",
     )
     assert [row.verdict for row in found.offers] == [
         "has capacity for 0 of 2",
@@ -71,8 +71,7 @@ def test_too_dear_says_down_to_which_price():
 def test_a_rest_after_a_refusal_says_when_it_ends():
     rest = quote("a1a", 900_000, cool_until_at=NOW + timedelta(seconds=90))
     assert unmet(rest, nodes=1).unblocked_by == (
-        "The end of the rest that a1a (p3.2xlarge) is given after a refusal, at 12:01:30 UTC: "
-        "$0.900/h.",
+        "The end of the cool-down of a1a (p3.2xlarge) after a refusal at 12:01:30 UTC: $0.900/h.",
     )
 
 
@@ -80,7 +79,7 @@ def test_on_demand_is_offered_as_the_price_of_not_waiting():
     full = quote("a1a", FULL_PRICE, market=Market.ON_DEMAND, available=None)
     found = unmet(quote("a1a", 900_000, available=1), full)
     assert found.unblocked_by[1] == (
-        "With market: on_demand in its spec, a1a (p3.2xlarge) now: $3.060/h each, "
+        "`market: on_demand` in its spec, which starts it in a1a (p3.2xlarge) now: $3.060/h each, "
         "$6.120/h together."
     )
     assert len(found.offers) == 1
@@ -95,23 +94,23 @@ def test_what_fits_now_is_said_and_nothing_else():
 def test_pools_that_never_serve_are_no_way_out_but_another_spec_is():
     dear = quote("a1a", 900_000, market=Market.ON_DEMAND)
     for found, why in (
-        (unmet(quote("a1a", 900_000, gpu="H100")), "no pool carries V100:1; there are H100:1"),
+        (unmet(quote("a1a", 900_000, gpu="H100")), "no pool has V100:1; there are H100:1"),
         (
             unmet(quote("a1a", 900_000), resources={"gpu": "V100:8"}),
-            "no pool carries V100:8; there are V100:1",
+            "no pool has V100:8; there are V100:1",
         ),
         (
             unmet(quote("a1a", 900_000), infra=["local/us-west-2"]),
-            "nothing can be rented at local/us-west-2 from here; there are pools at local only",
+            "this deployment rents nothing in local/us-west-2; it has pools at local only",
         ),
         (
             unmet(dear, market="on_demand", infra=["aws"]),
-            "nothing can be rented at aws from here; there are pools at local only",
+            "this deployment rents nothing in aws; it has pools at local only",
         ),
-        (unmet(), "none that is known carries that GPU"),
+        (unmet(), "no known pool has that GPU"),
     ):
         assert found.offers == ()
-        assert found.unblocked_by == (f"No wait, but other terms in its spec: {why}.",)
+        assert found.unblocked_by == (f"Waiting will not help: change the job's spec ({why}).",)
 
 
 def test_an_image_waits_for_a_machine_image_with_docker():
@@ -119,7 +118,8 @@ def test_an_image_waits_for_a_machine_image_with_docker():
     bare = {**row, "hardware": {**row["hardware"], "containers": False}}
     bare["pool"] = replace(bare["pool"], provider="gcp")
     assert unmet(bare, image="own/image:1").unblocked_by == (
-        "Docker on the machines, for its image: name a machine image with it in LOWTIDE_GCP_IMAGE.",
+        "Machines with docker, for its `image`: name a machine image with docker in "
+        "LOWTIDE_GCP_IMAGE.",
     )
     assert unmet(bare, row, image="own/image:1").unblocked_by[0].startswith("a1a")
     assert unmet(bare).unblocked_by[0].startswith("a1a (p3.2xlarge) fits now")
@@ -131,7 +131,7 @@ def test_prices_that_are_too_old_are_waited_for_and_nothing_else():
     rest = quote("a1a", 900_000, quoted_at=at, cool_until_at=NOW + timedelta(seconds=90))
     full = quote("b1a", 900_000, quoted_at=at - timedelta(hours=1), available=0)
     assert unmet(rest, full).unblocked_by == (
-        "A fresh price for a1a (p3.2xlarge): the newest known is 7h 5m old.",
+        "A fresh price for a1a (p3.2xlarge): the last one is 7h 5m old.",
     )
 
 
@@ -143,8 +143,8 @@ def test_a_wait_by_choice_names_what_it_waits_for_and_not_the_pool_it_leaves():
     )
     assert found.unblocked_by == (
         f"{decision_story.WAIT_FOR} each, $1.810/h together.",
-        "With market: on_demand in its spec, a1a (p3.2xlarge) now: $3.060/h each, $6.120/h "
-        "together.",
+        "`market: on_demand` in its spec, which starts it in a1a (p3.2xlarge) now: $3.060/h each, "
+        "$6.120/h together.",
     )
     # What was placed since waits for nothing that a decision would know.
     placed = decision_story.placed(NOW)
@@ -158,6 +158,6 @@ def test_a_deadline_ends_the_wait_at_its_last_safe_moment():
     job = waiting_job(last_safe_at=NOW + timedelta(minutes=55))
     found = unmet_needs(rows, parse_spec({**RAW_SPEC, "deadline": "4h"}), NOW, job)
     assert found.unblocked_by[-1] == (
-        "Its last safe moment, at 12:55:00 UTC, which asks for on-demand machines in a1a "
+        "Its last safe moment, 12:55:00 UTC, when on-demand machines are requested in a1a "
         "(p3.2xlarge): $3.060/h each, $6.120/h together."
     )

@@ -186,7 +186,7 @@ class ProcessSupervisor:
         if self._disk_problem is not None and before is None:
             self.say(self._disk_problem)
         if self._disk_problem is None and before is not None:
-            self.say("the disk has room again; everything goes on")
+            self.say("the disk has space again; everything continues")
         if self._record_is_behind:
             self._write_record()
 

@@ -54,7 +54,7 @@ def check_archive(file: IO[bytes]) -> None:
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         if isinstance(error, SpecError):
             raise
-        _refuse("the archive is no tar.gz that can be read; make it with `tar -czf`")
+        _refuse("the archive is not a readable tar.gz; make it with `tar -czf`")
 
 
 class _Unpacked:
@@ -73,7 +73,7 @@ class _Unpacked:
         """Raises SpecError when a member's headers are larger than 1 MiB."""
         self._left -= size
         if self._left < 0:
-            _refuse("the archive says more than 1 MiB about one of its members; pack it anew")
+            _refuse("the archive says more than 1 MiB about one of its members; pack it again")
         return self._file.read(size)
 
     def seek(self, offset: int) -> int:
@@ -88,7 +88,7 @@ class _Unpacked:
 def _check_member(member: tarfile.TarInfo, links: set[PurePosixPath]) -> None:
     shown, name = member.name[:120], member.name
     if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-        _refuse(f"{shown!r} lies outside of the folder; pack with paths below it")
+        _refuse(f"{shown!r} is outside of the folder; pack with paths below it")
     plain = member.isreg() or member.isdir()
     if plain and not links:
         # Its name is all that the filter looks at; the filter asks the disk about each part of it.

@@ -127,7 +127,7 @@ def _against_bill(
     }
     return [
         Difference(
-            "the ledger differs from the bill made again from facts and prices",
+            "the ledger differs from the bill recalculated from facts and prices",
             instance.id,
             component.value,
             sum(amount for key, amount in booked.items() if key.component is component),
@@ -174,7 +174,7 @@ def _unknown_machines(session: Session, invoices: Invoices) -> list[Difference]:
         known = set(session.scalars(statement))
         for machine_id, said in sorted(bills.items()):
             if machine_id not in known and any(said.values()):
-                what = f"{provider} charges for machine {machine_id}, which no row knows"
+                what = f"{provider} charges for machine {machine_id}, which is not in the database"
                 found.append(Difference(what, None, None, 0, sum(said.values())))
     return found
 

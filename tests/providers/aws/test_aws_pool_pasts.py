@@ -153,6 +153,6 @@ def test_a_price_that_is_none_is_left_out_with_a_sentence(
     offers = {offer.pool: offer for offer in story.source.offers()}
     assert aws_pool() not in offers
     assert aws_pool("us-east-1b") in offers
-    assert "aws/us-east-1/us-east-1a/g5.xlarge/spot is '-0.000005', which no price can be" in (
+    assert "aws/us-east-1/us-east-1a/g5.xlarge/spot is '-0.000005', which cannot be a price" in (
         caplog.text
     )

@@ -66,7 +66,7 @@ def test_a_disk_goes_after_the_grace_and_the_money_is_told(world: World, gce: Fa
     assert names(gce) == set()
     assert the_region(world).remains == ()
     (event,) = told(world, "remains_removed")
-    assert "disk us-central1-a/left in us-central1 was used by nothing" in event.message
+    assert "disk us-central1-a/left in us-central1 was unused" in event.message
     assert "which saves $0.66 a day" in event.message
     assert event.data["saved_microusd_per_day"] == 657_534
 

@@ -272,7 +272,7 @@ def test_permissions_that_cannot_be_asked_for_are_worth_a_word(gce: FakeGce) -> 
     [
         ({"PREEMPTIBLE_NVIDIA_L4_GPUS": 4, "NVIDIA_L4_GPUS": 1}, "l4 0/4; those", False),
         ({"NVIDIA_T4_GPUS": 4, "PREEMPTIBLE_NVIDIA_T4_GPUS": 0}, "t4 0/4 (of standard", False),
-        ({"CPUS": 24, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}, "no GPU quota is told", True),
+        ({"CPUS": 24, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}, "no GPU quota is listed", True),
     ],
 )
 def test_quotas_that_count_for_spot(

@@ -94,7 +94,7 @@ class AwsVariables(BaseSettings):
     aws_queue_url: Words = Field(
         default=(),
         description="SQS queue with EventBridge's events of interruptions, one of each region "
-        "separated by commas; without it only the machines' own watchers tell",
+        "separated by commas; without it only the machines' own watchers notice them",
         json_schema_extra={"default": None},
     )
     aws_endpoint_url: str | None = Field(
@@ -106,7 +106,7 @@ class AwsVariables(BaseSettings):
     def _region_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if _REGION.fullmatch(name) is None:
-                raise ValueError(f"{name!r} is no region; write names like us-east-1")
+                raise ValueError(f"{name!r} is not a region; write names like us-east-1")
         return value
 
     @field_validator("aws_network_tag")

@@ -64,7 +64,7 @@ def diagnose(
         found += _region(settings, clients, facts, catalog, deployment_id, region)
     queues = [queue_place(entry, settings.regions[0]) for entry in settings.queue_urls]
     if not queues:
-        text = "not set: interruptions are told by the machines' own watchers only"
+        text = "not set: only the machines' own watchers report interruptions"
         found.append(Finding("interruption queue", True, text))
     for region, url in queues:
         name = f"interruption queue {region}" if len(queues) > 1 else "interruption queue"
@@ -224,14 +224,14 @@ def _quotas(clients: AwsClients, region: str) -> Iterator[Finding]:
         if market in granted:
             yield Finding(names[market], True, told)
         elif granted:
-            yield warning(names[market], f"no {word} machine can be had ({told})", _MORE_QUOTA)
+            yield warning(names[market], f"no {word} machine can be launched ({told})", _MORE_QUOTA)
         else:
             text = f"every launch would be refused ({told})"
             yield Finding(names[market], False, text, _MORE_QUOTA)
 
 
 def _told(quotas: list[GpuQuota]) -> str:
-    return ", ".join(f"{one.name}: {one.vcpus} vCPUs" for one in quotas) or "none is told"
+    return ", ".join(f"{one.name}: {one.vcpus} vCPUs" for one in quotas) or "none is listed"
 
 
 def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
@@ -245,7 +245,7 @@ def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
         text = f"{key_id} cannot be looked at: kms:DescribeKey is not allowed"
         return warning(name, text, "allow it in the key's policy; docs/aws.md, Keys of your own")
     if told.get("KeyState") != "Enabled":
-        state = told.get("KeyState", "in a state that AWS does not tell")
+        state = told.get("KeyState", "in an unknown state")
         return Finding(name, False, f"{key_id} is {state}", remedy)
     return Finding(name, True, f"{key_id} is enabled; `lowtide doctor --launch` uses it")
 
@@ -275,5 +275,5 @@ def _scores(settings: AwsSettings, clients: AwsClients, catalog: MachineCatalog)
     types = tuple(one.name for one in smallest.values() if one.spot)[:_SCORED_TYPES_MAX]
     found = placement_scores(clients, tuple(sorted(settings.regions)), types, 1)
     told = ", ".join(f"{region} {score}" for region, score in sorted(found.items())) or "none"
-    text = f"{told} of 10 for one spot machine; shown, never used to choose"
+    text = f"{told} of 10 for one spot machine; for information only"
     return Finding("placement scores", True, text)

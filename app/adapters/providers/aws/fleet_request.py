@@ -136,7 +136,7 @@ def fleet_result(reply: Mapping[str, Any], order: LaunchOrder, places: list[Plac
         refused.setdefault((one.pool, one.kind), one)
     missing = order.count - len(accepted)
     if missing > 0 and not refused:
-        text = f"EC2 started {missing} fewer than asked for and gave no reason"
+        text = f"EC2 started {missing} fewer than requested and gave no reason"
         for place in places:
             pool = place.bid.pool
             refused[pool, RefusalKind.NO_CAPACITY] = PoolRefusal(

@@ -141,7 +141,7 @@ def check_launch_rights(
             continue
         missing = missing_right(refused)
         if missing is None:
-            return Finding(name, False, str(refused), "correct what AWS names; docs/aws.md")
+            return Finding(name, False, str(refused), "fix what AWS names; docs/aws.md")
         told = f"a dry run is refused: {missing} is not allowed"
         return Finding(name, False, told, remedy_for((missing,)))
     profile = settings.instance_profile
@@ -162,7 +162,7 @@ def check_other_rights(name: str, clients: AwsClients, deployment_id: str, regio
             continue
         found = missing_right(refused)
         if found is None:
-            return Finding(name, False, str(refused), "correct what AWS names; docs/aws.md")
+            return Finding(name, False, str(refused), "fix what AWS names; docs/aws.md")
         missing.append(found)
     if missing:
         told = f"missing: {', '.join(str(one) for one in missing)}"

@@ -130,7 +130,7 @@ def _region(api: ComputeApi, region: str) -> Finding:
         elif f"{_SPOT}{plain}" not in quotas:
             told.append(f"{used} (of standard quota, which on-demand machines share)")
     if not told:
-        text = f"no GPU quota is told in {region}; {_UNTOLD}"
+        text = f"no GPU quota is listed in {region}; {_UNTOLD}"
         return warning(f"quota {region}", text, _QUOTA_REMEDY)
     text = f"spot GPUs in use / allowed: {', '.join(told)}; {_UNTOLD}"
     return Finding(f"quota {region}", True, text)
@@ -152,7 +152,7 @@ def _key(key: str) -> Finding:
     """Its form alone: Compute Engine's own account uses it, which nobody else can ask for."""
     if _KEY.fullmatch(key) is None:
         remedy = "set LOWTIDE_GCP_KMS_KEY to projects/P/locations/L/keyRings/R/cryptoKeys/K"
-        return Finding("key", False, f"{key} is no name of a key", remedy)
+        return Finding("key", False, f"{key} is not the name of a key", remedy)
     told = f"{key}; whether Compute Engine may use it, `lowtide doctor --launch` shows"
     return Finding("key", True, told)
 

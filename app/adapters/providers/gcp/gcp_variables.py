@@ -107,11 +107,11 @@ class GcpVariables(BaseSettings):
         default=GcpSettings.max_run_seconds,
         ge=RUN_SECONDS_MIN,
         le=RUN_SECONDS_MAX,
-        description="Google deletes a machine that is this old, whatever happens to us",
+        description="Google deletes a machine that is this old, even if Lowtide is down",
     )
     gcp_notice_seconds: Literal[0, 120] = Field(
         default=120,
-        description="Warning to ask for before Google takes a spot machine; where it grants "
+        description="Warning to request before Google interrupts a spot machine; where it grants "
         "none there are up to 30 s",
     )
     gcp_compact_placement: bool = Field(

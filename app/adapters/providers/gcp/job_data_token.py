@@ -68,7 +68,7 @@ class JobDataToken:
             ProviderError,
         ) as error:
             why = first_line(error)
-            raise GrantRefused(f"no token of {self._account} was had: {why}") from error
+            raise GrantRefused(f"no token for {self._account}: {why}") from error
         return IssuedCredential({"token": narrow}, seconds)
 
     def _impersonated(self) -> str:

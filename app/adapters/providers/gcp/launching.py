@@ -275,7 +275,7 @@ class Launching:
     ) -> LaunchResult:
         """The names are taken, by an earlier call of ours unless a list shows who else has them.
 
-        What carries the token's label counts whole; fewer than the least are given back. Raises
+        What carries the token's label counts whole; fewer than the least are released. Raises
         LaunchOutcomeUnknown where no list shows them, or not all, for then they are most likely
         ours.
         """

@@ -19,7 +19,7 @@ class LocalVariables(BaseSettings):
     )
     local_mode: Literal["scripted", "replay"] = Field(
         default="scripted",
-        description="`scripted`: the local cloud takes machines only when told; "
+        description="`scripted`: the local cloud interrupts machines only on command; "
         "`replay`: as the recorded market did",
     )
     local_market_speed: float = Field(
@@ -31,7 +31,7 @@ class LocalVariables(BaseSettings):
     local_notice_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Warning before the local cloud takes a machine",
+        description="Warning before the local cloud interrupts a machine",
         json_schema_extra={"default": "as the imitated cloud: 120 (EC2), 30 (GCE)"},
     )
     local_boot_seconds: float = Field(
@@ -57,9 +57,9 @@ def local_problem(variables: LocalVariables, providers: Collection[str]) -> str 
     if variables.local_beside_clouds or "local" not in providers or not clouds:
         return None
     return (
-        f"LOWTIDE_PROVIDERS names local beside {' and '.join(clouds)}: local jobs can run as "
-        "Lowtide's own user and read the keys to the clouds; leave local out, or set "
-        "LOWTIDE_LOCAL_BESIDE_CLOUDS=true if every job is to be trusted"
+        f"LOWTIDE_PROVIDERS names local together with {' and '.join(clouds)}: local jobs can run "
+        "as Lowtide's own user and read the keys to the clouds; leave local out, or set "
+        "LOWTIDE_LOCAL_BESIDE_CLOUDS=true if you trust every job"
     )
 
 

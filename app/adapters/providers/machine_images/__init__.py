@@ -143,7 +143,9 @@ def read_named_images(value: Any) -> Any:
         if not separator or not image:
             raise ValueError(f"{part[:60]!r} must have the form GPU=IMAGE")
         if gpu not in GPU_NAMES:
-            raise ValueError(f"{gpu[:20]!r} is no GPU; write one of {', '.join(sorted(GPU_NAMES))}")
+            raise ValueError(
+                f"{gpu[:20]!r} is not a GPU; write one of {', '.join(sorted(GPU_NAMES))}"
+            )
         if gpu in found:
             raise ValueError(f"names {gpu} twice")
         found[gpu] = image
