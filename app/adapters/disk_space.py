@@ -42,7 +42,12 @@ class FolderSpace:
 
     @property
     def is_full(self) -> bool:
-        """Whether what uses the folder fails now, or is about to."""
+        """Whether what uses the folder fails now, or is about to.
+
+        A file system that counts no room at all, as /proc, is not full: it is no disk.
+        """
+        if not self.total_bytes:
+            return False
         return self.free_bytes < self.needed_bytes or not self.has_files_left
 
     def sentence(self) -> str:

@@ -6,6 +6,7 @@ Here: which programs run, in which order, with which environment. Not here: supe
 
 from __future__ import annotations
 
+import errno
 import http.client
 import importlib
 import socket
@@ -293,6 +294,13 @@ def _refuse_unusable_providers(settings: Settings) -> None:
         raise CommandFailed(str(error)) from error
 
 
+def _other_address(error: OSError) -> str:
+    """What to change: the address where it is none of this machine, else the port."""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "choose an address of this machine with --host"
+    return "choose another port with --port, or 0 for a free one"
+
+
 def _free_port(host: str, port: int) -> int:
     """The port, or a free one for 0. Raises CommandFailed when nothing can listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -303,7 +311,7 @@ def _free_port(host: str, port: int) -> int:
         except OSError as error:
             raise CommandFailed(
                 f"nothing can listen on {host}:{port} ({error.strerror or error}); "
-                "choose another port with --port, or 0 for a free one"
+                f"{_other_address(error)}"
             ) from error
         return int(probe.getsockname()[1])
 

@@ -83,9 +83,14 @@ def _walk(folder: Path, root: Path, rules: list[_Rules], refused: list[str]) -> 
             continue
         name = path.relative_to(root).as_posix()
         if entry.is_symlink():
-            target = _target_inside(path, root)
+            # A link may go while the folder is walked, as in /proc.
+            try:
+                written = os.readlink(path)
+            except OSError as error:
+                raise CommandFailed(f"workdir: {path} cannot be read: {error.strerror}") from error
+            target = _target_inside(path, written, root)
             if target is None:
-                refused.append(f"{name} -> {os.readlink(path)} (leads out of the folder)")
+                refused.append(f"{name} -> {written} (leads out of the folder)")
             else:
                 yield Member(name, path, False, False, 0, target)
         elif is_dir:
@@ -136,9 +141,8 @@ def _rules_in(folder: Path) -> _Rules | None:
         raise CommandFailed(f"workdir: {path} cannot be used: {error}") from error
 
 
-def _target_inside(link: Path, root: Path) -> str | None:
+def _target_inside(link: Path, written: str, root: Path) -> str | None:
     """What the packed link says: relative, and inside the folder; None when it leads out."""
-    written = os.readlink(link)
     # Both must stay inside: the text that is packed, and the file that it finally means.
     meant = Path(os.path.normpath(link.parent / written))
     try:

@@ -86,6 +86,9 @@ def _nearest_field(word: str, section: str, sections: Sections) -> str:
         if path != section and word in _fields(model)
     ]
     if elsewhere:
+        # At the top level the path is the very word that was refused: say where it stands.
+        if elsewhere[0] == word:
+            return f"; {word!r} stands at the top level of the spec"
         return f"; did you mean {elsewhere[0]!r}?"
     model = sections.get(section)
     return nearest(word, _fields(model)) if model else ""

@@ -97,6 +97,12 @@ class PlacementDecision:
         return "|".join((self.verdict, self.reason, str(self.fence or ""), *self.chosen))
 
 
+def kind_of_outline(outline: str) -> tuple[DecisionVerdict, str]:
+    """Verdict and reason of a decision with this outline."""
+    verdict, reason, *_ = outline.split("|")
+    return DecisionVerdict(verdict), reason
+
+
 def document_of(decision: PlacementDecision) -> dict[str, Any]:
     """The JSON form: field by field, instants as ISO 8601."""
     document: dict[str, Any] = {

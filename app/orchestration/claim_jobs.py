@@ -362,9 +362,7 @@ class ClaimJobs:
 
 def _waited_so(aggregate: JobAggregate, word: str) -> bool:
     """Whether the newest decision was to wait, for a reason of the same kind."""
-    kept = aggregate.uow.decisions.latest(aggregate.job.id)
-    waits = (DecisionVerdict.WAIT, word)
-    return kept is not None and (kept.decision.verdict, kept.decision.reason) == waits
+    return aggregate.uow.decisions.latest_kind(aggregate.job.id) == (DecisionVerdict.WAIT, word)
 
 
 def _may_be_late(aggregate: JobAggregate) -> bool:

@@ -119,9 +119,12 @@ def number_beyond(job: Job, highest: int | None) -> None:
 
 
 def numbered_before_gap(uow: UnitOfWork, attempt: Attempt) -> bool:
-    """Whether lost rows may have given this attempt's number to other machines than it has now."""
+    """Whether lost rows may have given this attempt's number to other machines than it has now.
+
+    Never while the clock is behind the gap: every attempt would seem to be older than it.
+    """
     since = heard_since(uow)
-    return since is not None and attempt.created_at < since
+    return since is not None and attempt.created_at < since <= uow.now
 
 
 def fences_with_parents(attempts: Iterable[Attempt]) -> frozenset[int]:

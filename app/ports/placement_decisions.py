@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from app.domain.placement_decision import PlacementDecision
+from app.domain.placement_decision import DecisionVerdict, PlacementDecision
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,10 @@ class PlacementDecisions(Protocol):
 
     def latest(self, job_id: UUID) -> KeptDecision | None:
         """The newest one."""
+        ...
+
+    def latest_kind(self, job_id: UUID) -> tuple[DecisionVerdict, str] | None:
+        """Verdict and reason of the newest one."""
         ...
 
     def of_job(self, job_id: UUID, limit: int) -> list[KeptDecision]:

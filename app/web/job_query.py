@@ -166,7 +166,7 @@ def _state_words(written: str) -> str:
 
 def _state_problem(written: str) -> str | None:
     known = [*STATE_GROUPS, *(state.value for state in JobState)]
-    for word in _state_words(written[: 8 * _SHOWN_MAX]).split(","):
+    for word in _state_words(written).split(","):
         if word not in known:
             return f"There is no state “{word[:_SHOWN_MAX]}”. Use one of {', '.join(known)}."
     return None

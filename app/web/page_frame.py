@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from email.message import Message
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -25,7 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.domain.errors import CommandRefused, DomainError, NotFound
+from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound
 from app.domain.event_words import event_words
 from app.domain.job_spec import JobSpec
 from app.orchestration.runtime import Runtime
@@ -178,6 +179,17 @@ def static_address(name: str) -> str:
     return f"/static/{name}?v={_content_digest(name)}"
 
 
+def _require_utf8(request: Request) -> None:
+    """Raises InvalidValue for a form in another encoding: some have letters that no text may hold.
+
+    Browsers send what a page asks for, and every page is UTF-8.
+    """
+    described = Message()
+    described["content-type"] = request.headers.get("content-type", "")
+    if (described.get_content_charset() or "utf-8") not in ("utf-8", "utf8"):
+        raise InvalidValue("Forms are read as UTF-8 alone; send this one without a charset.")
+
+
 class PageRoute(APIRoute):
     """A route whose problems are pages, too."""
 
@@ -187,6 +199,7 @@ class PageRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             try:
+                _require_utf8(request)
                 return await handle(request)
             except SignInNeeded:
                 return _to_sign_in(request)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -155,6 +156,46 @@ def test_the_first_jobs_of_the_pages_are_jobs():
         [told] = re.findall(r"first\.yaml <<END\n(.*?)END", page, re.DOTALL)
         spec = parse_spec(yaml.safe_load(told))
         assert [one.provider for one in spec.infra] == [cloud]
+
+
+def test_our_half_of_each_comparison_is_a_job():
+    for product in ("skypilot", "sagemaker"):
+        page = (DOCS / f"from-{product}.md").read_text(encoding="utf-8")
+        [told] = re.findall(r"^Lowtide:\n\n```yaml\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+        # The command line puts a digest in place of the folder before a spec is parsed.
+        spec = parse_spec({**yaml.safe_load(told), "workdir": f"sha256:{'0' * 64}"})
+        assert (spec.name, spec.estimate is not None) == ("finetune", True)
+
+
+def test_every_relative_link_leads_to_a_file_and_a_heading():
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    links = [(page, link) for page in pages for link in _relative_links(page)]
+    assert len(links) > 100, "the links were not found"
+    for page, link in links:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.relative_to(ROOT)}: {link}"
+        if anchor:
+            assert anchor in _anchors(target), f"{page.relative_to(ROOT)}: {link}"
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def _relative_links(page: Path) -> Iterator[str]:
+    for link in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+        if not re.match(r"[a-z]+:", link):
+            yield link
+
+
+def _anchors(page: Path) -> set[str]:
+    """As GitHub names headings, and what `id` names."""
+    text = _prose(page)
+    headings = re.findall(r"^#{1,6} +(.*?) *$", text, re.MULTILINE)
+    words = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    slugs = {re.sub(r"[^\w\- ]", "", word).replace(" ", "-") for word in words}
+    return slugs | set(re.findall(r'<a id="([^"]+)"', text))
 
 
 def test_the_pages_sign_in_before_they_try_a_launch():

@@ -5,7 +5,7 @@ Not here: deciding (`todays_code`), or printing (`__main__`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from tests.decisions.backtest import Course, Job, answers_of, record
 from tests.decisions.outcome import Outcome
 from tests.decisions.replaying import Replays
 from tests.decisions.triples_file import RECORDED, Triple, read_lines
+
+# Events stand in a kind in the order of the alphabet: this one is the last.
+_WAITING_TOLD = ", waiting"
 
 
 @dataclass(frozen=True)
@@ -79,5 +82,19 @@ def read_courses(path: Path = RECORDED) -> Iterator[Course]:
 def _lines(outcome: Outcome) -> list[bytes]:
     """The decision's fields and the effects, each as one line that is equal if it is."""
     decision = [] if outcome.decision is None else sorted(outcome.decision.items())
-    told = [outcome.kind, *decision, *outcome.effects]
+    told = [outcome.kind.removesuffix(_WAITING_TOLD), *decision, *_without_waits(outcome.effects)]
     return [orjson.dumps(one, option=orjson.OPT_SORT_KEYS) for one in told]
+
+
+def _without_waits(effects: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Less how often people are told of one wait, and in which words: no machine rests on it."""
+    for effect in effects:
+        *place, values = effect
+        if not isinstance(values, dict):
+            yield effect
+            continue
+        if values.get("kind") == "waiting":
+            continue
+        kept = {name: value for name, value in values.items() if name != "wait_reason"}
+        if kept:
+            yield [*place, kept]

@@ -33,7 +33,10 @@ def test_the_demo_ends_well_and_leaves_nothing_running(prove: tuple[str, ...]) -
         assert re.search(r"resumed at step \d+ · 0 steps redone", said), said
         assert "ledger = provider's bill to the micro-dollar ✓" in said
         assert "leaked machines 0 ✓" in said
-        assert "waived" in said
+        joined = re.search(r"(\d+):\d\d  ↺ m3 joined", said)
+        assert joined is not None, said
+        # A second is a minute of the bill: on a slow machine m2 lives beyond its first hour.
+        assert "waived" in said or int(joined[1]) >= 1, said
         assert not prove or re.search(
             r"from the resume on: \d+ losses compared, steps \d+ to 1,000: equal bit for bit ✓",
             said,

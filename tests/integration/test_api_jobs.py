@@ -1,6 +1,7 @@
 """Jobs over REST: the list and its pages, one job in its documented shape, and commands to it."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ from app.api.job_shapes import JobAccepted, JobDetail, JobPage
 from app.domain.disk_full import DISK_FULL_SENTENCE
 from app.domain.events import Actor, ActorKind
 from app.domain.job import JobState
+from app.domain.offer import Hardware
 from app.orchestration.aggregate import open_job
 from app.orchestration.estimate_remaining import keep_progress
 from app.orchestration.work_on_kinds import left_of
@@ -62,7 +64,7 @@ def price_pool(api: PeopleApi, microusd_per_hour: int) -> None:
         connection.execute(
             insert(pools).values(
                 pool=POOL, provider="local", cloud="ec2",
-                hardware={"gpu_name": "V100", "gpu_count": 1, "gpu_memory_gb": 16},
+                hardware=asdict(Hardware("V100", 1, 16, 8, 61)),
                 price_microusd_per_hour=microusd_per_hour,
                 on_demand_microusd_per_hour=3_060_000, quoted_at=datetime.now(UTC),
                 price_source="test", billing_speed=1, refusals=0,

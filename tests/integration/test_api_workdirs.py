@@ -131,7 +131,7 @@ def test_an_archive_that_reaches_outside_is_refused(api: PeopleApi, bad: list, w
 def test_what_is_no_archive_is_refused(api: PeopleApi, content: bytes):
     answer = put(api, content)
     assert answer.status_code == 422
-    assert "no tar.gz" in answer.json()["detail"]
+    assert "not a readable tar.gz" in answer.json()["detail"]
 
 
 def test_an_archive_may_not_unpack_to_very_much(monkeypatch: pytest.MonkeyPatch):

@@ -131,7 +131,7 @@ def test_ctrl_c_while_following_leaves_the_job(api: PeopleApi, tmp_path: Path, s
         seen = screen.until("\r\x1b[K")  # the line at the bottom, drawn in place
         assert "asked is submitted" in seen.replace("\x1b[1m", "").replace("\x1b[0m", "")
         screen.process.send_signal(signal.SIGINT)
-        screen.until("asked goes on without you")
+        screen.until("asked continues in the background")
         assert screen.ended() == 130
     assert api.client.get("/api/v1/jobs/asked").json()["state"] == "queued"
 

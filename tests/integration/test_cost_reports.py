@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
 import pytest
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, insert, text, update
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.cost_read_models import PostgresCostReports
@@ -19,7 +19,7 @@ from app.domain.instance import EndedBy
 from app.domain.job import JobState
 from app.ports.job_reports import JobFilter
 from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
-from tests.support.money_story import POOL, PRICE, MoneyStory
+from tests.support.money_story import ON_DEMAND_PRICE, POOL, PRICE, MoneyStory
 
 DAY = date(2026, 3, 1)
 A_SECOND = 1_000
@@ -227,7 +227,10 @@ def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
         job, 1, state=AttemptState.INTERRUPTED, first_step=1, start_up_seconds=40.0, best_step=60
     )
     second = story.attempt(job, 2, parent_step=60, best_step=90)
-    m1 = story.machine(job, 0, attempt=first)
+    # Dearer on demand than the second one: the cheapest recorded price is what counts.
+    m1 = story.machine(job, 0, attempt=first, on_demand_microusd_per_hour=2 * ON_DEMAND_PRICE)
+    with story.engine.begin() as connection:  # asked for long before the cloud started it
+        connection.execute(update(tables.instances).values(requested_at=story.after(-30)))
     phases(story, m1, job, (10, "train", 1, None))
     story.end(m1, 110)
     m2 = story.machine(job, 120, attempt=second)
@@ -445,7 +448,7 @@ def test_verifying_finds_a_wrong_entry_rollup_and_budget(
     assert [(one.instance_id, one.difference_microusd) for one in found] == [
         (machines[2].id, 1), (None, 1), (None, 1),
     ]  # fmt: skip
-    assert "bill made again" in found[0].what
+    assert "differs from the bill recalculated" in found[0].what
     assert "rollup" in found[1].what
     assert str(job.id) in found[2].what
     assert [one.what for one in reports.verify(job_id=job.id).differences] == [

@@ -122,7 +122,7 @@ def test_a_database_of_another_development_version_is_told_and_left_alone(
         refused = cli.fails(2, "migrate")
         assert "made by another development version of Lowtide" in refused.errors
         assert "Nothing was changed" in refused.errors
-        assert "begin anew" in refused.errors
+        assert "start over" in refused.errors
         found = _by_name(_wrong(cli, "--json").json)["database"]
         assert "another development version" in found["sentence"]
     with psycopg.connect(driver_url) as connection:

@@ -178,6 +178,7 @@ def test_a_search_is_what_its_address_says(pages: Pages):
     [
         ("state=foo", "There is no state “foo”. Use one of all, live, ended, queued, "),
         ("state=running,foo", "There is no state “foo”."),
+        ("state=" + "live," * 64 + "foo", "There is no state “foo”."),
         ("sort=foo", "sort=foo is not known. Use one of state, newest, "),
         ("group=foo", "group=foo is not known. Use one of name, none."),
         ("page=0", "page=0 is not a page. Use a number from 1 to 400."),
@@ -333,3 +334,51 @@ def test_every_order_is_total_and_its_pages_meet(pages: Pages, order: JobOrder, 
             assert isinstance(row, FoundJob | FoundGroup)
             seen.append(row.prefix if isinstance(row, FoundGroup) else row.facts["name"])
     assert sorted(seen) == (["a", "b", "s"] if grouped else ["a", "b", "s-0", "s-1", "s-2", "s-3"])
+
+
+def test_no_search_group_or_form_reaches_the_jobs_of_another_project(pages: Pages):
+    """Neither project's question names the other's jobs, however they are chosen."""
+    stranger = Pages(pages.api)
+    names = [f"sweep-{number:03}" for number in range(3)]
+    mine, theirs = pages.submit(*names), stranger.submit(*names, labels={"team": "theirs"})
+    chosen: list[dict[str, Any]] = [
+        {"everything": "true"},
+        {"everything": "true", "search": "prefix=sweep"},
+        {"everything": "true", "search": "label=team=theirs"},
+        {"prefix": "sweep"},
+        {"job": theirs},
+        {"job": theirs, "prefix": ["sweep", "%"]},
+    ]
+    for form in chosen:
+        asked = pages.ask(action="cancel", **form)
+        assert asked.status_code == 200
+        assert not any(job_id in asked.text for job_id in theirs), form
+    for query in ("", "?prefix=sweep", "?name=sweep-001", "?group=none&sort=cost"):
+        assert not any(one in pages.client.get(f"/jobs{query}").text for one in theirs), query
+    assert words(pages.confirm(pages.ask(action="cancel", prefix="sweep"))).startswith("3 jobs")
+    assert set(pages.states().values()) == {"cancelled"}
+    assert set(stranger.states().values()) == {"queued"}
+    assert not any(one in stranger.ask(action="cancel", job=mine).text for one in mine)
+    # A form of one session is none of another's.
+    form = {"action": "cancel", "job": theirs, "form_token": token(pages.client.get("/jobs"))}
+    assert stranger.client.post("/jobs/-/command", data=form).status_code == 403
+    assert set(stranger.states().values()) == {"queued"}
+    stranger.client.close()
+
+
+@pytest.mark.parametrize("path", ["/jobs/-/question", "/sign-in"])
+def test_a_form_in_another_encoding_is_refused(pages: Pages, path: str):
+    """UTF-7 can write half a character, which nothing can store or show."""
+    fields = {"form_token": token(pages.client.get("/jobs")), "action": "cancel", "key": "+2AA-"}
+    parts = [
+        f'--X\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in {**fields, "prefix": "+2AA-"}.items()
+    ]
+    described = "multipart/form-data; boundary=X; charset="
+    body = "".join(parts) + "--X--\r\n"
+    answer = pages.client.post(path, content=body, headers={"content-type": f"{described}utf-7"})
+    assert answer.status_code == 422
+    assert "Forms are read as UTF-8 alone" in words(answer)
+    plain = pages.client.post(path, content=body, headers={"content-type": f"{described}UTF-8"})
+    assert plain.status_code < 500
+    assert "Forms are read" not in plain.text

@@ -21,6 +21,7 @@ from app.orchestration.lost_rows import (
     highest_fence,
     note_listening,
     number_beyond,
+    numbered_before_gap,
 )
 from app.orchestration.prune_checkpoints import PruneCheckpoints
 from app.orchestration.register_agent import NotKnownYet, TokenRefused, register_agent
@@ -248,6 +249,22 @@ def test_a_forming_attempt_of_before_the_gap_asks_for_no_other_machine(story: St
     told = [(one.fence, one.end_reason) for one in sorted(attempts, key=lambda row: row.fence)]
     assert told == [(1, "fenced_off"), (FENCES_SKIPPED + 2, None)]
     assert kept in story.members(job_id, FENCES_SKIPPED + 2)
+
+
+def test_no_attempt_is_of_before_a_gap_while_the_clock_is_behind_it(story: Story) -> None:
+    """Each new one would be ended as it forms."""
+    job_id = story.submit()
+    story.run()
+    story.sleep(3_600)
+    _listen(story)
+    told = []
+    for step in (0, -3_600):
+        story.sleep(step)
+        with story.runtime.begin() as uow:
+            attempt = uow.attempts.by_fence(job_id, 1)
+            assert attempt is not None
+            told.append(numbered_before_gap(uow, attempt))
+    assert told == [True, False]
 
 
 def test_directives_after_a_gap_are_above_all_that_lost_rows_have_told(story: Story) -> None:

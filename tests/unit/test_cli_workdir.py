@@ -220,6 +220,12 @@ def test_too_much_content_is_refused_before_anything_is_packed(
         pass
 
 
+def test_a_folder_whose_links_go_while_it_is_read_is_refused_in_a_sentence():
+    """`/proc/self/fd` holds the descriptor of the scan itself, which is gone when it is read."""
+    with pytest.raises(CommandFailed, match=r"workdir: /proc/\d+/fd/\d+ cannot be read: No such"):
+        find_members(Path("/proc/self/fd"))
+
+
 def test_a_file_that_shrinks_while_it_is_packed_is_told(tmp_path: Path):
     folder = make(tmp_path / "w", a="12345")
     (member,) = find_members(folder)

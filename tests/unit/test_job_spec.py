@@ -133,6 +133,8 @@ def test_an_empty_field_of_later_leaves_no_trace() -> None:
          "unknown field 'on_oom'; did you mean 'trainer.on_oom'?"),
         ({"trainer": TRAINER, "gpu": "V100"},
          "unknown field 'gpu'; did you mean 'resources.gpu'?"),
+        ({"trainer": TRAINER, "resources": {"infra": "aws"}},
+         "unknown field 'infra' in resources; 'infra' stands at the top level of the spec"),
         ({"trainer": TRAINER, "zzzzzz": 1}, "unknown field 'zzzzzz'"),
         ({"trainer": TRAINER, "stall_timeout_seconds": 1},
          "unknown field 'stall_timeout_seconds'; did you mean 'stall_timeout'?"),

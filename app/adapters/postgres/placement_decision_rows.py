@@ -14,7 +14,13 @@ from app.adapters.postgres.job_tables import placement_decisions
 from app.adapters.postgres.ready_statement import Ready
 from app.adapters.postgres.record_session import RecordSession, Row
 from app.adapters.postgres.statement_runner import Statement
-from app.domain.placement_decision import PlacementDecision, decision_of, document_of
+from app.domain.placement_decision import (
+    DecisionVerdict,
+    PlacementDecision,
+    decision_of,
+    document_of,
+    kind_of_outline,
+)
 from app.ports.placement_decisions import KeptDecision
 
 KEPT_MOST = 200
@@ -28,6 +34,12 @@ _OF_JOB = Ready(
     .where(_kept.job_id == bindparam("of_job"))
     .order_by(_kept.decision_no.desc())
     .limit(bindparam("at_most", type_=Integer))
+)
+_LATEST_OUTLINE = Ready(
+    select(_kept.outline)
+    .where(_kept.job_id == bindparam("of_job"))
+    .order_by(_kept.decision_no.desc())
+    .limit(1)
 )
 _RECORD = """
 WITH newest AS (
@@ -67,6 +79,14 @@ class PlacementDecisionRows:
     def latest(self, job_id: UUID) -> KeptDecision | None:
         """The newest one."""
         return next(iter(self.of_job(job_id, 1)), None)
+
+    def latest_kind(self, job_id: UUID) -> tuple[DecisionVerdict, str] | None:
+        """Verdict and reason of the newest one."""
+        if self._waiting:
+            self._session.flush()
+        for row in self._session.rows(_LATEST_OUTLINE, {"of_job": job_id}):
+            return kind_of_outline(row[0])
+        return None
 
     def of_job(self, job_id: UUID, limit: int) -> list[KeptDecision]:
         """The newest ones first."""

@@ -49,7 +49,7 @@ def test_quota_of_one_market_alone_is_worth_a_word(fake: AwsFake) -> None:
     assert found["quota spot us-east-1"].sentence.endswith("P5 Spot Instance Requests: 192 vCPUs")
     lacks = found["quota on-demand us-east-1"]
     assert (lacks.ok, lacks.warns) == (True, True)
-    assert "no on-demand machine can be had" in lacks.sentence
+    assert "no on-demand machine can be launched" in lacks.sentence
 
 
 def test_a_set_up_account_is_found_whole(fake: AwsFake) -> None:

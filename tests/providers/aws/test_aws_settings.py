@@ -45,7 +45,7 @@ def test_without_regions_aws_is_off_and_says_so(environment: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("LOWTIDE_AWS_REGIONS", "us-east-1, moon", "'moon' is no region"),
+        ("LOWTIDE_AWS_REGIONS", "us-east-1, moon", "'moon' is not a region"),
         ("LOWTIDE_AWS_NETWORK_TAG", "lowtide", "KEY=VALUE"),
         ("LOWTIDE_AWS_QUEUE_URL", "my-queue", "https://"),
         ("LOWTIDE_AWS_QUEUE_URL", "https://one.example, us-east-1=two", "REGION=https://"),

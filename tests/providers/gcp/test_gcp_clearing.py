@@ -137,5 +137,5 @@ def test_a_region_that_cannot_be_asked_is_left_not_empty(world: World, gce: Fake
         order_destroy(uow, world.runtime, ADMIN)
     run_for(world, 60, step=5)
     (left,) = the_region(world).remains
-    assert "could not be asked" in left.note
+    assert "did not answer" in left.note
     assert told(world, "destroyed") == []
