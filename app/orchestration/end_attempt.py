@@ -152,9 +152,11 @@ def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None
     billed = attempt.state is not AttemptState.SUCCEEDED and any(
         instance.launched_at is not None for instance in aggregate.instances.values()
     )
+    # A gap of ours ends what was forming; its machines are kept.
+    ours = reason is EndReason.FENCED_OFF and attempt.preparing_at is None
     if attempt.committed_step > (attempt.parent_step or 0):
         job.attempts_without_progress = 0
-    elif billed:
+    elif billed and not ours:
         job.attempts_without_progress += 1
     waits = facts_of(reason).end_class is EndClass.RETRY_AFTER_BACKOFF
     job.consecutive_failures = job.consecutive_failures + 1 if waits else 0

@@ -249,6 +249,7 @@ def test_a_forming_attempt_of_before_the_gap_asks_for_no_other_machine(story: St
     told = [(one.fence, one.end_reason) for one in sorted(attempts, key=lambda row: row.fence)]
     assert told == [(1, "fenced_off"), (FENCES_SKIPPED + 2, None)]
     assert kept in story.members(job_id, FENCES_SKIPPED + 2)
+    assert story.job(job_id).attempts_without_progress == 0
 
 
 def test_no_attempt_is_of_before_a_gap_while_the_clock_is_behind_it(story: Story) -> None:
