@@ -22,6 +22,8 @@ CHECK_CONTROLLER: Final = "check_books"
 MACHINES_PER_SLICE: Final = 50
 BETWEEN_SLICES: Final = timedelta(seconds=5)
 BETWEEN_PASSES: Final = timedelta(hours=1)
+BETWEEN_SMALL_PASSES: Final = timedelta(minutes=5)
+"""Of one slice: who has just begun sees within minutes that the first bookings are right."""
 
 
 class CheckBooks(RowController[BooksPass]):
@@ -63,7 +65,10 @@ class CheckBooks(RowController[BooksPass]):
                 machines=machines,
             )
         else:
+            small = machines < MACHINES_PER_SLICE
             found = BooksPass(
-                next_at=now + BETWEEN_PASSES, checked_at=begun_at, checked_machines=machines
+                next_at=now + (BETWEEN_SMALL_PASSES if small else BETWEEN_PASSES),
+                checked_at=begun_at,
+                checked_machines=machines,
             )
         uow.books.save_progress(found)

@@ -118,7 +118,7 @@ def test_what_was_booked_since_the_check_is_told_apart(story: MoneyStory, checki
     day = story.time.date()
     earlier = PostgresCostReports(story.engine).period_costs(day - DAY, day - DAY)
     assert earlier.books.verdict is BooksVerdict.NOTHING_BOOKED
-    story.sleep(check_books.BETWEEN_PASSES.total_seconds())
+    story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds())
     story.run(checking)
     assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
     assert period(story, alpha).books.checked_microusd == before + since
@@ -163,8 +163,9 @@ def test_a_difference_is_found_shown_to_its_project_and_taken_back(
                 "instance_id IN (SELECT instance_id FROM books_differences)"
             )
         )
+    story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds() - 1)
     assert story.run(checking) == 0
-    story.sleep(check_books.BETWEEN_PASSES.total_seconds())
+    story.sleep(1)
     assert story.run(checking) == 1
     assert period(story, alpha).books.difference_microusd == 0
     with story.engine.connect() as connection:
