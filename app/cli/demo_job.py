@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from app.cli import wording
 from app.cli.api_client import ApiClient
 from app.cli.demo_losses import ProgressRecorder
 from app.cli.demo_story import progress
@@ -68,7 +69,9 @@ class DemoJob:
             if met(job):
                 return job
             if job["state"] in ("failed", "cancelled", "paused"):
-                raise CommandFailed(f"{self.name} is {job['state']}: {job['why']}", JOB_FAILED)
+                raise CommandFailed(
+                    f"{self.name} {wording.standing(job['state'])}: {job['why']}", JOB_FAILED
+                )
             due = time.monotonic() - self._last_line > _LINE_SECONDS
             if lines and due and job["progress"]["step"]:
                 self._telling.tell(progress(self._telling.clock(), job))

@@ -90,7 +90,7 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     """The state with its reason, the slack, and what a waiting job waits for."""
     why = (found["why"] or "").rstrip(".")
     because = f": {why}." if why else "."
-    prose(terminal, f"{found['name']} is {found['state']}{because}")
+    prose(terminal, f"{found['name']} {wording.standing(found['state'])}{because}")
     prose(terminal, found["slack"])
     waiting = found["waiting"]
     if waiting is None:

@@ -183,7 +183,9 @@ def failure_of(story: Story) -> Failure | None:
         if reason is not None and reason not in _GOES_ON:
             return _of_attempt(story, stage, reason, str(attempt["end_message"] or reason))
     if job["state"] in AT_REST - {"succeeded"}:
-        return Failure(stage, str(job["why"] or f"the job is {job['state']}"), REMEDIES[stage])
+        return Failure(
+            stage, str(job["why"] or f"the job {wording.standing(job['state'])}"), REMEDIES[stage]
+        )
     return None
 
 

@@ -134,7 +134,7 @@ def _why_nothing(api: ApiClient, path: str) -> str:
         return f"No log fits these options; there are: {known}"
     found = api.get(path)
     why = f": {found['why']}" if found["why"] else ""
-    return f"Nothing was written yet; the job is {found['state']}{why}"
+    return f"Nothing was written yet; the job {wording.standing(found['state'])}{why}"
 
 
 def _looks(api: ApiClient, path: str, follow: bool) -> Iterator[str]:

@@ -154,6 +154,11 @@ def short_id(text: Any) -> str:
     return NOTHING if text is None else str(text)[-8:]
 
 
+def standing(state: str) -> str:
+    """What a sentence says of a job in a state: `is running`, `has failed`."""
+    return {"succeeded": "has succeeded", "failed": "has failed"}.get(state, f"is {state}")
+
+
 def plural(count: int, noun: str) -> str:
     """ "1 machine", "2 machines"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

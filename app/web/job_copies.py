@@ -90,7 +90,7 @@ def clone(
     assert visitor.owner is not None
     try:
         parsed = parts.spec_forms.parse(spec)
-        if action == "check":
+        if action != "submit":
             parts.spec_forms.check(visitor.owner, parsed)
             return _form(request, visitor, found, spec, checked=True)
         made = parts.spec_forms.submit(visitor.owner, parsed, once, accept_risk=accept_risk)

@@ -1,7 +1,6 @@
 """Jobs over REST: the list and its pages, one job in its documented shape, and commands to it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -9,12 +8,11 @@ import httpx
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from app.adapters.postgres import money_tables, tables
+from app.adapters.postgres import tables
 from app.api.job_shapes import JobAccepted, JobDetail, JobPage
 from app.domain.disk_full import DISK_FULL_SENTENCE
 from app.domain.events import Actor, ActorKind
 from app.domain.job import JobState
-from app.domain.offer import Hardware
 from app.orchestration.aggregate import open_job
 from app.orchestration.estimate_remaining import keep_progress
 from app.orchestration.work_on_kinds import left_of
@@ -25,6 +23,7 @@ from tests.support.people_api import (
     make_own_gang,
     make_project,
     people_api,
+    price_pool,
     settings_for,
 )
 from tests.support.postgres import PostgresForTests
@@ -55,21 +54,6 @@ def show(api: PeopleApi, job: str) -> dict:
 def set_job(api: PeopleApi, job_id: object, **values: object) -> None:
     with api.engine.begin() as connection:
         connection.execute(update(tables.jobs).where(tables.jobs.c.id == job_id).values(values))
-
-
-def price_pool(api: PeopleApi, microusd_per_hour: int) -> None:
-    pools = money_tables.pools
-    with api.engine.begin() as connection:
-        connection.execute(pools.delete())
-        connection.execute(
-            insert(pools).values(
-                pool=POOL, provider="local", cloud="ec2",
-                hardware=asdict(Hardware("V100", 1, 16, 8, 61)),
-                price_microusd_per_hour=microusd_per_hour,
-                on_demand_microusd_per_hour=3_060_000, quoted_at=datetime.now(UTC),
-                price_source="test", billing_speed=1, refusals=0,
-            )
-        )  # fmt: skip
 
 
 def hear(api: PeopleApi, instance_id: UUID, **values: object) -> None:

@@ -9,6 +9,7 @@ import html
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,7 @@ from tests.support.people_api import (
     make_own_gang,
     make_project,
     people_api,
+    price_pool,
     settings_for,
 )
 from tests.support.postgres import PostgresForTests
@@ -300,23 +302,57 @@ def test_a_command_needs_the_token_of_its_session_and_ones_own_jobs(pages: Pages
     assert pages.client.post("/jobs/-/command", data=many).status_code in (400, 422)
 
 
-def test_a_search_looks_at_a_bounded_number_of_jobs(pages: Pages, monkeypatch: Any):
-    """Older ones are found while they live, or by their whole name."""
-    monkeypatch.setattr(job_search_statement, "CONSIDERED_MAX", 3)
-    job_search_statement._found.cache_clear()
-    job_search_statement._page_statement.cache_clear()
-    try:
-        pages.submit("old-ended", state=JobState.FAILED)
-        pages.submit("old-live")
-        pages.submit("new-a", "new-b", "new-c", state=JobState.SUCCEEDED)
-        assert pages.names("?sort=name") == ["new-a", "new-b", "new-c", "old-live"]
-        assert pages.names("?name=old") == ["old-live"]
-        assert pages.names("?name=old-ended") == ["old-ended"]
-        assert "newest jobs and all live ones" in words(pages.client.get("/jobs"))
-    finally:
-        job_search_statement._found.cache_clear()
-        job_search_statement._page_statement.cache_clear()
+@pytest.fixture
+def three_considered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Searches look at the three newest jobs, not at ten thousand."""
     assert job_search.CONSIDERED_MAX == 10_000
+    monkeypatch.setattr(job_search_statement, "CONSIDERED_MAX", 3)
+    made = (job_search_statement._found, job_search_statement._page_statement)
+    for statement in made:
+        statement.cache_clear()
+    yield
+    for statement in made:
+        statement.cache_clear()
+
+
+@pytest.mark.usefixtures("three_considered")
+def test_a_search_looks_at_a_bounded_number_of_jobs(pages: Pages):
+    """Older ones are found while they live, or by their whole name."""
+    pages.submit("old-ended", state=JobState.FAILED)
+    pages.submit("old-live")
+    pages.submit("new-a", "new-b", "new-c", state=JobState.SUCCEEDED)
+    assert pages.names("?sort=name") == ["new-a", "new-b", "new-c", "old-live"]
+    assert pages.names("?name=old") == ["old-live"]
+    assert pages.names("?name=old-ended") == ["old-ended"]
+    assert "newest jobs and all live ones" in words(pages.client.get("/jobs"))
+
+
+@pytest.mark.usefixtures("three_considered")
+def test_what_another_project_has_is_counted_nowhere(pages: Pages):
+    live = f"theirs-{next(_numbers)}"
+    gang = make_own_gang(pages.api, name=live)
+    price_pool(pages.api, 918_000)
+    now = datetime.now(UTC)
+    with pages.api.engine.begin() as connection:
+        connection.execute(update(tables.instances).values(launched_at=now, ended_at=None))
+        connection.execute(
+            insert(money_tables.cost_rollups).values(
+                instance_id=gang.instance_ids[0], rollup_key="theirs", day=now.date(),
+                project_id=pages.api.project_id, component="compute", kind="accrual",
+                amount_microusd=7, entries=1,
+            )
+        )  # fmt: skip
+    stranger = Pages(pages.api)
+    with closing(stranger.client):
+        stranger.submit("old-ended", state=JobState.FAILED)
+    pages.submit("new-a", "new-b", "new-c")
+    reports = PostgresPageReports(pages.api.engine)
+    for name, matching in (("", 3), (live, 0), ("old-ended", 0)):
+        found = reports.search_jobs(JobSearch(pages.project_id, now, name=name), now)
+        assert found.considered == 3
+        assert not found.is_cut
+        assert (found.now.microusd_per_hour, found.now.spent_today_microusd) == (0, 0)
+        assert sum(found.by_state.values()) == matching
 
 
 @pytest.mark.parametrize("order", list(JobOrder))

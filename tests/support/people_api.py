@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres import tables
+from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.engine import make_engine
 from app.adapters.providers.local.cloud_stop import stop_cloud
 from app.adapters.system_entropy import SystemEntropy
@@ -28,8 +28,9 @@ from app.api.main import create_app
 from app.api.parts import ApiParts
 from app.bootstrap import local_cloud_folder
 from app.domain.credentials import digest
+from app.domain.offer import Hardware
 from app.settings import Settings
-from tests.support.agent_api import Gang, make_gang, wait_until
+from tests.support.agent_api import POOL, Gang, make_gang, wait_until
 
 SPEC = {"trainer": {"model": "mlp", "data": "digits", "steps": 100}}
 
@@ -141,6 +142,22 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
         assert not thread.is_alive()
         # Asking for the local cloud's bill starts it; nobody else would end it.
         assert stop_cloud(local_cloud_folder(settings.state_dir), timeout_seconds=60) == 0
+
+
+def price_pool(api: PeopleApi, microusd_per_hour: int) -> None:
+    """The one pool that is quoted, with this price."""
+    pools = money_tables.pools
+    with api.engine.begin() as connection:
+        connection.execute(pools.delete())
+        connection.execute(
+            insert(pools).values(
+                pool=POOL, provider="local", cloud="ec2",
+                hardware=asdict(Hardware("V100", 1, 16, 8, 61)),
+                price_microusd_per_hour=microusd_per_hour,
+                on_demand_microusd_per_hour=3_060_000, quoted_at=datetime.now(UTC),
+                price_source="test", billing_speed=1, refusals=0,
+            )
+        )  # fmt: skip
 
 
 def make_own_gang(api: PeopleApi, nodes: int = 1, *, name: str, **spec: Any) -> Gang:

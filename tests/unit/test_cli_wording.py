@@ -152,3 +152,9 @@ def test_the_end_of_an_id_must_mean_one():
     assert one_ending_in(["0001-aa"], "bb") is None
     with pytest.raises(CommandFailed, match="several ids"):
         one_ending_in(["0001-aa", "0002-aa"], "aa")
+
+
+def test_a_sentence_says_how_a_job_stands():
+    states = ("running", "paused", "succeeded", "failed", "cancelled")
+    said = [wording.standing(state) for state in states]
+    assert said == ["is running", "is paused", "has succeeded", "has failed", "is cancelled"]
