@@ -55,7 +55,7 @@ def test_a_machine_silent_for_long_is_ended_and_its_clouds_word_awaited(
     )
     assert gone["seq"] < at["verdict_lost"], job.story()
     silent = next(event for event in events if event["kind"] == "release_ordered")
-    assert "not heard of" in silent["message"]
+    assert "no report for" in silent["message"]
     first, second = job.attempts()
     assert (first["state"], first["end_reason"]) == ("lost", "contact_lost"), job.story()
     # It may have fallen silent between a commit and its report.
