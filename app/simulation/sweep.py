@@ -116,7 +116,7 @@ def _progress(given: argparse.Namespace) -> Progress:
     known = Progress(**json.loads(given.progress.read_text()))
     same = (known.sources, known.hours, known.rate) == (begun.sources, begun.hours, begun.rate)
     if not same:
-        print("the sources or the settings have changed: the sweep begins anew", flush=True)
+        print("the sources or settings changed: the sweep starts from the beginning", flush=True)
         return begun
     known.forget_unfinished()
     return known
@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hours", type=float, default=1.0, help="virtual hours (default 1)")
     parser.add_argument("--rate", type=float, default=6.0, help="times the faults (default 6)")
     parser.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="at a time")
-    parser.add_argument("--again", action="store_true", help="begin anew")
+    parser.add_argument("--again", action="store_true", help="start from the beginning")
     parser.add_argument(
         "--progress", type=Path, default=ROOT / ".make" / "simulate.json", help="its file"
     )
