@@ -29,11 +29,14 @@ help: ## show this list
 demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine, and print the bill
 	@$(BIN)/lowtide demo
 
-# Five workers on two cores, as tests of real processes wait half of their time.
-# Types are checked beside the tests, as that takes a minute of one core where nothing is cached.
-test: $(DEV_READY) browser static ## run every check and every test but the long ones
+# Six workers on two cores, as tests of real processes wait half of their time. Types are checked
+# beside them, as that takes a minute of one core where nothing is cached; and tests are compiled
+# once, as six workers that start together would all do it.
+test: $(DEV_READY) browser ## run every check and every test but the long ones
 	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
-	$(PYTEST) -n 5 tests; tests=$$?; wait $$types; types=$$?; \
+	$(MAKE) --no-print-directory static && \
+	$(STEP) "Collecting the tests" .make/collected.log $(BIN)/python -m pytest --collect-only -qq tests \
+	&& $(PYTEST) -n 6 tests; tests=$$?; wait $$types; types=$$?; \
 	cat .make/types.line; exit $$((tests | types))
 
 test-full: $(DEV_READY) browser static ## run the long tests, too
