@@ -6,7 +6,9 @@ mean (`app.domain.job_spec`), or what of the folder would travel (`workdir_files
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -113,7 +115,8 @@ def read_folder(folder: Path) -> Found:
     gpus = _gpus_asked_for(folder)
     start = "torchrun $LOWTIDE_TORCHRUN_ARGS" if gpus > 1 or _MANY_RANKS.search(text) else "python"
     saves = "LOWTIDE_CHECKPOINT_DIR" in flags + text or "lowtide_hooks" in text
-    return Found(script, f"{start} {script}{flags}", _setup_of(folder), gpus, saves)
+    command = f"{start} {shlex.quote(script)}{flags}"
+    return Found(script, command, _setup_of(folder), gpus, saves)
 
 
 def job_text(found: Found, name: str, gpu: str | None) -> str:
@@ -128,13 +131,19 @@ def job_text(found: Found, name: str, gpu: str | None) -> str:
         f"name: {name}\n"
         "workdir: .                # what .gitignore lists stays here\n"
         f"{setup}{saves}"
-        f"run: {found.command}\n"
+        f"run: {_as_yaml(found.command)}\n"
         f"resources: {{gpu: '{asked}'}}\n"
         "# With a deadline or a budget, say how much work it is:\n"
         "# deadline: 36h\n"
         "# budget_usd: 20\n"
         "# estimate: {hours: 10, gpu: V100}\n"
     )
+
+
+def _as_yaml(command: str) -> str:
+    """As it is, unless YAML would read something else: a comment, a mapping."""
+    plain = not re.search(r": |:$| #|[^ -~]", command)
+    return command if plain else json.dumps(command, ensure_ascii=False)
 
 
 def job_name(folder: Path) -> str:

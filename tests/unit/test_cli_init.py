@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_a_script_for_several_gpus_is_started_on_each_whatever_it_says_itself(
     cli.ok("init", str(folder))
     spec = spec_in(folder)
     assert (spec.run, spec.gpus_per_node) == ("torchrun $LOWTIDE_TORCHRUN_ARGS train.py", 2)
+
+
+@pytest.mark.parametrize("script", ["my model.py", "try #2.py", "a: b.py", "naïve.py", "it's.py"])
+def test_a_script_may_have_any_name(cli: CommandLine, tmp_path: Path, script: str):
+    folder = folder_with(tmp_path)
+    (folder / script).write_text(PLAIN)
+    cli.ok("init", str(folder))
+    assert shlex.split(spec_in(folder).run or "") == ["python", script]
 
 
 def test_the_example_that_is_written_is_the_one_of_the_docs(cli: CommandLine, tmp_path: Path):
