@@ -22,6 +22,7 @@ from app.orchestration.assign_instances import end_assignments
 from app.orchestration.fill_gang import candidates, fill_gang, request_replacements
 from app.orchestration.release_order import mark_for_termination, order_release
 from app.orchestration.runtime import Limits
+from app.orchestration.silence import GivenUpBy
 
 ACCRUE_CONTROLLER = "accrue_costs"
 # The last moments before the cloud's deadline are not promised to anyone.
@@ -158,7 +159,8 @@ def note_broken_host(
 
 def note_lease_over(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
     """Its lease ended unanswered, so its trainer has stopped itself: the machine is released."""
-    order_release(aggregate, [instance], "its agent did not renew its lease")
+    reason = "its agent did not renew its lease"
+    order_release(aggregate, [instance], reason, given_up_by=GivenUpBy.LEASE)
     _leave_attempt(aggregate, instance, False, limits)
 
 

@@ -11,6 +11,7 @@ from app.domain.billing_rules import rules_for
 from app.domain.entities import Instance
 from app.domain.instance import InstanceEvent, InstanceState
 from app.orchestration.aggregate import JobAggregate
+from app.orchestration.silence import GivenUpBy
 
 RELEASE_CONTROLLER = "release_instances"
 ADOPTED = "adopted"
@@ -23,21 +24,24 @@ def order_release(
     reason: str,
     *,
     even_if_free: bool = False,
+    given_up_by: GivenUpBy | None = None,
 ) -> list[Instance]:
     """Mark instances for termination; returns those that were newly marked.
 
     A noticed machine that its cloud will not charge for, if the cloud itself ends it, is left to
     the cloud: giving it back would turn a free hour into a paid one. So is one that a sweep keeps
-    until a person confirms. even_if_free: neither is spared.
+    until a person confirms. even_if_free: neither is spared. given_up_by: of a silent machine.
     """
     marked = []
+    silence = {} if given_up_by is None else {"given_up_by": given_up_by}
     for instance in sorted(instances, key=lambda item: item.id):
         if instance.state is InstanceState.TERMINATING:
             continue
         if not even_if_free and (free_if_taken(instance) or _is_kept(aggregate, instance)):
             continue
+        told = f"Released: {reason}."
         aggregate.move_instance(
-            instance, InstanceEvent.RELEASE_ORDERED, f"Released: {reason}.", reason=reason
+            instance, InstanceEvent.RELEASE_ORDERED, told, reason=reason, **silence
         )
         mark_for_termination(aggregate, instance, reason)
         marked.append(instance)

@@ -6,6 +6,7 @@ Not here: what follows from silence (`watch_contacts`, `end_attempt`).
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 from app.domain.entities import Instance
@@ -14,6 +15,13 @@ from app.ports.unit_of_work import UnitOfWork
 
 # Beyond two missed reports: one flush of contacts, a busy scheduler, a slow network.
 SILENCE_MARGIN_SECONDS = 2.0
+
+
+class GivenUpBy(StrEnum):
+    """Which rule released a silent machine; the history of its job has it."""
+
+    LEASE = "lease"  # its lease is over, so its trainer has stopped itself
+    SILENCE = "silence"  # it has not reported for too long, and may still train
 
 
 def silence_seconds(limits: Limits) -> float:

@@ -25,7 +25,7 @@ from app.orchestration.lose_instances import note_lease_over
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Limits, Runtime
 from app.orchestration.schedule import turn_of
-from app.orchestration.silence import proven_alive_at, silence_seconds
+from app.orchestration.silence import GivenUpBy, proven_alive_at, silence_seconds
 from app.ports.contact_store import UnheardInstance
 from app.ports.unit_of_work import UnitOfWork
 
@@ -131,7 +131,8 @@ class WatchContacts(RowController[ContactWork]):
             # Only asked to go: its attempt waits for the cloud's word that it has gone.
             seconds = (now - answered_at).total_seconds()
             instance.forced_at = now
-            order_release(aggregate, [instance], f"no report for {seconds:.0f} s")
+            reason = f"no report for {seconds:.0f} s"
+            order_release(aggregate, [instance], reason, given_up_by=GivenUpBy.SILENCE)
 
 
 def lease_over_at(answered_at: datetime, limits: Limits) -> datetime:

@@ -19,6 +19,7 @@ from app.domain.events import JobEventKind
 from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent, InstanceState
 from app.domain.job import JOB_TRANSITIONS, JobEvent
 from app.domain.transition_table import TransitionTable
+from app.orchestration.silence import GivenUpBy
 from app.simulation.broken import InvariantBroken
 from app.simulation.simulated_machine import SimulatedMachine
 from app.simulation.virtual_clock import MICROSECONDS, microseconds
@@ -26,8 +27,8 @@ from app.simulation.world import World
 
 _NEW_EVENTS = Ready(
     text(
-        "SELECT seq, actor, kind, noun, noun_id, from_state, to_state, message FROM events "
-        "WHERE job_id = :job_id AND seq > :after ORDER BY seq"
+        "SELECT seq, actor, kind, noun, noun_id, from_state, to_state, message, "
+        "data->>'given_up_by' FROM events WHERE job_id = :job_id AND seq > :after ORDER BY seq"
     )
 )
 _MACHINE = Ready(text("SELECT provider, provider_instance_id FROM instances WHERE id = :id"))
@@ -59,6 +60,7 @@ class Line(NamedTuple):
     from_state: str | None
     to_state: str | None
     message: str
+    given_up_by: str | None
 
 
 class HistoryWatch:
@@ -156,20 +158,20 @@ class HistoryWatch:
         Silence counts only while somebody listens; a lease, whoever listens.
         """
         limits = self._world.runtime.limits
-        forced, lease_over = "not heard of" in row.message, "lease ended" in row.message
-        if not forced and not lease_over:
+        if row.given_up_by is None:
             return  # released for what followed from it, as the end of its job
+        lease_over = row.given_up_by == GivenUpBy.LEASE
         heard_us = self._world.network.answered_us.get(str(row.noun_id))
         if heard_us is None:
             raise InvariantBroken("silence counts only from an answer on", str(row))
         if lease_over and heard_us <= self._restored_us:
             return  # nobody knows of the answers that it got since the backup
-        if forced:
+        if not lease_over:
             heard_us = max(heard_us, self._world.network.hears_since_us)
         elif not self._world.clock.largest_error_seconds:
             self._check_lease(reader, row)
         silent = (self._world.clock.true_us - heard_us) / MICROSECONDS
-        needed = limits.force_silence_seconds if forced else limits.agent_lease_seconds
+        needed = limits.agent_lease_seconds if lease_over else limits.force_silence_seconds
         needed -= self._world.clock.largest_error_seconds
         if silent + _TOLERANCE_SECONDS < needed:
             raise InvariantBroken(

@@ -18,10 +18,12 @@ from app.orchestration.controller_frame import AnyController
 from app.orchestration.controllers import all_controllers
 from app.orchestration.expire_deadlines import ExpireDeadlines
 from app.orchestration.launch_instances import LaunchAnswer, LaunchInstances, LaunchWork
+from app.orchestration.lose_instances import note_lease_over
 from app.orchestration.reconcile_instances import LookBatch, ReconcileInstances, Seen
 from app.orchestration.release_instances import ReleaseInstances
 from app.orchestration.release_order import order_release
 from app.orchestration.runtime import Runtime
+from app.orchestration.silence import GivenUpBy
 from app.orchestration.watch_contacts import WatchContacts
 from app.ports.cloud_provider import MachineState
 from app.simulation.failure_report import SimulationFailed
@@ -52,7 +54,15 @@ class ReleasesOnSilence(WatchContacts):
     """Two missed reports are enough for it."""
 
     def _judge(self, aggregate: JobAggregate, instance: Any, answered_at: Any) -> None:
-        order_release(aggregate, [instance], "not heard of for a while")
+        reason = "no report for a while"
+        order_release(aggregate, [instance], reason, given_up_by=GivenUpBy.SILENCE)
+
+
+class EndsLeasesEarly(WatchContacts):
+    """Two missed reports are the end of a lease for it."""
+
+    def _judge(self, aggregate: JobAggregate, instance: Any, answered_at: Any) -> None:
+        note_lease_over(aggregate, instance, self._runtime.limits)
 
 
 class TakesEveryMachineForGone(ReconcileInstances):
@@ -118,6 +128,7 @@ BROKEN: dict[str, tuple[type[Any], Script, str]] = {
         "more machines than its count",
     ),
     "releases on silence": (ReleasesOnSilence, the_second_machine_hangs, "second witness"),
+    "ends leases early": (EndsLeasesEarly, the_second_machine_hangs, "second witness"),
     "takes every machine for gone": (TakesEveryMachineForGone, nothing, "only a machine that is"),
     "rounds up": (RoundsUp, nothing, r"entries = bill\(\)"),
     "calls inside its transaction": (CallsInsideItsTransaction, nothing, "inside a transaction"),
