@@ -14,6 +14,7 @@ from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full, witho
 from app.domain.entities import Contact
 from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, parse_spec
+from app.domain.stop_words import stop_course
 from app.orchestration.estimate_remaining import WorkLeft, work_left
 from app.ports.job_reports import JobFacts, MachineFacts
 
@@ -41,7 +42,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         "name": job.name,
         "project": facts.project_name,
         "state": job.state,
-        "why": _why(facts),
+        "why": _why(facts, now),
         "priority": job.priority,
         "labels": spec.labels,
         "node_count": job.node_count,
@@ -65,7 +66,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
     }
 
 
-def _why(facts: JobFacts) -> str | None:
+def _why(facts: JobFacts, now: datetime) -> str | None:
     """One sentence on the present state; None while the job simply trains."""
     job, attempt = facts.job, facts.attempt
     if job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
@@ -75,7 +76,7 @@ def _why(facts: JobFacts) -> str | None:
         return job.wait_reason or (_BEGINS_ANEW if unsaved else _WAITS[job.state])
     if job.state is JobState.STOPPING:
         cause = "" if job.stop_cause is None else f" ({job.stop_cause.value.replace('_', ' ')})"
-        return f"Stopping{cause}: it saves, then its machines are released."
+        return f"Stopping{cause}: {stop_course(job, attempt, now)}"
     noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
     if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
         taken = f" {noticed} of its machines will be taken." if noticed else ""

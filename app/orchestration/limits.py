@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.domain.stop_words import STOP_NOW_SECONDS
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -45,7 +47,7 @@ class Limits:
     image_seconds: float = 3600.0
     inputs_seconds: float = 21_600.0
     drain_seconds: float = 90.0
-    stop_now_seconds: float = 1.0
+    stop_now_seconds: float = STOP_NOW_SECONDS
     settle_seconds: float = 60.0
     survivor_hold_seconds: float = 600.0
     next_look_seconds: float = 30.0

@@ -16,6 +16,7 @@ from app.domain.entities import Attempt, Instance, Job
 from app.domain.instance import InstanceState
 from app.domain.job import TERMINAL_JOB_STATES, JobState, StopCause
 from app.domain.machine_words import PHASE_WORDS
+from app.domain.stop_words import stop_course
 from app.ports.job_reports import JobFacts
 from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
@@ -63,7 +64,7 @@ def why(facts: JobFacts, now: datetime) -> str:
         return _waiting(job, facts)
     if job.state is JobState.STOPPING:
         cause = _STOPS.get(job.stop_cause or StopCause.USER, "Stopping")
-        return f"{cause}: the job saves first, then its machines are released."
+        return f"{cause}: {stop_course(job, facts.attempt, now)}"
     return _attempting(facts, now)
 
 

@@ -124,8 +124,10 @@ def test_show_tells_what_matters(world: World):
 
 
 def test_commands_to_a_job(world: World):
-    assert "stopping" in world.cli.ok("pause", "digits").out
-    assert "stopping" in world.cli.ok("cancel", "digits").out
+    assert "stopping (Stopping (pause): it saves first" in world.cli.ok("pause", "digits").out
+    assert "stopping (Stopping (user): it saves first" in world.cli.ok("cancel", "digits").out
+    assert "saves" not in world.cli.ok("cancel", "digits", "--now").out
+    assert "saves" not in world.cli.ok("show", "digits", "--json").json["why"]
     assert "is being cancelled, so it" in world.cli.fails(2, "resume", "digits").errors
     assert "failed" in world.cli.fails(2, "cancel", "older").errors
     world.story.job(world.job.project_id, "resting", cap=1, state=JobState.PAUSED)

@@ -1,0 +1,55 @@
+"""What a stopping job does next is told by its drain: a cancel at once saves nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from app.domain.attempt import AttemptState
+from app.domain.entities import Attempt, Job
+from app.domain.job import JobState
+from app.domain.stop_words import stop_course
+from app.orchestration.limits import Limits
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+
+
+@pytest.mark.parametrize(
+    ("ordered", "until", "told"),
+    [
+        (0, LIMITS.drain_seconds, "it saves first, then its machines are released."),
+        (0, LIMITS.stop_now_seconds, "it ends at once, without saving first"),
+        # Later as well: the machine is still up, and nothing is saved.
+        (-20, -20 + LIMITS.stop_now_seconds, "it ends at once, without saving first"),
+        # A pause that was hastened by a cancel, and a save that takes too long.
+        (-20, LIMITS.stop_now_seconds, "its time to save is over"),
+        (-100, -100 + LIMITS.drain_seconds, "its time to save is over"),
+        (0, None, "its machines are released next."),
+    ],
+)
+def test_only_a_job_with_time_to_save_is_said_to_save(
+    ordered: float, until: float | None, told: str
+):
+    job = Job(
+        id=UUID(int=1), project_id=UUID(int=2), name="digits", spec={}, spec_digest="d",
+        priority=50, node_count=1, submitted_at=NOW, updated_at=NOW, queue_rank_at=NOW,
+        capacity_key="k", budget_id=UUID(int=3), state=JobState.STOPPING,
+        stop_ordered_at=NOW + timedelta(seconds=ordered),
+    )  # fmt: skip
+    attempt = Attempt(
+        UUID(int=4), job.id, 1, AttemptState.DRAINING, 1, NOW, NOW, NOW,
+        drain_until_at=None if until is None else NOW + timedelta(seconds=until),
+    )  # fmt: skip
+    assert stop_course(job, attempt, NOW).startswith(told)
+
+
+def test_a_job_without_an_attempt_saves_nothing():
+    job = Job(
+        id=UUID(int=1), project_id=UUID(int=2), name="digits", spec={}, spec_digest="d",
+        priority=50, node_count=1, submitted_at=NOW, updated_at=NOW, queue_rank_at=NOW,
+        capacity_key="k", budget_id=UUID(int=3), state=JobState.STOPPING,
+    )  # fmt: skip
+    assert stop_course(job, None, NOW) == "its machines are released next."
