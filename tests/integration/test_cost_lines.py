@@ -16,7 +16,8 @@ from app.domain.billing import Component
 from app.domain.cost_statement import Activity
 from app.domain.entities import Instance, Job
 from app.domain.errors import InvalidValue
-from app.ports.read_models import CostLine, CostStatus
+from app.domain.job import JobState
+from app.ports.read_models import CostGroup, CostLine, CostStatus
 from tests.support.money_story import POOL, START, MoneyStory
 
 DAY = date(2026, 3, 1)
@@ -175,3 +176,27 @@ def test_too_many_lines_are_refused(
     monkeypatch.setattr(cost_lines, "LINES_MAX", 0)
     with pytest.raises(InvalidValue, match="give a shorter period"):
         reports.cost_lines(DAY, DAY)
+
+
+def test_a_job_is_as_firm_as_the_machines_that_the_period_counts(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    job = story.job(story.project())
+    machine = story.machine(job, 0)
+    trains(story, machine, job, 10)
+    story.accrue(60)
+    story.end(machine, 100)
+    story.quote(106, [])
+    story.accrue(106)
+    for state, told in (
+        (JobState.PAUSED, CostStatus.FINAL),
+        (JobState.SUCCEEDED, CostStatus.FINAL),  # before its own cost is closed, too
+        (JobState.RECOVERING, CostStatus.ACCRUING),  # it may rent another machine
+    ):
+        ended_at = story.after(100) if state is JobState.SUCCEEDED else None
+        story.set_job(job, state=state, ended_at=ended_at)
+        found = reports.job_cost(job.id)
+        assert found is not None
+        assert (found.status, found.instances[0].status) == (told, CostStatus.FINAL)
+    by_status = reports.period_costs(DAY, DAY, CostGroup.JOB).by_status
+    assert {status for status, amount in by_status.items() if amount} == {CostStatus.FINAL}

@@ -86,7 +86,7 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         for number, one in enumerate(ran, 1)
     )
     own, project = _budgets(session, job)
-    status = _status(job, ran)
+    status = _status(job, ran, bills_open=any(one.cost_final_at is None for one in instances))
     if status is CostStatus.FINAL and invoices and _equals_invoices(session, ran, invoices):
         status = CostStatus.RECONCILED
     untils = [machine.booked_until_at for machine in rated.values()]
@@ -334,13 +334,15 @@ def _budgets(session: Session, job: Job) -> tuple[BudgetFigures, BudgetFigures |
     return figures[False], figures.get(True)
 
 
-def _status(job: Job, ran: Sequence[Instance]) -> CostStatus:
-    if any(instance_status(one) is CostStatus.ACCRUING for one in ran):
-        return CostStatus.ACCRUING
-    if job.cost_final_at is not None:
-        return CostStatus.FINAL
+def _status(job: Job, ran: Sequence[Instance], *, bills_open: bool) -> CostStatus:
+    """As firm as the least firm of its machines, by which a period's report judges, too.
+
+    A job that may rent another machine by itself is accruing.
+    """
     resting = job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED
-    return CostStatus.PROVISIONAL if resting else CostStatus.ACCRUING
+    if not resting or any(instance_status(one) is CostStatus.ACCRUING for one in ran):
+        return CostStatus.ACCRUING
+    return CostStatus.PROVISIONAL if bills_open else CostStatus.FINAL
 
 
 def _equals_invoices(session: Session, ran: Sequence[Instance], invoices: Invoices) -> bool:
