@@ -36,6 +36,27 @@ _SENTENCES = {
 }
 _BOUNDS = frozenset({"greater_than_equal", "greater_than", "less_than_equal", "less_than"})
 
+_SKYPILOT_FIELDS = {
+    "num_nodes": "`nodes`",
+    "envs": "`env`",
+    "file_mounts": "`inputs` for data and `outputs` for results; checkpoints need none",
+    "accelerators": "`resources.gpu`",
+    "use_spot": "`market`",
+    "resources.accelerators": "`resources.gpu`",
+    "resources.instance_type": "`instance_types`, a list at the top level",
+    "resources.cloud": "`infra`, at the top level",
+    "resources.region": "`infra`, at the top level, as in `aws/us-east-1`",
+    "resources.zone": "`infra`, at the top level, as in `aws/us-east-1/us-east-1a`",
+    "resources.use_spot": "`market`, at the top level",
+    "resources.any_of": "a list in `infra`, `instance_types` or `resources.gpu`",
+    "resources.ordered": "a list in `infra`, `instance_types` or `resources.gpu`",
+    "resources.disk_size": "`resources.disk`, with a unit, as in `500GB`",
+    "resources.network_tier": "`resources.interconnect`",
+    "resources.image_id": "`image`, at the top level, without `docker:`",
+    "resources.job_recovery": "`retries` and `retry_on_exit_codes`, at the top level",
+}
+"""SkyPilot's names for what has another name here, by their path."""
+
 
 def spec_error(error: ValidationError, sections: Sections) -> SpecError:
     """Every problem found, in the order of the fields; at most MAX_PROBLEMS, then how many more."""
@@ -73,7 +94,10 @@ def _unknown_field(loc: Sequence[int | str], sections: Sections) -> SpecProblem:
     *parents, last = loc
     section, word = _path(parents), str(last)
     where = f" in {section}" if section else ""
+    ours = _SKYPILOT_FIELDS.get(f"{section}.{word}".lstrip("."))
     hint = _nearest_field(word, section, sections)
+    if ours is not None:
+        hint = f"; in Lowtide it is {ours} (see docs/from-skypilot.md)"
     message = f"unknown field {word[:40]!r}{where}{hint}"
     return SpecProblem(_path(loc), message, ProblemKind.UNKNOWN_FIELD)
 

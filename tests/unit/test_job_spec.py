@@ -136,6 +136,13 @@ def test_an_empty_field_of_later_leaves_no_trace() -> None:
         ({"trainer": TRAINER, "resources": {"infra": "aws"}},
          "unknown field 'infra' in resources; 'infra' stands at the top level of the spec"),
         ({"trainer": TRAINER, "zzzzzz": 1}, "unknown field 'zzzzzz'"),
+        ({"trainer": TRAINER, "num_nodes": 2},
+         "unknown field 'num_nodes'; in Lowtide it is `nodes` (see docs/from-skypilot.md)"),
+        ({"trainer": TRAINER, "envs": {}}, "unknown field 'envs'; in Lowtide it is `env` "
+         "(see docs/from-skypilot.md)"),
+        ({"trainer": TRAINER, "resources": {"accelerators": "A100:8"}},
+         "unknown field 'accelerators' in resources; in Lowtide it is `resources.gpu` "
+         "(see docs/from-skypilot.md)"),
         ({"trainer": TRAINER, "stall_timeout_seconds": 1},
          "unknown field 'stall_timeout_seconds'; did you mean 'stall_timeout'?"),
     ],
