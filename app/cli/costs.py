@@ -20,6 +20,8 @@ from app.cli.terminal import Column, Terminal
 cost = typer.Typer(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
 
 BOOKS_OPEN: Final = 1
+_LABELS_OF_JOBS: Final = 500
+_LABELS_NAMED: Final = 12
 _GROUPS: Final = ("job", "project", "label:NAME", "pool", "gpu")
 
 
@@ -127,6 +129,8 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
 
 
 def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool) -> None:
+    from app.ports.read_models import NO_LABEL, UNALLOCATED
+
     group, _, label = by.partition(":")
     query = {
         "by": group,
@@ -155,6 +159,8 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
         ),
         found["rows"],
     )
+    if label and all(row["key"] in (NO_LABEL, UNALLOCATED) for row in found["rows"]):
+        terminal.line(_no_such_label(invocation, label))
     firmness = ", ".join(
         f"{wording.money(amount)} {status}"
         for status, amount in found["by_status"].items()
@@ -167,6 +173,16 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
             ("books", found["books"]["sentence"]),
         ]
     )
+
+
+def _no_such_label(invocation: Invocation, label: str) -> str:
+    """That no job of the period has it, and which labels the newest jobs have."""
+    newest = invocation.api.pages("/jobs", {}, limit=_LABELS_OF_JOBS)
+    names = sorted({name for job in newest for name in job["labels"]})
+    told = f"No job with a cost in these days has a label {label!r}"
+    if not names:
+        return f"{told}, and no recent job has any; set one in a spec, as in labels: {{team: nlp}}."
+    return f"{told}; recent jobs have: {', '.join(names[:_LABELS_NAMED])}."
 
 
 def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:

@@ -104,6 +104,7 @@ class CostGroup(StrEnum):
 
 
 UNALLOCATED = "unallocated"
+NO_LABEL = "(no label)"
 """Costs that no job pays: orphans, and seconds nobody was assigned."""
 
 

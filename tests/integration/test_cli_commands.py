@@ -395,6 +395,11 @@ def test_what_a_period_cost(world: World):
     assert csv == world.cli.ok("cost", "--since", "2026-03-01", "--csv", "--by", "pool").out
     by_team = world.cli.ok("cost", "--by", "label:team", "--since", "2026-03-01", "--json").json
     assert by_team["rows"][0]["key"] == "nlp"
+    hint = "has a label 'nosuch'; recent jobs have: team."
+    assert hint in world.cli.ok("cost", "--by", "label:nosuch", "--since", "2026-03-01").out
+    assert (
+        "recent jobs" not in world.cli.ok("cost", "--by", "label:team", "--since", "2026-03-01").out
+    )
     assert "by" in world.cli.fails(2, "cost", "--by", "colour").errors
     assert "how long ago" in world.cli.fails(2, "cost", "--since", "once").errors
 

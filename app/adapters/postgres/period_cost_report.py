@@ -41,7 +41,14 @@ from app.adapters.postgres.money_tables import (
     pools,
 )
 from app.domain.errors import InvalidValue
-from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, PeriodCosts, PeriodRow
+from app.ports.read_models import (
+    NO_LABEL,
+    UNALLOCATED,
+    CostGroup,
+    CostStatus,
+    PeriodCosts,
+    PeriodRow,
+)
 
 _rollup, _jobs = cost_rollups.c, tables.jobs.c
 _UNBILLED_SHOWN_MAX = 100
@@ -173,7 +180,7 @@ def _key_and_name(group: CostGroup) -> tuple[ColumnElement[Any], ColumnElement[A
             return _rollup.job_id, _jobs.name
         case CostGroup.LABEL:
             key = func.coalesce(
-                _jobs.spec["labels"][bindparam("label", type_=Text)].astext, literal("(no label)")
+                _jobs.spec["labels"][bindparam("label", type_=Text)].astext, literal(NO_LABEL)
             )
         case CostGroup.POOL:
             key = type_coerce(tables.instances.c.pool, Text)
