@@ -5,10 +5,12 @@ Not here: what people ask of jobs without changing them (`jobs`, `follow`, `hist
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -22,6 +24,7 @@ from app.domain.job_command import COMMANDED_STATES, JobCommand
 _JOBS_OF_REQUEST: Final = 500
 _PARTS_MAX: Final = 5_000
 _COUNTED_MAX: Final = 1_000
+_BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
 _EXIT_CODES: Final = {"refused": BAD_INPUT, "not_found": BAD_INPUT, "busy": UNREACHABLE}
 _DONE: Final = {
     JobCommand.CANCEL: "Cancelled",
@@ -44,16 +47,21 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True)
 class _Meant:
-    """Which jobs a command line means: those named, or those of a filter (empty with --all)."""
+    """Which jobs a command line means: those named, or those of a filter (empty with --all).
+
+    yes: whether nobody is asked first.
+    """
 
     jobs: list[str]
     filters: dict[str, Any]
+    yes: bool
 
     @classmethod
     def of(
         cls,
-        jobs: list[str] | None,
+        job: list[str] | None,
         everything: bool,
+        yes: bool,
         state: str | None,
         name: str | None,
         label: list[str] | None,
@@ -61,9 +69,46 @@ class _Meant:
     ) -> _Meant:
         """Raises CommandFailed for none, and for names together with filters."""
         filters = _filter(state, name, label, since)
-        if bool(jobs) == (everything or bool(filters)):
+        if bool(job) == (everything or bool(filters)):
             raise CommandFailed("name jobs, or give --state, --name, --label, --since or --all")
-        return cls(jobs or [], filters)
+        return cls(job or [], filters, yes)
+
+
+def _options(all_help: str) -> dict[str, tuple[Any, Any]]:
+    """The options that tell which jobs are meant: (annotation, default) by the names of `of`."""
+    every = Annotated[bool, typer.Option("--all", help=all_help)]
+    asked: dict[str, tuple[Any, Any]] = {
+        name: (annotation, None)
+        for name, annotation in (
+            ("job", Jobs), ("state", State), ("name", Name), ("label", Label), ("since", Since),
+        )
+    }  # fmt: skip
+    return {**asked, "everything": (every, False), "yes": (Yes, False)}
+
+
+def _of_jobs(all_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options that mean jobs, in place of its second parameter `meant`."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(invocation: Invocation, **arguments: Any) -> None:
+            asked = {name: arguments.pop(name) for name in options}
+            function(invocation, _Meant.of(**asked), **arguments)
+
+        options = _options(all_help)
+        hints = get_type_hints(function, include_extras=True)
+        first, _, *own = inspect.signature(function).parameters.values()
+        parameters = [first.replace(annotation=Invocation)]
+        for name, (annotation, default) in options.items():
+            parameters.append(
+                inspect.Parameter(name, _BY_NAME, default=default, annotation=annotation)
+            )
+        parameters += [one.replace(annotation=hints[one.name], kind=_BY_NAME) for one in own]
+        vars(command)["__signature__"] = inspect.Signature(parameters)
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return decorate
 
 
 @api_command(
@@ -72,48 +117,29 @@ class _Meant:
     "lowtide cancel --state queued --label team=nlp",
     "lowtide cancel --all --yes",
 )
+@_of_jobs("Every job of the project that has not ended.")
 def cancel(
     invocation: Invocation,
-    job: Jobs = None,
-    state: State = None,
-    name: Name = None,
-    label: Label = None,
-    since: Since = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every job of the project that has not ended.")
-    ] = False,
+    meant: _Meant,
     now: Annotated[bool, typer.Option("--now", help="Kill at once, without saving.")] = False,
-    yes: Yes = False,
 ) -> None:
     """Cancel jobs for good; running ones save first.
 
     By name, or by filters, which find jobs that have not ended; all of them with --all. Filters
     ask first.
     """
-    meant = _Meant.of(job, everything, state, name, label, since)
-    _carry_out(invocation, JobCommand.CANCEL, meant, yes, {"now": now})
+    _carry_out(invocation, JobCommand.CANCEL, meant, {"now": now})
 
 
 @api_command("lowtide pause bert-ft", "lowtide pause --label sweep=lr --yes")
-def pause(
-    invocation: Invocation,
-    job: Jobs = None,
-    state: State = None,
-    name: Name = None,
-    label: Label = None,
-    since: Since = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every job of the project that waits or runs.")
-    ] = False,
-    yes: Yes = False,
-) -> None:
+@_of_jobs("Every job of the project that waits or runs.")
+def pause(invocation: Invocation, meant: _Meant) -> None:
     """Save, release the machines, and wait for `resume`.
 
     By name, or by filters, which find jobs that wait or run; all of them with --all. Filters ask
     first.
     """
-    meant = _Meant.of(job, everything, state, name, label, since)
-    _carry_out(invocation, JobCommand.PAUSE, meant, yes, {})
+    _carry_out(invocation, JobCommand.PAUSE, meant, {})
 
 
 @api_command(
@@ -121,33 +147,25 @@ def pause(
     "lowtide resume bert-ft --budget +50",
     "lowtide resume --all",
 )
+@_of_jobs("Every paused job of the project.")
 def resume(
     invocation: Invocation,
-    job: Jobs = None,
+    meant: _Meant,
     budget: Annotated[
         str | None,
         typer.Option(metavar="+USD", help="Raise the budget of one job by this much, as +50."),
     ] = None,
-    state: State = None,
-    name: Name = None,
-    label: Label = None,
-    since: Since = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every paused job of the project.")
-    ] = False,
-    yes: Yes = False,
 ) -> None:
     """Put paused jobs back into the queue.
 
     By name, or by filters, which find paused jobs; all of them with --all. Filters ask first.
     """
-    meant = _Meant.of(job, everything, state, name, label, since)
     body: dict[str, Any] = {}
     if budget is not None:
         if len(meant.jobs) != 1:
             raise CommandFailed("--budget raises the budget of one job: name that job alone")
         body = {"add_budget_usd": _added(budget)}
-    _carry_out(invocation, JobCommand.RESUME, meant, yes, body)
+    _carry_out(invocation, JobCommand.RESUME, meant, body)
 
 
 def _added(written: str) -> str:
@@ -185,7 +203,7 @@ def _filter(
 
 
 def _carry_out(
-    invocation: Invocation, command: JobCommand, meant: _Meant, yes: bool, body: dict[str, Any]
+    invocation: Invocation, command: JobCommand, meant: _Meant, body: dict[str, Any]
 ) -> None:
     """Give the command to what is meant, and say what came of it; ends with the worst exit code."""
     if len(meant.jobs) == 1:
@@ -205,7 +223,7 @@ def _carry_out(
         named = [job_named(invocation.api, one) for one in meant.jobs]
         items = _by_name(named, post)
     else:
-        if not yes:
+        if not meant.yes:
             _ask(invocation, command, meant.filters)
         items = _by_filter(meant.filters, post)
     _report(invocation.terminal, command, items)
