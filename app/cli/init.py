@@ -21,6 +21,7 @@ from app.cli.terminal import Terminal
 from app.cli.wording import plural, size
 from app.cli.workdir_files import ARCHIVE_BYTES_MAX, find_members
 from app.domain.gpu_choice import MAX_GPUS_PER_NODE
+from app.domain.names import NAME_LENGTH_MAX
 
 JOB_FILE: Final = "job.yaml"
 _EXAMPLE: Final = Path(__file__).parent / "example" / "train.py.txt"
@@ -28,7 +29,6 @@ _SCRIPTS: Final = ("train.py", "main.py", "run.py", "finetune.py", "pretrain.py"
 _ANY_GPU: Final = "16GB.."
 _READ_BYTES_MAX: Final = 1 << 20
 _FILES_READ_MAX: Final = 200
-_NAME_LENGTH_MAX: Final = 63
 
 # What tells that a script expects to be started once for each GPU.
 _MANY_RANKS: Final = re.compile(
@@ -149,7 +149,7 @@ def _as_yaml(command: str) -> str:
 def job_name(folder: Path) -> str:
     """The folder's name as a job may be called."""
     letters = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
-    return letters[:_NAME_LENGTH_MAX].rstrip("-") or "my-job"
+    return letters[:NAME_LENGTH_MAX].rstrip("-") or "my-job"
 
 
 def _script_in(folder: Path) -> str:

@@ -1,7 +1,11 @@
 """Names made for jobs that came without one: two words and a number ("quiet-harbor-417").
 
-Pure: the randomness is an argument. What a name may look like is a rule of the job spec.
+Also how long a name may be. Pure: the randomness is an argument. What else a name may look like is
+a rule of the job spec.
 """
+
+NAME_LENGTH_MAX = 63
+"""Characters of a job's name, or of a label's name."""
 
 _ADJECTIVES = (
     "amber", "bold", "brisk", "calm", "clear", "coral", "early", "fair",

@@ -10,7 +10,8 @@ import re
 from typing import Any, Final
 
 from app.domain.entities import Job
-from app.orchestration.submit_job import NAME_LENGTH_MAX, name_candidates
+from app.domain.names import NAME_LENGTH_MAX
+from app.orchestration.submit_job import name_candidates
 from app.ports.unit_of_work import UnitOfWork
 
 _NUMBERED: Final = re.compile(r"(.+)-([1-9]\d{0,2})")

@@ -17,7 +17,7 @@ from app.domain.events import Actor
 from app.domain.job import JobState
 from app.domain.job_spec import JobSpec, digest_of, normal_text
 from app.domain.money import format_usd
-from app.domain.names import DEFAULT_NAME_COUNT, default_name
+from app.domain.names import DEFAULT_NAME_COUNT, NAME_LENGTH_MAX, default_name
 from app.domain.offer import Market
 from app.domain.placement import capacity_key
 from app.orchestration.end_attempt import CLAIM_CONTROLLER, PRIORITY_STEP
@@ -27,7 +27,6 @@ from app.ports.job_submission import KnownJob, Submission, Submitted
 from app.ports.unit_of_work import UnitOfWork
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 200
-NAME_LENGTH_MAX = 63
 _NAMES_TRIED_MAX = 8
 _SUGGESTIONS_MAX = 50
 

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.domain.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
+from app.domain.names import NAME_LENGTH_MAX
 from app.ports.job_search import CONSIDERED_MAX, JobOrder, JobSearch
 
 ROWS_MAX: Final = 50
@@ -32,7 +33,6 @@ ORDER_WORDS: Final = {
     JobOrder.RATE: "highest $/h first",
 }
 _GROUPINGS: Final = {"name": True, "none": False}
-_NAME_MAX: Final = 63
 _LABELS_MAX: Final = 8
 _LABEL_MAX: Final = 300
 _SHOWN_MAX: Final = 40
@@ -151,8 +151,8 @@ def read_query(given: Sequence[tuple[str, str]]) -> JobQuery:
     pairs = dict(_split(label) for label in labels)
     return JobQuery(
         state=_state_words(values.get("state", "")),
-        name=values.get("name", "").lower()[:_NAME_MAX],
-        prefix=values.get("prefix", "")[:_NAME_MAX],
+        name=values.get("name", "").lower()[:NAME_LENGTH_MAX],
+        prefix=values.get("prefix", "")[:NAME_LENGTH_MAX],
         labels=tuple(pairs.items()),
         order=JobOrder(values.get("sort") or JobOrder.STATE),
         grouped=_GROUPINGS[values.get("group") or "name"],
