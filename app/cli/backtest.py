@@ -107,7 +107,7 @@ def backtest(
     calibration: Calibration = False,
     quiet: Quiet = False,
 ) -> None:
-    """Replay policies over recordings, and compare them with the least possible cost.
+    """Replay policies over recordings; compare with the best cost.
 
     Example: lowtide backtest --traces DIR --setting zones --policies lowtide,uniform_progress
 

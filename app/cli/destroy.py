@@ -35,11 +35,11 @@ def destroy(
         float, typer.Option(min=0, max=3_600, help="Seconds to wait until all is gone.")
     ] = _WAIT_SECONDS,
 ) -> None:
-    """Cancel every job and end every machine of this deployment, in every cloud.
+    """End every job and machine of this deployment, in every cloud.
 
-    Also ends machines that the database does not know, then removes disks, templates, groups and
-    policies. Nothing is saved first. Prints what is left, and exits with 1 if anything is. Data,
-    keys and checkpoints stay. Needs the admin key.
+    Cancels the jobs first. Also ends machines that the database does not know, then removes disks,
+    templates, groups and policies. Nothing is saved first. Prints what is left, and exits with 1 if
+    anything is. Data, keys and checkpoints stay. Needs the admin key.
     """
     terminal = invocation.terminal
     before = invocation.api.get("/sweep")

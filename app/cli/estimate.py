@@ -72,9 +72,10 @@ def estimate(
         bool, typer.Option("--calibration", help="How accurate the estimates have been so far.")
     ] = False,
 ) -> None:
-    """Show cost and finish (P50, P90) for each way to rent, and what the deadline costs.
+    """Show cost and finish (P50, P90) for each way to rent.
 
-    Simulates a thousand runs with current prices and recent interruptions; rents nothing.
+    Also what other deadlines would cost. Simulates a thousand runs with current prices and recent
+    interruptions; rents nothing.
     """
     terminal = invocation.terminal
     if calibration:

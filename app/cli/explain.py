@@ -50,11 +50,11 @@ def explain(
         bool, typer.Option("--all", help=f"All pools considered, not only the best {_POOLS_SHOWN}.")
     ] = False,
 ) -> None:
-    """Explain where a job's machines are and why, and how safe its deadline is.
+    """Explain where a job's machines are, and why.
 
-    Every pool considered for the newest decision, with price, quote age, hazard (interruptions
-    per hour of a machine), expected cost and finish, and why it was or was not taken. Of a
-    job that waits: what would unblock it, and at what price.
+    Also how safe its deadline is. Every pool considered for the newest decision, with price, quote
+    age, hazard (interruptions per hour of a machine), expected cost and time, and why it was or was
+    not taken. Of a job that waits: what would unblock it, and at what price.
     """
     terminal = invocation.terminal
     limit = _HISTORY_MAX if history else 1 if terminal.as_json else _LOOKED_BACK

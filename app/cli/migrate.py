@@ -46,11 +46,11 @@ def register(program: typer.Typer) -> None:
 
 
 def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Bring the database to this release's schema; `lowtide up` does it by itself.
+    """Bring the database to this release's schema.
 
-    Works on LOWTIDE_DATABASE_URL, else on the database in the state folder. A new database also
-    gets its default project and first API key, written to admin.key in the state folder. Safe to
-    repeat, and to run from several machines at once.
+    `lowtide up` does it by itself. Works on LOWTIDE_DATABASE_URL, else on the database in the state
+    folder. A new database also gets its default project and first API key, written to admin.key in
+    the state folder. Safe to repeat, and to run from several machines at once.
     """
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -33,10 +33,11 @@ def offers(
     history: Annotated[bool, typer.Option("--history", help="Show past prices.")] = False,
     days: Annotated[int, typer.Option(min=1, max=90, help="How far back --history goes.")] = 30,
 ) -> None:
-    """List pools with their price now, cheapest first; `--history` shows what they cost before.
+    """List pools with their price now, cheapest first.
 
-    SCORE is EC2's placement score, 1 to 10, and TAKEN the share of machines that Google reports as
-    preempted: both are for information only; `--json` has their age.
+    `--history` shows what they cost before. SCORE is EC2's placement score, 1 to 10, and TAKEN the
+    share of machines that Google reports as preempted: both are for information only; `--json` has
+    their age.
     """
     if history:
         asked = {"pool": pool, "gpu": gpu, "days": days}

@@ -37,10 +37,10 @@ def register(program: typer.Typer) -> None:
 
 
 def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Stop everything that runs from the state folder, machines of the local cloud included.
+    """Stop all that runs from the state folder.
 
-    Data, keys and jobs are kept: `lowtide up` resumes with them. Safe to repeat, and to run after a
-    crash or a kill of `lowtide up`.
+    The machines of the local cloud are ended, too. Data, keys and jobs are kept: `lowtide up`
+    resumes with them. Safe to repeat, and to run after a crash or a kill of `lowtide up`.
     """
     from app.adapters.embedded import run_record
     from app.adapters.embedded.errors import EmbeddedServerError, StateFolderBusyError
@@ -65,9 +65,10 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Show the programs that run from the state folder, the address, and which disk is full.
+    """Show what runs from the state folder, and its address.
 
-    Exits with 0 if all of them are alive, with 3 if nothing runs or one of them is dead.
+    Also tells which disk is full. Exits with 0 if all of them are alive, with 3 if nothing runs or
+    one of them is dead.
     """
     from app.adapters.disk_space import measure_folders
     from app.adapters.embedded import run_record

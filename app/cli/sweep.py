@@ -35,7 +35,7 @@ def sweep(
         bool, typer.Option("--confirm", help="Release the unknown machines that were kept.")
     ] = False,
 ) -> None:
-    """List every region of every cloud now, and show what was found.
+    """List all regions of all clouds now; show what was found.
 
     A machine that the database does not know is a leak and is released. If the lists show that rows
     are missing, as after a restored backup, unknown machines are kept instead, until this is run

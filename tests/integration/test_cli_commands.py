@@ -446,4 +446,9 @@ def test_every_command_tells_how_to_use_it(world: World):
     assert {"submit", "jobs", "logs", "cost", "instances"} <= set(commands)
     for name in commands:
         assert "Usage: " in world.cli.ok(name, "--help").out
+    listed = world.cli.ok("--help").out.partition("Commands:")[2].splitlines()
+    assert [line for line in listed if line.endswith("...")] == []
+    assert max(map(len, listed)) <= 80
+    shown = [one for one in commands.values() if not one.hidden]
+    assert len(listed) == len(shown) + 1, "a line each"
     assert "lowtide submit job.yaml" in world.cli.ok("submit", "-h").out
