@@ -65,7 +65,8 @@ def download(
     rows = invocation.api.get(f"{path}/checkpoints")["items"]
     standing = [row for row in rows if row["pruned_at"] is None and row["size_bytes"] > 0]
     if not standing:
-        raise CommandFailed(_nothing_to_fetch(invocation.api.get(path), removed=bool(rows)))
+        removed = any(row["pruned_at"] is not None for row in rows)
+        raise CommandFailed(_nothing_to_fetch(invocation.api.get(path), removed=removed))
     row = _chosen(standing, step, best)
     base = f"{path}/checkpoints/{row['fence']}/{row['step']}"
     found = invocation.api.get(base)
@@ -86,17 +87,16 @@ def download(
 
 
 def _nothing_to_fetch(job: dict[str, Any], *, removed: bool) -> str:
-    """Why there is nothing to fetch: not any more, not yet, or never."""
-    if removed:
-        return f"every checkpoint of {job['name']} has been removed"
-    if job["ended_at"] is None:
-        return (
-            f"{job['name']} has no checkpoint yet: the first one is committed a while after "
-            "training begins"
-        )
+    """Why there is nothing to fetch; after an end without a checkpoint also how one is kept."""
+    from app.domain.checkpoint_words import why_no_checkpoint
+    from app.domain.job import JobState
+
+    told = why_no_checkpoint(job["name"], JobState(job["state"]), removed=removed)
+    if removed or job["ended_at"] is None:
+        return told
     return (
-        f"{job['name']} saved no checkpoint, and has ended. Files that a command writes into a "
-        "folder below $LOWTIDE_CHECKPOINT_DIR are kept: see docs/trainer-contract.md"
+        f"{told}. Files that a command writes into a folder below $LOWTIDE_CHECKPOINT_DIR are "
+        "kept: see docs/trainer-contract.md"
     )
 
 

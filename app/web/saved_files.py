@@ -13,9 +13,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from app.domain.best_checkpoint import metric_of
+from app.domain.checkpoint_words import why_no_checkpoint
 from app.domain.end_reason import EndReason
 from app.domain.entities import Job
-from app.domain.job import TERMINAL_JOB_STATES, JobState
+from app.domain.job import TERMINAL_JOB_STATES
 from app.domain.job_spec import parse_spec
 from app.orchestration.read_checkpoints import best_standing
 from app.web import formats
@@ -75,6 +76,7 @@ def saved_files(parts: PageParts, job_id: UUID) -> SavedFiles:
     last = _last_of_attempts(rows)
     standing = [_row(row, place, metric, ends, last, newest=row is found[0]) for row in found]
     shown = [row for number, row in enumerate(standing) if number < _SHOWN_MAX or row.best]
+    nothing = why_no_checkpoint("This job", job.state, removed=bool(gone))
     return SavedFiles(
         job=job,
         rows=tuple(shown),
@@ -84,7 +86,7 @@ def saved_files(parts: PageParts, job_id: UUID) -> SavedFiles:
             (folder, f"{address.rstrip('/')}/{job.id}/")
             for folder, address in sorted(spec.outputs.items())
         ),
-        nothing=None if standing else _nothing(job, removed=bool(gone)),
+        nothing=None if standing else f"{nothing}.",
         metric=metric,
         refresh_seconds=None if job.state in TERMINAL_JOB_STATES else _RENEWED_SECONDS,
     )
@@ -130,14 +132,3 @@ def _row(
         best=place == best,
         newest=newest,
     )
-
-
-def _nothing(job: Job, *, removed: bool) -> str:
-    """Why there is nothing to fetch: not any more, not yet, or never."""
-    if removed:
-        return "Every checkpoint of this job has been removed."
-    if job.ended_at is not None:
-        return "This job saved no checkpoint, and has ended."
-    if job.state is JobState.PAUSED:
-        return "No checkpoint was saved: when resumed, the job starts again from the beginning."
-    return "No checkpoint yet: the first one is committed a while after training begins."

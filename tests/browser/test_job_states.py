@@ -112,7 +112,7 @@ def test_a_job_without_a_step_says_what_it_does(site: Site, browser: Browser):
         expect(phone.page.get_by_text("Waiting for machines", exact=True).first).to_be_visible()
         expect(phone.page.get_by_text("1,000 steps to do")).to_be_visible()
         expect(phone.page.get_by_text(re.compile(r"\bstep 0\b"))).to_have_count(0)
-        expect(phone.page.locator("#saved")).to_contain_text("No checkpoint yet")
+        expect(phone.page.locator("#saved")).to_contain_text("This job has no checkpoint yet")
         # The verdict on a pool is read without scrolling sideways.
         verdict = phone.page.locator(".offers td").filter(has_text="93 %").last
         verdict.scroll_into_view_if_needed()

@@ -142,7 +142,7 @@ def test_a_job_that_saved_nothing_says_so_and_a_missing_log_is_a_page(
     api: PeopleApi, browser: httpx.Client
 ):
     api.submitted(name="five")
-    assert "No checkpoint yet" in browser.get("/jobs/five").text
+    assert "This job has no checkpoint yet" in browser.get("/jobs/five").text
     api.client.post("/api/v1/jobs/five/cancel")
     page = browser.get("/jobs/five").text
     assert "This job saved no checkpoint, and has ended." in page
