@@ -7,6 +7,7 @@ answer (`explanations`), or the shape of a job (`job_shapes`).
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from app.api.job_shapes import DeadlineShape, Shape
@@ -103,7 +104,9 @@ class DecisionShape(Shape):
 class Explanation(Shape):
     """Why a job is where it is; `decisions` newest first, `waiting` while it waits for machines.
 
-    slack: the deadline's slack and last safe moment in words.
+    slack: the deadline's slack and last safe moment in words. eta_at, eta_from: the end of the job
+    as it runs, as in its own document; what pools would take is told as a decision weighs it, with
+    the interruptions to expect.
     """
 
     id: UUID
@@ -113,6 +116,8 @@ class Explanation(Shape):
     node_count: int
     market_mode: Market
     deadline: DeadlineShape | None
+    eta_at: datetime | None
+    eta_from: Literal["measured", "estimate"] | None
     slack: str
     waiting: WaitingShape | None
     decisions: list[DecisionShape]

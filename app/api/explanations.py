@@ -29,6 +29,7 @@ from app.ports.placement_decisions import KeptDecision
 router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 
 _DECISIONS_MAX: Final = 100
+_END: Final = ("eta_at", "eta_from")
 _HEAD: Final = ("id", "name", "state", "why", "node_count", "market_mode", "deadline")
 
 
@@ -58,6 +59,7 @@ def explanation(
     return as_json(
         {
             **{name: whole[name] for name in _HEAD},
+            **{name: whole["progress"][name] for name in _END},
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [

@@ -15,6 +15,7 @@ import typer
 from app.cli import wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
+from app.cli.job_view import eta
 from app.cli.prose_table import prose, prose_table
 from app.cli.terminal import Column, Terminal
 
@@ -91,6 +92,9 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     why = (found["why"] or "").rstrip(".")
     because = f": {why}." if why else "."
     prose(terminal, f"{found['name']} {wording.standing(found['state'])}{because}")
+    end = eta(found, now)
+    if end:
+        prose(terminal, f"As it runs now, it is {end}.")
     prose(terminal, found["slack"])
     waiting = found["waiting"]
     if waiting is None:
@@ -137,6 +141,12 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
             terminal,
             "EXPECTED with /h: of one hour of training; the remaining work is not known yet.",
         )
+    if not all(map(_by_hour, shown)):
+        prose(
+            terminal,
+            "EXPECTED, WOULD TAKE: for the work left at the decision, with start-up and the "
+            "interruptions to expect in that pool.",
+        )
     rest = len(decision["pools"]) - len(shown)
     if rest:
         terminal.line(f"and {wording.plural(rest, 'pool')} more: --all")
@@ -167,7 +177,7 @@ def _hazard(row: Row) -> str:
     return wording.NOTHING if hazard is None or not math.isfinite(hazard) else f"{hazard:.2f}"
 
 
-def _finish(row: Row) -> str:
+def _would_take(row: Row) -> str:
     seconds = row["expected_finish_seconds"]
     return wording.NOTHING if seconds is None else wording.span(seconds)
 
@@ -198,7 +208,7 @@ _POOL_COLUMNS: Final = (
     Column("QUOTE AGE", lambda row: wording.span(row["quote_age_seconds"]), True),
     Column("HAZARD/H", _hazard, True),
     Column("EXPECTED", _expected, True),
-    Column("FINISH", _finish, True),
+    Column("WOULD TAKE", _would_take, True),
 )
 _WHY: Final = Column("WHY", lambda row: row["why"])
 _SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence"])

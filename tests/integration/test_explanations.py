@@ -168,6 +168,21 @@ def test_another_projects_job_and_no_key_get_nothing(world: World):
         assert answer.status_code == 422
 
 
+def test_explain_and_show_say_one_end_and_what_a_pool_would_take_is_no_end(world: World):
+    spec = {**world.job.spec, "estimate": {"hours": 3, "gpu": "V100:1"}}
+    world.story.set_job(world.job, spec=spec, total_steps=None)
+    decide(world, world.job.id, decision_story.placed(now()))
+    found = world.cli.ok("explain", "digits", "--json").json
+    shown = world.cli.ok("show", "digits", "--json").json["progress"]
+    assert found["eta_from"] == shown["eta_from"] == "estimate"
+    apart = datetime.fromisoformat(found["eta_at"]) - datetime.fromisoformat(shown["eta_at"])
+    assert abs(apart) < timedelta(seconds=60)
+    out = world.cli.ok("explain", "digits").out
+    assert "As it runs now, it is done in " in out
+    assert "WOULD TAKE" in out
+    assert "FINISH" not in out
+
+
 def test_explain_shows_the_pools_as_a_table(world: World):
     at = now() - timedelta(minutes=5)
     decide(world, world.job.id, decision_story.waited(at), decision_story.placed(at))
