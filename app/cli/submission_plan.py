@@ -156,7 +156,7 @@ def plan_sentences(plan: Plan) -> list[str]:
     if plan.chosen is None or plan.microusd_per_hour is None:
         return [
             f"Nothing can start now: {_why_none_fits(plan)}.",
-            "The job will wait in the queue, and start when a pool fits.",
+            _how_it_waits(plan),
             *_out_of_reach(plan.spec),
         ]
     machines = wording.plural(plan.count, "machine")
@@ -196,6 +196,19 @@ def _why_none_fits(plan: Plan) -> str:
 
     need = need_of(plan.spec, _market(plan.spec), plan.count)
     return why_none_fits(plan.considered, need)
+
+
+def _how_it_waits(plan: Plan) -> str:
+    """Whether a pool may fit later; where none can, what is to be changed."""
+    from app.domain.no_offer import what_all_lack
+    from app.domain.placement import need_of
+
+    lack = what_all_lack(plan.considered, need_of(plan.spec, _market(plan.spec), plan.count))
+    on_demand_later = plan.spec.effective_market() == "auto"
+    if lack is None or (lack.field == "market" and on_demand_later):
+        return "The job will wait in the queue, and start when a pool fits."
+    change = "this deployment" if lack.field is None else f"`{lack.field}` in its spec"
+    return f"No pool can run it later either: change {change}; as it is, the job waits for ever."
 
 
 def _out_of_reach(spec: JobSpec) -> list[str]:

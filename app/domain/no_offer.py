@@ -6,12 +6,12 @@ Not here: the verdict on a single pool (`placement`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from app.domain.fit_verdict import FitVerdict
 from app.domain.offer import Offer
 from app.domain.placement import (
     Considered,
-    Domain,
     Need,
     carries,
     image_setting,
@@ -31,6 +31,17 @@ _NEAREST = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What no pool has, in words without a full stop, and the field of the spec that asks for it.
+
+    `field` is None where the deployment is to be changed, which the words say.
+    """
+
+    why: str
+    field: str | None
+
+
 def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     """The first thing that no pool has: place, type, machine, market; else the nearest miss.
 
@@ -38,37 +49,58 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     """
     if not considered:
         return "no prices are known yet for any pool"
-    there = [item for item in considered if inside(item.offer.pool, need.infra)]
-    if not there:
-        asked = " or ".join(str(place) for place in need.infra)
-        known = ", ".join(sorted({item.offer.pool.provider for item in considered}))
-        return f"this deployment rents nothing in {asked}; it has pools at {known} only"
-    typed = [item for item in there if of_types(item.offer.pool, need.types)]
-    if not typed:
-        types = sorted({item.offer.pool.instance_type for item in there})
-        hint = nearest_word(need.types[0], types).removesuffix("?")
-        return f"no pool there has machines of type {' or '.join(need.types)}{hint}"
-    able = [item for item in typed if carries(item.offer, need)]
-    if not able:
-        settings = docker_settings([item.offer for item in typed], need)
-        if settings is not None:
-            return (
-                "the machine images there have no docker, which the job's `image` needs: name an "
-                f"image with docker in {settings}"
-            )
-        return f"no pool has {_machine(need)}; there are {_machines(typed)}"
-    market = need.market.value.replace("_", "-")
-    of_market = [item for item in able if item.offer.pool.market is need.market]
-    if not of_market:
-        return f"no {market} pool has {_machine(need)}; another market has it"
-    near = [item for item in of_market if need.domain in (None, Domain.of(item.offer.pool))]
+    lack = what_all_lack(considered, need)
+    if lack is not None:
+        return lack.why
+    near = [item for item in considered if item.verdict is not FitVerdict.UNSUITABLE]
     if not near:
-        return f"no {market} pool is in the zone of the job's other machines"
+        return f"no {_market(need)} pool is in the zone of the job's other machines"
     patient = next((item for item in near if item.verdict is FitVerdict.WAITING_SAVES), None)
     if patient is not None:
         return patient.why
     nearest = min(near, key=_distance)
     return _nearest_miss(nearest, need, len(near))
+
+
+def what_all_lack(considered: Sequence[Considered], need: Need) -> Lack | None:
+    """What no pool has, however long the job waits; None where one may serve it later.
+
+    The place of the job's other machines is not asked: another gang may be formed elsewhere. None
+    also while no pool is known.
+    """
+    if not considered:
+        return None
+    there = [item for item in considered if inside(item.offer.pool, need.infra)]
+    if not there:
+        asked = " or ".join(str(place) for place in need.infra)
+        known = ", ".join(sorted({item.offer.pool.provider for item in considered}))
+        told = f"this deployment rents nothing in {asked}; it has pools at {known} only"
+        return Lack(told, "infra")
+    typed = [item for item in there if of_types(item.offer.pool, need.types)]
+    if not typed:
+        types = sorted({item.offer.pool.instance_type for item in there})
+        hint = nearest_word(need.types[0], types).removesuffix("?")
+        told = f"no pool there has machines of type {' or '.join(need.types)}{hint}"
+        return Lack(told, "instance_types")
+    able = [item for item in typed if carries(item.offer, need)]
+    if not able:
+        settings = docker_settings([item.offer for item in typed], need)
+        if settings is not None:
+            told = (
+                "the machine images there have no docker, which the job's `image` needs: name an "
+                f"image with docker in {settings}"
+            )
+            return Lack(told, None)
+        return Lack(f"no pool has {_machine(need)}; there are {_machines(typed)}", "resources")
+    if not any(item.offer.pool.market is need.market for item in able):
+        return Lack(
+            f"no {_market(need)} pool has {_machine(need)}; another market has it", "market"
+        )
+    return None
+
+
+def _market(need: Need) -> str:
+    return need.market.value.replace("_", "-")
 
 
 def _nearest_miss(item: Considered, need: Need, pools: int) -> str:

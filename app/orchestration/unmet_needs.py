@@ -17,7 +17,7 @@ from app.domain.errors import ProblemKind, SpecError
 from app.domain.fit_verdict import FitVerdict
 from app.domain.job_spec import JobSpec
 from app.domain.money import format_usd
-from app.domain.no_offer import docker_settings, why_none_fits
+from app.domain.no_offer import docker_settings, what_all_lack
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.percent import percent
 from app.domain.placement import (
@@ -146,7 +146,8 @@ def _other_terms(considered: Sequence[Considered], need: Need) -> WayOut:
             f"{settings}."
         )
         return WayOut(told, None, None)
-    why = why_none_fits(considered, need) if considered else "no known pool has that GPU"
+    lack = what_all_lack(considered, need)
+    why = "no known pool has that GPU" if lack is None else lack.why
     return WayOut(f"Waiting will not help: change the job's spec ({why}).", None, None)
 
 

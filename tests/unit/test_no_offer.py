@@ -10,7 +10,7 @@ import pytest
 from app.domain.gpu_choice import GpuChoice, parse_gpu_choice
 from app.domain.infra_choice import InfraChoice
 from app.domain.machine_need import MachineNeed
-from app.domain.no_offer import docker_settings, why_none_fits
+from app.domain.no_offer import docker_settings, what_all_lack, why_none_fits
 from app.domain.offer import Hardware, Market, Offer, Pool
 from app.domain.placement import Domain, Need, consider, together
 from app.domain.placement_reasons import Outcome, unblocked_by
@@ -96,6 +96,28 @@ def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():
     offers[1] = (replace(offers[1][0], available=9), None)
     told = why_none_fits(consider(offers, need, NOW), need)
     assert told.endswith("costs 30 % of on-demand, above the limit of 20 %")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"infra": (InfraChoice("aws"),)}, "infra"),
+        ({"types": ("g5.xlarge",)}, "instance_types"),
+        ({"gpu_choices": (GpuChoice("H9000"),)}, "resources"),
+        ({"market": Market.ON_DEMAND}, "market"),
+        # Full, too dear, or not beside the job's other machines: that may pass.
+        ({}, None),
+        ({"max_price_ratio": 0.01}, None),
+        ({"domain": Domain("local", "eu", "eu-a", "p3.2xlarge")}, None),
+    ],
+)
+def test_what_no_wait_changes_is_told_apart_with_its_field(
+    change: dict[str, object], field: str | None
+):
+    need = replace(NEED, **change)  # type: ignore[arg-type]
+    lack = what_all_lack(consider(OFFERS, need, NOW), need)
+    assert (None if lack is None else lack.field) == field
+    assert what_all_lack((), need) is None, "prices may still come"
 
 
 def test_without_a_price_nothing_is_known():
