@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -43,6 +44,9 @@ async def estimate(
             description="Seed of the simulated runs; repeat one to get the same result",
         ),
     ] = 0,
+    accept_risk: Annotated[
+        bool, Query(description="A refusal does not advise to accept a risk: it is accepted")
+    ] = False,
 ) -> Response:
     """Cost and finish (P50, P90) and the chances of a spec, for each way to rent. Rents nothing.
 
@@ -52,9 +56,8 @@ async def estimate(
     """
     spec = await read_spec(request)
     runtime = parts_of(request).runtime
-    found, source = await to_thread.run_sync(
-        estimate_known_work, runtime, caller.project_id, spec, seed
-    )
+    ask = partial(estimate_known_work, accept_risk=accept_risk)
+    found, source = await to_thread.run_sync(ask, runtime, caller.project_id, spec, seed)
     risk = risk_of(spec, found)
     return as_json({**_document(found, source), "risk": None if risk is None else risk[1]})
 
@@ -77,6 +80,7 @@ def _document(found: JobEstimate, source: str) -> dict[str, Any]:
         "work_source": source,
         "scaling": found.scaling,
         "earliest_seconds": found.earliest_seconds,
+        "acquire_seconds": found.acquire_seconds,
         "seed": found.seed,
         "estimates": [_figures(one) for one in found.estimates],
         "curve": [

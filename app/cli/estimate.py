@@ -99,11 +99,14 @@ def estimate(
         print_estimate(terminal, found)
 
 
-def asked_for(invocation: Invocation, spec: JobSpec, seed: int = 0) -> dict[str, Any]:
-    """The api's answer about a spec."""
+def asked_for(
+    invocation: Invocation, spec: JobSpec, seed: int = 0, *, accept_risk: bool = False
+) -> dict[str, Any]:
+    """The api's answer about a spec; accept_risk: a refusal then does not advise to accept it."""
     body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     body.pop("workdir", None)  # it is not uploaded yet, and tells nothing of the cost
-    found: dict[str, Any] = invocation.api.post(f"/estimates?seed={seed}", body)
+    accepted = "&accept_risk=true" if accept_risk else ""
+    found: dict[str, Any] = invocation.api.post(f"/estimates?seed={seed}{accepted}", body)
     return found
 
 
@@ -122,8 +125,7 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     if any(map(_counts_waits, found["estimates"])):
         terminal.line(_WAITS_NOTE)
     if found["earliest_seconds"] is not None:
-        earliest = wording.span(found["earliest_seconds"])
-        terminal.line(f"earliest possible finish, on-demand at once: {earliest}")
+        terminal.line(_shortest_deadline(found["earliest_seconds"], found["acquire_seconds"]))
     if found["risk"] is not None:
         terminal.line(f"risk: {found['risk']}")
     terminal.line()
@@ -136,6 +138,13 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
         most = max(point["cost_p90_microusd"] for point in curve) or 1
         for point in curve:
             terminal.line(_curve_line(point, most))
+
+
+def _shortest_deadline(seconds: float, acquire_seconds: float) -> str:
+    """No run's finish: it counts a reserve that most runs do not need."""
+    reserve = wording.span(acquire_seconds)
+    counted = f"; {reserve} of it are reserved to get them" if acquire_seconds else ""
+    return f"shortest deadline that on-demand machines keep: {wording.span(seconds)}{counted}"
 
 
 def _counts_waits(row: dict[str, Any]) -> bool:

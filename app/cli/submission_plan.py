@@ -7,7 +7,7 @@ submission (`submit`); what the queue decides later may differ, since prices mov
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,8 @@ class Plan:
 
     `chosen` is the cheapest pool that fits, None when none does. `on_demand` is the cheapest
     on-demand pool that fits, for comparison. `count` machines: what an elastic gang would begin
-    with. Costs are for all machines together.
+    with. Costs are for all machines together. `estimate_microusd` is the P50 of the api's
+    estimate, as `lowtide estimate` shows it; None until it is known (`with_estimate`).
     """
 
     spec: JobSpec
@@ -37,7 +38,7 @@ class Plan:
     considered: tuple[Considered, ...]
     chosen: Offer | None
     on_demand: Offer | None
-    estimate_microusd: int | None
+    estimate_microusd: int | None = None
 
     @property
     def microusd_per_hour(self) -> int | None:
@@ -79,8 +80,14 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     count = _count(spec, quoted, now)
     considered = consider(quoted, queue_need(spec, _market(spec), count, Limits()), now)
     compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
-    chosen, estimate = _first_fit(considered), _estimated_cost(spec, _first_fit(considered))
-    return Plan(spec, count, considered, chosen, _first_fit(compared), estimate)
+    return Plan(spec, count, considered, _first_fit(considered), _first_fit(compared))
+
+
+def with_estimate(plan: Plan, figures: dict[str, Any] | None) -> Plan:
+    """The plan with the cost that the api's answer about its spec tells, if it tells any."""
+    if plan.spec.estimate is None or figures is None or not figures["estimates"]:
+        return plan
+    return replace(plan, estimate_microusd=figures["estimates"][0]["cost_p50_microusd"])
 
 
 def _count(spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: datetime) -> int:
@@ -167,7 +174,7 @@ def plan_sentences(plan: Plan) -> list[str]:
     if estimate is None:
         told.append(_how_long(plan.spec))
     else:
-        told.append(f"By its estimate the job costs {wording.money(estimate)}.")
+        told.append(f"By its estimate the job costs {wording.money(estimate)} (P50).")
         if budget is not None and estimate > budget:
             told.append(
                 f"That is more than the budget of {wording.money(budget)}: "
@@ -333,16 +340,3 @@ def _why_not_on_demand(plan: Plan) -> str:
 
 def _first_fit(considered: Sequence[Considered]) -> Offer | None:
     return next((item.offer for item in considered if item.fits), None)
-
-
-def _estimated_cost(spec: JobSpec, chosen: Offer | None) -> int | None:
-    """The estimate's machine hours at the chosen price; None where it is of another GPU."""
-    estimate = spec.estimate
-    if estimate is None or chosen is None:
-        return None
-    hardware = chosen.hardware
-    if estimate.gpu is not None:
-        same = estimate.gpu.name in (None, hardware.gpu_name.upper())
-        if not same or estimate.gpu.count != hardware.gpu_count:
-            return None
-    return round(estimate.hours * estimate.nodes * chosen.price_microusd_per_hour)

@@ -25,7 +25,7 @@ from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import job_path
 from app.cli.progress_bar import progress_bar
 from app.cli.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
-from app.cli.submission_plan import Plan, make_plan, print_plan
+from app.cli.submission_plan import Plan, make_plan, print_plan, with_estimate
 from app.cli.terminal import Terminal
 from app.cli.workdir_files import ARCHIVE_BYTES_MAX
 
@@ -119,7 +119,7 @@ def _submit(
         spec = draft.spec(None if archive is None else archive.digest)
         plan = make_plan(spec, invocation.api.get("/offers")["items"], now)
         figures = _estimated(invocation, spec, accept_risk)
-        _show(terminal, plan, archive, dry_run)
+        _show(terminal, with_estimate(plan, figures), archive, dry_run)
         _weigh(terminal, figures, accept_risk or dry_run)
         if dry_run:
             return None
@@ -181,14 +181,17 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Non
 
 
 def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:
-    """What the job would cost and when it would end, where it has a limit and its work is known."""
+    """What the job would cost and when it would end: by its own estimate, or where it has a limit.
+
+    None where nothing tells how much work it is.
+    """
     from app.domain.trainer_work import with_known_work
 
     by_formula = spec.estimate is None
-    if not spec.has_limit or (by_formula and with_known_work(spec)[0].estimate is None):
+    if by_formula and not (spec.has_limit and with_known_work(spec)[0].estimate is not None):
         return None
     try:
-        return asked_for(invocation, spec)
+        return asked_for(invocation, spec, accept_risk=accept_risk)
     except CommandFailed as failed:
         # The formula may err: it ends nothing against a person's will.
         if failed.status != HTTPStatus.UNPROCESSABLE_ENTITY or not (by_formula and accept_risk):

@@ -38,7 +38,8 @@ class PoolQuote:
     """A pool that fits: its price per hour for the whole gang, and what is known of its life.
 
     speed: work done in a second, relative to the machine that `Question.work_seconds` is told for;
-    speed_source: how it is known, in words.
+    speed_source: how it is known, in words. minimum_seconds: charged at least for a machine that we
+    end; one that its cloud takes so early is free (`billing_rules`).
     """
 
     key: str
@@ -46,6 +47,12 @@ class PoolQuote:
     speed: float = 1.0
     experience: Experience = NO_EXPERIENCE
     speed_source: str = ""
+    minimum_seconds: float = 0.0
+
+    def microusd(self, seconds: float, *, taken: bool = False) -> float:
+        """What the gang costs for so long; taken: its cloud ended it."""
+        charged = seconds if taken else max(seconds, self.minimum_seconds)
+        return self.microusd_per_hour * charged / 3_600
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ def imagined_run(
         used = min(
             lives, needed, question.boot_seconds + _slack_at(question, wait_most, quote.speed)
         )
-        spent += quote.microusd_per_hour * used / 3_600
+        spent += quote.microusd(used, taken=used == lives < needed)
         now += used
         worked = max(0.0, used - question.boot_seconds) * quote.speed
         if used >= needed:
@@ -207,4 +214,4 @@ def _on_demand(question: Question, now: float, left: float, spent: float, taken:
         return Outcome(spent, math.inf, taken)
     used = question.boot_seconds + left / pool.speed
     ended = now + question.acquire_seconds + used
-    return Outcome(spent + pool.microusd_per_hour * used / 3_600, ended, taken)
+    return Outcome(spent + pool.microusd(used), ended, taken)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.durations import HOUR_SECONDS, whole_minutes
+from app.domain.billing_rules import RULES
+from app.domain.durations import whole_minutes
 from app.domain.errors import InvalidValue, ProblemKind, SpecError
 from app.domain.gang_options import with_size
 from app.domain.imagined_run import PoolQuote, Question
@@ -45,10 +46,10 @@ POOLS_MAX = 12
 class JobEstimate:
     """The answer: figures by way of renting, what the deadline costs, and what they rest on.
 
-    earliest_seconds: with on-demand machines at once; None where there are none. seed: the same
-    one over the same prices gives the same figures. scaling: what the number of machines makes of
-    the work, in words, where it is told for another number; else None. node_count: the machines of
-    the gang.
+    earliest_seconds: with on-demand machines at once, of which acquire_seconds are a reserve for
+    getting them, so that a run may end sooner; None where there are none. seed: the same one over
+    the same prices gives the same figures. scaling: what the number of machines makes of the work,
+    in words, where it is told for another number; else None. node_count: the machines of the gang.
     """
 
     estimates: tuple[Estimate, ...]
@@ -58,6 +59,7 @@ class JobEstimate:
     work_seconds: float
     restart_seconds: float
     earliest_seconds: float | None
+    acquire_seconds: float
     seed: int
     scaling: str | None
     node_count: int
@@ -94,6 +96,7 @@ def estimate_job(
         work_seconds=question.work_seconds,
         restart_seconds=question.boot_seconds,
         earliest_seconds=asked.earliest_seconds,
+        acquire_seconds=question.acquire_seconds,
         seed=seed,
         scaling=asked.scaling,
         node_count=question.gang,
@@ -183,6 +186,7 @@ def _question(
             speed=speeds.of(kind) / reference * gang,
             experience=known.get(offer.pool, NO_EXPERIENCE),
             speed_source=speeds.source(kind),
+            minimum_seconds=RULES[offer.cloud].minimum_seconds if offer.cloud in RULES else 0,
         )
 
     deadline_at, work = spec.deadline_at(begin), float(spec.estimate.seconds)
@@ -236,10 +240,12 @@ def _refuse_impossible(quickest: Question) -> None:
     if earliest <= deadline:
         return
     billed = quickest.boot_seconds + quickest.work_seconds / pool.speed
-    cost = format_usd(round(pool.microusd_per_hour * billed / HOUR_SECONDS))
+    got = whole_minutes(quickest.acquire_seconds)
+    reserve = f"with {got} reserved to get the machines, " if quickest.acquire_seconds else ""
+    cost = format_usd(round(pool.microusd(billed)))
     raise SpecError.of(
-        f"deadline: it cannot be met; even on-demand from now on, the job would end in "
-        f"{whole_minutes(earliest)} at the earliest, for about {cost}",
+        f"deadline: it cannot be met; even on-demand from now on, {reserve}the job would end "
+        f"in {whole_minutes(earliest)}, for about {cost}",
         "deadline",
         ProblemKind.IMPOSSIBLE,
     )

@@ -36,18 +36,20 @@ def weigh_promise(
     deadline that even on-demand machines cannot meet: by the spec's own estimate also when the risk
     is accepted, while the trainer's formula may err.
     """
-    if not spec.has_limit or with_known_work(spec)[0].estimate is None:
+    known = with_known_work(spec)
+    if not spec.has_limit or known[0].estimate is None:
         return
     if accept_risk:
         if spec.estimate is not None:
             ask(runtime, project_id, spec)
         return
     found, source = estimate_known_work(
-        runtime, project_id, spec, _SEED, compare=False, paths=_PATHS
+        runtime, project_id, spec, _SEED, compare=False, paths=_PATHS, known=known
     )
     risk = risk_of(spec, found)
     if risk is not None:
-        raise _risky(*risk, None if spec.estimate is not None else source)
+        field, sentence = risk
+        raise _risky(f"{field}: {sentence}", field, None if spec.estimate is not None else source)
 
 
 def estimate_known_work(
@@ -58,26 +60,30 @@ def estimate_known_work(
     *,
     compare: bool = True,
     paths: int = PATHS,
+    known: tuple[JobSpec, str] | None = None,
+    accept_risk: bool = False,
 ) -> tuple[JobEstimate, str]:
     """The estimate of a spec, by the trainer's formula where it has none; and the work's source.
 
     Parameters and errors as of `estimate_job`; what only the formula calls impossible is a risk.
+    known: what `with_known_work` has found of the spec already. accept_risk: a risk is still
+    raised, for there are no figures, but without the advice to accept it.
     """
-    known, source = with_known_work(spec)
+    told, source = with_known_work(spec) if known is None else known
     try:
-        return estimate_job(runtime, project_id, known, seed, compare=compare, paths=paths), source
+        return estimate_job(runtime, project_id, told, seed, compare=compare, paths=paths), source
     except SpecError as error:
-        if spec.estimate is not None or error.problems[0].kind is not ProblemKind.IMPOSSIBLE:
+        problem = error.problems[0]
+        if spec.estimate is not None or problem.kind is not ProblemKind.IMPOSSIBLE:
             raise
-        field, message = error.problems[0].field, error.problems[0].message
-        raise _risky(field, message.removeprefix(f"{field}: "), source) from error
+        raise _risky(problem.message, problem.field, source, advise=not accept_risk) from error
 
 
-def _risky(field: str, sentence: str, formula: str | None) -> SpecError:
+def _risky(message: str, field: str, formula: str | None, *, advise: bool = True) -> SpecError:
     """formula: where the work comes from, if the spec does not tell it."""
     by = f" (the work is by {formula}; `estimate` in the spec replaces it)" if formula else ""
-    message = f"{field}: {sentence}{by}; change it, or submit with accept_risk=true (--accept-risk)"
-    return SpecError.of(message, field, ProblemKind.RISKY)
+    advice = "; change it, or submit with accept_risk=true (--accept-risk)" if advise else ""
+    return SpecError.of(f"{message}{by}{advice}", field, ProblemKind.RISKY)
 
 
 def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:

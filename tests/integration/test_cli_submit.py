@@ -197,8 +197,31 @@ def test_the_estimate_is_held_against_the_budget(world: World):
         "estimate: {hours: 10, gpu: V100:1, nodes: 2}\n"
     )
     out = world.cli.ok("submit", world.spec(text), "--dry-run").out
-    assert "job costs $72.00" in out
     assert "more than the budget of $5.00" in out
+    shown = world.cli.ok("estimate", world.spec(text), "--json").json["estimates"][0]
+    plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
+    assert plan["estimate_microusd"] == shown["cost_p50_microusd"] > 72_000_000
+
+
+def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(world: World):
+    text = "run: sleep 1\nresources: {gpu: V100:1}\nestimate: {hours: 0.001, gpu: V100:1}\n"
+    plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
+    shown = world.cli.ok("estimate", world.spec(text), "--json").json["estimates"][0]
+    assert plan["estimate_microusd"] == shown["cost_p50_microusd"]
+    assert plan["estimate_microusd"] >= plan["microusd_per_hour"] * 60 // 3_600
+
+
+def test_a_plan_says_whether_a_wait_can_help(world: World):
+    for options, told in (
+        (("--gpu", "H100"), "either: change `resources` in its spec; as it is, the job waits for"),
+        (("--set", "instance_types=g5.xlarge"), "change `instance_types` in its spec"),
+        (("--set", "max_price_ratio=0.01"), "The job will wait in the queue, and start when a"),
+    ):
+        out = world.cli.ok("submit", world.spec(), "--dry-run", *options).out
+        assert "Nothing can start now" in out
+        assert told in out
+    # Nothing keeps one from submitting it all the same.
+    world.cli.ok("submit", world.spec(), "-d", "--gpu", "H100", "-n", "hopeless")
 
 
 def test_a_bad_spec_is_refused_here_with_every_problem(world: World):

@@ -88,10 +88,13 @@ def test_estimates_rent_nothing_and_submit_nothing(world: World, engine: Engine)
     ("change", "words"),
     [
         ({"estimate": None, "deadline": None, "budget_usd": None}, "Cannot estimate: the work"),
-        ({"deadline": "9h"}, "in 10h 36m at the earliest, for about $109.08"),
+        (
+            {"deadline": "9h"},
+            "30m reserved to get the machines, the job would end in 10h 36m, for about $109.08",
+        ),
         (
             {"deadline": "36m", "estimate": {"hours": 0.02}},
-            "in 38m at the earliest, for about $1.30",
+            "in 38m, for about $1.30",
         ),
         ({"deadline": "2020-01-01T00:00:00Z"}, "has passed already"),
         ({"bogus": 1}, "bogus"),
@@ -128,7 +131,7 @@ def test_the_command_shows_figures_and_what_the_deadline_costs(world: World, tmp
     assert "100 %" in ran.row("spot, on-demand in time")
     assert "never" not in ran.out
     assert "%" in ran.row("us-west-2a", "spot")
-    assert "earliest possible finish" in ran.out
+    assert "shortest deadline that on-demand machines keep: 10h 36m" in ran.out
     assert "what a deadline costs" in ran.out
     assert ran.out.count("▓") > 30
     found = world.cli.ok("estimate", str(file), "--deadline", "40h", "--json").json

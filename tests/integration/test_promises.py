@@ -44,7 +44,7 @@ def post(world: World, query: str = "", key: str = "", **changes: object) -> tup
 
 
 def test_an_impossible_deadline_is_refused_by_the_api_however_much_one_insists(world: World):
-    told = "would end in 10h 36m at the earliest, for about $109.08"
+    told = "would end in 10h 36m, for about $109.08"
     for query in ("", "?accept_risk=true"):
         status, found = post(world, query, deadline="10h 20m")
         assert status == 422
@@ -168,6 +168,8 @@ def test_what_the_formula_calls_impossible_is_a_risk_that_one_may_take(world: Wo
     assert "--accept-risk" in refused
     told = world.cli.ok("submit", str(file), "-y", "-d", "--accept-risk", "--name", "bold")
     assert "Risk: deadline: it cannot be met" in told.errors
+    assert "by the trainer's formula" in told.errors
+    assert "accept_risk" not in told.errors, "it was accepted"
     assert post(world, "?accept_risk=true", **FORMULA, deadline="1h", name="bolder")[0] == 201
 
 

@@ -29,6 +29,7 @@ def told(finish_p90: float, simulated: float) -> str:
         "work_source": "the spec's estimate",
         "scaling": None,
         "earliest_seconds": 5_400.0,
+        "acquire_seconds": 1_800.0,
         "risk": None,
         "pools": [],
         "on_demand": None,
@@ -50,3 +51,12 @@ def test_a_p90_that_counts_waits_stands_beside_the_simulated_one_and_is_explaine
 
 def test_a_p90_that_was_not_moved_needs_no_words() -> None:
     assert WAITS not in told(4_320.0, 4_320.0)
+
+
+def test_a_finish_that_counts_a_reserve_is_not_called_the_earliest() -> None:
+    """The P50 of spot machines, 1h 6m, is sooner: on-demand machines usually need no reserve."""
+    text = told(4_320.0, 4_320.0)
+    assert "earliest" not in text
+    assert (
+        "shortest deadline that on-demand machines keep: 1h 30m; 30m of it are reserved to get them"
+    ) in text

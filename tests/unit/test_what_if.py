@@ -129,6 +129,18 @@ def test_a_calm_pool_costs_its_price_and_one_boot():
     assert run.interruptions == 0
 
 
+def test_a_machine_that_we_end_costs_its_clouds_minimum():
+    least = PoolQuote("calm", 1_000_000, experience=CALM, minimum_seconds=60.0)
+    asked = replace(JOB, spot=(least,), work_seconds=2.0, boot_seconds=3.0)
+    assert _run(asked, 1).microusd == pytest.approx(1_000_000 * 60 / HOUR)
+    dear = replace(ON_DEMAND, minimum_seconds=60.0)
+    [only] = estimates(replace(asked, spot=(), on_demand=dear), seeded_draws(0))
+    assert only.cost_p50_microusd == 50_000
+    # Past the minimum it is the time that counts, and a machine that is taken early is free of it.
+    assert least.microusd(120.0) == 1_000_000 / 30
+    assert least.microusd(6.0, taken=True) == 1_000_000 / 600
+
+
 def test_a_faster_pool_does_the_work_in_less_time():
     pools = [PoolQuote("calm", 1_000_000, speed=speed, experience=CALM) for speed in (1.0, 2.0)]
     slow, fast = (_run(replace(JOB, spot=(pool,), work_seconds=120.0), 1) for pool in pools)
