@@ -14,7 +14,7 @@ from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full, witho
 from app.domain.entities import Contact
 from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, parse_spec
-from app.domain.stop_words import stop_course
+from app.domain.stop_words import why_stopping
 from app.orchestration.estimate_remaining import WorkLeft, work_left
 from app.ports.job_reports import JobFacts, MachineFacts
 
@@ -75,8 +75,7 @@ def _why(facts: JobFacts, now: datetime) -> str | None:
         unsaved = job.state is JobState.RECOVERING and facts.last_checkpoint is None
         return job.wait_reason or (_BEGINS_ANEW if unsaved else _WAITS[job.state])
     if job.state is JobState.STOPPING:
-        cause = "" if job.stop_cause is None else f" ({job.stop_cause.value.replace('_', ' ')})"
-        return f"Stopping{cause}: {stop_course(job, attempt, now)}"
+        return why_stopping(job, attempt, now)
     noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
     if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
         taken = f" {noticed} of its machines will be taken." if noticed else ""

@@ -7,13 +7,27 @@ from typing import Final
 
 from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Job
+from app.domain.job import StopCause
 
 STOP_NOW_SECONDS: Final = 1.0
 """How long a job may still run that is cancelled at once."""
 
+_CAUSES: Final = {
+    StopCause.PAUSE: "Pausing",
+    StopCause.BUDGET: "The budget is used up",
+    StopCause.MAX_DURATION: "The job has run for max_duration",
+    StopCause.DEADLINE: "The deadline has passed",
+    StopCause.USER: "Cancelling",
+}
 
-def stop_course(job: Job, attempt: Attempt | None, now: datetime) -> str:
-    """What is next for a job that stops, to follow "Cancelling: ".
+
+def why_stopping(job: Job, attempt: Attempt | None, now: datetime) -> str:
+    """Why a job stops, and what it still does: "Cancelling: it saves first, then …"."""
+    return f"{_CAUSES[job.stop_cause or StopCause.USER]}: {_course(job, attempt, now)}"
+
+
+def _course(job: Job, attempt: Attempt | None, now: datetime) -> str:
+    """What is next.
 
     Only the end of the drain is stored, not whether a person said "at once": the drain tells it,
     since nothing saves in so short a time.

@@ -14,9 +14,9 @@ from app.domain.attempt import AttemptState, DrainCause
 from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full
 from app.domain.entities import Attempt, Instance, Job
 from app.domain.instance import InstanceState
-from app.domain.job import TERMINAL_JOB_STATES, JobState, StopCause
+from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.machine_words import PHASE_WORDS
-from app.domain.stop_words import stop_course
+from app.domain.stop_words import why_stopping
 from app.ports.job_reports import JobFacts
 from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
@@ -42,14 +42,6 @@ _FIRST_PHASES: Final = (
 )
 """What machines do before they train; the one that holds the others up comes first."""
 
-_STOPS: Final = {
-    StopCause.PAUSE: "Pausing",
-    StopCause.BUDGET: "The budget is used up",
-    StopCause.MAX_DURATION: "The job has run for max_duration",
-    StopCause.DEADLINE: "The deadline has passed",
-    StopCause.USER: "Cancelling",
-}
-
 
 def why(facts: JobFacts, now: datetime) -> str:
     """The sentence below the job's state."""
@@ -63,8 +55,7 @@ def why(facts: JobFacts, now: datetime) -> str:
     if job.state in (JobState.QUEUED, JobState.RECOVERING):
         return _waiting(job, facts)
     if job.state is JobState.STOPPING:
-        cause = _STOPS.get(job.stop_cause or StopCause.USER, "Stopping")
-        return f"{cause}: {stop_course(job, facts.attempt, now)}"
+        return why_stopping(job, facts.attempt, now)
     return _attempting(facts, now)
 
 

@@ -124,8 +124,8 @@ def test_show_tells_what_matters(world: World):
 
 
 def test_commands_to_a_job(world: World):
-    assert "stopping (Stopping (pause): it saves first" in world.cli.ok("pause", "digits").out
-    assert "stopping (Stopping (user): it saves first" in world.cli.ok("cancel", "digits").out
+    assert "stopping (Pausing: it saves first" in world.cli.ok("pause", "digits").out
+    assert "stopping (Cancelling: it saves first" in world.cli.ok("cancel", "digits").out
     assert "saves" not in world.cli.ok("cancel", "digits", "--now").out
     assert "saves" not in world.cli.ok("show", "digits", "--json").json["why"]
     assert "is being cancelled, so it" in world.cli.fails(2, "resume", "digits").errors

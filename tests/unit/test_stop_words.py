@@ -9,8 +9,8 @@ import pytest
 
 from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Job
-from app.domain.job import JobState
-from app.domain.stop_words import stop_course
+from app.domain.job import JobState, StopCause
+from app.domain.stop_words import why_stopping
 from app.orchestration.limits import Limits
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_only_a_job_with_time_to_save_is_said_to_save(
         UUID(int=4), job.id, 1, AttemptState.DRAINING, 1, NOW, NOW, NOW,
         drain_until_at=None if until is None else NOW + timedelta(seconds=until),
     )  # fmt: skip
-    assert stop_course(job, attempt, NOW).startswith(told)
+    assert why_stopping(job, attempt, NOW).startswith(f"Cancelling: {told}")
 
 
 def test_a_job_without_an_attempt_saves_nothing():
@@ -52,4 +52,5 @@ def test_a_job_without_an_attempt_saves_nothing():
         priority=50, node_count=1, submitted_at=NOW, updated_at=NOW, queue_rank_at=NOW,
         capacity_key="k", budget_id=UUID(int=3), state=JobState.STOPPING,
     )  # fmt: skip
-    assert stop_course(job, None, NOW) == "its machines are released next."
+    job.stop_cause = StopCause.PAUSE
+    assert why_stopping(job, None, NOW) == "Pausing: its machines are released next."
