@@ -111,7 +111,7 @@ class Settings(
     )
     server_url: str = Field(
         default="http://127.0.0.1:8400",
-        description="Where the command line finds the api",
+        description="Address of the api for the command line",
     )
     api_key: SecretStr | None = Field(
         default=None, description="Key with which the command line signs in"
@@ -137,25 +137,25 @@ class Settings(
     )
     checkpoint_uri: str = Field(
         default_factory=lambda data: f"{data.get('object_store_uri', '')}/checkpoints",
-        description="Where checkpoints go when a job does not say",
+        description="Where checkpoints are stored if a job names no place",
         json_schema_extra={"default": "OBJECT_STORE_URI/checkpoints"},
     )
     checkpoint_roots: Annotated[frozenset[Path], NoDecode, BeforeValidator(read_folders)] = Field(
         default_factory=lambda data: _local_folder(data.get("object_store_uri", "")),
-        description="Folders, separated by commas, in which a job's own `checkpoint.uri` may lie",
+        description="Folders, separated by commas, in which a job's own `checkpoint.uri` may be",
         json_schema_extra={"default": "the folder of OBJECT_STORE_URI"},
     )
     checkpoint_buckets: Annotated[frozenset[str], NoDecode, BeforeValidator(read_buckets)] = Field(
         default=frozenset(),
         description="Buckets or paths in them, `s3://` or `gs://`, separated by commas, in which a "
-        "job's own `checkpoint.uri` may lie",
+        "job's own `checkpoint.uri` may be",
         json_schema_extra={"default": None},
     )
     data_places: Annotated[frozenset[str], NoDecode, BeforeValidator(read_places)] = Field(
         default_factory=_checkpoint_places,
         description="Addresses, `s3://`, `gs://` or `file://`, separated by commas, in which a "
-        "job's `inputs` and `outputs` may lie; where checkpoints or the store lie too, only in "
-        "`data/PROJECT` there",
+        "job's `inputs` and `outputs` may be; in the store and where checkpoints are, only "
+        "`data/PROJECT`",
         json_schema_extra={"default": "what CHECKPOINT_ROOTS and CHECKPOINT_BUCKETS name"},
     )
     checkpoint_region: str | None = Field(
@@ -181,19 +181,19 @@ class Settings(
         10, 120, "How old a machine must be before its absence from the cloud's answers counts"
     )
     absence_gap_seconds: float = _quick(
-        2, 10, "Time between the two answers that show a machine to be gone"
+        2, 10, "Time between the two answers without a machine that prove that it is gone"
     )
     sweep_period_seconds: float = _quick(
-        15, 60, "How often the cloud's list is compared with ours, to find machines without a row"
+        15, 60, "How often the cloud's list is compared with the database, to find unknown machines"
     )
     price_period_seconds: float = _quick(15, 60, "How often prices are read")
     quote_age_max_seconds: float = Field(
         default=21_600.0,
         ge=60,
-        description="How old a price may be for machines to be rented at it",
+        description="Highest age of a price at which machines are rented",
     )
     next_look_seconds: float = _quick(
-        5, 30, "How soon a job that found no capacity is looked at again"
+        5, 30, "How soon Lowtide tries again for a job that found no capacity"
     )
     registration_timeout_seconds: float = _quick(
         60, 600, "How long a started machine may take until its agent registers"
@@ -202,31 +202,31 @@ class Settings(
         default=600, gt=0, description="How long idle machines of a gang wait for a replacement"
     )
     drain_seconds: float = _quick(
-        30, 90, "How long a machine may take to save when we ask for it, not the cloud"
+        30, 90, "How long a machine may take to save when Lowtide stops it, not the cloud"
     )
     force_silence_seconds: float = Field(
         default=600,
         gt=0,
-        description="How long a machine may be silent, while others are heard, until it is "
-        "ended; its work continues elsewhere once its cloud confirms that it is gone",
+        description="How long a machine may be silent, while others report, until Lowtide ends "
+        "it; its work continues elsewhere once the cloud confirms that it is gone",
     )
     on_demand_acquire_seconds: float = Field(
         default=1800,
         ge=0,
-        description="Time kept free before a deadline to get on-demand machines",
+        description="Time reserved before a deadline to get on-demand machines",
     )
     boot_seconds: float = Field(
-        default=300, ge=0, description="Time kept free before a deadline for machines to boot"
+        default=300, ge=0, description="Time reserved before a deadline for machines to boot"
     )
     restore_seconds: float = Field(
-        default=60, ge=0, description="Time kept free before a deadline to load a checkpoint"
+        default=60, ge=0, description="Time reserved before a deadline to load a checkpoint"
     )
     migration_saving_percent: float = Field(
         default=10,
         ge=1,
         le=100,
-        description="What moving a job to another spot pool must save of what is left to pay; "
-        "100: never",
+        description="Percentage of the remaining cost that a move to another spot pool must "
+        "save; 100: no job moves",
     )
     worker_quick_threads: int = Field(
         default=4,

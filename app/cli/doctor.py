@@ -127,7 +127,7 @@ def _launch(terminal: Terminal, wish: Wish, state_dir: Path | None, yes: bool) -
 
 
 def _examine_data(terminal: Terminal, data: str) -> int:
-    """The trainer's own doctor, in a process of its own: 0, 1 something to mend, 2 no such data."""
+    """The trainer's own doctor, in its own process: 0, 1 something to correct, 2 no such data."""
     if importlib.util.find_spec("torch") is None:
         raise CommandFailed("--data needs the trainer here: pip install 'lowtide[trainer,images]'")
     command = [sys.executable, "-m", "trainer.training.doctor", "--data", data]

@@ -13,7 +13,7 @@ import yaml
 from app.cli.launch_stages import Story, refusal_failure
 from app.domain.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, strings_of
 
 DOCS = ROOT / "docs"
 
@@ -158,6 +158,22 @@ def test_the_first_jobs_of_the_pages_are_jobs():
         assert [one.provider for one in spec.infra] == [cloud]
 
 
+def test_every_whole_job_on_the_pages_is_a_job():
+    jobs = 0
+    for page in DOCS.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            told = yaml.safe_load(block)
+            of_skypilot = "num_nodes" in told
+            if of_skypilot or not {"trainer", "run"} & set(told):
+                continue
+            # The command line puts a digest in place of the folder before a spec is parsed.
+            packed = {"workdir": f"sha256:{'0' * 64}"} if "workdir" in told else {}
+            parse_spec({**told, **packed})
+            jobs += 1
+    assert jobs >= 10, "the jobs were not found"
+
+
 def test_our_half_of_each_comparison_is_a_job():
     for product in ("skypilot", "sagemaker"):
         page = (DOCS / f"from-{product}.md").read_text(encoding="utf-8")
@@ -196,6 +212,21 @@ def _anchors(page: Path) -> set[str]:
     words = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
     slugs = {re.sub(r"[^\w\- ]", "", word).replace(" ", "-") for word in words}
     return slugs | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+def test_the_places_that_remedies_name_are_on_their_pages():
+    named = {
+        found
+        for path in (ROOT / "app").rglob("*.py")
+        if "docs/" in path.read_text(encoding="utf-8")
+        for _, text in strings_of(path)
+        for found in re.findall(r"docs/([a-z-]+\.md), (step \d|[A-Z][a-z ]+[a-z])", text)
+    }
+    assert len(named) > 5, "the remedies were not found"
+    for page, place in named:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        where = rf"\*\*{place[-1]}\. " if place.startswith("step") else rf"#+ {place}"
+        assert re.search(f"^{where}", text, re.MULTILINE), f"docs/{page} has no {place!r}"
 
 
 def test_the_pages_sign_in_before_they_try_a_launch():

@@ -1,11 +1,9 @@
 """Idioms that readers stumbled over stay out of the docs and of every sentence of the product."""
 
-import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from tests.support.source_tree import ROOT
+from tests.support.source_tree import ROOT, strings_of
 
 INSTEAD = {
     r"\bborne out\b": "accurate",
@@ -28,23 +26,6 @@ INSTEAD = {
 """Regular expression: what to write instead."""
 
 
-def _strings(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of every literal that is no comment, docstrings of commands included."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    commands = "cli" in path.parts
-    comments = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in comments:
-                yield node.lineno, node.value
-        elif isinstance(node, ast.FunctionDef) and commands and not node.name.startswith("_"):
-            yield node.lineno, ast.get_docstring(node) or ""
-
-
 def _texts() -> Iterator[tuple[str, str]]:
     """(where, line of text) of all that people read."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "app").rglob("*.html")]
@@ -55,7 +36,7 @@ def _texts() -> Iterator[tuple[str, str]]:
     for folder in ("app", "workers"):
         for path in (ROOT / folder).rglob("*.py"):
             if "simulation" not in path.parts:
-                for number, text in _strings(path):
+                for number, text in strings_of(path):
                     yield f"{path.relative_to(ROOT)}:{number}", text
 
 

@@ -45,7 +45,7 @@ def cli(tmp_path: Path) -> CommandLine:
 
 def test_training_data_is_examined(cli: CommandLine, tmp_path: Path) -> None:
     np.zeros(3_000, np.uint16).tofile(tmp_path / "corpus.bin")
-    assert "nothing to mend" in cli.ok("doctor", "--data", str(tmp_path / "corpus.bin")).out
+    assert "nothing to correct" in cli.ok("doctor", "--data", str(tmp_path / "corpus.bin")).out
     found = cli.ok("doctor", "--data", str(tmp_path / "corpus.bin"), "--json").json
     assert found["samples"] == {"train": 1, "validation": 0, "test": 1}
     np.full(3_000, 60_000, np.uint16).tofile(tmp_path / "corpus.bin")

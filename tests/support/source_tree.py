@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,3 +61,20 @@ def imported_modules(file: SourceFile) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
+
+
+def strings_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of every literal that is no comment, docstrings of commands included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    commands = "cli" in path.parts
+    comments = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in comments:
+                yield node.lineno, node.value
+        elif isinstance(node, ast.FunctionDef) and commands and not node.name.startswith("_"):
+            yield node.lineno, ast.get_docstring(node) or ""

@@ -21,7 +21,7 @@ def test_good_data_has_nothing_to_mend(tmp_path: Path) -> None:
         "samples   train 12, validation 4, test 2",
         "classes   3, with 6 to 6 samples",
         "shapes    (3, 32, 40) x 18",
-        "nothing to mend",
+        "nothing to correct",
     ]
 
 
@@ -52,7 +52,7 @@ def test_everything_that_is_wrong_is_found(tmp_path: Path) -> None:
     assert found["classes"] == {"daisy": 14, "rose": 13, "tulip": 13}
     text = doctor("--data", str(root), "--processes", "1").stdout
     assert "the same content in two classes: 1" in text
-    assert text.splitlines()[-1] == "to mend: 5"
+    assert text.splitlines()[-1] == "to correct: 5"
 
 
 def test_tokens_outside_the_vocabulary_are_found(tmp_path: Path) -> None:

@@ -110,6 +110,19 @@ def test_every_option_is_described_and_its_default_is_one_it_accepts(each: Optio
 
 
 @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("split", "a list of 3 whole numbers 0 to 1000000"),
+        ("schedule_drops", "a list of numbers 0 to 1"),
+        ("batch_size", "a whole number 1 to 1000000"),
+    ],
+)
+def test_what_a_list_holds_is_said_in_the_plural(name: str, words: str) -> None:
+    [described] = [each for each in OPTIONS if each.name == name]
+    assert accepted(described) == words
+
+
+@pytest.mark.parametrize(
     "each", [each for each in OPTIONS if each.rules.in_spec], ids=lambda each: each.name
 )
 def test_the_job_spec_has_every_option_at_its_place(each: Option) -> None:

@@ -188,7 +188,9 @@ def render(findings: Findings) -> str:
             lines += [f"  {sentence}" for sentence in found[:SHOWN]]
             if len(found) > SHOWN:
                 lines.append(f"  and {len(found) - SHOWN:,} more (--json has all)")
-    lines.append("nothing to mend" if findings.problems == 0 else f"to mend: {findings.problems:,}")
+    lines.append(
+        "nothing to correct" if findings.problems == 0 else f"to correct: {findings.problems:,}"
+    )
     return "\n".join(lines)
 
 

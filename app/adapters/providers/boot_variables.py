@@ -33,8 +33,8 @@ class BootVariables(BaseSettings):
     machine_torch: str = Field(
         default="torch==2.13.0",
         description="What machines install for jobs with `trainer` when their image has no "
-        "PyTorch: `NAME==VERSION`, several between spaces; `none`: nothing, such jobs need an "
-        "image that has it",
+        "PyTorch: `NAME==VERSION`, several separated by spaces; `none`: nothing, such jobs need "
+        "an image that has it",
     )
 
     boot_install_seconds: int | None = Field(
@@ -47,8 +47,8 @@ class BootVariables(BaseSettings):
     )
     machine_package_index: str | None = Field(
         default=None,
-        description="Package index of the machines' pip, as `https://pypi.example.com/simple`, in "
-        "place of what their image is set to; user data holds it, so no password belongs in it",
+        description="Package index of the machines' pip, as `https://pypi.example.com/simple`; if "
+        "not set, the image's. It is in the user data, so it must not contain a password",
     )
 
     @field_validator("machine_package_index")

@@ -49,7 +49,8 @@ def accepted(option: Option) -> str:
     shape, rules = option.shape, option.rules
     if shape.kind == "list":
         count = f"{rules.length} " if rules.length else ""
-        return f"a list of {count}{_accepted(shape.entry or 'plain', rules, ())} each"
+        one = _accepted(shape.entry or "plain", rules, ())
+        return f"a list of {count}" + re.sub("^a (whole number|number)", r"\1s", one)
     if shape.kind == "mapping":
         return f"a mapping of names to {_accepted(shape.entry or 'plain', rules, ())}"
     return _accepted(shape.kind, rules, shape.words)

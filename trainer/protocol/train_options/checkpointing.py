@@ -21,24 +21,24 @@ class CheckpointingOptions(Section):
         low=0.1,
         high=86_400,
         in_spec=False,
-        about="Seconds between checkpoints; a job spec writes it as `checkpoint.interval`",
+        about="Seconds between checkpoints; in a job spec: `checkpoint.interval`",
     )
     checkpoint_hazard_per_hour: float | None = option(
         None,
         low=0,
         high=1_000,
-        about="Losses of the machines an hour, for the automatic interval; open: what the"
-        " control plane says, else one in two hours",
+        about="Expected losses of the gang's machines per hour, for the automatic interval; not"
+        " set: as the control plane says, else one in two hours",
     )
     checkpoint_keep_every: int = option(
-        0, low=0, high=1_000_000, about="Beside the newest two keep every so-manieth; 0: none"
+        0, low=0, high=1_000_000, about="Besides the newest two, keep every N-th; 0: none"
     )
     checkpoint_keep_best: bool = option(
         False, about="Save at each best validation score and keep the best one"
     )
     checkpoint_may_drop_averages: bool = option(
         False,
-        about="When a notice is too short for the upload, leave the EMA out: it begins anew then",
+        about="If a notice is too short for the upload, leave out the EMA, which then starts anew",
     )
 
     def check(self) -> None:

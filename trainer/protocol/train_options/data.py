@@ -1,4 +1,4 @@
-"""Options of reading the data, and what holds of data where the options leave it open.
+"""Options of reading the data, and the defaults for data options that were not set.
 
 Standard library only: the control plane reckons with the same sizes as the trainer.
 """
@@ -35,17 +35,19 @@ class DataOptions(Section):
         low=0,
         high=_MILLION,
         identity=True,
-        about="Shares of train, validation and test where the data has no folders for them",
+        about="Shares of train, validation and test if the data has no folders for them",
     )
     image_size: int | None = option(
         None,
         low=1,
         high=4_096,
         identity=True,
-        about=f"Height and width that the model gets; open: {PHOTO_SIZE} for image files, else as"
-        " stored",
+        about=f"Height and width that the model gets; not set: {PHOTO_SIZE} for image files, else"
+        " as stored",
     )
-    channels: int = option(3, low=1, high=4, identity=True, about="Of image files; 1 is grey")
+    channels: int = option(
+        3, low=1, high=4, identity=True, about="Channels of image files; 1 is grey"
+    )
     random_crop: bool | Literal["auto"] = option(
         "auto",
         identity=True,
@@ -57,7 +59,7 @@ class DataOptions(Section):
         low=0.01,
         high=1,
         identity=True,
-        about="Least and greatest share of the image that a random crop covers",
+        about="Smallest and largest share of the image's area that a random crop covers",
     )
     flip: bool | Literal["auto"] = option(
         "auto", identity=True, about="Mirror half of the training images; auto: for image files"
@@ -66,14 +68,14 @@ class DataOptions(Section):
         "auto",
         choices=("auto", "imagenet", "half", "none"),
         identity=True,
-        about="Of bytes: ImageNet's mean and deviation, 0.5 and 0.5, only to 0..1; auto: imagenet"
-        " with 3 channels, else half. Numbers that are no bytes stay as they are",
+        about="Scaling of byte images: by ImageNet's mean and deviation, by 0.5 and 0.5, or to 0..1"
+        " only; auto: imagenet with 3 channels, else half. Float images stay as they are",
     )
     transforms_on: str = option(
         "cpu",
         choices=("cpu", "gpu"),
         identity=True,
-        about="Where crops and flips are made; for a GPU bytes become numbers there anyway",
+        about="Where images are cropped and flipped; on a GPU, bytes become floats there anyway",
     )
     workers: int | Literal["auto"] = option(
         "auto",
@@ -86,20 +88,24 @@ class DataOptions(Section):
         "fail",
         choices=("fail", "skip"),
         identity=True,
-        about="A sample that cannot be read ends the run, or its neighbour is taken and counted",
+        about="A sample that cannot be read: end the run, or use the next one and count it",
     )
     cache: str = option(
         "auto",
         choices=("auto", "off"),
         pattern=r"/.*",
         how="an absolute path",
-        about="Folder for data of a bucket and for indexes; auto: on /scratch if there is one",
+        about="Folder for files of a bucket and for indexes; auto: in LOWTIDE_SCRATCH_DIR, else in"
+        " /scratch, else in the user's cache folder",
     )
     cache_gb: float | None = option(
-        None, low=0.1, high=100_000, about="Most that the cache takes; open: half of what is free"
+        None,
+        low=0.1,
+        high=100_000,
+        about="Largest size of the cache; not set: half of the free space",
     )
     loader: str = option(
-        "torch", choices=("torch", "dali"), identity=True, about="What decodes image files"
+        "torch", choices=("torch", "dali"), identity=True, about="Decoder of image files"
     )
     context_length: int = option(
         1024, low=1, high=_MILLION, identity=True, about="Tokens in a window of a token file"
@@ -108,27 +114,31 @@ class DataOptions(Section):
         "uint16",
         choices=("uint16", "uint32"),
         identity=True,
-        about="Of a .bin file of tokens; .npy files say it themselves",
+        about="Type of tokens in a .bin file; .npy files contain it",
     )
     vocabulary: int | None = option(
         None,
         low=2,
         high=100 * _MILLION,
         identity=True,
-        about=f"Tokens there are; open: meta.json beside the files, else {GPT2_VOCABULARY:,}",
+        about=f"Number of different tokens; not set: as in meta.json, else {GPT2_VOCABULARY:,}",
     )
     synthetic_samples: int = option(
-        1280, low=1, high=100 * _MILLION, identity=True, about="Samples of synthetic data"
+        1280, low=1, high=100 * _MILLION, identity=True, about="Number of synthetic samples"
     )
     synthetic_classes: int = option(
-        10, low=1, high=100 * _MILLION, identity=True, about="Classes, or tokens, of it"
+        10,
+        low=1,
+        high=100 * _MILLION,
+        identity=True,
+        about="Classes, or different tokens, of synthetic data",
     )
     synthetic_shape: tuple[int, ...] = option(
         (3, 32, 32),
         low=1,
         high=_MILLION,
         identity=True,
-        about="Channels, height and width of its images; one number: tokens in a window",
+        about="Channels, height and width of synthetic images; one number: tokens in a window",
     )
     synthetic_fixed: bool = option(
         False,

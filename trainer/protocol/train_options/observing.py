@@ -1,4 +1,4 @@
-"""Options of what a run shows of itself beside its steps."""
+"""Options of what a run measures and writes besides its steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PROFILED_STEPS_MOST = 50
 
 @dataclass(frozen=True, kw_only=True)
 class ObservingOptions(Section):
-    """What is measured and written beside the progress file."""
+    """What a run measures and writes besides the progress file."""
 
     tensorboard: str | Literal["auto"] | None = option(
         None,
         how="a folder",
-        about="Write TensorBoard files; `auto`: in the job's output `tensorboard`, else beside the"
+        about="Write TensorBoard files; `auto`: to the job's output `tensorboard`, else next to the"
         " checkpoints",
     )
     profile_steps: tuple[int, ...] | None = option(

@@ -16,10 +16,10 @@ class OptimizationOptions(Section):
     """How the weights are moved."""
 
     optimizer: str = option(
-        "adamw", choices=tuple(DEFAULT_LEARNING_RATES), identity=True, about="How weights move"
+        "adamw", choices=tuple(DEFAULT_LEARNING_RATES), identity=True, about="AdamW or SGD"
     )
     learning_rate: float | None = option(
-        None, low=1e-12, high=1_000, about="At the end of warm-up; open: 0.002 adamw, 0.05 sgd"
+        None, low=1e-12, high=1_000, about="At the end of warm-up; not set: 0.002 adamw, 0.05 sgd"
     )
     schedule: str = option(
         "cosine",
@@ -30,54 +30,58 @@ class OptimizationOptions(Section):
         20, low=0, high=1_000_000, about="Steps in which the learning rate rises"
     )
     final_learning_rate_ratio: float = option(
-        0.0, low=0, high=1, about="Where cosine and linear end, as a part of the learning rate"
+        0.0, low=0, high=1, about="Where cosine and linear end, as a fraction of the learning rate"
     )
     schedule_drops: tuple[float, ...] = option(
-        (0.5, 0.75), low=0, high=1, about="For `step`: parts of the run after which the rate drops"
+        (0.5, 0.75),
+        low=0,
+        high=1,
+        about="For `step`: fractions of the run after which the rate drops",
     )
-    schedule_factor: float = option(
-        0.1, low=1e-6, high=1, about="For `step`: what each drop multiplies the rate with"
-    )
-    weight_decay: float = option(0.01, low=0, high=10, about="Pull of the weights towards zero")
+    schedule_factor: float = option(0.1, low=1e-6, high=1, about="For `step`: factor of each drop")
+    weight_decay: float = option(0.01, low=0, high=10, about="Weight decay")
     decay_all: bool = option(
-        True, about="Decay every parameter; false leaves out biases and norms (fewer than 2 axes)"
+        True, about="Decay every parameter; false: leave out biases and norms (fewer than 2 axes)"
     )
     momentum: float = option(0.9, low=0, high=1, about="For sgd")
     nesterov: bool = option(False, about="For sgd: look ahead along the momentum")
     betas: tuple[float, ...] = option(
-        (0.9, 0.999), low=0, high=1, length=2, about="For adamw: memory of mean and square"
+        (0.9, 0.999), low=0, high=1, length=2, about="For adamw: decay rates of the two moments"
     )
     optimizer_kernel: str = option(
         "auto",
         choices=("auto", "fused", "foreach", "loop"),
-        about="How an optimizer step is computed; auto: fused (fsdp: sgd by foreach)",
+        about="How an optimizer step is computed; auto: fused (foreach for sgd with fsdp)",
     )
     clip_norm: float | None = option(
-        None, low=1e-9, high=1e9, about="Most that the norm of all gradients together may be"
+        None, low=1e-9, high=1e9, about="Largest norm of all gradients together"
     )
     label_smoothing: float = option(
-        0.0, low=0, high=1, about="Part of each label that is spread over all classes"
+        0.0, low=0, high=1, about="Fraction of each label that is spread over all classes"
     )
     ema_decay: float | None = option(
-        None, low=0, high=1, about="Keep an exponential average of the weights, and score that"
+        None, low=0, high=1, about="Keep an exponential average of the weights, and evaluate that"
     )
     swa_from: float | None = option(
         None,
         low=0,
         high=1,
-        about="Average the weights evenly after this part of the run; they are the result",
+        about="Average the weights evenly after this fraction of the run; that is the result",
     )
     swa_every_steps: int = option(
-        100, low=1, high=1_000_000_000, about="Steps between two weights that are averaged"
+        100, low=1, high=1_000_000_000, about="Steps between two averaged states of the weights"
     )
     swa_learning_rate: float | None = option(
-        None, low=1e-12, high=1_000, about="Constant rate while averaging; open: the schedule's"
+        None, low=1e-12, high=1_000, about="Constant rate while averaging; not set: the schedule's"
     )
     target_metric: str | None = option(
-        None, pattern=r"[a-z_]{1,64}", how="a name like validation_accuracy", about="Scored metric"
+        None,
+        pattern=r"[a-z_]{1,64}",
+        how="a name like validation_accuracy",
+        about="Metric of target_value",
     )
     target_value: float | None = option(
-        None, low=-1e12, high=1e12, about="End the run when an evaluation reaches it"
+        None, low=-1e12, high=1e12, about="End the run when an evaluation reaches this value"
     )
 
     @property

@@ -17,29 +17,32 @@ class ParallelOptions(Section):
     parallel: str = option(
         "ddp",
         choices=("ddp", "fsdp"),
-        about="Every rank holds the whole model (ddp) or its part of it (fsdp)",
+        about="Every rank holds the whole model (ddp) or a part of it (fsdp)",
     )
     find_unused_parameters: bool = option(
         False,
-        about="For models of which a step leaves parameters unused, with ddp: costs a walk through"
-        " the graph in each step",
+        about="With ddp, for models in which a step may leave parameters unused; costs a walk"
+        " through the graph in each step",
     )
     preflight: bool = option(
         True, about="Compare versions, configuration and data of all ranks and test their network"
     )
     least_network_gbps: float | None = option(
-        None, low=0, high=100_000, about="Refuse to start when all-reduce is slower, in gigabits/s"
+        None,
+        low=0,
+        high=100_000,
+        about="Refuse to start if all-reduce is slower than this, in gigabits/s",
     )
     rendezvous_timeout_seconds: float = option(
-        300.0, low=1, high=86_400, about="How long ranks that are late are waited for"
+        300.0, low=1, high=86_400, about="How long to wait at the start for late ranks"
     )
     peer_timeout_seconds: float = option(
-        600.0, low=10, high=86_400, about="How long a rank that went silent is waited for"
+        600.0, low=10, high=86_400, about="How long to wait for a rank that went silent"
     )
     network_interface: str | None = option(
-        None, pattern=_INTERFACE, how="an interface like eth0", about="What ranks talk over"
+        None, pattern=_INTERFACE, how="an interface like eth0", about="Interface between ranks"
     )
-    infiniband: bool | None = option(None, about="Whether NCCL may use it; open: NCCL decides")
+    infiniband: bool | None = option(None, about="Whether NCCL may use it; not set: NCCL decides")
     nccl_algorithm: str | None = option(
         None, pattern=r"[A-Za-z0-9,:;^]{1,256}", how="text like Ring,Tree", about="NCCL_ALGO"
     )

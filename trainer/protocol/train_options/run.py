@@ -34,17 +34,17 @@ class RunOptions(Section):
         choices=MODEL_NAMES,
         pattern=r"[A-Za-z_][\w.]{0,254}:[A-Za-z0-9_][\w./-]{0,254}",
         how="module:factory, timm:NAME or torchvision:NAME",
-        about="What is trained",
+        about="The model to train: docs/models.md",
         identity=True,
     )
     model_options: Mapping[str, Plain] = option(
-        factory=dict, identity=True, about="Arguments by name for what builds the model"
+        factory=dict, identity=True, about="Further arguments of the model, by name"
     )
     data: str = option(
         choices=DATA_NAMES,
         pattern=r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,221}(?:/[^\s?#]*)?|(?!\w+:).*/.*",
         how="a path with a / in it, s3://bucket/path or gs://bucket/path",
-        about="What it is trained on: docs/data.md",
+        about="The data to train on: docs/data.md",
         identity=True,
     )
     epochs: int | None = option(
@@ -54,19 +54,23 @@ class RunOptions(Section):
         None, low=1, high=_BILLION, about="Length of the run in optimizer steps, instead of epochs"
     )
     batch_size: int = option(
-        64, low=1, high=_MILLION, identity=True, about="Samples per step over all machines"
+        64, low=1, high=_MILLION, identity=True, about="Samples per step, over all machines"
     )
     accumulation: int = option(
-        1, low=1, high=10_000, about="Parts that a rank's share of the batch is computed in"
+        1, low=1, high=10_000, about="Parts in which a rank computes its share of the batch"
     )
     seed: int = option(
-        0, low=0, high=2**32 - 1, identity=True, about="Of weights, order of samples and dropout"
+        0,
+        low=0,
+        high=2**32 - 1,
+        identity=True,
+        about="Of the weights, the order of samples and dropout",
     )
     eval_every_epochs: int = option(
-        1, low=0, high=_MILLION, about="Epochs between evaluations; 0 evaluates at the end only"
+        1, low=0, high=_MILLION, about="Epochs between evaluations; 0: only at the end"
     )
     step_delay_seconds: float = option(
-        0.0, low=0, high=60, about="Pause after every step, for trying things out"
+        0.0, low=0, high=60, about="Pause after every step, for experiments"
     )
 
     def total_steps(self, train_samples: int) -> int:

@@ -157,7 +157,7 @@ class BatchReader(Dataset[dict[str, Any]]):
                 problem = f"{part.name(place)}: {error}"
                 if not self.skip_bad:
                     raise BadSampleError(
-                        f"data: {problem}; mend or remove it, or set on_bad_sample: skip"
+                        f"data: {problem}; repair or remove it, or set on_bad_sample: skip"
                     ) from error
                 first = first or problem
         raise BadSampleError(

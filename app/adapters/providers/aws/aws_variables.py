@@ -45,12 +45,12 @@ class AwsVariables(BaseSettings):
     )
     aws_subnets: Words = Field(
         default=(),
-        description="Subnet ids in place of those with the tag, separated by commas",
+        description="Subnet ids instead of those with the tag, separated by commas",
         json_schema_extra={"default": None},
     )
     aws_security_groups: Words = Field(
         default=(),
-        description="Security group ids in place of those with the tag, separated by commas",
+        description="Security group ids instead of those with the tag, separated by commas",
         json_schema_extra={"default": None},
     )
     aws_image: str = Field(
@@ -60,8 +60,8 @@ class AwsVariables(BaseSettings):
     )
     aws_images: Images = Field(
         default=(),
-        description="Images for single GPUs in place of that one, `V100=ami-…`, separated by "
-        "commas; for V100 none is shipped, so that p3 is offered only with one",
+        description="Images for some GPUs instead of that one, `V100=ami-…`, separated by "
+        "commas; V100 (p3) is offered only with one",
         json_schema_extra={"default": None},
     )
     aws_instance_profile: str | None = Field(
@@ -70,7 +70,7 @@ class AwsVariables(BaseSettings):
     )
     aws_data_role: str | None = Field(
         default=None,
-        description="ARN of the role of jobs' data, which is narrowed to each job's own folders; "
+        description="ARN of the role of jobs' data, which is limited to each job's own folders; "
         "without it machines use their instance profile's rights on whole buckets",
     )
     aws_kms_key: str | None = Field(
@@ -80,25 +80,25 @@ class AwsVariables(BaseSettings):
         default=AwsSettings.root_volume_gb,
         ge=30,
         le=16_384,
-        description="Size of the root volume where a job does not say, in GB",
+        description="Size of the root volume in GB, if a job names none",
     )
     aws_volume_throughput: int = Field(
         default=AwsSettings.volume_throughput_mbps,
         ge=125,
         le=750,
-        description="Throughput of the root volume in MB/s; each above 125 costs half a GB's price",
+        description="Throughput of the root volume in MB/s; each above 125 costs as much as 0.5 GB",
     )
     aws_public_ip: bool = Field(
         default=False, description="Give machines a public address; without it they need a NAT"
     )
     aws_queue_url: Words = Field(
         default=(),
-        description="SQS queue with EventBridge's events of interruptions, one of each region "
-        "separated by commas; without it only the machines' own watchers notice them",
+        description="SQS queue with EventBridge's interruption events, one for each region, "
+        "separated by commas; without it only the machines' agents notice interruptions",
         json_schema_extra={"default": None},
     )
     aws_endpoint_url: str | None = Field(
-        default=None, description="Address of AWS's APIs, where it is not Amazon's (for tests)"
+        default=None, description="Address of AWS's APIs, if it is not Amazon's (for tests)"
     )
 
     @field_validator("aws_regions")

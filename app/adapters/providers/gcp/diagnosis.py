@@ -30,7 +30,7 @@ _ALL_REGIONS: Final = "GPUS_ALL_REGIONS"
 _QUOTA_REMEDY: Final = (
     "ask for more on the Quotas page of the console; a new project has none for spot GPUs"
 )
-_UNTOLD: Final = "those of H200, B200 and newer are on the Quotas page alone"
+_UNTOLD: Final = "those of H200, B200 and newer are only on the Quotas page"
 """Compute Engine's regions tell quotas of older GPUs only."""
 
 _KEY: Final = re.compile(
@@ -46,7 +46,7 @@ _REMEDIES: Final = {
     "SERVICE_DISABLED": "gcloud services enable compute.googleapis.com --project {project}",
     "notFound": "LOWTIDE_GCP_PROJECT must be a project's id, not its name",
     "forbidden": "give the control plane's account the role of deploy/gcp/role.json",
-    "authError": "renew the credentials: docs/gcp.md, Setting up",
+    "authError": "renew the credentials: docs/gcp.md, step 4",
 }
 """What to do about a project that does not answer, by Google's own reason."""
 

@@ -52,8 +52,8 @@ class GcpVariables(BaseSettings):
     )
     gcp_subnetwork: str | None = Field(
         default=None,
-        description="Subnetwork, `regions/{region}/subnetworks/NAME`; needed where the network "
-        "makes none by itself",
+        description="Subnetwork, `regions/{region}/subnetworks/NAME`; required unless the network "
+        "creates subnetworks automatically",
     )
     gcp_image: str = Field(
         default=GcpSettings.image,
@@ -62,7 +62,7 @@ class GcpVariables(BaseSettings):
     )
     gcp_images: Images = Field(
         default=(),
-        description="Images for single GPUs in place of that one, `V100=projects/…`, separated by "
+        description="Images for some GPUs instead of that one, `V100=projects/…`, separated by "
         "commas; V100 and P100 are offered only with one",
         json_schema_extra={"default": None},
     )
@@ -73,7 +73,7 @@ class GcpVariables(BaseSettings):
     gcp_data_account: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9-]{1,63}@[a-z0-9.:-]{1,200}\.gserviceaccount\.com$",
-        description="Service account of jobs' data, whose tokens are narrowed to each job's own "
+        description="Service account of jobs' data, whose tokens are limited to each job's own "
         "folders; without it machines use their own account's rights on whole buckets",
     )
     gcp_external_ip: bool = Field(
@@ -83,7 +83,7 @@ class GcpVariables(BaseSettings):
         default=GcpSettings.disk_gb,
         ge=10,
         le=65_536,
-        description="Size of the boot disk where a job does not say, in GB",
+        description="Size of the boot disk in GB, if a job names none",
     )
     gcp_disk_type: str = Field(
         default="pd-balanced",
@@ -111,18 +111,18 @@ class GcpVariables(BaseSettings):
     )
     gcp_notice_seconds: Literal[0, 120] = Field(
         default=120,
-        description="Warning to request before Google interrupts a spot machine; where it grants "
-        "none there are up to 30 s",
+        description="Warning to request before Google interrupts a spot machine; if it grants "
+        "none, there are up to 30 s",
     )
     gcp_compact_placement: bool = Field(
-        default=True, description="Ask for the machines of a gang to stand close together"
+        default=True, description="Request that the machines of a gang are close together"
     )
     gcp_credentials_file: str | None = Field(
         default=None,
-        description="Key or workload-identity file; without it Google's usual search is made",
+        description="Key or workload-identity file; if not set, Google's library searches for one",
     )
     gcp_endpoint: str | None = Field(
-        default=None, description="Address of Compute Engine's API, where it is not Google's"
+        default=None, description="Address of Compute Engine's API, if it is not Google's"
     )
     gcp_catalog_url: str = Field(
         default=GcpSettings.catalog_url, description="Address of the Cloud Billing API"

@@ -41,13 +41,13 @@ class LocalVariables(BaseSettings):
         default=60_578,
         ge=0,
         le=2_000_000_000,
-        description="Where Lowtide runs as root: the first of 600 OS user numbers that jobs on "
+        description="If Lowtide runs as root: the first of 600 OS user numbers that jobs on "
         "local machines run as, one for each machine; 0: as root",
     )
     local_beside_clouds: bool = Field(
         default=True,
-        description="Whether `local` may be used together with other clouds, whose keys its jobs "
-        "can read where they run as Lowtide's own user; docker-compose.yml says no",
+        description="Whether `local` may be used together with other clouds; jobs that run as "
+        "Lowtide's own user can read the clouds' keys. docker-compose.yml sets false",
     )
 
 
