@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
+from app.cli.local_run import LocalRun, look_at_run
 from app.cli.server_address import Server, is_loopback
 
 if TYPE_CHECKING:
@@ -198,6 +199,11 @@ class ApiClient:
 
     def _unreachable(self, error: Exception) -> CommandFailed:
         local = is_loopback(self.url)
+        if local and (run := self._local_run()) is not None:
+            return CommandFailed(
+                f"the api at {self.url} cannot be reached: {run.sentence}. To do: {run.remedy}.",
+                UNREACHABLE,
+            )
         hint = f"Does `lowtide up` run from this folder? {_STATE_DIR}. " if local else ""
         reason = str(error) or type(error).__name__
         return CommandFailed(
@@ -205,6 +211,18 @@ class ApiClient:
             "Another address: LOWTIDE_SERVER_URL, or `lowtide login URL`.",
             UNREACHABLE,
         )
+
+    def _local_run(self) -> LocalRun | None:
+        """A `lowtide up` that this address means, and that has something to say for it."""
+        for folder in self._server.folders:
+            try:
+                run = look_at_run(folder)
+            except OSError:  # another user's folder
+                continue
+            # Before it is ready, nothing says which address it will have.
+            if run.remedy and run.address in (None, self.url):
+                return run
+        return None
 
     def _no_lowtide(self, what: str, status: int | None = None) -> CommandFailed:
         parts = urlsplit(self.url)

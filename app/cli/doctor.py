@@ -19,6 +19,7 @@ from app.cli.api_client import ApiClient
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.launch_plan import TIMEOUT, Wish
 from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.local_run import RunPhase, look_at_run
 from app.cli.server_address import find_server
 from app.cli.terminal import Terminal, printable
 from app.settings import Settings
@@ -69,9 +70,9 @@ def doctor(
 ) -> None:
     """Check the set-up, and say what to do about each problem.
 
-    Checks the settings, free disk space, database, Valkey, public address, object store, clocks,
-    and at each cloud's credentials, permissions, quotas and subnets. Rents and changes nothing; the
-    object store gets one small object, which is deleted again.
+    Checks the settings, `lowtide up`, free disk space, database, Valkey, public address, object
+    store, clocks, and at each cloud's credentials, permissions, quotas and subnets. Rents and
+    changes nothing; the object store gets one small object, which is deleted again.
 
     --launch is the other half: it submits a job of one step over the api, follows it through
     renting, booting, registering, training, its checkpoint and the machine's end, and says how long
@@ -145,6 +146,7 @@ def _examine_data(terminal: Terminal, data: str) -> int:
 
 def _checks(settings: Settings) -> Iterator[Check]:
     yield "settings", lambda: _settings(settings)
+    yield "lowtide up", lambda: _local_run(settings)
     yield "disks", lambda: _disk_space(settings)
     yield "database", lambda: _database(settings)
     yield "valkey", lambda: _redis(settings)
@@ -161,6 +163,20 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     yield Finding("settings", True, f"readable; providers: {providers}")
     for problem in settings.provider_problems.values():
         yield Finding("settings", False, problem, "set it and run this again")
+
+
+def _local_run(settings: Settings) -> tuple[Finding, ...]:
+    """Nothing where no `lowtide up` has run, or the last one ended as it should."""
+    from app.domain.finding import Finding, warning
+
+    run = look_at_run(settings.state_dir)
+    if run.phase is RunPhase.NOTHING:
+        return ()
+    if run.phase is RunPhase.KILLED:
+        return (Finding("lowtide up", False, run.sentence, run.remedy),)
+    if run.remedy:
+        return (warning("lowtide up", run.sentence, run.remedy),)
+    return (Finding("lowtide up", True, run.sentence),)
 
 
 def _disk_space(settings: Settings) -> Iterator[Finding]:

@@ -16,22 +16,26 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from app.cli.failures import CommandFailed
+from app.cli.local_run import ADDRESS_FILE
 
 if TYPE_CHECKING:
     from app.settings import Settings
 
 _ADMIN_KEY_FILE = "admin.key"
-_ADDRESS_FILE = "server_url"
 _KEY_BYTES_MAX = 4_096
 _PLAIN_TEXT = frozenset('"\\')
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The api's address without a slash at its end, and the key (None: nothing to sign in with)."""
+    """The api's address without a slash at its end, and the key (None: nothing to sign in with).
+
+    folders: state folders whose `lowtide up` the address may mean.
+    """
 
     url: str
     key: str | None = field(repr=False)
+    folders: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
 
 def find_server(
@@ -53,10 +57,10 @@ def find_server(
     else:
         url = local_address(folders) or settings.server_url
     if settings.api_key is not None:
-        return Server(url, settings.api_key.get_secret_value())
+        return Server(url, settings.api_key.get_secret_value(), folders)
     if known is not None and known.url == url and known.key:
-        return known
-    return Server(url, local_admin_key(url, folders))
+        return Server(url, known.key, folders)
+    return Server(url, local_admin_key(url, folders), folders)
 
 
 def default_config_file() -> Path:
@@ -106,7 +110,7 @@ def local_address(folders: Sequence[Path]) -> str | None:
     """Where a `lowtide up` from one of the state folders answers; None when none runs."""
     for folder in folders:
         try:
-            with (folder / _ADDRESS_FILE).open(encoding="ascii") as file:
+            with (folder / ADDRESS_FILE).open(encoding="ascii") as file:
                 address = file.read(_KEY_BYTES_MAX).strip().rstrip("/")
         except (OSError, UnicodeError):
             continue

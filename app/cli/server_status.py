@@ -13,19 +13,13 @@ import typer
 
 from app.cli.failures import UNREACHABLE, CommandFailed
 from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.local_run import ADDRESS_FILE, PROGRAM_ARGUMENTS, RunPhase, look_at_run
 from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
     from app.adapters.disk_space import FolderSpace
     from app.adapters.embedded.run_record import RunningProcess
 
-ADDRESS_FILE: Final = "server_url"
-PROGRAM_ARGUMENTS: Final = {
-    "api": ("uvicorn", "app.api.main:app"),
-    "worker": ("workers.programs", "worker"),
-    "beat": ("workers.programs", "beat"),
-}
-"""What follows `python -m`: by it a program is known for ours where nothing was written down."""
 _STOP_SECONDS: Final = 45.0
 _CLOUD_STOP_SECONDS: Final = 20.0
 
@@ -67,11 +61,10 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
 def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Show what runs from the state folder, and its address.
 
-    Also tells which disk is full. Exits with 0 if all of them are alive, with 3 if nothing runs or
-    one of them is dead.
+    Also tells which disk is full, and what to do where `lowtide up` is still starting, is stopping
+    or was killed. Exits with 0 if all of them are alive, with 3 if nothing runs or one is dead.
     """
     from app.adapters.disk_space import measure_folders
-    from app.adapters.embedded import run_record
     from app.bootstrap import deployment_folders
 
     terminal = Terminal(as_json=as_json, quiet=quiet)
@@ -79,27 +72,36 @@ def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = F
         settings = settings_with(state_dir=state_dir)
         folder = settings.state_dir
         _require_folder(folder)
-        programs = run_record.describe_running(folder)
-        address = read_address(folder) if programs else None
+        run = look_at_run(folder)
+        programs = run.programs
         spaces = measure_folders(deployment_folders(settings))
         if as_json:
             terminal.json(
                 {
                     "state_dir": str(folder),
-                    "address": address,
+                    "phase": run.phase.value,
+                    "sentence": run.sentence,
+                    "remedy": run.remedy,
+                    "address": run.address,
                     "programs": [_document(one) for one in programs],
                     "disks": [_space_document(one) for one in spaces],
                 }
             )
-        elif not programs:
+        elif run.phase is RunPhase.NOTHING:
             terminal.line(_nothing_runs(folder))
         else:
-            terminal.table(_COLUMNS, programs)
-            terminal.line(f"\n{address or 'Not ready yet.'}")
+            if programs:
+                terminal.table(_COLUMNS, programs)
+                terminal.line("")
+            if run.phase is RunPhase.RUNNING:
+                terminal.line(run.address or "")
+            else:
+                terminal.line(f"{_capitalized(run.sentence)}.\n{_capitalized(run.remedy)}.")
         for space in spaces:
             if space.is_full:
                 terminal.note(f"Disk full: {space.sentence()}.")
-        if not programs or not all(one.alive for one in programs):
+        complete = run.phase is not RunPhase.INCOMPLETE and all(one.alive for one in programs)
+        if not programs or not complete:
             raise typer.Exit(UNREACHABLE)
 
 
@@ -108,14 +110,6 @@ def remember_address(state_dir: Path, address: str) -> None:
     from app.adapters.embedded.state_folder import write_atomically
 
     write_atomically(state_dir / ADDRESS_FILE, f"{address}\n", 0o644)
-
-
-def read_address(state_dir: Path) -> str | None:
-    """Where the api of `lowtide up` answers; None while it does not."""
-    try:
-        return (state_dir / ADDRESS_FILE).read_text("utf-8").strip() or None
-    except FileNotFoundError:
-        return None
 
 
 def forget_address(state_dir: Path) -> None:
@@ -215,6 +209,10 @@ def _space_document(space: FolderSpace) -> dict[str, object]:
         "free_bytes": space.free_bytes,
         "full": space.is_full,
     }
+
+
+def _capitalized(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _nothing_runs(folder: Path) -> str:

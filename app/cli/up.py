@@ -20,9 +20,9 @@ import typer
 from app.adapters.system_clock import steady_seconds
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.local_command import StateDir, ending_well, first_line, settings_with
+from app.cli.local_run import PROGRAM_ARGUMENTS
 from app.cli.migrate import KEY_FILE, prepare_database
 from app.cli.server_status import (
-    PROGRAM_ARGUMENTS,
     forget_address,
     remember_address,
     repair_local_cloud,

@@ -25,6 +25,7 @@ from app.adapters.embedded.state_folder import open_state_folder
 from app.adapters.postgres.migrate import head
 from app.adapters.providers.local.cloud_settings import LocalSettings, settle_terms
 from app.adapters.system_entropy import SystemEntropy
+from app.cli.local_run import look_at_run
 from app.settings import Settings
 from tests.support.embedded import is_running, killed_at_the_end, open_folder, wait_until
 
@@ -350,6 +351,7 @@ def test_down_clears_what_a_killed_up_left_behind(folder: Path):
         cloud = int(lock.read_text("ascii"))
         os.kill(found.process.pid, signal.SIGKILL)
         found.process.wait(60)
+        assert f"the api at {found.url} still answers" in look_at_run(state_dir).sentence
         done = lowtide("down", "--json", "--state-dir", str(state_dir))
         assert done.returncode == 0, done.stderr
         assert set(json.loads(done.stdout)["stopped"]) == PROGRAMS - {"lowtide"}

@@ -78,6 +78,7 @@ class ProcessSupervisor:
         self._disk_problem: str | None = None
         self._next_disk_look_seconds = 0.0
         self._record_is_behind = False
+        self._is_stopping_all = False
         self._children: list[_Child] = []
         self._stages = 0
         self._stop_requests = 0
@@ -264,6 +265,8 @@ class ProcessSupervisor:
         )
 
     def _stop_all(self) -> None:
+        self._is_stopping_all = True
+        self._write_record()
         for number in range(self._stages, 0, -1):
             stage = [child for child in reversed(self._children) if child.stage == number]
             self._stop(stage)
@@ -303,7 +306,9 @@ class ProcessSupervisor:
     def _write_record(self) -> None:
         records = [child.record for child in self._children if child.record is not None]
         try:
-            run_record.write_record(self.state_dir, [self._self_record, *records])
+            run_record.write_record(
+                self.state_dir, [self._self_record, *records], stopping=self._is_stopping_all
+            )
             self._record_is_behind = False
         except OSError:
             # On a full disk: tried again with the next look. `commands` find what is missing.

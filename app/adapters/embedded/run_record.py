@@ -81,9 +81,12 @@ def record_supervisor() -> RecordedProcess:
     )
 
 
-def write_record(state_dir: Path, processes: Sequence[RecordedProcess]) -> None:
-    """Replace the record; the supervisor comes first."""
-    text = json.dumps({"processes": [asdict(process) for process in processes]}, indent=1)
+def write_record(
+    state_dir: Path, processes: Sequence[RecordedProcess], *, stopping: bool = False
+) -> None:
+    """Replace the record; the supervisor comes first. stopping: it stops what it has started."""
+    content = {"processes": [asdict(process) for process in processes], "stopping": stopping}
+    text = json.dumps(content, indent=1)
     state_folder.write_atomically(state_dir / _RECORD, text + "\n", 0o644)
 
 
@@ -103,6 +106,12 @@ def describe_running(state_dir: Path) -> list[RunningProcess]:
             RunningProcess(process.name, process.pid, alive, max(0.0, uptime) if alive else None)
         )
     return described
+
+
+def is_stopping(state_dir: Path) -> bool:
+    """Whether the recorded supervisor had begun to stop its processes."""
+    content = state_folder.read_json(state_dir / _RECORD)
+    return isinstance(content, dict) and content.get("stopping") is True
 
 
 def stop_running(

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from app.adapters.embedded import process_identity
 from app.adapters.embedded.errors import (
     EmbeddedServerError,
     StateFolderBusyError,
@@ -71,7 +72,7 @@ def up_lock(state_dir: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             lock.seek(0)
-            holder = lock.read().strip()
+            holder = lock.readline().strip()
             raise StateFolderBusyError(
                 f"another lowtide (pid {holder or 'unknown'}) is running from {state_dir}; "
                 "stop it with `lowtide down`, or use another state folder"
@@ -80,8 +81,24 @@ def up_lock(state_dir: Path) -> Iterator[None]:
             OSError
         ):  # the pid is for people; a full disk may lack room for it
             os.ftruncate(lock.fileno(), 0)
-            os.write(lock.fileno(), f"{os.getpid()}\n".encode("ascii"))
-        yield
+            token = process_identity.start_token(os.getpid())
+            os.write(lock.fileno(), f"{os.getpid()}\n{token}\n".encode("ascii"))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(lock.fileno(), 0)
+
+
+def lock_holder(state_dir: Path) -> int | None:
+    """The pid of the `up` or `down` that holds the folder; None when no live one does, or its pid
+    could not be written down. Takes no lock, so that it is in nobody's way."""
+    try:
+        pid, token = (state_dir / _UP_LOCK).read_text("ascii").splitlines()[:2]
+        holder = process_identity.ProcessIdentity(int(pid), token)
+    except (OSError, ValueError):
+        return None
+    return holder.pid if holder.is_alive() else None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,127 @@
+"""What a `lowtide up` of a state folder is doing now, in a sentence with what to do next.
+
+Lives here: starting, running, stopping, or gone without having stopped its programs. Not here: the
+record that it is read from (`app.adapters.embedded.run_record`), or the table of `lowtide status`.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from app.adapters.embedded.run_record import RunningProcess
+
+ADDRESS_FILE: Final = "server_url"
+PROGRAM_ARGUMENTS: Final = {
+    "api": ("uvicorn", "app.api.main:app"),
+    "worker": ("workers.programs", "worker"),
+    "beat": ("workers.programs", "beat"),
+}
+"""What follows `python -m`: by it a program is known for ours where nothing was written down."""
+_PROBE_SECONDS: Final = 2.0
+_AGAIN: Final = "run `lowtide up` again"
+
+
+class RunPhase(StrEnum):
+    """What `lowtide up` is doing. In the JSON of `lowtide status`; never rename one."""
+
+    NOTHING = "nothing"
+    BUSY = "busy"  # an `up` or `down` has the folder and has written nothing down yet
+    STARTING = "starting"
+    RUNNING = "running"
+    INCOMPLETE = "incomplete"  # it runs, and one of its programs does not
+    STOPPING = "stopping"
+    KILLED = "killed"  # it is gone, and has not stopped its programs
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """One look at a state folder. sentence: what is so; remedy: what to do, empty when nothing."""
+
+    phase: RunPhase
+    programs: Sequence[RunningProcess] = ()
+    address: str | None = None
+    sentence: str = ""
+    remedy: str = ""
+
+
+def look_at_run(folder: Path) -> LocalRun:
+    """What runs from the folder; asks the api only where its supervisor is gone."""
+    from app.adapters.embedded import run_record, state_folder
+
+    programs = run_record.describe_running(folder)
+    supervisor = next((one for one in programs if one.name == run_record.SUPERVISOR_NAME), None)
+    if supervisor is None or not supervisor.alive:
+        if (holder := state_folder.lock_holder(folder)) is not None:
+            sentence = (
+                f"another lowtide (pid {holder}) is starting or stopping programs in {folder}"
+            )
+            return LocalRun(RunPhase.BUSY, programs, None, sentence, "wait until it is done")
+        if supervisor is None:
+            return LocalRun(RunPhase.NOTHING)
+        return _killed(supervisor, programs, read_address(folder))
+    up = f"`lowtide up` (pid {supervisor.pid})"
+    if run_record.is_stopping(folder):
+        remedy = f"wait until it has ended, then {_AGAIN}"
+        return LocalRun(RunPhase.STOPPING, programs, None, f"{up} is stopping", remedy)
+    address = read_address(folder)
+    if address is None:
+        remedy = "wait until it prints `ready`, then try again"
+        return LocalRun(RunPhase.STARTING, programs, None, f"{up} is still starting", remedy)
+    alive = {one.name for one in programs if one.alive}
+    missing = [name for name in PROGRAM_ARGUMENTS if name not in alive]
+    missing += [one.name for one in programs if not one.alive and one.name not in missing]
+    if missing:
+        sentence = f"{up} runs; it is starting {' and '.join(missing)} again"
+        remedy = f"wait a moment; if it stays so, read {folder / 'logs' / missing[0]}.log"
+        return LocalRun(RunPhase.INCOMPLETE, programs, address, sentence, remedy)
+    return LocalRun(RunPhase.RUNNING, programs, address, f"{up} runs; the api is at {address}")
+
+
+def _killed(
+    supervisor: RunningProcess, programs: Sequence[RunningProcess], address: str | None
+) -> LocalRun:
+    ended = (
+        f"`lowtide up` (pid {supervisor.pid}) was killed, or this machine was restarted, before it "
+        "could stop its programs"
+    )
+    left = [one.name for one in programs if one.alive]
+    if not left:
+        sentence = f"{ended}; none of them runs any more"
+        return LocalRun(
+            RunPhase.KILLED, programs, None, sentence, f"{_AGAIN}: it resumes from here"
+        )
+    sentence = f"{ended}. Still running, and watched by nobody: {', '.join(left)}"
+    if address is not None:
+        verb = "still answers" if _answers(address) else "does not answer"
+        sentence += f"; the api at {address} {verb}"
+    remedy = f"{_AGAIN}: it stops what is left and resumes. `lowtide down` only stops it"
+    return LocalRun(RunPhase.KILLED, programs, address, sentence, remedy)
+
+
+def read_address(state_dir: Path) -> str | None:
+    """Where the api of `lowtide up` answers; None while it does not."""
+    try:
+        return (state_dir / ADDRESS_FILE).read_text("utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def _answers(address: str) -> bool:
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(
+        parts.hostname or "", parts.port or 80, timeout=_PROBE_SECONDS
+    )
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

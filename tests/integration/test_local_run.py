@@ -1,0 +1,153 @@
+"""What other terminals say of a `lowtide up` that is starting, stopping, or was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.adapters.embedded.run_record import describe_running, record_now, write_record
+from app.adapters.embedded.state_folder import open_state_folder
+from app.cli.local_run import RunPhase, look_at_run
+from app.cli.server_status import remember_address
+from tests.support.command_line import CommandLine
+from tests.support.embedded import python_process, sleeping_stranger, wait_until
+
+NOBODY = "http://127.0.0.1:9"
+
+# A supervisor with a child called api that needs argv[2] seconds to stop.
+SUPERVISING = """
+import pathlib, sys
+from app.adapters.embedded.process_spec import ProcessSpec
+from app.adapters.embedded.process_supervisor import ProcessSupervisor
+slow = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+with ProcessSupervisor(pathlib.Path(sys.argv[1])) as supervisor:
+    supervisor.start([ProcessSpec("api", [sys.executable, "-c", slow],
+                                  stop_timeout_seconds=float(sys.argv[2]))])
+    print("up", flush=True)
+    supervisor.run()
+"""
+
+# Holds the folder as an `up` does that has not written anything down yet.
+HOLDING = """
+import pathlib, sys, time
+from app.adapters.embedded.state_folder import up_lock
+with up_lock(pathlib.Path(sys.argv[1])):
+    print("up", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    return open_state_folder(tmp_path / "state")
+
+
+@pytest.fixture
+def cli(tmp_path: Path, state_dir: Path) -> CommandLine:
+    return CommandLine(tmp_path, {"LOWTIDE_STATE_DIR": str(state_dir)})
+
+
+@contextmanager
+def supervised(state_dir: Path, stop_seconds: float = 0.1) -> Iterator[subprocess.Popen[str]]:
+    """A supervisor with its child; both are gone at the end."""
+    with python_process(SUPERVISING, str(state_dir), str(stop_seconds)) as process:
+        assert process.stdout is not None
+        wait_until(lambda: "up\n" in iter(process.stdout.readline, ""), "the run")  # type: ignore[union-attr]
+        children = [one.pid for one in describe_running(state_dir) if one.name == "api"]
+        try:
+            yield process
+        finally:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_of_a_killed_up_it_is_said_what_is_left_and_what_to_do(cli: CommandLine, state_dir: Path):
+    with supervised(state_dir) as up:
+        remember_address(state_dir, NOBODY)
+        up.kill()
+        up.wait()
+        told = cli.run("status")
+        assert told.exit_code == 3
+        assert f"`lowtide up` (pid {up.pid}) was killed" in told.out
+        assert "Still running, and watched by nobody: api; the api at " in told.out
+        assert f"{NOBODY} does not answer." in told.out
+        assert "\nRun `lowtide up` again: it stops what is left and resumes." in told.out
+        asked = cli.run("status", "--json").json
+        assert (asked["phase"], asked["remedy"][:22]) == ("killed", "run `lowtide up` again")
+        unreachable = cli.fails(3, "jobs").errors
+        assert "was killed" in unreachable
+        assert "To do: run `lowtide up` again" in unreachable
+        [found] = [
+            one
+            for one in cli.run("doctor", "--json").json["findings"]
+            if one["name"] == "lowtide up"
+        ]
+        assert not found["ok"]
+        assert found["remedy"].startswith("run `lowtide up` again")
+    run = look_at_run(state_dir)
+    assert (run.phase, run.remedy) == (
+        RunPhase.KILLED,
+        "run `lowtide up` again: it resumes from here",
+    )
+    assert "none of them runs any more" in run.sentence
+
+
+def test_while_up_starts_nobody_is_told_to_start_it(cli: CommandLine, state_dir: Path):
+    with supervised(state_dir) as up:
+        told = cli.ok("status").out
+        assert f"`lowtide up` (pid {up.pid}) is still starting.\nWait until it prints" in told
+        for command in (("jobs",), ("doctor", "--launch", "-y")):
+            errors = cli.fails(3, *command).errors
+            assert f"`lowtide up` (pid {up.pid}) is still starting" in errors
+            assert "wait until it prints `ready`" in errors
+            assert "Does `lowtide up` run" not in errors
+
+
+def test_before_it_has_written_anything_down_its_lock_tells(cli: CommandLine, state_dir: Path):
+    gone = record_now("lowtide", 0, stop_signal=15, stop_timeout_seconds=1.0, stage=0)
+    write_record(state_dir, [gone])
+    assert look_at_run(state_dir).phase is RunPhase.KILLED
+    with python_process(HOLDING, str(state_dir)) as up:
+        assert up.stdout is not None
+        assert up.stdout.readline() == "up\n"
+        assert look_at_run(state_dir).phase is RunPhase.BUSY
+        errors = cli.fails(3, "jobs").errors
+        assert f"another lowtide (pid {up.pid}) is starting or stopping" in errors
+        assert "wait until it is done" in errors
+        up.kill()
+        up.wait()
+    assert look_at_run(state_dir).phase is RunPhase.KILLED
+
+
+def test_one_that_stops_is_not_called_starting(cli: CommandLine, state_dir: Path):
+    with supervised(state_dir, stop_seconds=60.0) as up:
+        up.send_signal(signal.SIGTERM)
+        wait_until(lambda: look_at_run(state_dir).phase is RunPhase.STOPPING, "it stops")
+        assert "is stopping. To do: wait until it has ended" in cli.fails(3, "jobs").errors
+
+
+def test_a_program_that_is_down_is_named(cli: CommandLine, state_dir: Path):
+    with supervised(state_dir):
+        remember_address(state_dir, NOBODY)
+        told = cli.run("status")
+        assert told.exit_code == 3
+        assert "runs; it is starting worker and beat again." in told.out
+
+
+def test_another_address_is_not_explained_by_the_run_here(cli: CommandLine, state_dir: Path):
+    with supervised(state_dir):
+        remember_address(state_dir, NOBODY)
+        cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:1"
+        assert "Does `lowtide up` run from this folder?" in cli.fails(3, "jobs").errors
+
+
+def test_a_folder_without_a_run_says_nothing(state_dir: Path):
+    with sleeping_stranger() as stranger:
+        (state_dir / "up.lock").write_text(f"{stranger.pid}\nanother start\n")
+        assert look_at_run(state_dir).phase is RunPhase.NOTHING
