@@ -138,6 +138,58 @@ def test_output_is_prefixed_and_logged(
         assert (tmp_path / "state" / "logs" / f"{name}.log").read_text() == "here I am\n"
 
 
+# What a worker writes whose database has gone: an entry, a traceback, and the error's own lines.
+ENTRY = "13:46:02 ERROR   app: claim_jobs failed: connection refused"
+COMPLAINT = f"""{ENTRY}
+Traceback (most recent call last):
+  File "x.py", line 1, in apply
+    raise last_ex.with_traceback(None)
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "y.py", line 2, in connect
+psycopg.OperationalError: connection failed
+DETAIL:  Consistent recovery state has not been yet reached."""
+
+
+def test_of_a_traceback_the_terminal_gets_a_sentence_and_the_log_all(
+    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
+) -> None:
+    text = f"{COMPLAINT}\n{COMPLAINT}\n13:46:03 INFO    app: on it goes"
+    once = ProcessSpec("worker", [sys.executable, "-c", f"print({text!r})"], restart=False)
+    with supervisor:
+        assert supervisor.start([once])
+        supervisor.run()
+    log = tmp_path / "state" / "logs" / "worker.log"
+    told = [line for line in screen.getvalue().splitlines() if line.startswith("worker")]
+    assert [line.removeprefix("worker   | ") for line in told] == [
+        ENTRY,
+        f"an error with its traceback is in {log}",
+        ENTRY,
+        "13:46:03 INFO    app: on it goes",
+    ]
+    assert log.read_text() == f"{text}\n"
+
+
+def test_while_a_program_is_down_the_others_complain_in_their_logs_alone(
+    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
+) -> None:
+    said = f"import time\nwhile True: print({ENTRY!r}, flush=True); time.sleep(0.005)"
+    other = ProcessSpec("other", [sys.executable, "-c", said])
+
+    def kill_it() -> None:
+        wait_until(lambda: ENTRY in screen.getvalue(), "a complaint")
+        os.kill(pid_of(tmp_path, "child"), signal.SIGKILL)
+        wait_until(lambda: screen.getvalue().count("child is ready after") == 2, "it is back")
+
+    supervise(supervisor, kill_it, polite(tmp_path, "child"), other)
+    [_, meanwhile] = screen.getvalue().split("child was ended by SIGKILL; starting it again")
+    assert f"write to {tmp_path / 'state' / 'logs'} alone" in meanwhile
+    # One may be on its way as the child's end is noticed.
+    assert meanwhile.partition("child is ready after")[0].count(ENTRY) <= 1
+
+
 def test_what_goes_well_is_not_printed_before_the_announcement(
     tmp_path: Path, screen: io.StringIO
 ) -> None:

@@ -6,7 +6,9 @@ Not here: starting the processes.
 from __future__ import annotations
 
 import errno
+import re
 import threading
+import time
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -14,6 +16,10 @@ from app.adapters.embedded import log_files
 
 _PREFIX_WIDTH = 8
 _MAX_LINE_BYTES = 64 * 1024
+_TRACEBACK = b"Traceback (most recent call last):"
+# How our programs and uvicorn begin an entry of their logs; other lines belong to the one before.
+_ENTRY = re.compile(rb"\d\d:\d\d:\d\d |\d{4}-\d\d-\d\d |(DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
+_TOLD_AGAIN_SECONDS = 60.0
 _RESET = "\x1b[0m"
 # Cyan, magenta, green, blue, yellow: readable on dark and light; red stays free for errors.
 _COLOURS = ("\x1b[36m", "\x1b[35m", "\x1b[32m", "\x1b[34m", "\x1b[33m")
@@ -28,6 +34,8 @@ class ProcessOutput:
         self._colour = colour
         self._colours: dict[str, str] = {}
         self.is_quiet = False
+        """While it is, what processes print goes to their logs alone, and what goes well, too."""
+        self.is_muffled = False
         """While it is, what processes print goes to their logs alone."""
         self._lock = threading.Lock()
 
@@ -50,7 +58,10 @@ class ProcessOutput:
                     self._stream = None
 
     def follow(self, name: str, pipe: IO[bytes], *, echo: bool) -> threading.Thread:
-        """Read `pipe` to its end in a thread, line by line, into the log and onto the stream."""
+        """Read `pipe` to its end in a thread, line by line, into the log and onto the stream.
+
+        Of a traceback the stream gets one line that names the log.
+        """
         thread = threading.Thread(
             target=self._read, args=(name, pipe, echo), name=f"output-{name}", daemon=True
         )
@@ -58,14 +69,23 @@ class ProcessOutput:
         return thread
 
     def _read(self, name: str, pipe: IO[bytes], echo: bool) -> None:
-        log = log_files.LogFile(log_files.log_path(self._state_dir, name))
+        path = log_files.log_path(self._state_dir, name)
+        log = log_files.LogFile(path)
+        in_traceback, next_told_seconds = False, 0.0
         with pipe:
             # Whatever becomes of the log, the pipe is emptied: its writer must not be held up.
             while line := pipe.readline(_MAX_LINE_BYTES):
                 text = line.rstrip(b"\r\n")
                 log.append(text)
-                if echo and not self.is_quiet:
+                begins = _TRACEBACK in text
+                in_traceback = begins or (in_traceback and not _ENTRY.match(text))
+                if not echo or self.is_quiet or self.is_muffled:
+                    continue
+                if not in_traceback:
                     self.say(name, text.decode("utf-8", "replace"))
+                elif begins and time.monotonic() >= next_told_seconds:
+                    self.say(name, f"an error with its traceback is in {path}")
+                    next_told_seconds = time.monotonic() + _TOLD_AGAIN_SECONDS
 
     def _prefix(self, name: str) -> str:
         padded = f"{name:<{_PREFIX_WIDTH}} | "

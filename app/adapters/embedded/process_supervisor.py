@@ -29,6 +29,7 @@ from app.adapters.embedded.run_record import SUPERVISOR_NAME, RecordedProcess
 _START_POLL_SECONDS = 0.02
 _RUN_POLL_SECONDS = 0.1
 _READER_WAIT_SECONDS = 1.0
+_MUFFLED_SECONDS = 5.0  # programs try again what failed meanwhile, and complain once more
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -77,6 +78,7 @@ class ProcessSupervisor:
         self._read_disks = disk_problem
         self._disk_problem: str | None = None
         self._next_disk_look_seconds = 0.0
+        self._muffled_until_seconds = 0.0
         self._record_is_behind = False
         self._is_stopping_all = False
         self._children: list[_Child] = []
@@ -177,8 +179,20 @@ class ProcessSupervisor:
                 self._on_exit(child, child.process)
             elif not child.ready:
                 self._check_ready(child)
+        if any(child.was_ready and not self._runs(child) for child in self._children):
+            self._muffle()
+        elif time.monotonic() >= self._muffled_until_seconds:
+            self._output.is_muffled = False
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _runs(self, child: _Child) -> bool:
+        return child.finished or (child.process is not None and child.ready)
+
+    def _muffle(self) -> None:
+        """While one program is down the others only complain that it is: in their logs."""
+        self._output.is_muffled = True
+        self._muffled_until_seconds = time.monotonic() + _MUFFLED_SECONDS
 
     def _look_at_disks(self) -> None:
         """Say that a disk has become full, and that it has room again."""
@@ -256,7 +270,12 @@ class ProcessSupervisor:
         if back_off is None:
             raise self._failed(child, f"{how}; it has failed {child.crashes.count} times now")
         child.restart_due_seconds = now + back_off
-        self.say(f"{child.spec.name} {how}; starting it again in {back_off:g} s")
+        self._muffle()
+        folder = log_files.log_path(self.state_dir, child.spec.name).parent
+        self.say(
+            f"{child.spec.name} {how}; starting it again in {back_off:g} s; "
+            f"until it runs, the programs write to {folder} alone"
+        )
 
     def _failed(self, child: _Child, why: str) -> ChildFailedError:
         path = log_files.log_path(self.state_dir, child.spec.name)
