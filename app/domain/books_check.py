@@ -31,7 +31,8 @@ class BooksVerdict(StrEnum):
 class BooksCheck:
     """The last check, as it covers one report. Money in micro-USD.
 
-    checked_at: when the last whole check of the deployment began, None before the first.
+    checked_at: the last whole check of the deployment has seen whatever was booked by then; None
+    before the first.
     checked_microusd, checked_entries: the report's part that was booked by then; unchecked_…: what
     was booked since. difference_microusd: what the report has more than the ledger.
     """

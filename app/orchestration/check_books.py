@@ -53,8 +53,9 @@ class CheckBooks(RowController[BooksPass]):
         found = uow.books.progress(lock=True) or BooksPass(next_at=now)
         if found.next_at > now:
             return
+        # Read before anything is compared: what is committed after it was booked after it, too.
+        begun_at = found.begun_at or uow.books.committed_until(now)
         compared = uow.books.compare(found.after_id, MACHINES_PER_SLICE, now)
-        begun_at = found.begun_at or now
         machines = found.machines + len(compared)
         if len(compared) == MACHINES_PER_SLICE:
             found = replace(
@@ -68,7 +69,8 @@ class CheckBooks(RowController[BooksPass]):
             small = machines < MACHINES_PER_SLICE
             found = BooksPass(
                 next_at=now + (BETWEEN_SMALL_PASSES if small else BETWEEN_PASSES),
-                checked_at=begun_at,
+                # A pass with an old transaction beside it reaches less far than the one before.
+                checked_at=max(begun_at, found.checked_at or begun_at),
                 checked_machines=machines,
             )
         uow.books.save_progress(found)

@@ -16,9 +16,9 @@ from uuid import UUID
 class BooksPass:
     """How far the comparison has come.
 
-    begun_at: when the pass under way began; None between two passes. after_id: the last machine
-    it has compared. checked_at: when the last pass began that reached the end, so that whatever was
-    booked before is compared; None before the first.
+    begun_at: whatever was booked by then was committed when the pass under way began; None between
+    two passes. after_id: the last machine it has compared. checked_at: the same of the last pass
+    that reached the end, so that whatever was booked by then is compared; None before the first.
     """
 
     next_at: datetime
@@ -38,6 +38,11 @@ class Books(Protocol):
 
     def save_progress(self, progress: BooksPass) -> None:
         """Remember it."""
+        ...
+
+    def committed_until(self, now: datetime) -> datetime:
+        """The latest instant, `now` at most, by which whatever was booked is committed: an open
+        transaction may still commit what it books at any time since its own start."""
         ...
 
     def compare(self, after_id: UUID | None, limit: int, now: datetime) -> list[UUID]:

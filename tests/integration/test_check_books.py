@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -12,6 +14,7 @@ from app.adapters.postgres.cost_read_models import PostgresCostReports
 from app.adapters.postgres.money_tables import books_differences
 from app.domain.books_check import BooksCheck, BooksVerdict
 from app.orchestration import check_books
+from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.check_books import CheckBooks
 from app.ports.read_models import PeriodCosts
 from tests.support.money_story import MoneyStory
@@ -122,6 +125,56 @@ def test_what_was_booked_since_the_check_is_told_apart(story: MoneyStory, checki
     story.run(checking)
     assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
     assert period(story, alpha).books.checked_microusd == before + since
+
+
+def test_what_is_booked_before_a_check_and_committed_after_it_is_not_checked(
+    story: MoneyStory, checking: CheckBooks
+):
+    """The pass could not see it, on a connection of its own, though it was booked in time."""
+    alpha = story.project("alpha")
+    machine = story.machine(story.job(alpha), 0)
+    accruing = AccrueCosts(story.runtime)
+    story.accrue(100)
+    story.run(checking)
+    before = story.booked(machine)
+    assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
+    story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds())
+    with story.begin() as uow:
+        [due] = accruing.lease(uow, 10)
+        accruing.apply(uow, due, None)
+        uow.flush()
+        assert story.run(checking) == 1
+    found = period(story, alpha).books
+    job_cost = PostgresCostReports(story.engine).job_cost(due.job_id) if due.job_id else None
+    assert job_cost is not None
+    assert (job_cost.books.checked_microusd, job_cost.books.verdict) == (
+        before,
+        BooksVerdict.PARTLY_CHECKED,
+    )
+    assert (found.checked_microusd, found.verdict) == (before, BooksVerdict.PARTLY_CHECKED)
+    assert found.unchecked_microusd == story.booked(machine) - before > 0
+    story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds())
+    story.run(checking)
+    assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
+
+
+def test_an_old_open_transaction_takes_nothing_back(story: MoneyStory, checking: CheckBooks):
+    """What one pass has seen, the next one sees, however little it can be sure of itself."""
+    alpha = booked_project(story, "alpha", 1)
+    story.accrue(100)
+    with story.engine.connect() as open_since_before:
+        open_since_before.execute(select(books_differences))
+        time.sleep(0.01)
+        story.run(checking)
+        first = period(story, alpha).books.checked_at
+        assert first is not None
+        assert first < story.time
+        with story.begin() as uow:
+            progress = uow.books.progress()
+            assert progress is not None
+            uow.books.save_progress(replace(progress, checked_at=story.time, next_at=story.time))
+        story.run(checking)
+        assert period(story, alpha).books.checked_at == story.time
 
 
 def test_a_jobs_own_report_tells_its_own_difference(story: MoneyStory, checking: CheckBooks):

@@ -9,7 +9,7 @@ machines have booked and nothing else. Not here: when slices are compared
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -46,6 +46,14 @@ GROUP BY instance_id, rollup_key, day, project_id
 HAVING sum(booked) <> sum(rolled_up)
 """)
 
+# Nobody but our own programs books, and all of them name themselves so (`engine`). Of a program
+# that has another role this one would see no start. Our transactions end within a minute or two.
+_OLDEST_OPEN = text("""
+SELECT clock_timestamp() - min(xact_start) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'lowtide%'
+""")
+_TICK = timedelta(microseconds=1)
+
 
 class BooksStore:
     """Implements `app.ports.books.Books`."""
@@ -75,6 +83,14 @@ class BooksStore:
             .values(id=1, **values)
             .on_conflict_do_update(index_elements=["id"], set_=values)
         )
+
+    def committed_until(self, now: datetime) -> datetime:
+        """`now`, or just before the oldest transaction began that is open now.
+
+        As an age, so that it holds under a clock that is not the database's, too.
+        """
+        age = self._session.execute(_OLDEST_OPEN).scalar_one()
+        return now if age is None else now - max(age, timedelta()) - _TICK
 
     def compare(self, after_id: UUID | None, limit: int, now: datetime) -> list[UUID]:
         """Compare the next machines by id and keep the differences; the machines compared."""
