@@ -5,6 +5,7 @@ Pure rules. Not here: the lists themselves, or what is done with a machine (`app
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -16,7 +17,13 @@ FENCES_SKIPPED: Final = 1_000
 """Attempts that lost rows may have numbered: far more than a job makes between two backups."""
 
 VERSIONS_SKIPPED: Final = 1_000_000
-"""Changes of one job that lost rows may have counted: far more than between two backups."""
+"""Changes of one job that lost rows may have counted: far more than between two backups. Of no use
+where the clock is ahead of a job's count (`version_floor`)."""
+
+VERSIONS_MAX: Final = 2_000_000_000
+"""As many changes as a job's column holds, less room to count on."""
+
+_VERSIONS_SINCE: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 UNLISTED_SECONDS_MAX: Final = 900
 """After a gap of the control plane, claims wait so long for lists of all regions, and no longer."""
@@ -36,6 +43,16 @@ class DeploymentEventKind(StrEnum):
     DESTROY_ORDERED = "destroy_ordered"
     DESTROYED = "destroyed"
     DESTROY_EXPIRED = "destroy_expired"
+
+
+def version_floor(now: datetime) -> int:
+    """From where a job's changes are counted on after a gap: the seconds since 2020.
+
+    No job changes once a second for long, so that lost rows cannot have counted further, however
+    many gaps they have seen; and seconds fit into the column until 2083.
+    """
+    seconds = int((now - _VERSIONS_SINCE).total_seconds())
+    return min(max(seconds, 0), VERSIONS_MAX)
 
 
 def why_rows_are_missing(*, listed: int, unknown: int, of_unknown_launches: int) -> str | None:

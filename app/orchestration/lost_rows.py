@@ -10,18 +10,21 @@ mean (`sweep_deployment`).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.domain.entities import Attempt, Job
-from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_SKIPPED
+from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, version_floor
 from app.orchestration.runtime import Limits
 from app.ports.object_store import ObjectStore, ObjectStoreError
 from app.ports.sweep_store import SweptRegion
 from app.ports.unit_of_work import UnitOfWork
 from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, parse_fence_key
 from trainer.protocol.wire import WireError, decode
+
+log = logging.getLogger(__name__)
 
 SWEEP_CONTROLLER = "sweep_deployment"
 _UNLISTED_MAX = timedelta(seconds=UNLISTED_SECONDS_MAX)
@@ -49,7 +52,12 @@ def note_rows_missing(uow: UnitOfWork) -> None:
 
 def _begin_anew(uow: UnitOfWork) -> None:
     # Agents ignore a version below the highest that they have heard, which no row may know.
-    uow.sweeps.skip_versions(VERSIONS_SKIPPED)
+    for job_id in uow.sweeps.skip_versions(version_floor(uow.now)):
+        log.error(
+            "job %s has counted as many changes as can be stored; its machines may ignore orders: "
+            "submit it again with `lowtide submit --from`, then cancel it",
+            job_id,
+        )
     uow.ring_after_commit(SWEEP_CONTROLLER)
 
 

@@ -125,6 +125,7 @@ class Sweeps(Protocol):
         """
         ...
 
-    def skip_versions(self, count: int) -> None:
-        """Let every live job count its changes on from higher by `count`."""
+    def skip_versions(self, floor: int) -> list[UUID]:
+        """Let every live job count its changes on from `floor`; from 1,000,000 higher, or less
+        near the end of its column, where it is there already. The jobs that had no room left."""
         ...

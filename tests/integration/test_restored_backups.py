@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from app.adapters.postgres import tables
 from app.domain.credentials import launch_token
 from app.domain.instance import EndedBy
-from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_SKIPPED
+from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_MAX
 from app.orchestration.confirm_sweep import ask_for_sweep
 from app.orchestration.controller_frame import run_controller
 from app.orchestration.lost_rows import (
@@ -286,15 +286,45 @@ def test_directives_after_a_gap_are_above_all_that_lost_rows_have_told(story: St
     story.sleep(5)
     _listen(story)
     assert story.job(job_id).version == risen
-    assert risen > VERSIONS_SKIPPED
 
 
-def test_no_number_of_gaps_makes_a_version_too_large(story: Story) -> None:
+def test_rows_that_saw_gaps_after_the_backup_have_told_no_more_than_its_own(story: Story) -> None:
+    """Each gap raises what agents hear; a restored backup has seen none of them."""
     job_id = story.submit()
-    story.set(tables.jobs, job_id, version=1_000_000_000)
+    story.train(job_id)
+    taken = dump(story.engine)
+    (machine,) = story.members(job_id)
+    for _ in range(2):
+        story.sleep(60)
+        _listen(story)
+    for step in (10, 20, 30):
+        story.checkpoint(machine, 1, step)
+    heard = story.tell(machine).directive.version
     story.sleep(60)
+    restore(story.engine, taken)
     _listen(story)
-    assert story.job(job_id).version == 1_000_000_000
+    assert story.tell(machine).directive.version > heard
+
+
+@pytest.mark.parametrize("before", [1_000_000_000, VERSIONS_MAX - 2_000, VERSIONS_MAX + 7])
+def test_no_number_of_gaps_makes_a_version_too_large(
+    story: Story, before: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it is above the clock; it rises while there is room, and does not stop unsaid."""
+    job_id = story.submit()
+    story.set(tables.jobs, job_id, version=before)
+    for _ in range(3):
+        story.sleep(60)
+        _listen(story)
+    assert (
+        story.job(job_id).version
+        == {
+            1_000_000_000: 1_002_997_001,
+            VERSIONS_MAX - 2_000: VERSIONS_MAX - 1_996,
+            VERSIONS_MAX + 7: VERSIONS_MAX + 7,
+        }[before]
+    )
+    assert (f"job {job_id} has counted as many changes" in caplog.text) == (before > VERSIONS_MAX)
 
 
 def test_a_store_that_is_away_costs_numbers_and_no_time(story: Story) -> None:

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, insert, select, update
+from sqlalchemy import ColumnElement, and_, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.record_session import RecordSession
 from app.domain.instance import LIVE_INSTANCE_STATES, InstanceState
 from app.domain.job import LIVE_JOB_STATES, StopCause
+from app.domain.sweep_rules import VERSIONS_MAX, VERSIONS_SKIPPED
 from app.ports.sweep_store import DeploymentEvent, SeenRemain, SweepOrders, SweptRegion
 
 _COLUMN_OF = {
@@ -25,8 +26,6 @@ _COLUMN_OF = {
 }
 _LIVE_INSTANCE = tables.instances.c.state.in_(sorted(LIVE_INSTANCE_STATES))
 _LIVE_JOB = tables.jobs.c.state.in_(sorted(LIVE_JOB_STATES))
-_VERSIONS_MAX = 1_000_000_000
-"""Half of what the column holds: no job comes near it by its own changes."""
 
 
 class SweepRepository:
@@ -129,15 +128,19 @@ class SweepRepository:
         orphans = [(None, row_id) for job_id, row_id in rented if job_id is None]
         return [*((job_id, None) for job_id in sorted(found)), *orphans]
 
-    def skip_versions(self, count: int) -> None:
-        """Let every live job count its changes on from higher by `count`, while its column bears
-        it."""
-        table = tables.jobs
-        rising = and_(_LIVE_JOB, table.c.version < _VERSIONS_MAX)
+    def skip_versions(self, floor: int) -> list[UUID]:
+        """Let every live job count its changes on from `floor`, or beyond where it is already;
+        those that have no room left for it."""
+        table, count = tables.jobs, tables.jobs.c.version
         # Locked in their order first, as by every transaction that changes several.
-        locking = select(table.c.id).where(rising).order_by(table.c.id)
+        locking = select(table.c.id).where(_LIVE_JOB).order_by(table.c.id)
         self._session.execute(locking.with_for_update())
-        self._session.execute(update(table).where(rising).values(version=table.c.version + count))
+        # A thousandth of the room that is left, so that no number of gaps uses it up.
+        beyond = count + func.least(VERSIONS_SKIPPED, (VERSIONS_MAX - count) // 1_000)
+        raised = case((count < floor, floor), (count < VERSIONS_MAX, beyond), else_=count)
+        self._session.execute(update(table).where(_LIVE_JOB).values(version=raised))
+        full = select(table.c.id).where(_LIVE_JOB, count > VERSIONS_MAX - 1_000)
+        return [row.id for row in self._session.execute(full.order_by(table.c.id))]
 
     def _instances(self, *conditions: ColumnElement[Any]) -> list[tuple[UUID, UUID | None]]:
         table = tables.instances
