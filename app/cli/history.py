@@ -6,7 +6,6 @@ Not here: the job as it stands (`jobs`), why its machines are where they are (`e
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,16 +14,15 @@ from app.cli import job_view, wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Column, Terminal
-from app.domain.event_words import event_words, without_doubles
+from app.domain.event_words import actor_words, event_words, without_doubles
 
 _LIMIT: Final = 10_000
 _POINTS_SHOWN: Final = 20
-_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 EVENT_COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
     Column("WHAT", lambda row: event_words(row["kind"])),
-    Column("BY", lambda row: actor(row["actor"])),
+    Column("BY", lambda row: actor_words(row["actor"])),
     Column("MESSAGE", lambda row: row["message"]),
 )
 
@@ -87,12 +85,6 @@ def metrics(
     )
     empty = "No metrics yet: they come with the first progress lines of the training."
     _list(invocation.terminal, columns, points, "step", empty)
-
-
-def actor(text: str) -> str:
-    """Who did it, with a long id cut to its end: "agent 93ec1b47"."""
-    kind, _, name = text.partition(":")
-    return f"{kind} {wording.short_id(name) if _ID.fullmatch(name) else name}"
 
 
 def _list(

@@ -1,4 +1,4 @@
-"""What the kinds of a job's history are called for people, on pages and in the command line alike.
+"""What a job's history calls its kinds and who caused them, on pages and in the command line.
 
 Kinds are stored and named after events of the state tables; scripts use them. Not here: the
 sentences of the entries, which those write who record them.
@@ -6,13 +6,18 @@ sentences of the entries, which those write who record them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from app.domain.events import JobEventKind
+from app.domain.events import Actor, ActorKind, JobEventKind
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 _K = JobEventKind
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHORT_ID_LENGTH: Final = 8
+NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
     _K.SUBMITTED: "submitted",
@@ -107,6 +112,27 @@ def event_words(kind: str) -> str:
         return EVENT_WORDS[JobEventKind(kind)]
     except ValueError:
         return kind.replace("_", " ")
+
+
+def actor_words(text: str, machine_names: Mapping[str, str] = NOBODY) -> str:
+    """Who caused an entry, of `kind:name`: a key's name, control plane, cloud or a machine.
+
+    machine_names: by instance id; without one, a machine is called by the end of its id.
+    """
+    try:
+        actor = Actor.parse(text)
+    except ValueError:
+        return text  # of a later version
+    match actor.kind:
+        case ActorKind.PERSON:
+            return actor.name
+        case ActorKind.CONTROLLER:
+            return "control plane"
+        case ActorKind.CLOUD:
+            return "cloud"
+        case ActorKind.AGENT:
+            short = actor.name[-_SHORT_ID_LENGTH:] if _ID.fullmatch(actor.name) else actor.name
+            return f"machine {machine_names.get(actor.name, short)}"
 
 
 def without_doubles(events: Iterable[Row]) -> list[Row]:

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound
-from app.domain.event_words import event_words
+from app.domain.event_words import actor_words, event_words
 from app.domain.job_spec import JobSpec
 from app.orchestration.runtime import Runtime
 from app.ports.job_reports import JobReports, KeyOwner
@@ -276,6 +276,7 @@ def _templates() -> Environment:
         full_time=formats.full_time,
         machine_time=formats.machine_time,
         words=formats.words,
+        actor_words=actor_words,
         event_words=event_words,
         count=formats.count,
         size=formats.size,

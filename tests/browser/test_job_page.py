@@ -60,6 +60,10 @@ def test_it_shows_state_progress_money_machines_and_history(look: Visit, site: S
     events = page.get_by_label("Newest first").get_by_role("listitem")
     expect(events.first).to_contain_text("m2 is gone, taken by the cloud.")
     expect(events.last).to_contain_text("Submitted: cnn on digits on 2 machines")
+    # A key's name, "control plane", "cloud" or "machine m1": nobody's kind, and no long id.
+    expect(page.locator(".events .actor").filter(has_text=":")).to_have_count(0)
+    expect(page.locator(".events .actor", has_text=re.compile(r"[0-9a-f]{8}-"))).to_have_count(0)
+    expect(page.locator(".events .actor").first).to_have_text(re.compile("control plane|cloud"))
     expect(page.locator("#verdict")).to_contain_text("Training waits for data 31 % of the time")
     expect(page.get_by_role("row", name="GPU utilization")).to_contain_text("24 %")
 

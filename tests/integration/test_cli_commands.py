@@ -200,7 +200,8 @@ def test_events(world: World):
     world.event("claimed", "Attempt 1 begins.")
     world.event("checkpoint_committed", "Saved \x1b[2J step 5.")
     ran = world.cli.ok("events", "digits")
-    assert "Attempt 1 begins." in ran.row("attempt begins")
+    assert "Attempt 1 begins." in ran.row("attempt begins", "control plane")
+    assert "claim_jobs" not in ran.out
     assert "\x1b" not in ran.out
     assert "step 5" in world.cli.ok("events", "digits", "--kind", "checkpoint saved").out
     assert world.cli.ok("events", "digits", "--kind", "claimed", "-q").out == "claimed\n"

@@ -85,7 +85,9 @@ def test_run_again_makes_one_job_however_often_the_form_is_sent(
     work = {"trainer": None, "run": "python train.py", "workdir": DIGEST}
     answer = api.submit({key: value for key, value in {**work, "name": "two"}.items() if value})
     assert answer.status_code == 201, answer.text
-    form = form_of(browser.get("/jobs/two").text)
+    text = browser.get("/jobs/two").text
+    assert '<span class="actor">ada</span>' in text
+    form = form_of(text)
     for _ in range(2):
         assert browser.post("/jobs/two/run-again", data=form).headers["location"] == "/jobs/two-2"
     names = [one["name"] for one in api.client.get("/api/v1/jobs?name=two").json()["items"]]

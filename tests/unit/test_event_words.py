@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.event_words import EVENT_WORDS, event_words, without_doubles
+from app.domain.event_words import EVENT_WORDS, actor_words, event_words, without_doubles
 from app.domain.events import JobEventKind
 from app.domain.instance import InstanceState
 from app.domain.machine_words import PHASE_WORDS, machine_words
@@ -23,6 +23,23 @@ def test_every_kind_of_event_has_words_that_a_person_knows():
         assert not [one for one in INTERNAL if one in words]
     assert event_words("interruption_noticed") == "interruption notice"
     assert event_words("of_a_later_version") == "of a later version"
+
+
+@pytest.mark.parametrize(
+    ("actor", "told"),
+    [
+        ("person:ada", "ada"),
+        ("controller:claim_jobs", "control plane"),
+        ("cloud:reconcile_instances", "cloud"),
+        ("agent:01890000-0000-7000-8000-000093ec1b47", "machine 93ec1b47"),
+        ("agent:01890000-0000-7000-8000-000000000002", "machine m2"),
+        ("agent:i-0abc", "machine i-0abc"),
+        ("of a later version", "of a later version"),
+        ("oracle:delphi", "oracle:delphi"),
+    ],
+)
+def test_whoever_caused_an_entry_is_called_what_people_call_it(actor: str, told: str):
+    assert actor_words(actor, {"01890000-0000-7000-8000-000000000002": "m2"}) == told
 
 
 def test_what_was_just_said_is_not_said_again():
