@@ -98,7 +98,7 @@ class SortedOut:
     by_market: Mapping[Market, Shortlist]
     weighed: Weighed | None = None
     serial_share: float | None = None
-    number_beyond: Callable[[Job], None] | None = None
+    number_beyond: Callable[[Job], str] | None = None
 
 
 class ClaimJobs:
@@ -244,9 +244,8 @@ class ClaimJobs:
             aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)
             put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
             return
-        if offered.number_beyond is not None:
-            offered.number_beyond(job)
-        self._start_attempt(aggregate, reasons, bids)
+        numbered = "" if offered.number_beyond is None else offered.number_beyond(job)
+        self._start_attempt(aggregate, reasons, bids, numbered)
 
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
         """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
@@ -312,6 +311,7 @@ class ClaimJobs:
         aggregate: JobAggregate,
         reasons: Reasons,
         bids: Sequence[Offer],
+        numbered: str,
     ) -> None:
         job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
         attempt = Attempt(
@@ -332,7 +332,7 @@ class ClaimJobs:
         # The pools and their verdicts are in this fence's first decision, of the same instant.
         aggregate.move_job(
             JobEvent.CLAIMED,
-            f"Attempt {attempt.fence}: {begins}.",
+            f"Attempt {attempt.fence}: {begins}.{numbered}",
             fence=attempt.fence,
             market=job.market_mode,
             at_hand=at_hand,
