@@ -67,13 +67,14 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
 
 
 def _why(facts: JobFacts, now: datetime) -> str | None:
-    """One sentence on the present state; None while the job simply trains."""
+    """The present state, and why the last attempt failed; None while the job simply trains."""
     job, attempt = facts.job, facts.attempt
     if job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
         return job.end_message
     if job.state in _WAITS:
         unsaved = job.state is JobState.RECOVERING and facts.last_checkpoint is None
-        return job.wait_reason or (_BEGINS_ANEW if unsaved else _WAITS[job.state])
+        next_one = _BEGINS_ANEW if unsaved else _WAITS[job.state]
+        return job.wait_reason or _joined(facts.last_failure, next_one)
     if job.state is JobState.STOPPING:
         return why_stopping(job, attempt, now)
     noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
@@ -81,8 +82,13 @@ def _why(facts: JobFacts, now: datetime) -> str | None:
         taken = f" {noticed} of its machines will be taken." if noticed else ""
         return f"This attempt is ending; the job continues after it.{taken}"
     if attempt is None or attempt.state in _STARTS:
-        return None if attempt is None else _STARTS[attempt.state]
-    return DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None
+        return _joined(None if attempt is None else _STARTS[attempt.state], facts.last_failure)
+    full = DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None
+    return full or facts.last_failure
+
+
+def _joined(*sentences: str | None) -> str | None:
+    return " ".join(one for one in sentences if one) or None
 
 
 def _has_full_disk(machine: MachineFacts) -> bool:
@@ -216,7 +222,7 @@ def _attempts(facts: JobFacts, spec: JobSpec) -> dict[str, Any]:
         }
     last_end = None
     if counts.last_end is not None:
-        last_end = {"reason": counts.last_end[0], "message": counts.last_end[1]}
+        last_end = {"reason": counts.last_end.reason, "message": counts.last_end.message}
     return {
         "count": counts.attempts,
         "interruptions": counts.interruptions,

@@ -7,7 +7,7 @@ Not here: commands that change a job (`job_commands`), following a job (`follow`
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,8 @@ from app.cli import job_view, wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Column, style_of_state
+
+_WHY_MAX: Final = 72
 
 
 @api_command(
@@ -41,7 +43,8 @@ def jobs(
 ) -> None:
     """List jobs, newest first.
 
-    SAVED compares with on-demand for the same work; it is known once a job's cost is final.
+    SAVED compares with on-demand for the same work; it is known once a job's cost is final. WHY is
+    there where a job waits, fails or tries again; `lowtide show JOB` has the whole sentence.
     """
     query = {
         "state": state,
@@ -64,7 +67,10 @@ def jobs(
             else "No jobs yet. Submit one: lowtide submit job.yaml"
         )
     else:
-        terminal.table(_columns(datetime.now(UTC)), found)
+        columns = _columns(datetime.now(UTC))
+        if any(_why(job) for job in found):
+            columns.append(Column("WHY", _why))
+        terminal.table(columns, found)
         if len(found) == limit:
             terminal.note(f"The newest {limit:,}; ask for more with --limit.")
 
@@ -103,6 +109,11 @@ def _columns(now: datetime) -> list[Column]:
         Column("COST", lambda job: wording.money(job["spent_microusd"]), True),
         Column("SAVED", lambda job: wording.percent(job["net_saved_ratio"]), True),
     ]
+
+
+def _why(job: dict[str, Any]) -> str:
+    why = "" if job["state"] == "succeeded" else job.get("why") or ""
+    return why if len(why) <= _WHY_MAX else f"{why[: _WHY_MAX - 1]}…"
 
 
 def _progress(job: dict[str, Any]) -> str:

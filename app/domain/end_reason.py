@@ -120,6 +120,10 @@ END_REASONS: Final[dict[EndReason, EndReasonFacts]] = {
     EndReason.NO_PROGRESS: EndReasonFacts(EndClass.FAILED),
     EndReason.MAX_WAIT_REACHED: EndReasonFacts(EndClass.FAILED),
 }
+COUNTED_END_REASONS: Final = frozenset(
+    reason for reason, facts in END_REASONS.items() if facts.counts_against_retries
+)
+"""Failures of the job's own, which use its retries up."""
 
 
 def facts_of(reason: EndReason) -> EndReasonFacts:

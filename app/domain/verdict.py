@@ -75,13 +75,17 @@ class MemberEnd:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How the attempt ended. `node_rank` is the member that decided it, if one did."""
+    """How the attempt ended. `node_rank` is the member that decided it, if one did.
+
+    error: what that member said of an error of the user's own; "" for any other end.
+    """
 
     state: AttemptState
     end_reason: EndReason
     message: str
     node_rank: int | None = None
     exit_code: int | None = None
+    error: str = ""
 
 
 _CLOUD_REASON: Final = {
@@ -222,7 +226,12 @@ def _first_failure(members: Sequence[MemberEnd]) -> Verdict | None:
     if first.out_of_memory:
         reason = EndReason.OUT_OF_MEMORY
     return Verdict(
-        AttemptState.FAILED, reason, _failure_text(first, reason), first.node_rank, first.exit_code
+        AttemptState.FAILED,
+        reason,
+        _failure_text(first, reason),
+        first.node_rank,
+        first.exit_code,
+        _said(first) if reason is EndReason.USER_ERROR else "",
     )
 
 
@@ -235,8 +244,12 @@ def _failure_order(member: MemberEnd) -> tuple[bool, float, int]:
 def _failure_text(member: MemberEnd, reason: EndReason) -> str:
     what = _NAMED_FAILURE.get(reason, f"failed: {_words(reason)}")
     code = "" if member.exit_code is None else f" with exit code {member.exit_code}"
-    detail = ": ".join(part for part in (member.error_type, member.message) if part)
-    return f"Node {member.node_rank} {what}{code}" + (f": {detail}" if detail else "") + "."
+    said = _said(member)
+    return f"Node {member.node_rank} {what}{code}" + (f": {said}" if said else "") + "."
+
+
+def _said(member: MemberEnd) -> str:
+    return ": ".join(part for part in (member.error_type, member.message) if part)
 
 
 def _unknown(members: Sequence[MemberEnd]) -> Verdict:

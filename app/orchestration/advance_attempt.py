@@ -181,7 +181,14 @@ def _settling(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
         node_rank=verdict.node_rank,
         exit_code=verdict.exit_code,
     )
-    end_attempt(aggregate, verdict.end_reason, verdict.message, limits, exit_code=verdict.exit_code)
+    end_attempt(
+        aggregate,
+        verdict.end_reason,
+        verdict.message,
+        limits,
+        exit_code=verdict.exit_code,
+        error=verdict.error,
+    )
 
 
 _STEPS = {

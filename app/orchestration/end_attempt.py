@@ -28,6 +28,7 @@ from app.domain.retry_policy import (
     pool_cool_down_seconds,
     progress_exhausted,
 )
+from app.domain.retry_words import retries_used_up, tried_again
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.assign_instances import assign
 from app.orchestration.data_facts import note_untold_outputs
@@ -57,8 +58,12 @@ def end_attempt(
     limits: Limits,
     *,
     exit_code: int | None = None,
+    error: str = "",
 ) -> None:
-    """Carry out the end of the aggregate's attempt, which is in a terminal state already."""
+    """Carry out the end of the aggregate's attempt, which is in a terminal state already.
+
+    error: what was said of an error of the user's own.
+    """
     attempt, job = aggregate.attempt, aggregate.job
     if attempt is None:
         raise ValueError(f"job {job.id} has no attempt to end")
@@ -84,8 +89,8 @@ def end_attempt(
         exit_code=exit_code,
         retry_on_exit_codes=aggregate.spec.retry_on_exit_codes,
     )
-    if facts_of(reason).counts_against_retries and ending is AttemptEnding.RETRYABLE:
-        job.retries_used += 1
+    if facts_of(reason).counts_against_retries:
+        message = _use_retry(aggregate, attempt, message, ending, exit_code, error)
     _cool_down(aggregate, reason)
     event = event_when_attempt_ended(
         ending, ever_trained=job.started_at is not None, stop_cause=job.stop_cause
@@ -129,7 +134,7 @@ def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str, limi
     """Put the job where its new state says: back in the queue, at rest, or at its end."""
     job = aggregate.job
     if job.state in CLAIMABLE_JOB_STATES:
-        _queue_again(aggregate, reason, limits)
+        _queue_again(aggregate, reason, message, limits)
     elif job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
         put_at_rest(aggregate, reason, message)
 
@@ -162,6 +167,28 @@ def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None
     job.consecutive_failures = job.consecutive_failures + 1 if waits else 0
 
 
+def _use_retry(
+    aggregate: JobAggregate,
+    attempt: Attempt,
+    message: str,
+    ending: AttemptEnding,
+    exit_code: int | None,
+    error: str,
+) -> str:
+    """Count a failure that is the job's own; what people read of it."""
+    job, retries = aggregate.job, aggregate.spec.retries
+    if ending is not AttemptEnding.RETRYABLE:
+        used_up = 0 < retries <= job.retries_used
+        return f"{message} {retries_used_up(retries)}" if used_up else message
+    job.retries_used += 1
+    if job.stop_cause is not None:
+        return message
+    attempt.end_message = tried_again(
+        attempt.fence, message, exit_code, error, job.retries_used, retries
+    )
+    return attempt.end_message
+
+
 def _cool_down(aggregate: JobAggregate, reason: EndReason) -> None:
     """Let the pools rest whose machines failed, and none of those that did their part.
 
@@ -191,7 +218,7 @@ def _failed(instance: Instance, reason: EndReason) -> bool:
     return reason is EndReason.GPU_FAULT and instance.suspect
 
 
-def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> None:
+def _queue_again(aggregate: JobAggregate, reason: EndReason, message: str, limits: Limits) -> None:
     """Rank the job, keep its healthy machines, and set its next look."""
     job = aggregate.job
     job.queue_rank_at = job.submitted_at - job.priority * PRIORITY_STEP
@@ -202,11 +229,10 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason, limits: Limits) -> 
         failures = max(1, job.consecutive_failures)
         wait = backoff_seconds(reason, failures, aggregate.entropy.uniform())
     job.claimable_at = aggregate.look_in(wait) if wait else None
-    job.wait_reason = (
-        f"The last attempt ended: {reason.value.replace('_', ' ')}. Next try in {wait:.0f} s."
-        if wait
-        else None
-    )
+    ended = f"The last attempt ended: {reason.value.replace('_', ' ')}."
+    if facts_of(reason).counts_against_retries:
+        ended = message
+    job.wait_reason = f"{ended} Next try in {wait:.0f} s." if wait else None
     unhealthy = [instance for instance in aggregate.living() if _unreliable(instance)]
     spared = [instance for instance in unhealthy if _may_be_saving(aggregate, instance, limits)]
     for instance in spared:

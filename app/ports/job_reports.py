@@ -13,7 +13,9 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+from app.domain.end_reason import COUNTED_END_REASONS
 from app.domain.entities import Attempt, Budget, Contact, Instance, Job
+from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.offer import Pool
 
 Row = Mapping[str, Any]
@@ -67,12 +69,21 @@ class MachineFacts:
 
 
 @dataclass(frozen=True)
+class LastEnd:
+    """How the newest attempt that has ended did so. committed_step: saved by then."""
+
+    reason: str
+    message: str | None
+    committed_step: int
+
+
+@dataclass(frozen=True)
 class AttemptCounts:
-    """How often it was tried. `last_end`: reason and message of the newest that has ended."""
+    """How often it was tried."""
 
     attempts: int
     interruptions: int
-    last_end: tuple[str, str | None] | None
+    last_end: LastEnd | None
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,19 @@ class JobFacts:
     attempt: Attempt | None
     machines: tuple[MachineFacts, ...]
     last_checkpoint: LastCheckpoint | None
+
+    @property
+    def last_failure(self) -> str | None:
+        """What is said of the last attempt, of a job that tries again after a failure of its own.
+
+        None as soon as it has saved more than that attempt had.
+        """
+        last, job = self.counts.last_end, self.job
+        if last is None or last.reason not in COUNTED_END_REASONS:
+            return None
+        waits = job.state in CLAIMABLE_JOB_STATES or job.state is JobState.STARTING
+        trains = job.state is JobState.RUNNING and job.committed_step <= last.committed_step
+        return last.message if waits or trains else None
 
 
 @dataclass(frozen=True)

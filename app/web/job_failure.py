@@ -1,7 +1,7 @@
 """Why a job failed, for the top of its page: the error's own line, and the log that it stands in.
 
 Lives here: which node failed first, and the end of its log. Not here: the verdict on the attempt
-(`app.domain.verdict`), which line of a log names the error (`app.domain.error_line`).
+(`app.domain.verdict`), which line of a log names the error (`trainer.protocol.error_line`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from app.domain.end_reason import COUNTED_END_REASONS
 from app.domain.entities import Job
-from app.domain.error_line import error_line
 from app.domain.job import JobState
+from app.domain.job_spec import parse_spec
+from app.domain.retry_words import retries_used_up
 from app.domain.verdict import MemberOutcome
 from app.ports.object_store import ObjectStoreError
 from app.ports.page_reports import JobTimeline
 from app.web.log_tail import LogTail, log_tail
 from app.web.page_frame import PageParts
+from trainer.protocol.error_line import error_line
 
 LINES_SHOWN: Final = 24
 # Types that an agent gives to ends that no exception tells; their message is a whole sentence.
@@ -71,7 +74,10 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
     stream = f"attempt-{last['fence']:04d}/node-{member['node_rank']}.log"
     tail = _tail(parts, job.id, stream)
     headline = _headline(member, tail) or message
-    told = message == last["end_message"] and tail is not None
+    retries = parse_spec(job.spec).retries
+    used_up = 0 < retries <= job.retries_used and job.end_reason in COUNTED_END_REASONS
+    left = retries_used_up(retries) if used_up else ""
+    told = message in (last["end_message"], f"{last['end_message']} {left}") and tail is not None
     labels = {lane.instance.id: lane.label for lane in timeline.lanes}
     return JobFailure(
         headline=headline,
@@ -80,7 +86,7 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
         machine=labels.get(member["instance_id"]),
         exit_code=member["exit_code"],
         tail=tail,
-        more="" if told or message == headline else message,
+        more=left if told or message == headline else message,
     )
 
 

@@ -56,7 +56,8 @@ def why(facts: JobFacts, now: datetime) -> str:
         return _waiting(job, facts)
     if job.state is JobState.STOPPING:
         return why_stopping(job, facts.attempt, now)
-    return _attempting(facts, now)
+    failed = "" if facts.last_failure is None else f" {facts.last_failure}"
+    return f"{_attempting(facts, now)}{failed}"
 
 
 def before_first_step(facts: JobFacts) -> str:
@@ -95,16 +96,14 @@ def _waiting(job: Job, facts: JobFacts) -> str:
         return _sentence(job.wait_reason)
     if job.state is JobState.QUEUED:
         return "In the queue: looking for machines next."
-    last = facts.counts.last_end
-    because = "" if last is None else f" ({formats.words(last[0])})"
+    ended = facts.last_failure
+    if ended is None:
+        last = facts.counts.last_end
+        because = "" if last is None else f" ({formats.words(last.reason)})"
+        ended = f"The last attempt ended{because}."
     if facts.last_checkpoint is None:
-        return (
-            f"The last attempt ended{because} and saved no checkpoint; the next one starts from "
-            "the beginning."
-        )
-    return (
-        f"The last attempt ended{because}; the next one continues from step {job.committed_step:,}."
-    )
+        return f"{ended} It saved no checkpoint; the next one starts from the beginning."
+    return f"{ended} The next one continues from step {job.committed_step:,}."
 
 
 def _attempting(facts: JobFacts, now: datetime) -> str:

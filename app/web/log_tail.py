@@ -5,7 +5,6 @@ Not here: reading from an offset (`app.orchestration.read_logs`), or the markup.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -13,12 +12,10 @@ from uuid import UUID
 from app.orchestration.read_logs import list_logs, read_log
 from app.orchestration.runtime import Runtime
 from app.ports.log_index import LogStream
+from trainer.protocol.error_line import readable_line
 
 TAIL_BYTES: Final = 48 * 1024
 _LINES_MAX: Final = 300
-# Colours and cursor movements of terminals, and control characters but tab and new line.
-_TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,4 @@ def readable(content: bytes, *, cut_at_start: bool) -> tuple[str, bool]:
     if cut_at_start and len(lines) > 1:
         lines = lines[1:]
     kept = lines[-_LINES_MAX:]
-    cleaned = (
-        _CONTROLS.sub("", _TERMINAL_CODES.sub("", line.rstrip("\r").rpartition("\r")[2]))
-        for line in kept
-    )
-    return "\n".join(cleaned), cut_at_start or len(kept) < len(lines)
+    return "\n".join(map(readable_line, kept)), cut_at_start or len(kept) < len(lines)

@@ -152,7 +152,7 @@ def test_right_before_a_kill_ranks_that_failed_of_themselves_are_told(tmp_path: 
     [
         (0, TrainerOutcome.FINISHED, None),
         (75, TrainerOutcome.DRAINED, None),
-        (1, TrainerOutcome.FAILED, "in the logs"),
+        (1, TrainerOutcome.FAILED, "printed no error"),
         (-11, TrainerOutcome.FAILED, "SIGSEGV"),
     ],
 )
@@ -166,6 +166,13 @@ def test_without_markers_the_exit_status_decides(
     assert (word is None) == (end.error is None)
     if word is not None and end.error is not None:
         assert word in end.error.message
+
+
+def test_the_last_error_that_a_command_printed_gives_the_words(tmp_path: Path) -> None:
+    printed = "step 1\n\x1b[31mNameError: name 'x' is not defined\x1b[0m\n[lowtide] ended\n"
+    error = read_end(tmp_path / "nothing", 1, printed=printed).error
+    assert error is not None
+    assert error.message == "NameError: name 'x' is not defined"
 
 
 def test_torchruns_error_file_gives_the_words(tmp_path: Path) -> None:

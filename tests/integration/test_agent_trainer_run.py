@@ -55,8 +55,6 @@ marker = {"outcome": outcome, "step": 5, "exit_code": 0, "error": None, "at_seco
 (folder / "ended-rank0.tmp").write_text(json.dumps(marker))
 (folder / "ended-rank0.tmp").rename(folder / "ended-rank0.json")
 """
-
-
 CONTEXT = trainer_command.CommandContext("m", "10.0.0.1", "", {})
 
 
@@ -75,6 +73,11 @@ class Machine:
         (root / "rank.py").write_text(RANK)
 
     def start(self, ranks: int, linger_seconds: float) -> TrainerRun:
+        run = self.begin(ranks, linger_seconds)
+        wait_until((self.ends / "started-rank0.json").exists, lambda: "no rank started")
+        return run
+
+    def begin(self, ranks: int, linger_seconds: float) -> TrainerRun:
         run = TrainerRun(
             1, self.mark, self.attempt, None, self.folders.trainer_file, self.seen.put,
             lambda _: None, lambda: None, ranks, MachinePlace(CONTEXT, None),
@@ -88,7 +91,6 @@ class Machine:
         }
         command = [sys.executable, "launcher.py", str(linger_seconds)]
         run.start(command, environment, self.root)
-        wait_until((self.ends / "started-rank0.json").exists, lambda: "no rank started")
         return run
 
     def exited(self, seconds: float) -> TrainerExited:
@@ -140,6 +142,14 @@ def test_a_users_command_may_go_on_after_a_trainer_in_it_has_ended(machine: Mach
     (machine.root / "finish").touch()
     machine.exited(60.0)
     assert (machine.root / "launcher-ended").exists()
+
+
+def test_a_command_with_a_bug_ends_with_the_line_that_names_it(machine: Machine) -> None:
+    (machine.root / "launcher.py").write_text("print('x' * 40_000)\nlrate\n")
+    machine.begin(ranks=0, linger_seconds=0.0)
+    error = machine.exited(60.0).end.error
+    assert error is not None
+    assert error.message == "NameError: name 'lrate' is not defined"
 
 
 def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path) -> None:

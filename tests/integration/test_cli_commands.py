@@ -74,9 +74,10 @@ def test_jobs_are_listed_with_what_they_cost(world: World):
     ran = world.cli.ok("jobs")
     assert ran.out.splitlines()[0].split() == [
         "ID", "NAME", "STATE", "PROGRESS", "ETA/DEADLINE", "WHERE", "$/H", "COST", "SAVED",
+        "WHY",
     ]  # fmt: skip
     assert "in ~59m" in ran.row("digits")
-    assert ran.row("older").split()[-1] == "-"
+    assert ran.row("older").split()[-3:] == ["-", "No", "luck."]
     assert "local us-west-2a spot" in ran.row("digits", "running", "3.600")
     assert "$3.60" in ran.row("digits")
     assert "failed" in ran.row("older")

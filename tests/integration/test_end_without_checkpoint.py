@@ -103,7 +103,10 @@ def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine:
         )
         facts.job.wait_reason = None
         told = job_document(facts, story.time)["why"]
-        assert told.startswith("It starts again from the beginning as soon as machines are found")
+        assert told.endswith(
+            "It starts again from the beginning as soon as machines are found: no checkpoint was "
+            "saved."
+        )
     else:
         pytest.fail(f"the job is {facts.job.state}, not recovering")
 

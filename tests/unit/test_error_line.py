@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.error_line import error_line
+from trainer.protocol.error_line import error_line
 
 TRACEBACK = """step 611 loss 0.4
 Traceback (most recent call last):

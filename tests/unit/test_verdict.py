@@ -130,6 +130,7 @@ def test_the_earliest_rank_with_a_cause_of_its_own_decides():
         "Node 2 failed with exit code 4: ValueError: bad label 11.",
         2,
         4,
+        "ValueError: bad label 11",
     )
 
 

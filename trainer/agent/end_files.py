@@ -2,7 +2,8 @@
 
 torchrun answers 1 to everything that is not success, so a rank writes `ended-rank<R>.json` beside
 the progress file: `{"outcome", "step", "exit_code", "error": {...} | null, "at_seconds"}`. A user
-command writes none: then 0 is finished, 75 is drained, anything else failed.
+command writes none: then 0 is finished, 75 is drained, anything else failed, and the last line of
+its output that names an error says why.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from trainer.protocol.agent_report import (
     TrainerError,
     TrainerOutcome,
 )
+from trainer.protocol.error_line import error_line
 
 EXIT_FAILED = 1
 MARKER_BYTES_MAX = 1 << 20
@@ -52,19 +54,21 @@ def read_end(
     return_code: int,
     error_file: Path | None = None,
     asked_before_start: bool = False,
+    printed: str = "",
 ) -> TrainerEnd:
     """Decide the end from the markers in `folder`, torchrun's error file and the exit status.
 
     return_code: as subprocess gives it, negative for a signal. All ranks finished or all drained
     is an end whatever the exit status says; a rank that started and left no marker was killed.
     asked_before_start: the bundled trainer was told to stop before any rank could listen; torchrun
-    then answers 1, but nothing had begun.
+    then answers 1, but nothing had begun. printed: the end of a command's output, which names the
+    error where nothing else does.
     """
     started, ended = read_markers(folder)
     if not started and not ended:
         if asked_before_start:
             return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED)
-        return _end_by_status(return_code, error_file)
+        return _end_by_status(return_code, error_file, printed)
     step = max((marker.step for marker in ended if marker.step is not None), default=None)
     failed = [marker for marker in ended if marker.outcome is TrainerOutcome.FAILED]
     silent = sorted(started - {marker.rank for marker in ended})
@@ -198,7 +202,7 @@ def _failed_end(
     return TrainerEnd(TrainerOutcome.FAILED, return_code, step, killed)
 
 
-def _end_by_status(return_code: int, error_file: Path | None) -> TrainerEnd:
+def _end_by_status(return_code: int, error_file: Path | None, printed: str) -> TrainerEnd:
     if return_code == 0:
         return TrainerEnd(TrainerOutcome.FINISHED, 0)
     if return_code == EXIT_DRAINED:
@@ -213,7 +217,7 @@ def _end_by_status(return_code: int, error_file: Path | None) -> TrainerEnd:
         message = f"the machines of the gang did not meet: {said}"
         lonely = TrainerError(message, type="RendezvousError", peer_communication=True)
         return TrainerEnd(TrainerOutcome.FAILED, return_code, None, lonely)
-    message = said or "what it wrote is in the logs"
+    message = said or error_line(printed) or "it printed no error"
     error = TrainerError(message, out_of_memory=_says_out_of_memory(said))
     return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
 

@@ -57,6 +57,8 @@ LAST_WORDS_SECONDS = 2.0
 """What was printed last is read from the pipe for so long; a process left over may hold it open."""
 DRAINED_WORDS = b"[lowtide] this machine's ranks have saved and stopped, as they were asked to.\n"
 """The last words of a drain; what torchrun prints of it as a failure is left out."""
+PRINTED_BYTES_KEPT = 16 << 10
+"""So much of the end of a command's output is searched for the line that names its error."""
 POLLS_PER_LOOK_MAX = 16
 PROGRESS_END_SECONDS = 5.0
 """A command may write progress faster than it is read; what is left at its end has this long."""
@@ -105,6 +107,7 @@ class TrainerRun:
         self._marker_seen_at: float | None = None
         self._ended_well_at: float | None = None
         self._looked_at = 0.0
+        self._printed = b""
         self.reached_step = 0
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
@@ -186,13 +189,13 @@ class TrainerRun:
             return
         reports = LauncherReports(lambda: self._draining)
 
-        def write(content: bytes) -> None:
-            if shown := reports.feed(content):
+        def write(shown: bytes) -> None:
+            if shown:
+                self._printed = (self._printed + shown)[-PRINTED_BYTES_KEPT:]
                 self._write_log(shown)
 
-        process_group.pump_output(self._process, write)
-        if rest := reports.end():
-            self._write_log(rest)
+        process_group.pump_output(self._process, lambda content: write(reports.feed(content)))
+        write(reports.end())
 
     def _watch(self, output: threading.Thread) -> None:
         process = self._process
@@ -211,6 +214,7 @@ class TrainerRun:
             process.returncode,
             self._folders.error_file,
             self._asked_before_start,
+            self._printed.decode("utf-8", "replace"),
         )
         if end.outcome is TrainerOutcome.DRAINED:
             self._write_log(DRAINED_WORDS)

@@ -13,9 +13,14 @@ import orjson
 
 from app.adapters.postgres.tables import one_of
 from app.domain.disk_full import DISK_FULL_KEY, DISK_FULL_SENTENCE
+from app.domain.end_reason import COUNTED_END_REASONS
 from app.domain.instance import LIVE_INSTANCE_STATES
+from app.domain.job import CLAIMABLE_JOB_STATES
 from app.ports.job_reports import JobFilter
 
+_CLAIMABLE: Final = one_of("numbered.state", CLAIMABLE_JOB_STATES)
+# As `JobFacts.last_failure`: of the attempt before the one that is under way.
+_COUNTED: Final = one_of("last.end_reason", COUNTED_END_REASONS)
 _LIVE: Final = one_of("instances.state", LIVE_INSTANCE_STATES)
 # Seconds to the end, of what `app.orchestration.estimate_remaining` last worked out and stored.
 _REMAINING: Final = """(CASE WHEN state = 'running' AND eta_at IS NOT NULL
@@ -55,17 +60,23 @@ WITH page AS (
         coalesce(now.machines, 0) AS machines,
         coalesce(now.microusd_per_hour, 0) AS microusd_per_hour,
         coalesce(now.pools, '[]'::json) AS pools, now.disk_full,
-        greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step
+        greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step,
+        last.end_message AS last_failure
     FROM numbered
     JOIN budgets ON budgets.id = numbered.budget_id
     LEFT JOIN live AS now ON now.job_id = numbered.id
+    LEFT JOIN attempts AS last ON last.job_id = numbered.id
+        AND last.fence = numbered.next_fence - CASE WHEN {claimable} THEN 1 ELSE 2 END
+        AND ({claimable} OR numbered.state = 'starting'
+            OR (numbered.state = 'running' AND numbered.committed_step <= last.committed_step))
+        AND {counted}
     WHERE place <= {limit}
 )
 SELECT json_build_object(
     'items', coalesce(json_agg(json_build_object(
         'id', id, 'name', name, 'state', state, 'priority', priority,
         'why', coalesce(end_message, wait_reason,
-            CASE WHEN state = 'running' AND disk_full THEN '{disk_full}' END),
+            CASE WHEN state = 'running' AND disk_full THEN '{disk_full}' END, last_failure),
         'disk_full', state = 'running' AND coalesce(disk_full, false),
         'stop_cause', stop_cause,
         'end_reason', end_reason, 'next_look_at', claimable_at,
@@ -139,6 +150,8 @@ def _statement(conditions: str, limit: int) -> str:
         conditions=conditions,
         limit=limit,
         live=_LIVE,
+        claimable=_CLAIMABLE,
+        counted=_COUNTED,
         remaining=_REMAINING,
         compared=_COMPARED,
         disk_full_key=DISK_FULL_KEY,

@@ -31,6 +31,7 @@ from app.ports.job_reports import (
     JobFacts,
     JobFilter,
     LastCheckpoint,
+    LastEnd,
     MachineFacts,
     MatchingJob,
 )
@@ -222,12 +223,12 @@ class PostgresJobReports(DeploymentReports):
             select(func.count(), interrupted).where(_attempts.c.job_id == job_id)
         ).one()
         last = session.execute(
-            select(_attempts.c.end_reason, _attempts.c.end_message)
+            select(_attempts.c.end_reason, _attempts.c.end_message, _attempts.c.committed_step)
             .where(_attempts.c.job_id == job_id, _attempts.c.end_reason.is_not(None))
             .order_by(_attempts.c.fence.desc())
             .limit(1)
         ).one_or_none()
-        return AttemptCounts(counted[0], counted[1], None if last is None else (last[0], last[1]))
+        return AttemptCounts(counted[0], counted[1], None if last is None else LastEnd(*last))
 
     def _machines(self, session: Session, job_id: UUID) -> tuple[MachineFacts, ...]:
         instances, pools = tables.instances, money_tables.pools

@@ -1,6 +1,7 @@
-"""The line of a log that names what went wrong.
+"""The line of a log that names what went wrong, and lines of logs as people can read them.
 
-Not here: what an agent reports of an end (`verdict`), or reading logs.
+The agent sends it with the end of a command; pages look for it in the stored log. Not here: what
+else an agent reports of an end (`agent_report`), or reading logs.
 """
 
 from __future__ import annotations
@@ -16,17 +17,28 @@ _ERROR: Final = re.compile(
 # What a launcher says of the end of its children names no cause.
 _LAUNCHERS: Final = ("ChildFailedError", "SignalException", "CalledProcessError")
 _OURS: Final = "[lowtide]"
+# Colours and cursor movements of terminals, and control characters but tab and new line.
+_TERMINAL_CODES: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def readable_line(line: str) -> str:
+    """The line without terminal codes.
+
+    Of one that was written over with carriage returns, as progress bars do, the last state.
+    """
+    return _CONTROLS.sub("", _TERMINAL_CODES.sub("", line.rstrip("\r").rpartition("\r")[2]))
 
 
 def error_line(log: str) -> str | None:
     """The last line that begins with the name of an exception, else the last one with words.
 
     At most 300 characters. Lines of Lowtide itself and of torchrun's summary do not count; None
-    where nothing else was written. log: text without terminal codes.
+    where nothing else was written.
     """
     last = None
-    for line in reversed(log.splitlines()):
-        text = line.strip()
+    for line in reversed(log.split("\n")):
+        text = readable_line(line).strip()
         if not re.search(r"\w", text) or text.startswith(_OURS):
             continue
         found = _ERROR.fullmatch(text)

@@ -1,0 +1,102 @@
+"""A program with a bug is tried again: every place that tells of the job says why, in its words."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+from app.adapters.postgres import tables
+from app.adapters.postgres.job_list_statement import list_statement
+from app.adapters.postgres.job_read_models import PostgresJobReports
+from app.api.job_document import job_document
+from app.ports.job_reports import JobFilter
+from app.web.job_sentences import why
+from tests.support.orchestration_story import Story
+from trainer.protocol.agent_report import FactKind
+
+ERROR = "NameError: name 'lrate' is not defined"
+FIRST = f"Attempt 1 ended with exit code 1: {ERROR}; retry 1 of 3."
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    return Story(engine, tmp_path / "store")
+
+
+def fail(story: Story, job_id: UUID, fence: int, **error: Any) -> None:
+    """The command ends as one does that meets a name it does not know."""
+    for machine in story.members(job_id, fence):
+        told = {"type": None, "message": ERROR, **error}
+        story.tell(
+            machine, FactKind.TRAINER_ENDED, fence, outcome="failed", exit_code=1, error=told
+        )
+
+
+def said(story: Story, engine: Engine, job_id: UUID) -> tuple[str, str, str]:
+    """What the page, the command line and the list say of it."""
+    facts = PostgresJobReports(engine).job(job_id)
+    statement, parameters = list_statement(JobFilter(story.project_id, 50), story.time)
+    with engine.connect() as connection:
+        listed = connection.exec_driver_sql(statement, parameters).scalar_one()
+    items = (json.loads(listed) if isinstance(listed, str) else listed)["items"]
+    [item] = [one for one in items if one["id"] == str(job_id)]
+    return (
+        why(facts, story.time + timedelta(seconds=1)),
+        job_document(facts, story.time)["why"] or "",
+        item["why"] or "",
+    )
+
+
+def messages(story: Story, job_id: UUID, kind: str) -> list[str]:
+    rows = story.rows(tables.events, tables.events.c.job_id == job_id)
+    return [row.message for row in rows if row.kind == kind]
+
+
+def test_a_failed_attempt_says_its_error_and_its_retry_everywhere(story: Story, engine: Engine):
+    job_id = story.submit()
+    story.train(job_id)
+    fail(story, job_id, 1)
+    assert messages(story, job_id, "attempt_ended_retryable") == [FIRST]
+    assert all(FIRST in words for words in said(story, engine, job_id))
+    # While the retry starts, and while it trains without having saved anything newer.
+    story.run()
+    assert story.job(job_id).state == "starting"
+    assert all(FIRST in words for words in said(story, engine, job_id))
+    story.train(job_id, 2)
+    assert all(FIRST in words for words in said(story, engine, job_id))
+    [machine] = story.members(job_id, 2)
+    story.checkpoint(machine, 2, 40)
+    assert not any("NameError" in words for words in said(story, engine, job_id))
+
+
+def test_the_last_failure_says_that_the_retries_are_used(story: Story, engine: Engine):
+    job_id = story.submit(retries=2)
+    for fence in (1, 2, 3):
+        story.train(job_id, fence)
+        fail(story, job_id, fence)
+    assert story.job(job_id).state == "failed"
+    used = f"Node 0 failed with exit code 1: {ERROR}. All 2 retries are used."
+    assert all(words == used for words in said(story, engine, job_id))
+    story.run()
+    once = story.submit(retries=0)
+    story.train(once)
+    fail(story, once, 1)
+    assert story.job(once).end_message == f"Node 0 failed with exit code 1: {ERROR}."
+
+
+def test_a_failure_that_waits_names_its_cause_too(story: Story, engine: Engine):
+    job_id = story.submit()
+    story.run()
+    [machine] = story.members(job_id)
+    story.register(machine)
+    story.tell(machine, FactKind.PREPARATION_FAILED, 1, stage="setup", message="pip: no such file")
+    assert story.job(job_id).wait_reason.startswith(
+        "Attempt 1 ended: node 0 could not be prepared: setup: pip: no such file; retry 1 of 3. "
+        "Next try in "
+    )
