@@ -30,7 +30,8 @@ class AttemptReach:
 
     start_up_seconds: from its trainer's start to the end of its first step, `first_step`, where the
     phases tell only the start; None where they tell both, or nothing is known. lost: it has ended
-    without a word of any step and without a checkpoint, so that nothing of it was kept.
+    without a word of any step and without a checkpoint, so that nothing of it was kept. kept_step:
+    of a job that has failed, its newest saved step, beyond which all work was lost; else None.
     """
 
     resumed_from_step: int
@@ -38,6 +39,7 @@ class AttemptReach:
     first_step: int | None = None
     start_up_seconds: float | None = None
     lost: bool = False
+    kept_step: int | None = None
 
 
 def machine_timeline(
@@ -65,8 +67,24 @@ def machine_timeline(
         first, last = _steps(ordered, place, attempts)
         reach = attempts.get(start.fence or 0)
         lost = start.phase is MachinePhase.TRAIN and reach is not None and reach.lost
-        spans.append(PhaseSpan(start.phase, start.from_at, ends_at, start.fence, first, last, lost))
+        span = PhaseSpan(start.phase, start.from_at, ends_at, start.fence, first, last, lost)
+        spans.extend(_kept_and_lost(span, None if reach is None else reach.kept_step))
     return tuple(spans)
+
+
+def _kept_and_lost(span: PhaseSpan, kept_step: int | None) -> tuple[PhaseSpan, ...]:
+    """The span cut after the last step that was kept; its steps are taken to be equally long."""
+    first, last = span.first_step, span.last_step
+    if kept_step is None or first is None or last is None or last <= kept_step:
+        return (span,)
+    if first > kept_step:
+        return (replace(span, lost=True),)
+    kept = (span.to_at - span.from_at) * (kept_step - first + 1) // (last - first + 1)
+    cut_at = span.from_at + kept
+    return (
+        replace(span, to_at=cut_at, last_step=kept_step),
+        replace(span, from_at=cut_at, first_step=kept_step + 1, lost=True),
+    )
 
 
 def _with_start_up(

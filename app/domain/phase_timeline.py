@@ -23,7 +23,7 @@ class PhaseSpan:
 
     `first_step` and `last_step` (inclusive) are the steps whose training ended in a `train` span
     of the attempt with this fence; both None when no step is known. `lost`: training of which
-    nothing was kept, though no step tells what.
+    nothing was kept, though no later attempt did it again.
     """
 
     phase: MachinePhase
@@ -75,7 +75,7 @@ def rework_ends_at(span: PhaseSpan, through: Mapping[int, int]) -> datetime:
     """Until when a training span redid lost steps; its `from_at` when it redid none.
 
     Steps rise within a span, so its rework comes first; they are taken to be equally long. A span
-    that is lost as a whole counts as rework itself: no step tells which later one redid it.
+    that is lost as a whole counts as rework itself, whether or not something was done again.
     """
     if span.lost:
         return span.to_at

@@ -150,10 +150,13 @@ def test_the_statement_of_an_interrupted_job(
     assert found.unbilled == ()
     assert "disk" in found.not_metered
     assert "compute" not in found.not_metered
-    # Had it failed, it would be compared with nothing, whatever of its work was kept.
-    story.set_job(job, state=JobState.FAILED)
+    # Had it failed, it would be compared with nothing, and only what it had saved was useful.
+    story.set_job(job, state=JobState.FAILED, committed_step=150)
     failed = report(reports, job).statement
-    assert failed.by_activity[Activity.USEFUL] == 200 * A_SECOND
+    assert failed.by_activity[Activity.USEFUL] == 150 * A_SECOND
+    assert failed.by_activity[Activity.REWORK] == (20 + 50) * A_SECOND
+    assert failed.by_activity[Activity.RESTORE] == 20 * A_SECOND
+    assert failed.total_microusd == total
     assert (failed.on_demand_comparison_microusd, failed.net_saved_ratio) == (None, None)
 
 

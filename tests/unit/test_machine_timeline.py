@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
@@ -119,6 +120,29 @@ def test_a_first_step_that_a_phase_tells_is_believed() -> None:
     attempts = {1: AttemptReach(0, 50, first_step=1, start_up_seconds=30.0)}
     found = shown(PhaseStart(Phase.TRAIN, after(10), 1, 1), attempts=attempts)
     assert found[1][:3] == ("train", 10, 100)
+
+
+def test_of_a_failed_job_what_came_after_its_last_checkpoint_is_lost() -> None:
+    starts = [
+        PhaseStart(Phase.TRAIN, after(0), 1, 0), PhaseStart(Phase.CHECKPOINT, after(20), 1, 20),
+        PhaseStart(Phase.TRAIN, after(30), 2, 10), PhaseStart(Phase.TRAIN, after(60), 3),
+    ]  # fmt: skip
+    reach = {1: AttemptReach(0, 20), 2: AttemptReach(10, 40), 3: AttemptReach(20, 60)}
+
+    def training(kept_step: int | None) -> list[tuple[object, ...]]:
+        known = {fence: replace(one, kept_step=kept_step) for fence, one in reach.items()}
+        spans = machine_timeline(starts, START, after(100), known)
+        return [
+            ((span.to_at - START).total_seconds(), span.first_step, span.last_step, span.lost)
+            for span in spans
+            if span.phase is Phase.TRAIN
+        ]
+
+    assert training(None) == [(20, 1, 20, False), (60, 11, 40, False), (100, 21, 60, False)]
+    assert training(20) == [
+        (20, 1, 20, False), (40, 11, 20, False), (60, 21, 40, True), (100, 21, 60, True)
+    ]  # fmt: skip
+    assert [one[3] for one in training(0)] == [True, True, True]
 
 
 def test_only_training_of_a_lost_attempt_is_lost() -> None:

@@ -23,6 +23,7 @@ from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.billing import Component
 from app.domain.books_check import BooksCheck
 from app.domain.entities import Assignment, Attempt, Instance, Job
+from app.domain.job import JobState
 from app.domain.ledger import LedgerKey
 from app.domain.machine_facts import Transfer
 from app.domain.machine_rating import PointRow, RatedMachine
@@ -130,13 +131,15 @@ def attempt_reach(
         )
         told = told.order_by(table.fence, table.last_step.nulls_first(), table.instance_id)
         start_ups = {row[0]: (row[1], row[2]) for row in session.execute(told)}
+    # Nobody goes on from a failed job: what it had not saved by then bought nothing.
+    kept_step = job.committed_step if job.state is JobState.FAILED else None
     found = {}
     for one in attempts:
         first_step, start_up = start_ups.get(one.fence, (None, None))
         if one.start_up_seconds is not None and job.spec.get("trainer") is None:
             first_step, start_up = one.first_step, one.start_up_seconds
         found[one.fence] = AttemptReach(
-            one.parent_step or 0, one.best_step, first_step, start_up, _is_lost(one)
+            one.parent_step or 0, one.best_step, first_step, start_up, _is_lost(one), kept_step
         )
     return found
 
