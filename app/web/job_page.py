@@ -33,7 +33,7 @@ from app.ports.kept_estimates import KeptEstimate
 from app.ports.page_reports import JobTimeline
 from app.ports.read_models import JobCost
 from app.web.job_failure import JobFailure, job_failure
-from app.web.job_sentences import TONES, before_first_step, next_look, why
+from app.web.job_sentences import TONES, before_first_step, gang_steps, next_look, why
 from app.web.machine_rows import MachineRow, machine_rows
 from app.web.metric_charts import MetricChart, metric_charts
 from app.web.page_frame import PageParts
@@ -62,7 +62,8 @@ class CostShare:
 @dataclass(frozen=True)
 class Progress:
     """How far the job is. `percent` is None while the total is not known; doing: what it does
-    before its first step, "" after it; end: when the work is done, None while that is not known."""
+    before its first step, "" after it; end: when the work is done, None while that is not known;
+    of_gang: which machines of several the step is of, "" where all are there."""
 
     step: int
     total_steps: int | None
@@ -70,6 +71,7 @@ class Progress:
     steps_per_second: float | None
     doing: str
     end: ExpectedEnd | None
+    of_gang: str
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,7 @@ def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> Progress:
         steps_per_second=left.steps_per_second if job.state is JobState.RUNNING else None,
         doing="" if left.step else before_first_step(facts),
         end=end,
+        of_gang=gang_steps(facts, left.step),
     )
 
 

@@ -82,6 +82,23 @@ def before_first_step(facts: JobFacts) -> str:
     return "running" if job.total_steps is None else "before its first step"
 
 
+def gang_steps(facts: JobFacts, step: int) -> str:
+    """Of a gang: how far its slowest machine is, and how many report no step; "" for one machine.
+
+    step: the newest of any machine, which the page shows.
+    """
+    attempt = facts.attempt
+    if attempt is None or attempt.node_count < 2 or facts.job.state is not JobState.RUNNING:
+        return ""
+    contacts = [one.contact for one in facts.machines if one.contact is not None]
+    steps = [c.step for c in contacts if c.fence == attempt.fence and c.step is not None]
+    if not steps:
+        return ""
+    if len(steps) < attempt.node_count:
+        return f"as {len(steps)} of {attempt.node_count} machines report it"
+    return f"slowest machine at step {min(steps):,}" if min(steps) < step else ""
+
+
 def next_look(job: Job, now: datetime) -> str | None:
     """When a waiting job is looked at again, None for one that does not wait."""
     if job.state not in (JobState.QUEUED, JobState.RECOVERING):

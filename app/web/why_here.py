@@ -7,13 +7,14 @@ or what a waiting job waits for (`app.orchestration.unmet_needs`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from app.domain.deadline_words import slack_sentence
 from app.domain.entities import Instance, Job
+from app.domain.instance import InstanceState
 from app.domain.job import JobState
 from app.domain.job_spec import JobSpec
 from app.domain.offer import Pool
@@ -24,6 +25,7 @@ from app.web import formats
 DECISIONS_READ: Final = 6
 POOLS_SHOWN: Final = 6
 _PLACES_SHOWN: Final = 4
+_RENTED: Final = (InstanceState.LAUNCHED, InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 
 _VERDICTS: Final = {
     DecisionVerdict.SPOT: ("spot", "good"),
@@ -40,11 +42,13 @@ class PoolRow:
     """One pool as the decision saw it; texts are ready to be shown, instants explain them.
 
     by_hour: what is expected is the price of one hour of progress, since the work is not known.
+    here: the job has a machine there now.
     """
 
     name: str
     key: str
     chosen: bool
+    here: bool
     fits: bool
     microusd_per_hour: int
     against_on_demand: str
@@ -79,21 +83,25 @@ class WhyHere:
 
     placing: the newest that weighed pools; to keep machines is a decision, too. ran: of a job
     without machines, paused or ended, where it was; then `latest` says nothing of the present, and
-    all decisions are earlier ones.
+    all decisions are earlier ones. now: where its machines are, of a job that has any.
     """
 
     latest: ToldDecision | None
     placing: ToldDecision | None
     earlier: tuple[ToldDecision, ...]
     ran: str | None
+    now: str | None = None
 
 
 def why_here(job: Job, decisions: Sequence[KeptDecision], machines: Sequence[Instance]) -> WhyHere:
     """The panel of a job; `decisions` newest first. machines: those that it had."""
-    told = tuple(_told(one) for one in decisions)
+    rented = [] if job.ended_at is not None else [one for one in machines if _is_rented(one)]
+    here = {one.pool.key for one in rented if one.pool is not None}
+    told = tuple(_told(one, here) for one in decisions)
     placing = next((one for one in told if one.pools), None)
     if job.ended_at is None and job.state is not JobState.PAUSED:
-        return WhyHere(told[0] if told else None, placing, told[1:], None)
+        now = f"It is on {_places(rented)} now." if rented else None
+        return WhyHere(told[0] if told else None, placing, told[1:], None, now)
     return WhyHere(None, placing, told, _ran(machines))
 
 
@@ -106,24 +114,33 @@ def slack_words(job: Job, spec: JobSpec, decision: PlacementDecision | None, now
 def _ran(machines: Sequence[Instance]) -> str:
     """On how many machines it was, and where."""
     ran = [one for one in machines if one.launched_at is not None]
-    if not ran:
-        return "No machine ran for it."
-    places = sorted({_place(one.pool) for one in ran if one.pool is not None})
-    count = "1 machine" if len(ran) == 1 else f"{len(ran)} machines"
+    return f"It ran on {_places(ran)}." if ran else "No machine ran for it."
+
+
+def _is_rented(machine: Instance) -> bool:
+    return machine.launched_at is not None and machine.state in _RENTED
+
+
+def _places(machines: Sequence[Instance]) -> str:
+    """ "2 machines: us-west-2a · p3.2xlarge · spot"."""
+    places = sorted({_place(one.pool) for one in machines if one.pool is not None})
+    count = "1 machine" if len(machines) == 1 else f"{len(machines)} machines"
     where = ", ".join(places[:_PLACES_SHOWN])
     more = len(places) - _PLACES_SHOWN
     where += f" and {more} more" if more > 0 else ""
-    return f"It ran on {count}: {where}." if where else f"It ran on {count}."
+    return f"{count}: {where}" if where else count
 
 
 def _place(pool: Pool) -> str:
     return f"{pool.zone} · {pool.instance_type} · {formats.words(pool.market.value)}"
 
 
-def _told(kept: KeptDecision) -> ToldDecision:
+def _told(kept: KeptDecision, here: Collection[str]) -> ToldDecision:
     decision = kept.decision
     word, tone = _VERDICTS[decision.verdict]
-    rows = tuple(_row(one, kept.last_confirmed_at) for one in decision.pools)
+    rows = [_row(one, kept.last_confirmed_at, here) for one in decision.pools]
+    # The pool that the job is in is shown however many were better.
+    shown = [row for place, row in enumerate(rows) if row.here or place < POOLS_SHOWN]
     return ToldDecision(
         number=kept.decision_no,
         word=word,
@@ -132,8 +149,8 @@ def _told(kept: KeptDecision) -> ToldDecision:
         decided_at=decision.decided_at,
         confirmed_at=kept.last_confirmed_at,
         ways=_ways(decision),
-        pools=rows[:POOLS_SHOWN],
-        more_pools=rows[POOLS_SHOWN:],
+        pools=tuple(shown),
+        more_pools=tuple(row for row in rows[POOLS_SHOWN:] if not row.here),
     )
 
 
@@ -146,13 +163,14 @@ def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
     return tuple((name, cost) for name, cost in costs if cost is not None)
 
 
-def _row(row: PoolVerdict, at: datetime) -> PoolRow:
-    """`at`: the instant of the decision's figures."""
+def _row(row: PoolVerdict, at: datetime, here: Collection[str]) -> PoolRow:
+    """`at`: the instant of the decision's figures. here: pools that the job is in."""
     finish, hazard = row.expected_finish_seconds, row.hazard_per_hour
     return PoolRow(
         name=_name(row.pool),
         key=row.pool,
         chosen=row.chosen,
+        here=row.pool in here,
         fits=row.fits,
         microusd_per_hour=row.price_microusd_per_hour,
         against_on_demand=_against(row),

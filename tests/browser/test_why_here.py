@@ -46,6 +46,8 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     quoted = rows.first.locator("time").first
     expect(quoted).to_have_attribute("title", re.compile("^quoted .* UTC$"))
     assert panel.get_by_role("img", name="taken").count() == 1
+    expect(rows.filter(has_text="here now")).to_have_count(1)
+    expect(rows.first).to_contain_text("here now")
 
     panel.get_by_text("Earlier decisions").click()
     expect(panel.get_by_text("Waiting costs less than on-demand")).to_be_visible()
