@@ -194,6 +194,14 @@ def _labels_problem(labels: Sequence[str]) -> str | None:
             return (
                 f"“{label[:_SHOWN_MAX]}” is not a label. Write it as key=value, as in team=vision."
             )
+    values: dict[str, str] = {}
+    for name, value in map(_split, labels):
+        if values.setdefault(name, value) != value:
+            return (
+                f"The label “{name[:_SHOWN_MAX]}” is searched with two values, "
+                f"“{values[name][:_SHOWN_MAX]}” and “{value[:_SHOWN_MAX]}”, and a job has only one "
+                "of them. Leave one out."
+            )
     return None
 
 

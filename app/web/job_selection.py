@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from urllib.parse import parse_qsl
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from app.domain.errors import InvalidValue
@@ -23,11 +23,9 @@ from app.orchestration.stop_many import JOBS_MAX, CommandedJob, CommandOutcome, 
 from app.ports.job_search import ChosenJob, JobSearch
 from app.web.job_query import JobQuery, read_query
 from app.web.job_sentences import TONES
-from app.web.page_frame import PageParts, PageRoute, check_form, parts_of, render, signed_in
-from app.web.session import Visitor
+from app.web.page_frame import PageParts, PageRoute, SignedIn, check_form, parts_of, render
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-SignedIn = Annotated[Visitor, Depends(signed_in)]
 Token = Annotated[str, Form(max_length=200)]
 Ids = Annotated[list[UUID], Form(max_length=JOBS_MAX)]
 
@@ -37,7 +35,7 @@ _PAST: Final = {
     JobCommand.PAUSE: "paused",
     JobCommand.RESUME: "resumed",
 }
-_SAVING: Final = frozenset({JobState.RUNNING, JobState.STARTING, JobState.STOPPING})
+_SAVING: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
 
 
 @dataclass(frozen=True)
@@ -212,6 +210,7 @@ def _answer(
 
 def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[str]:
     """Sentences for the states that the chosen jobs are in."""
+    starting = counts.get(JobState.STARTING, 0)
     saving = sum(counts.get(state, 0) for state in _SAVING)
     waiting = counts.get(JobState.QUEUED, 0) + counts.get(JobState.RECOVERING, 0)
     paused = counts.get(JobState.PAUSED, 0)
@@ -220,25 +219,36 @@ def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[st
     if action is JobCommand.CANCEL:
         if saving:
             said.append(
-                f"{_hold(saving)}: a checkpoint is saved first, then the machines are released."
+                f"{_train(saving)}: a program that can save a checkpoint does so first, then the "
+                "machines are released."
             )
+        if starting:
+            said.append(f"{_start(starting)}: the machines are released.")
         if waiting:
             said.append(
                 f"{_wait(waiting)}: {'it leaves' if waiting == 1 else 'they leave'} the queue."
             )
-        said.append("A cancelled job cannot be resumed. To go on, submit it under another name.")
+        said.append(
+            "A cancelled job cannot be resumed. To run it again, submit it under another name."
+        )
     elif action is JobCommand.PAUSE:
         if saving:
             said.append(
-                f"{_hold(saving)}: a checkpoint is saved, then the machines are released "
-                "and cost nothing more."
+                f"{_train(saving)}: a program that can save a checkpoint does so first, then the "
+                "machines are released and cost nothing more."
             )
+        if starting:
+            said.append(f"{_start(starting)}: the machines are released and cost nothing more.")
         if waiting:
             said.append(f"{_wait(waiting)}: no machine is requested until you resume.")
-        said.append("Nothing is lost: resumed jobs go on from their last checkpoint.")
+        said.append(
+            "Resumed jobs continue from their last checkpoint. Those without one start from the "
+            "beginning."
+        )
     else:
         said.append(
-            "They join the queue and go on from their last checkpoint, or begin anew without one."
+            "They join the queue and continue from their last checkpoint. Those without one start "
+            "from the beginning."
         )
         said.append("Their machines cost money again.")
     if paused and action is JobCommand.PAUSE:
@@ -258,8 +268,12 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _hold(number: int) -> str:
-    return f"{_jobs(number)} {'has' if number == 1 else 'have'} machines"
+def _train(number: int) -> str:
+    return f"{_jobs(number)} {_are(number)} running"
+
+
+def _start(number: int) -> str:
+    return f"{_jobs(number)} {_are(number)} starting"
 
 
 def _wait(number: int) -> str:

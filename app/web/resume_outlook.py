@@ -17,7 +17,7 @@ from app.web import formats
 
 @dataclass(frozen=True)
 class ResumeOutlook:
-    """Sentences: where it goes on, what it needs, at which price, and what of its budget is left.
+    """Sentences: where it continues, what it needs, at which price, and what of its budget is left.
 
     blocked: whether the budget has nothing left, so that it needs more.
     """
@@ -57,7 +57,7 @@ def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
     if saved is None:
         return f"It starts again from the beginning: no checkpoint was saved{work}."
     where = f"step {job.committed_step:,}" if job.committed_step else "its checkpoint"
-    return f"It goes on from {where}{work}."
+    return f"It continues from {where}{work}."
 
 
 def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:

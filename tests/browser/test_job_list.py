@@ -129,7 +129,9 @@ def test_ticked_jobs_stay_ticked_and_are_cancelled_together(look: Visit, site: S
     bar.get_by_role("button", name="Cancel…").click()
     question = look.page.get_by_role("dialog")
     expect(question.get_by_role("heading")).to_have_text("Cancel 4 jobs?")
-    expect(question).to_contain_text("1 job has machines: a checkpoint is saved first")
+    expect(question).to_contain_text(
+        "1 job is running: a program that can save a checkpoint does so first"
+    )
     expect(question).to_contain_text("3 jobs wait for machines: they leave the queue.")
     question.get_by_role("link", name="Go back").click()
     expect(question).to_be_hidden()

@@ -1,0 +1,48 @@
+"""Sentences of the jobs page: what a command to many jobs does, and a search that cannot be."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from app.domain.job import JobState
+from app.domain.job_command import JobCommand
+from app.ports.job_search import ChosenJob
+from app.web.job_query import read_query
+from app.web.job_selection import Question
+
+
+def consequences(command: JobCommand, *states: JobState) -> list[str]:
+    jobs = tuple(ChosenJob(uuid4(), "digits", state, 0) for state in states)
+    return Question(command, jobs, False, "/jobs").consequences
+
+
+def test_a_pause_promises_nothing_to_a_job_without_a_checkpoint() -> None:
+    assert consequences(JobCommand.PAUSE, JobState.RUNNING, JobState.STARTING) == [
+        "1 job is running: a program that can save a checkpoint does so first, then the machines "
+        "are released and cost nothing more.",
+        "1 job is starting: the machines are released and cost nothing more.",
+        "Resumed jobs continue from their last checkpoint. Those without one start from the "
+        "beginning.",
+    ]
+
+
+@pytest.mark.parametrize("state", [JobState.STARTING, JobState.QUEUED, JobState.PAUSED])
+def test_no_checkpoint_is_promised_to_a_job_that_does_not_train(state: JobState) -> None:
+    said = consequences(JobCommand.CANCEL, state)
+    assert not any("checkpoint" in sentence for sentence in said)
+    assert said[-1] == (
+        "A cancelled job cannot be resumed. To run it again, submit it under another name."
+    )
+
+
+def test_a_label_has_one_value() -> None:
+    same = read_query([("label", "team=nlp"), ("label", "team = nlp"), ("label", "tier=a")])
+    assert same.problem is None
+    assert same.labels == (("team", "nlp"), ("tier", "a"))
+    both = read_query([("label", "team=nlp"), ("label", "team=vision")])
+    assert both.problem == (
+        "The label “team” is searched with two values, “nlp” and “vision”, and a job has only one "
+        "of them. Leave one out."
+    )
