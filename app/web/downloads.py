@@ -12,22 +12,20 @@ from typing import Annotated, Final
 from urllib.parse import quote
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from app.domain.errors import NotFound
 from app.orchestration.read_checkpoints import PIECE_BYTES_MAX, read_manifest, read_piece
 from app.orchestration.read_logs import READ_BYTES_MAX, list_logs, read_log
 from app.orchestration.runtime import Runtime
-from app.web.page_frame import HEADERS, PageRoute, parts_of, render, signed_in
-from app.web.session import Visitor
+from app.web.page_frame import HEADERS, PageRoute, SignedIn, job_id_of, parts_of, render
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 _LOG_BYTES_MAX: Final = 64 << 20
 """Of a longer log its end."""
 
-SignedIn = Annotated[Visitor, Depends(signed_in)]
 Fence = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Step = Annotated[int, Path(ge=0, le=10**12 - 1)]
 
@@ -41,7 +39,7 @@ def whole_log(
 ) -> Response:
     """One stream of logs as plain text, as it is now; of more than 64 MiB the end."""
     parts = parts_of(request)
-    job_id = _job_id(request, visitor, job)
+    job_id = job_id_of(request, visitor, job)
     sizes = {one.stream: one.size_bytes for one in list_logs(parts.runtime, job_id)}
     size = sizes.get(stream)
     if size is None:
@@ -68,7 +66,7 @@ def _pieces(runtime: Runtime, job_id: UUID, stream: str, start: int, end: int) -
 def checkpoint(request: Request, visitor: SignedIn, job: str, fence: Fence, step: Step) -> Response:
     """The files of one checkpoint; those of at most 8 MiB are fetched from here."""
     parts = parts_of(request)
-    job_id = _job_id(request, visitor, job)
+    job_id = job_id_of(request, visitor, job)
     facts = parts.jobs.job(job_id)
     manifest = read_manifest(parts.runtime, job_id, fence, step)
     return render(
@@ -88,7 +86,7 @@ def checkpoint_file(
 ) -> Response:
     """A file of at most 8 MiB, whole."""
     parts = parts_of(request)
-    job_id = _job_id(request, visitor, job)
+    job_id = job_id_of(request, visitor, job)
     manifest = read_manifest(parts.runtime, job_id, fence, step)
     size = next((entry.size_bytes for entry in manifest.files if entry.name == name), None)
     if size is None or size > PIECE_BYTES_MAX:
@@ -100,11 +98,6 @@ def checkpoint_file(
     content = read_piece(parts.runtime, job_id, fence, step, name, 0, PIECE_BYTES_MAX)
     headers = {**HEADERS, "Content-Disposition": _named("attachment", PurePosixPath(name).name)}
     return Response(content, 200, headers, "application/octet-stream")
-
-
-def _job_id(request: Request, visitor: Visitor, job: str) -> UUID:
-    assert visitor.owner is not None
-    return parts_of(request).jobs.job_id(visitor.owner.project_id, job)
 
 
 def _named(disposition: str, name: str) -> str:

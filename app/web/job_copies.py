@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import yaml
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from app.domain.entities import Job
@@ -29,11 +29,11 @@ from app.orchestration.copy_job import copied_spec
 from app.web.page_frame import (
     PageParts,
     PageRoute,
+    SignedIn,
     check_form,
     parts_of,
     redirect,
     render,
-    signed_in,
 )
 from app.web.session import Visitor
 
@@ -43,7 +43,6 @@ _SPEC_CHARACTERS_MAX: Final = 256 * 1024
 # libyaml where PyYAML has it: its own dumper takes 30 ms for a long spec, at each renewal.
 _DUMPER: type[yaml.SafeDumper | yaml.CSafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-SignedIn = Annotated[Visitor, Depends(signed_in)]
 Token = Annotated[str, Form(max_length=200)]
 Once = Annotated[str, Form(max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 """Made with each form: sent twice, it is one submission."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from app.domain.errors import InvalidValue, NotFound
@@ -17,7 +17,7 @@ from app.domain.job_command import JobCommand
 from app.domain.money import parse_usd
 from app.orchestration.aggregate import JobAggregate, open_job
 from app.orchestration.stop_job import command_stop, resume
-from app.web.page_frame import PageRoute, check_form, parts_of, redirect, signed_in
+from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, redirect
 from app.web.session import Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -25,7 +25,6 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 _MICROUSD_LEAST = 10_000
 
-SignedIn = Annotated[Visitor, Depends(signed_in)]
 Token = Annotated[str, Form(max_length=200)]
 
 

@@ -59,7 +59,7 @@ class GroupRow:
 
     @property
     def percent(self) -> float:
-        """Of the jobs, that have ended."""
+        """How many of its jobs have ended, in percent of them: 0 to 100."""
         return 100 * self.ended / max(1, self.found.jobs)
 
 

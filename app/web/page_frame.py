@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from email.message import Message
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 from urllib.parse import quote
+from uuid import UUID
 
 from anyio import to_thread
+from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -136,6 +138,16 @@ def signed_in(request: Request) -> Visitor:
     if visitor is None or visitor.owner is None:
         raise SignInNeeded
     return visitor
+
+
+SignedIn = Annotated[Visitor, Depends(signed_in)]
+"""The visitor of a route that is only for those who have signed in."""
+
+
+def job_id_of(request: Request, visitor: Visitor, job: str) -> UUID:
+    """The visitor's job of that id or name; raises NotFound."""
+    assert visitor.owner is not None
+    return parts_of(request).jobs.job_id(visitor.owner.project_id, job)
 
 
 def check_form(request: Request, visitor: Visitor | None, token: str) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from inspect import isawaitable
 from typing import Annotated
-from uuid import UUID
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exception_handlers import http_exception_handler
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -29,17 +28,17 @@ from app.web.page_frame import (
     HEADERS,
     STATIC_FOLDER,
     PageRoute,
+    SignedIn,
     error_page,
+    job_id_of,
     parts_of,
     redirect,
     render,
-    signed_in,
 )
 from app.web.saved_files import saved_files
 from app.web.session import HOME, Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-SignedIn = Annotated[Visitor, Depends(signed_in)]
 
 _NO_PAGE = "There is no page at this address."
 
@@ -107,7 +106,7 @@ def estimates(request: Request, visitor: SignedIn) -> Response:
 def job(request: Request, visitor: SignedIn, job: str) -> Response:
     """One job, whole."""
     parts = parts_of(request)
-    job_id = _job_id(request, visitor, job)
+    job_id = job_id_of(request, visitor, job)
     view = job_view(parts, job_id)
     with parts.runtime.begin() as uow:
         copy_name = copied_spec(uow, view.job).get("name")
@@ -121,7 +120,7 @@ def job(request: Request, visitor: SignedIn, job: str) -> Response:
 @router.get("/jobs/{job}/live")
 def job_live(request: Request, visitor: SignedIn, job: str) -> Response:
     """The part of a job's page that looks again by itself."""
-    view = job_view(parts_of(request), _job_id(request, visitor, job))
+    view = job_view(parts_of(request), job_id_of(request, visitor, job))
     return render(request, "job_live.html", visitor, view=view, now=view.now)
 
 
@@ -129,7 +128,7 @@ def job_live(request: Request, visitor: SignedIn, job: str) -> Response:
 def job_saved(request: Request, visitor: SignedIn, job: str) -> Response:
     """What the job has saved; it looks again by itself, every ten seconds."""
     parts = parts_of(request)
-    saved = saved_files(parts, _job_id(request, visitor, job))
+    saved = saved_files(parts, job_id_of(request, visitor, job))
     return render(request, "saved_files.html", visitor, saved=saved, now=parts.runtime.clock.now())
 
 
@@ -142,7 +141,7 @@ def job_log_tail(
     seen: Annotated[str, Query(max_length=60)] = "",
 ) -> Response:
     """The end of one stream of logs; 204 when that is what is shown already."""
-    tail = log_tail(parts_of(request).runtime, _job_id(request, visitor, job), stream, seen)
+    tail = log_tail(parts_of(request).runtime, job_id_of(request, visitor, job), stream, seen)
     if tail is None:
         return Response(status_code=204, headers=HEADERS)
     return render(request, "job_logs.html", visitor, job_ref=job, tail=tail)
@@ -155,8 +154,3 @@ def _jobs(request: Request, visitor: Visitor, template: str) -> Response:
         return render(request, "jobs_problem.html", visitor, 422, problem=query.problem)
     listed = job_list(parts_of(request), visitor.owner.project_id, query)
     return render(request, template, visitor, listed=listed)
-
-
-def _job_id(request: Request, visitor: Visitor, job: str) -> UUID:
-    assert visitor.owner is not None
-    return parts_of(request).jobs.job_id(visitor.owner.project_id, job)

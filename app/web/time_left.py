@@ -68,7 +68,7 @@ def time_left(
     if job.ended_at is not None:
         return _ended(job, job.ended_at)
     if job.deadline_at is None:
-        return _without_deadline(job, end, now)
+        return _without_deadline(job, end)
     return _before(job, job.deadline_at, end, now, slack_sentence, safe_moment_matters, decision)
 
 
@@ -91,7 +91,7 @@ def _ended(job: Job, ended_at: datetime) -> TimeLeft:
     return TimeLeft("Deadline", "met", notes, "good", job.deadline_at)
 
 
-def _without_deadline(job: Job, end: ExpectedEnd | None, now: datetime) -> TimeLeft:
+def _without_deadline(job: Job, end: ExpectedEnd | None) -> TimeLeft:
     none = Note("no deadline")
     if end is None:
         return TimeLeft("Done", "not known yet", (Note(_unknown(job)), none), "muted")
