@@ -100,7 +100,7 @@ def why_here(job: Job, decisions: Sequence[KeptDecision], machines: Sequence[Ins
     told = tuple(_told(one, here) for one in decisions)
     placing = next((one for one in told if one.pools), None)
     if job.ended_at is None and job.state is not JobState.PAUSED:
-        now = f"It is on {_places(rented)} now." if rented else None
+        now = f"Now on {_places(rented)}." if rented else None
         return WhyHere(told[0] if told else None, placing, told[1:], None, now)
     return WhyHere(None, placing, told, _ran(machines))
 

@@ -264,6 +264,12 @@ def test_it_fits_a_phone(site: Site, browser: Browser):
         phone.signed_in(site.key, "/jobs/digits")
         expect(phone.page.locator("#log-text")).to_contain_text("step")
         assert phone.overflow_px() == 0
+        # What few people read is folded, and opens.
+        assert phone.page.evaluate("document.documentElement.scrollHeight") < 4_000
+        expect(phone.page.locator(".events")).to_be_hidden()
+        phone.page.locator("summary", has_text="Events").tap()
+        expect(phone.page.locator(".events")).to_be_visible()
+        phone.page.evaluate("scrollTo(0, 0)")
         expect(phone.page.get_by_role("button", name="Cancel…")).to_be_in_viewport()
         phone.page.get_by_role("button", name="Cancel…").tap()
         expect(phone.page.get_by_role("button", name="Cancel the job")).to_be_in_viewport()
@@ -282,6 +288,9 @@ def test_everything_is_reached_with_the_keyboard(look: Visit, site: Site):
     look.page.keyboard.press("Tab")
     cancel = look.page.get_by_role("button", name="Cancel…")
     expect(cancel).to_be_focused()
+    # All is open on a wide screen, and nothing there is a stop that does nothing.
+    expect(look.page.locator(".events")).to_be_visible()
+    expect(look.page.locator("summary:visible", has_text="Events")).to_have_count(0)
     # The page looks again below, and the focus stays.
     look.page.wait_for_timeout(1_500)
     expect(cancel).to_be_focused()

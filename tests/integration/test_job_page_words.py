@@ -28,7 +28,7 @@ def test_the_pool_that_a_job_is_in_is_marked_among_the_weighed_ones(story: Story
     assert panel.placing is not None
     assert len(panel.placing.pools) > 1
     assert [row.key for row in panel.placing.pools if row.here] == [ZONE_A.key]
-    assert panel.now == "It is on 2 machines: us-west-2a · p3.2xlarge · spot now."
+    assert panel.now == "Now on 2 machines: us-west-2a · p3.2xlarge · spot."
     nowhere = why_here(facts.job, decisions, [])
     assert nowhere.now is None
     assert nowhere.placing is not None

@@ -21,8 +21,9 @@ def stop_attempts(story: PageStory, state: str, reason: EndReason) -> None:
     """The live attempt has ended, and every machine is gone."""
     with story.engine.begin() as connection:
         connection.exec_driver_sql(
-            "UPDATE attempts SET state = %s, ended_at = now(), end_reason = %s "
-            "WHERE state = 'running'",
+            "UPDATE attempts SET state = %s, ended_at = now(), end_reason = %s, "
+            "committed_at = now(), (best_step, committed_step) = (SELECT max(step), max(step) "
+            "FROM checkpoints WHERE checkpoints.job_id = attempts.job_id) WHERE state = 'running'",
             (state, reason.value),
         )
         connection.exec_driver_sql(
