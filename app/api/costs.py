@@ -43,7 +43,11 @@ def job_cost(
     return as_json({**vars(found), "books": _books(found.books, parts)})
 
 
-@router.get("/costs", response_model=None)
+@router.get(
+    "/costs",
+    response_model=None,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
 def costs(
     request: Request,
     caller: SignedIn,

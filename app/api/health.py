@@ -32,7 +32,11 @@ async def healthz() -> Response:
     return as_json({"status": "ok"})
 
 
-@router.get("/readyz", response_model=None)
+@router.get(
+    "/readyz",
+    response_model=None,
+    responses={503: {"description": "Not ready", "content": {"application/json": {}}}},
+)
 def readyz(request: Request) -> Response:
     """200 when the database answers and has this release's schema, else 503.
 

@@ -40,7 +40,12 @@ def exists(request: Request, caller: SignedIn, digest: str) -> Response:
     return Response(status_code=200)
 
 
-@router.put("/{digest}", status_code=201, response_model=None)
+@router.put(
+    "/{digest}",
+    status_code=201,
+    response_model=None,
+    responses={200: {"description": "It was here already", "content": {"application/json": {}}}},
+)
 async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
     """Store a tar.gz of at most 100 MiB under its SHA-256: 201, or 200 when it was here already."""
     hex_digest = _hex(digest)

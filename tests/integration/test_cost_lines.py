@@ -104,6 +104,30 @@ def test_a_machines_day_is_told_by_component_and_activity(
     assert {line.status for line in lines} == {CostStatus.FINAL}
 
 
+def test_a_bill_whose_clock_runs_faster_is_compared_with_one_that_does_too(
+    story: MoneyStory, reports: PostgresCostReports
+) -> None:
+    """As in a demonstration: on-demand's seconds would have been minutes, too."""
+    job = story.job(story.project("alpha"), "digits")
+    story.set_job(job, node_count=2)
+    machine = story.machine(job, 0, billing_speed=60)
+    trains(story, machine, job, 2)
+    story.end(machine, 10)
+    story.quote(16, [])
+    story.accrue(16)
+    found = by_cell(reports.cost_lines(DAY, DAY))
+    assert {
+        activity: (line.amount_microusd, line.hours * 3600) for (_, activity), line in found.items()
+    } == {
+        Activity.BOOT: (120 * A_SECOND, 120),
+        Activity.USEFUL: (480 * A_SECOND, 480),
+    }
+    report = reports.job_cost(job.id)
+    assert report is not None
+    # Two machines would have shared the 8 s of work, and each would have begun for 2 s.
+    assert report.statement.on_demand_comparison_microusd == 3 * 2 * 60 * (4 + 2) * A_SECOND
+
+
 def test_the_minimum_is_added_once_where_a_short_run_spans_two_hours(
     story: MoneyStory, reports: PostgresCostReports
 ) -> None:
@@ -127,9 +151,15 @@ def test_lines_add_up_over_days_projects_and_what_nobody_pays(
 ) -> None:
     monkeypatch.setattr(cost_lines, "MACHINES_PER_PAGE", 2)
     alpha, beta = story.project("alpha"), story.project("beta")
-    jobs = [story.job(alpha, "a"), story.job(alpha, "b"), story.job(beta, "c")]
+    jobs = [story.job(alpha, "a"), story.job(alpha, "b"), story.job(beta, "0")]
     shared = story.machine(jobs[0], 0)
-    story.assign(shared, jobs[1], None, story.after(100))
+    story.assign(shared, jobs[2], None, story.after(100))
+    with story.begin() as uow:
+        for number in (1, 2):
+            uow.traffic.add_transfer(
+                shared.id, number, story.after(80 * number), number * 2**30, estimated=False,
+                microusd_per_gb=20_000, source="list", captured_at=START,
+            )  # fmt: skip
     for number, job in enumerate(jobs):
         story.machine(job, 100 * number)
     story.machine(None)
@@ -147,6 +177,8 @@ def test_lines_add_up_over_days_projects_and_what_nobody_pays(
     assert {name or "unallocated": amount for name, amount in of_job.items()} == {
         row.name: row.amount_microusd for row in report.rows
     }
+    moved = {line.job: line.quantity for line in lines if line.component is Component.EGRESS}
+    assert moved == {"a": 1, "0": 2}
     one_day = reports.cost_lines(NEXT, NEXT)
     assert one_day == [line for line in lines if line.day == NEXT]
     only = reports.cost_lines(DAY, NEXT, project_id=beta)
@@ -166,6 +198,9 @@ def test_seconds_that_nobody_was_assigned_are_lines_of_their_own(
     rest = found[None]
     assert (rest.hours, rest.amount_microusd) == (Fraction(40, 3600), 40 * A_SECOND)
     assert (rest.project, rest.labels) == (None, {})
+    assert {line.status for line in found.values()} == {CostStatus.ACCRUING}
+    story.end(machine, 110)
+    assert {line.status for line in reports.cost_lines(DAY, DAY)} == {CostStatus.PROVISIONAL}
 
 
 def test_too_many_lines_are_refused(
@@ -176,6 +211,8 @@ def test_too_many_lines_are_refused(
     monkeypatch.setattr(cost_lines, "LINES_MAX", 0)
     with pytest.raises(InvalidValue, match="give a shorter period"):
         reports.cost_lines(DAY, DAY)
+    with pytest.raises(InvalidValue, match="ends before it begins"):
+        reports.cost_lines(NEXT, DAY)
 
 
 def test_a_job_is_as_firm_as_the_machines_that_the_period_counts(

@@ -22,7 +22,7 @@ from sqlalchemy import insert, select, update
 from app.adapters.postgres import tables
 from app.adapters.postgres.web_sessions import PostgresWebSessions
 from app.domain.credentials import digest
-from app.web.session import COOKIE
+from app.web.session import COOKIE, SESSION_SECONDS
 from tests.support.agent_api import wait_until
 from tests.support.free_port import free_port
 from tests.support.people_api import PeopleApi, make_key, people_api, revoke_key, settings_for
@@ -133,6 +133,36 @@ def test_only_a_page_shown_to_this_session_can_end_it(apis: tuple[PeopleApi, str
         answer = httpx.post(f"{api.url}/sign-out", data=data, cookies={COOKIE: cookie})
         assert not answer.is_success
         assert opens(api.url, cookie)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_no_script_and_no_other_site_gets_the_cookie(apis: tuple[PeopleApi, str], scheme: str):
+    """And it ends with its session: nothing else ends a cookie in a browser that stays open."""
+    api, _ = apis
+    behind, week = {"x-forwarded-proto": scheme}, SESSION_SECONDS
+    usual = {"HttpOnly", "Path=/", "SameSite=lax", *(["Secure"] if scheme == "https" else [])}
+    shown = httpx.get(f"{api.url}/sign-in", headers=behind)
+    form = {"key": api.key, "form_token": form_token(shown)}
+    cookies = {COOKIE: shown.cookies[COOKIE]}
+    answer = httpx.post(f"{api.url}/sign-in", data=form, cookies=cookies, headers=behind)
+    assert attributes(shown) == attributes(answer) == {f"Max-Age={week}", *usual}
+    assert week == 7 * 24 * 3600
+    cookie = answer.cookies[COOKIE]
+    with api.engine.connect() as connection:
+        lives = tables.sessions.c.expires_at - tables.sessions.c.created_at
+        newest = select(lives).order_by(tables.sessions.c.created_at.desc()).limit(1)
+        assert connection.scalar(newest) == timedelta(seconds=week)
+    form = {"form_token": form_token(page(api.url, cookie))}
+    url = f"{api.url}/sign-out"
+    gone = httpx.post(url, data=form, cookies={COOKIE: cookie}, headers=behind)
+    assert {"Max-Age=0", *usual} <= attributes(gone)
+    assert gone.headers["set-cookie"].startswith(f'{COOKIE}="";')
+
+
+def attributes(answer: httpx.Response) -> set[str]:
+    """Of the one cookie that an answer sets."""
+    [told] = answer.headers.get_list("set-cookie")
+    return {part.strip() for part in told.split(";")[1:]}
 
 
 def test_signing_in_again_ends_the_session_that_is_left_behind(apis: tuple[PeopleApi, str]):

@@ -28,8 +28,8 @@ LINE = CostLine(
     provider_instance_id="i-0123",
     component=Component.COMPUTE,
     activity=Activity.USEFUL,
-    hours=Fraction(12, 3600),
-    quantity=Fraction(12, 3600),
+    hours=Fraction(20, 3600),
+    quantity=Fraction(10, 3600),
     amount_microusd=12_000,
     status=CostStatus.FINAL,
 )
@@ -49,7 +49,7 @@ def test_the_columns_are_always_the_same() -> None:
     assert line == [
         "2026-03-01", "digits", "alpha", '{"cost_center":"4711","team":"nlp"}', "aws",
         "111122223333", "us-west-2", "us-west-2a", "i-0123", "p3.2xlarge", "spot", "compute",
-        "useful", "0.003333", "0.003333", "3.600000", "0.012000", "USD", "final",
+        "useful", "0.005556", "0.002778", "4.320000", "0.012000", "USD", "final",
     ]  # fmt: skip
 
 
