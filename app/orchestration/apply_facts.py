@@ -250,6 +250,18 @@ def _end_member(
     advance_attempt(aggregate, context.limits)
 
 
+def end_forgotten_member(aggregate: JobAggregate, member: AttemptMember, limits: Limits) -> None:
+    """Its machine has left the attempt, and told it to rows that are lost: nobody tells it again.
+
+    How it ended is not known, so it counts as superseded, which uses up no retry.
+    """
+    message = "it left the attempt while the control plane was away, and how is not known"
+    member.outcome, member.ended_at = MemberOutcome.FAILED.value, aggregate.now
+    error = {"type": None, "message": message}
+    member.end = {"reason": EndReason.FENCED_OFF.value, "error": error}
+    advance_attempt(aggregate, limits)
+
+
 def _unsent(context: FactContext) -> str:
     """What was saved on the machine and did not get away, and what counts in its place."""
     unsent, attempt = whole_number(context.fact.data.get("unsent_step")), context.aggregate.attempt

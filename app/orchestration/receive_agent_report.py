@@ -10,16 +10,18 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
+from app.domain.attempt import AttemptState
 from app.domain.disk_full import DISK_FULL_KEY, free_bytes_when_full, without_disk
 from app.domain.entities import Contact, Instance
 from app.domain.errors import DomainError
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.job import JobState
 from app.orchestration.aggregate import JobAggregate, open_job
-from app.orchestration.apply_facts import apply_fact
+from app.orchestration.apply_facts import apply_fact, end_forgotten_member
 from app.orchestration.compute_directive import compute_directive
 from app.orchestration.estimate_remaining import keep_progress, work_left
 from app.orchestration.keep_pace import forget_pace, hear_pace
+from app.orchestration.lost_rows import numbered_before_gap
 from app.orchestration.register_agent import NotKnownYet
 from app.orchestration.runtime import Runtime
 from app.ports.unit_of_work import UnitOfWork
@@ -63,6 +65,7 @@ def receive_agent_report(
         if contact is not None and known:
             _touch(aggregate, contact, report, instance)
             _apply_new_facts(aggregate, instance, contact, report, runtime)
+            _note_forgotten_end(aggregate, instance, contact, report, runtime)
             _keep_progress(aggregate, instance, contact)
         directive = compute_directive(
             aggregate.job,
@@ -146,6 +149,28 @@ def _keep_progress(aggregate: JobAggregate, instance: Instance, contact: Contact
     if contact.fence == attempt.fence and (contact.step is not None or member.node_rank == 0):
         job, spec, now = aggregate.job, aggregate.spec, aggregate.now
         keep_progress(job, work_left(job, spec, attempt, [contact], now), now)
+
+
+def _note_forgotten_end(
+    aggregate: JobAggregate,
+    instance: Instance,
+    contact: Contact,
+    report: AgentReport,
+    runtime: Runtime,
+) -> None:
+    """After a gap: its rows say that it trains, and it works for no attempt and has no more to say.
+
+    The facts that say why were acknowledged by rows that are lost.
+    """
+    member, attempt = aggregate.member_of(instance.id), aggregate.attempt
+    if report.fence is not None or report.facts or report.seq < contact.seq:
+        return
+    if member is None or member.started_at is None or member.outcome is not None:
+        return
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return
+    if numbered_before_gap(aggregate.uow, attempt):
+        end_forgotten_member(aggregate, member, runtime.limits)
 
 
 def _apply_new_facts(

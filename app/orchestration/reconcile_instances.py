@@ -261,7 +261,7 @@ def _note_absence(
     aggregate: JobAggregate, instance: Instance, asked_at: datetime, limits: Limits
 ) -> None:
     """The cloud does not know the id: twice, apart, and not for a newborn, it is gone."""
-    born = instance.launched_at or _accepted_at(aggregate, instance)
+    born = _accepted_at(aggregate, instance)
     young = aggregate.now - born < timedelta(seconds=limits.absence_age_seconds)
     if young:
         return
@@ -286,7 +286,10 @@ def _note_absence(
 
 
 def _accepted_at(aggregate: JobAggregate, instance: Instance) -> datetime:
-    """When the cloud accepted the launch; it may have been asked in vain for long before."""
+    """When the cloud accepted the launch; it may have been asked in vain for long before.
+
+    By our clock, as the age is: by the cloud's, a newborn is old where our clock is ahead.
+    """
     launch = None
     if instance.launch_id is not None:
         launch = aggregate.uow.launches.get(instance.launch_id)

@@ -176,17 +176,19 @@ class SweepDeployment:
 
     def _dues(self, uow: UnitOfWork, orders: SweepOrders) -> list[tuple[RegionToSweep, datetime]]:
         """Every region with the instant at which it is to be listed."""
-        lasts = {(one.provider, one.region): one.swept_at for one in uow.sweeps.regions()}
+        lasts = {(one.provider, one.region): one for one in uow.sweeps.regions()}
         every = self._every if orders.destroy_ordered_at is None else _DESTROY_PERIOD
         wanted = (orders.asked_at, orders.destroy_ordered_at, heard_since(uow))
         asked = [at for at in wanted if at is not None]
         due = []
         for work in self._regions():
             last = lasts.get((work.provider, work.region))
-            if last is None or any(last < at for at in asked):
+            if last is None or any(last.swept_at < at for at in asked):
                 due.append((work, uow.now))
-            else:
-                due.append((work, last + min(every, self._every)))
+                continue
+            # What a list left out may be a machine that nobody knows.
+            usual = self._every if last.complete else self._every / 4
+            due.append((work, last.swept_at + min(every, usual)))
         return due
 
     def _to_end(self, uow: UnitOfWork) -> list[ToEnd]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,29 @@ def test_a_machine_that_was_long_asked_for_may_be_shown_late_too(
     assert story.members(job_id) == [machine]
     assert story.instance(machine).launched_at is not None
     assert len(story.cloud.running()) == 1
+
+
+class BehindCloud(ShyCloud):
+    """By its clock each machine started a quarter of an hour before it was asked for."""
+
+    def launch(self, order: LaunchOrder) -> LaunchResult:
+        result = PaperCloud.launch(self, order)
+        accepted = tuple(
+            replace(one, launched_at=one.launched_at and one.launched_at - timedelta(minutes=15))
+            for one in result.accepted
+        )
+        return replace(result, accepted=accepted)
+
+
+def test_a_newborn_is_young_where_our_clock_is_ahead_of_its_clouds(
+    engine: Engine, tmp_path: Path
+) -> None:
+    story = Story(engine, tmp_path / "store", make_cloud=BehindCloud)
+    job_id = story.submit()
+    while not story.cloud.running():
+        story.pass_time(5)
+    story.pass_time(story.runtime.limits.absence_age_seconds - 20)
+    assert len(story.cloud.running()) == 1  # and no other was asked for in its place
+    (machine,) = story.members(job_id)
+    assert story.instance(machine).launched_at < story.start
+    assert story.instance(machine).absent_since_at is None

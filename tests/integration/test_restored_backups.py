@@ -30,7 +30,12 @@ from app.ports.object_store import ObjectStore, ObjectStoreError
 from app.simulation.memory_store import MemoryStore
 from tests.support.backup import dump, restore
 from tests.support.orchestration_story import SECRET, PaperCloud, Story
-from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
+from trainer.protocol.agent_report import (
+    PROTOCOL_VERSION,
+    FactKind,
+    MachinePhase,
+    Registration,
+)
 from trainer.protocol.checkpoint_manifest import (
     CheckpointRef,
     FenceRecord,
@@ -144,6 +149,24 @@ class PartialCloud(PaperCloud):
         return replace(super().list_deployment(region), complete=self.whole)
 
 
+def test_a_list_that_lacks_a_page_is_made_again_soon(engine: Engine, tmp_path: Path) -> None:
+    """What it left out may be a machine that nobody knows, and that costs money."""
+    story = Story(engine, tmp_path / "store", make_cloud=PartialCloud)
+    assert isinstance(story.cloud, PartialCloud)
+    story.sweep()
+    lists = []
+    for story.cloud.whole in (False, True):
+        story.sleep(story.runtime.limits.sweep_seconds)
+        story.sweep()
+        story.cloud.calls.clear()
+        for share in (0.2, 0.1):
+            story.sleep(share * story.runtime.limits.sweep_seconds)
+            story.sweep()
+            lists.append(story.cloud.calls.count("list_deployment"))
+    regions = len(story.cloud.regions())
+    assert lists == [0, regions, 0, 0]
+
+
 def test_a_list_that_lacks_a_page_is_not_enough(engine: Engine, tmp_path: Path) -> None:
     story = Story(engine, tmp_path / "store", make_cloud=PartialCloud)
     _listen(story)
@@ -253,6 +276,32 @@ def test_a_forming_attempt_of_before_the_gap_asks_for_no_other_machine(story: St
     assert told == [(1, "fenced_off"), (FENCES_SKIPPED + 2, None)]
     assert kept in story.members(job_id, FENCES_SKIPPED + 2)
     assert story.job(job_id).attempts_without_progress == 0
+
+
+def test_an_end_that_only_lost_rows_were_told_does_not_leave_the_job_running(story: Story) -> None:
+    """Its agent was answered, so it tells nothing again; the machine would be paid for ever."""
+    job_id = story.submit()
+    story.train(job_id)
+    (machine,) = story.members(job_id)
+    taken = dump(story.engine)
+    story.tell(machine, FactKind.TRAINER_ENDED, outcome="failed", exit_code=1)
+    assert story.job(job_id).state != "running"
+    restore(story.engine, taken)
+    story.sleep(60)
+    story.tell(machine, None, None, phase=MachinePhase.IDLE)
+    assert story.job(job_id).state == "running"  # nobody knows of a gap as yet
+    _listen(story)
+    story.sweep()
+    story.tell(machine, phase=MachinePhase.TRAIN)
+    assert story.job(job_id).state == "running"  # it trains on
+    story.tell(machine, None, None, phase=MachinePhase.IDLE)
+    story.run()
+    attempts = sorted(story.rows(tables.attempts), key=lambda row: row.fence)
+    assert [(one.fence, one.end_reason) for one in attempts] == [
+        (1, "fenced_off"),
+        (FENCES_SKIPPED + 2, None),
+    ]
+    assert machine in story.members(job_id, FENCES_SKIPPED + 2)
 
 
 def test_no_attempt_is_of_before_a_gap_while_the_clock_is_behind_it(story: Story) -> None:
