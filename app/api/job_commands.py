@@ -61,7 +61,7 @@ def cancel(
     job: str,
     body: Annotated[CancelBody | None, Body()] = None,
 ) -> Response:
-    """Stop the job for good: what runs saves first, unless `now`."""
+    """Stop the job for good, after a last save where one can be, unless `now`."""
     at_once = body is not None and body.now
     how = ", at once" if at_once else ""
     parts = parts_of(request)

@@ -125,7 +125,9 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     if any(map(_counts_waits, found["estimates"])):
         terminal.line(_WAITS_NOTE)
     if found["earliest_seconds"] is not None:
-        terminal.line(_shortest_deadline(found["earliest_seconds"], found["acquire_seconds"]))
+        terminal.line(
+            _shortest_deadline(found["earliest_seconds"], found.get("acquire_seconds", 0))
+        )
     if found["risk"] is not None:
         terminal.line(f"risk: {found['risk']}")
     terminal.line()

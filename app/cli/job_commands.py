@@ -123,7 +123,7 @@ def cancel(
     meant: _Meant,
     now: Annotated[bool, typer.Option("--now", help="Kill at once, without saving.")] = False,
 ) -> None:
-    """Cancel jobs for good; running ones save first.
+    """Cancel jobs for good, after a last save where one can be.
 
     By name, or by filters, which find jobs that have not ended; all of them with --all. Filters
     ask first.

@@ -95,7 +95,7 @@ def _killed(
     if not left:
         sentence = f"{ended}; none of them runs any more"
         return LocalRun(
-            RunPhase.KILLED, programs, None, sentence, f"{_AGAIN}: it resumes from here"
+            RunPhase.KILLED, programs, address, sentence, f"{_AGAIN}: it resumes from here"
         )
     sentence = f"{ended}. Still running, and watched by nobody: {', '.join(left)}"
     if address is not None:

@@ -215,7 +215,7 @@ def _how_it_waits(plan: Plan) -> str:
     if lack is None or (lack.field == "market" and on_demand_later):
         return "The job will wait in the queue, and start when a pool fits."
     change = "this deployment" if lack.field is None else f"`{lack.field}` in its spec"
-    return f"No pool can run it later either: change {change}; as it is, the job waits for ever."
+    return f"No pool can run it later either: change {change}; as it is, the job will not start."
 
 
 def _out_of_reach(spec: JobSpec) -> list[str]:

@@ -9,7 +9,7 @@ def why_no_checkpoint(subject: str, state: JobState, *, removed: bool) -> str:
     """The sentence without its full stop. subject: the job, as the sentence begins with it;
     removed: whether one was there and has been removed since."""
     if removed:
-        return f"{subject} has no checkpoint any more: all that it saved have been removed"
+        return f"{subject} has no checkpoint any more: all of them have been removed"
     if state in TERMINAL_JOB_STATES:
         return f"{subject} saved no checkpoint, and has ended"
     if state is JobState.PAUSED:

@@ -39,7 +39,7 @@ class PoolQuote:
 
     speed: work done in a second, relative to the machine that `Question.work_seconds` is told for;
     speed_source: how it is known, in words. minimum_seconds: charged at least for a machine that we
-    end; one that its cloud takes so early is free (`billing_rules`).
+    end, and not for one that its cloud takes (`billing_rules`).
     """
 
     key: str

@@ -83,7 +83,5 @@ def _why_not(
     if stop_cause not in _PAUSES and stop_cause is not None:
         return f"{_STOPPING[stop_cause]}, so it cannot be {command}d."
     if command is JobCommand.PAUSE:
-        return (
-            f"This job is already being paused: it saves first. Follow it: `lowtide watch {name}`."
-        )
+        return f"This job is already being paused. Follow it: `lowtide watch {name}`."
     return f"This job is still being paused. Once it is, resume it with `lowtide resume {name}`."

@@ -5,6 +5,8 @@ Not here: whether it is (`retry_policy`), or why it failed (`verdict`).
 
 from __future__ import annotations
 
+from trainer.protocol.error_line import one_line
+
 
 def tried_again(
     fence: int, message: str, exit_code: int | None, error: str, retry: int, retries: int
@@ -15,9 +17,10 @@ def tried_again(
     The sentence stays true while that retry waits, starts and runs.
     """
     how = f": {message[:1].lower()}{message[1:]}"
-    if exit_code is not None and error:
+    if exit_code is not None and exit_code >= 0 and error:
         how = f" with exit code {exit_code}: {error}"
-    return f"Attempt {fence} ended{how.rstrip('.')}; retry {retry} of {retries}."
+    ended = one_line(f"Attempt {fence} ended{how}").rstrip(".")
+    return f"{ended}; retry {retry} of {retries}."
 
 
 def retries_used_up(retries: int) -> str:

@@ -22,7 +22,7 @@ _CAUSES: Final = {
 
 
 def why_stopping(job: Job, attempt: Attempt | None, now: datetime) -> str:
-    """Why a job stops, and what it still does: "Cancelling: it saves first, then …"."""
+    """Why a job stops, and what it still does: "Cancelling: its machines are released next."."""
     return f"{_CAUSES[job.stop_cause or StopCause.USER]}: {_course(job, attempt, now)}"
 
 
@@ -41,4 +41,4 @@ def _course(job: Job, attempt: Attempt | None, now: datetime) -> str:
         return "it ends at once, without saving first, and its machines are released."
     if until <= now + at_once:
         return "its time to save is over, and its machines are released next."
-    return "it saves first, then its machines are released."
+    return "a program that can save does so first, then its machines are released."

@@ -94,6 +94,8 @@ _CLOUD_REASON: Final = {
     EndedBy.CLOUD_FAILURE: EndReason.MACHINE_FAILED,
 }
 # What people read when a rank failed for a reason its agent named.
+# Types that an agent gives to ends that no exception tells; their message is a whole sentence.
+AGENT_ERROR_TYPES: Final = frozenset({"Killed", "Signal"})
 _NAMED_FAILURE: Final = {
     EndReason.PREPARATION_FAILED: "could not be prepared",
     EndReason.STORE_UNAVAILABLE: "could not reach an object store",
@@ -243,13 +245,15 @@ def _failure_order(member: MemberEnd) -> tuple[bool, float, int]:
 
 def _failure_text(member: MemberEnd, reason: EndReason) -> str:
     what = _NAMED_FAILURE.get(reason, f"failed: {_words(reason)}")
-    code = "" if member.exit_code is None else f" with exit code {member.exit_code}"
+    told = member.exit_code is not None and member.exit_code >= 0  # else the message has the signal
+    code = f" with exit code {member.exit_code}" if told else ""
     said = _said(member)
     return f"Node {member.node_rank} {what}{code}" + (f": {said}" if said else "") + "."
 
 
 def _said(member: MemberEnd) -> str:
-    return ": ".join(part for part in (member.error_type, member.message) if part)
+    kind = None if member.error_type in AGENT_ERROR_TYPES else member.error_type
+    return ": ".join(part for part in (kind, member.message) if part)
 
 
 def _unknown(members: Sequence[MemberEnd]) -> Verdict:

@@ -255,7 +255,7 @@ def end_forgotten_member(aggregate: JobAggregate, member: AttemptMember, limits:
 
     How it ended is not known, so it counts as superseded, which uses up no retry.
     """
-    message = "it left the attempt while the control plane was away, and how is not known"
+    message = "its machine had left the attempt when the control plane came back"
     member.outcome, member.ended_at = MemberOutcome.FAILED.value, aggregate.now
     error = {"type": None, "message": message}
     member.end = {"reason": EndReason.FENCED_OFF.value, "error": error}

@@ -70,7 +70,7 @@ class CheckBooks(RowController[BooksPass]):
             found = BooksPass(
                 next_at=now + (BETWEEN_SMALL_PASSES if small else BETWEEN_PASSES),
                 # A pass with an old transaction beside it reaches less far than the one before.
-                checked_at=max(begun_at, found.checked_at or begun_at),
+                checked_at=max(begun_at, min(found.checked_at or begun_at, now)),
                 checked_machines=machines,
             )
         uow.books.save_progress(found)

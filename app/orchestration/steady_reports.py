@@ -13,6 +13,7 @@ from uuid import UUID
 
 from app.ports.contact_store import AnsweredReport
 from trainer.protocol.agent_report import Pace
+from trainer.protocol.directive import Directive, DirectiveKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class SteadyReport:
 
 class Remembered(Protocol):
     """What the rule needs to know of an agent: what its newest report through a transaction said,
-    and the number of its newest report."""
+    the number of its newest report, and what it was directed to do last."""
 
     instance_id: UUID
     session_id: str
@@ -41,6 +42,7 @@ class Remembered(Protocol):
     fence: int | None
     total_steps: int | None
     disk_full: bool
+    directive: Directive
 
 
 def is_steady(known: Remembered, report: SteadyReport) -> bool:
@@ -52,6 +54,8 @@ def is_steady(known: Remembered, report: SteadyReport) -> bool:
         and report.fence == known.fence
         and not known.disk_full  # that it has room again is news
         and (report.total_steps is None or report.total_steps == known.total_steps)
+        # It was told to train and works for no attempt: rows that are lost may know why.
+        and not (report.fence is None and known.directive.kind is DirectiveKind.TRAIN)
     )
 
 

@@ -104,8 +104,9 @@ class CostGroup(StrEnum):
 
 
 UNALLOCATED = "unallocated"
-NO_LABEL = "(no label)"
 """Costs that no job pays: orphans, and seconds nobody was assigned."""
+NO_LABEL = "(no label)"
+"""Costs of jobs without the label that a report is by."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from app.domain.entities import Job
 from app.domain.job import JobState
 from app.domain.job_spec import parse_spec
 from app.domain.retry_words import retries_used_up
-from app.domain.verdict import MemberOutcome
+from app.domain.verdict import AGENT_ERROR_TYPES, MemberOutcome
 from app.ports.object_store import ObjectStoreError
 from app.ports.page_reports import JobTimeline
 from app.web.log_tail import LogTail, log_tail
@@ -24,8 +24,6 @@ from app.web.page_frame import PageParts
 from trainer.protocol.error_line import error_line
 
 LINES_SHOWN: Final = 24
-# Types that an agent gives to ends that no exception tells; their message is a whole sentence.
-_AGENT_TYPES: Final = frozenset({"Killed", "Signal"})
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def _headline(member: Mapping[str, Any], tail: LogTail | None) -> str | None:
     """The exception that the trainer reported; of a command, the line of its log that names one."""
     error = (member["end"] or {}).get("error") or {}
     kind, message = error.get("type"), error.get("message") or ""
-    if kind in _AGENT_TYPES:
+    if kind in AGENT_ERROR_TYPES:
         return str(message) or None
     if kind:
         return f"{kind}: {message}" if message else str(kind)

@@ -95,7 +95,8 @@ def gang_steps(facts: JobFacts, step: int) -> str:
     if not steps:
         return ""
     if len(steps) < attempt.node_count:
-        return f"as {len(steps)} of {attempt.node_count} machines report it"
+        verb = "reports" if len(steps) == 1 else "report"
+        return f"as {len(steps)} of {attempt.node_count} machines {verb} it"
     return f"slowest machine at step {min(steps):,}" if min(steps) < step else ""
 
 

@@ -31,6 +31,7 @@ from tests.support.agent_api import (
     served,
     wait_until,
 )
+from tests.support.backup import dump, restore
 from trainer.protocol.agent_report import FactKind
 
 PACE = {"first_step": 1, "last_step": 5, "stepping_seconds": 8.0, "start_up_seconds": 90.0}
@@ -274,6 +275,27 @@ def test_a_cancel_by_another_process_is_seen_within_a_second_and_its_time_runs(
     later = first.directive(fence=1, phase="train")["drain_seconds"]
     assert earlier - later > 0.25
     assert 30 < later < 90
+
+
+def test_an_end_that_lost_rows_were_told_is_found_by_an_api_that_runs_on(
+    api: ServedApi, engine: Engine, runtime: Runtime
+):
+    """Memory answers reports without news, and knows nothing of what the rows have forgotten."""
+    (agent,) = _training(api, engine, runtime, 1)
+    taken = dump(engine)
+    agent.report(facts=[agent.fact(FactKind.TRAINER_ENDED, outcome="failed", exit_code=1)])
+    assert agent.directive()["kind"] != "train"
+    restore(engine, taken)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE deployment SET listening_at = now() - interval '1 minute'"))
+    attempts = select(tables.attempts.c.end_reason).order_by(tables.attempts.c.fence)
+
+    def ended() -> bool:
+        agent.report()
+        with engine.connect() as connection:
+            return connection.scalars(attempts).first() == "fenced_off"
+
+    wait_until(ended)
 
 
 def test_a_command_of_this_process_is_seen_at_once(

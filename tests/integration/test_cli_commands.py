@@ -125,8 +125,14 @@ def test_show_tells_what_matters(world: World):
 
 
 def test_commands_to_a_job(world: World):
-    assert "stopping (Pausing: it saves first" in world.cli.ok("pause", "digits").out
-    assert "stopping (Cancelling: it saves first" in world.cli.ok("cancel", "digits").out
+    assert (
+        "stopping (Pausing: a program that can save does so first"
+        in world.cli.ok("pause", "digits").out
+    )
+    assert (
+        "stopping (Cancelling: a program that can save does so first"
+        in world.cli.ok("cancel", "digits").out
+    )
     assert "saves" not in world.cli.ok("cancel", "digits", "--now").out
     assert "saves" not in world.cli.ok("show", "digits", "--json").json["why"]
     assert "is being cancelled, so it" in world.cli.fails(2, "resume", "digits").errors
@@ -151,7 +157,7 @@ def test_a_command_that_comes_too_late_says_what_to_do_instead(world: World):
         assert told in world.cli.fails(2, *asked).errors
     world.cli.ok("pause", "digits")
     told = world.cli.fails(2, "pause", "digits").errors
-    assert "already being paused: it saves first. Follow it: `lowtide watch digits`" in told
+    assert "already being paused. Follow it: `lowtide watch digits`" in told
 
 
 def test_many_jobs_are_paused_and_resumed_by_what_they_have_in_common(world: World):

@@ -213,7 +213,7 @@ def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(
 
 def test_a_plan_says_whether_a_wait_can_help(world: World):
     for options, told in (
-        (("--gpu", "H100"), "either: change `resources` in its spec; as it is, the job waits for"),
+        (("--gpu", "H100"), "either: change `resources` in its spec; as it is, the job will not"),
         (("--set", "instance_types=g5.xlarge"), "change `instance_types` in its spec"),
         (("--set", "max_price_ratio=0.01"), "The job will wait in the queue, and start when a"),
     ):

@@ -202,7 +202,7 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     with world.story.engine.begin() as connection:
         connection.execute(update(tables.checkpoints).values(pruned_at=datetime.now(UTC)))
     told = world.cli.fails(2, "download", "digits", target).errors
-    assert "digits has no checkpoint any more: all that it saved have been removed" in told
+    assert "digits has no checkpoint any more: all of them have been removed" in told
     with world.story.engine.begin() as connection:
         # The end of a command that saved nothing is kept as one of no size: nothing was removed.
         connection.execute(update(tables.checkpoints).values(pruned_at=None, size_bytes=0))

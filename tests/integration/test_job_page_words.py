@@ -45,7 +45,7 @@ def test_a_gang_says_how_far_its_slowest_machine_is(story: Story, engine: Engine
 
     assert said() == ""
     story.tell(first, at_step=40)
-    assert said() == "as 1 of 2 machines report it"
+    assert said() == "as 1 of 2 machines reports it"
     story.tell(second, at_step=31)
     assert said() == "slowest machine at step 31"
     story.tell(second, at_step=40)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from app.adapters.embedded.state_folder import open_state_folder
 from app.cli.local_run import RunPhase, look_at_run
 from app.cli.server_status import remember_address
 from tests.support.command_line import CommandLine
-from tests.support.embedded import python_process, sleeping_stranger, wait_until
+from tests.support.embedded import is_running, python_process, sleeping_stranger, wait_until
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -25,9 +25,9 @@ SUPERVISING = """
 import pathlib, sys
 from app.adapters.embedded.process_spec import ProcessSpec
 from app.adapters.embedded.process_supervisor import ProcessSupervisor
-slow = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+slow = "trap '' TERM; exec sleep 600"
 with ProcessSupervisor(pathlib.Path(sys.argv[1])) as supervisor:
-    supervisor.start([ProcessSpec("api", [sys.executable, "-c", slow],
+    supervisor.start([ProcessSpec("api", ["sh", "-c", slow],
                                   stop_timeout_seconds=float(sys.argv[2]))])
     print("up", flush=True)
     supervisor.run()
@@ -64,7 +64,9 @@ def supervised(state_dir: Path, stop_seconds: float = 0.1) -> Iterator[subproces
             yield process
         finally:
             for pid in children:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: not is_running(pid), "its end")  # noqa: B023
 
 
 def test_of_a_killed_up_it_is_said_what_is_left_and_what_to_do(cli: CommandLine, state_dir: Path):

@@ -49,7 +49,7 @@ def test_each_refusal_names_the_state_and_the_way_on():
     pause, resume, cancel = JobCommand.PAUSE, JobCommand.RESUME, JobCommand.CANCEL
     told = {
         refusal(pause, paused): "is already paused. Resume it with `lowtide resume tour`.",
-        refusal(pause, stopping, StopCause.PAUSE): "is already being paused: it saves first.",
+        refusal(pause, stopping, StopCause.PAUSE): "is already being paused.",
         refusal(pause, stopping, StopCause.USER): "is being cancelled, so it cannot be paused.",
         refusal(pause, stopping, StopCause.DEADLINE): "as its deadline has passed, so it cannot",
         refusal(resume, running): "is already running: there is nothing to resume.",

@@ -20,7 +20,11 @@ LIMITS = Limits()
 @pytest.mark.parametrize(
     ("ordered", "until", "told"),
     [
-        (0, LIMITS.drain_seconds, "it saves first, then its machines are released."),
+        (
+            0,
+            LIMITS.drain_seconds,
+            "a program that can save does so first, then its machines are released.",
+        ),
         (0, LIMITS.stop_now_seconds, "it ends at once, without saving first"),
         # Later as well: the machine is still up, and nothing is saved.
         (-20, -20 + LIMITS.stop_now_seconds, "it ends at once, without saving first"),

@@ -17,9 +17,10 @@ _ERROR: Final = re.compile(
 # What a launcher says of the end of its children names no cause.
 _LAUNCHERS: Final = ("ChildFailedError", "SignalException", "CalledProcessError")
 _OURS: Final = "[lowtide]"
-# Colours and cursor movements of terminals, and control characters but tab and new line.
+# Colours and cursor movements of terminals; control characters but tab and new line, of C1 too, and
+# marks that turn the direction of writing.
 _TERMINAL_CODES: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def readable_line(line: str) -> str:
@@ -47,6 +48,11 @@ def error_line(log: str) -> str | None:
         if last is None:
             last = text
     return None if last is None else _cut(last)
+
+
+def one_line(text: str) -> str:
+    """All lines of a text as one, without terminal codes; at most 300 characters."""
+    return _cut(" ".join(" ".join(map(readable_line, text.split("\n"))).split()))
 
 
 def _cut(text: str) -> str:

@@ -272,9 +272,10 @@ class ProcessSupervisor:
         child.restart_due_seconds = now + back_off
         self._muffle()
         folder = log_files.log_path(self.state_dir, child.spec.name).parent
+        muffled = f"; until it runs, the programs write to {folder} alone"
         self.say(
-            f"{child.spec.name} {how}; starting it again in {back_off:g} s; "
-            f"until it runs, the programs write to {folder} alone"
+            f"{child.spec.name} {how}; starting it again in {back_off:g} s"
+            f"{muffled if child.was_ready else ''}"
         )
 
     def _failed(self, child: _Child, why: str) -> ChildFailedError:

@@ -65,9 +65,11 @@ WITH page AS (
     FROM numbered
     JOIN budgets ON budgets.id = numbered.budget_id
     LEFT JOIN live AS now ON now.job_id = numbered.id
-    LEFT JOIN attempts AS last ON last.job_id = numbered.id
-        AND last.fence = numbered.next_fence - CASE WHEN {claimable} THEN 1 ELSE 2 END
-        AND ({claimable} OR numbered.state = 'starting'
+    LEFT JOIN LATERAL (
+        SELECT attempts.* FROM attempts
+        WHERE attempts.job_id = numbered.id AND attempts.end_reason IS NOT NULL
+        ORDER BY attempts.fence DESC LIMIT 1
+    ) AS last ON ({claimable} OR numbered.state = 'starting'
             OR (numbered.state = 'running' AND numbered.committed_step <= last.committed_step))
         AND {counted}
     WHERE place <= {limit}
