@@ -16,6 +16,7 @@ from app.cli.failures import CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import job_path
 from app.cli.terminal import Column, Terminal
+from app.domain.machine_words import ended_words
 
 cost = typer.Typer(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
 
@@ -226,7 +227,7 @@ def _machine_note(row: dict[str, Any]) -> str:
     if row["waived_microusd"]:
         notes.append(f"{wording.money(row['waived_microusd'])} waived")
     if row["ended_by"] not in (None, "us"):
-        notes.append(f"ended by {row['ended_by'].replace('_', ' ')}")
+        notes.append(f"ended by {ended_words(row['ended_by'])}")
     return ", ".join(notes)
 
 

@@ -139,7 +139,8 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
     if any(row["expected_microusd"] and _by_hour(row) for row in shown):
         prose(
             terminal,
-            "EXPECTED with /h: of one hour of training; the remaining work is not known yet.",
+            "EXPECTED with /h: for one hour of training, since this decision did not know how "
+            "much work was left. GPUs are compared by their speed.",
         )
     if not all(map(_by_hour, shown)):
         prose(

@@ -118,7 +118,7 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("next look", _next_look(job, now)),
         ("gang", _gang(job)),
         ("progress", reached),
-        ("now", ", ".join(measured(progress))),
+        ("now", "" if job["state"] in AT_REST else ", ".join(measured(progress))),
         ("metrics", metrics(progress["metrics"])),
         ("eta", eta(progress, now)),
         ("deadline", deadline(job, now)),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from app.cli import wording
 from app.cli.job_view import AT_REST
+from app.domain.machine_words import ended_words
 
 Document = Mapping[str, Any]
 
@@ -326,8 +327,8 @@ def _told(stage: Stage, story: Story) -> str:
         return "one step done"
     if stage is Stage.CHECKPOINT:
         return "in the store, verified"
-    by = sorted({str(one["ended_by"]) for one in story.instances if one["ended_by"]})
-    return f"gone, ended by {' and '.join(by).replace('_', ' ')}" if by else "gone"
+    by = sorted({ended_words(one["ended_by"]) for one in story.instances if one["ended_by"]})
+    return f"gone, ended by {' and '.join(by)}" if by else "gone"
 
 
 def _end_view(story: Story) -> StageView:

@@ -122,6 +122,8 @@ def _submit(
         _show(terminal, with_estimate(plan, figures), archive, dry_run)
         _weigh(terminal, figures, accept_risk or dry_run)
         if dry_run:
+            if not terminal.as_json:
+                terminal.line("Dry run: nothing was submitted.")
             return None
         if ask and not _agreed(terminal):
             terminal.note("Nothing was submitted.")
@@ -254,8 +256,6 @@ def _show(terminal: Terminal, plan: Plan, archive: Archive | None, dry_run: bool
         files = wording.plural(archive.files, "file")
         packed_size = wording.size(archive.size_bytes)
         terminal.line(f"workdir {files}, {packed_size} packed, {archive.digest[:19]}…")
-    if dry_run:
-        terminal.line("Dry run: nothing was submitted.")
 
 
 def _agreed(terminal: Terminal) -> bool:

@@ -71,7 +71,8 @@ def _why_not(
 ) -> str | None:
     if state in TERMINAL_JOB_STATES:
         if command is JobCommand.RESUME:
-            return f"{_ENDED[state]}. To run it again, submit it under another name."
+            again = f"submit it under another name: `lowtide submit --from {name}`."
+            return f"{_ENDED[state]}. To run it again, {again}"
         return f"{_ENDED[state]}: there is nothing to {command}."
     if command is JobCommand.PAUSE and state is JobState.PAUSED:
         return f"This job is already paused. Resume it with `lowtide resume {name}`."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from app.domain.instance import InstanceState
+from app.domain.instance import EndedBy, InstanceState
 from trainer.protocol.agent_report import MachinePhase
 
 PHASE_WORDS: Final[Mapping[str, str]] = {
@@ -30,7 +30,19 @@ _STATE_WORDS: Final[Mapping[InstanceState, str]] = {
     InstanceState.TERMINATED: "gone",
     InstanceState.LAUNCH_FAILED: "refused by the cloud",
 }
+_ENDERS: Final[dict[str, str]] = {
+    EndedBy.US: "Lowtide",
+    EndedBy.OS_SHUTDOWN: "its own shutdown",
+    EndedBy.RUN_LIMIT: "its longest run",
+    EndedBy.OUTSIDER: "somebody else",
+}
 _BEFORE_ITS_FIRST_WORD: Final = "booting"
+
+
+def ended_words(ended_by: str | None) -> str:
+    """Who ended a machine, as in "ended by Lowtide"; of another version's values, their names."""
+    known = ended_by or EndedBy.UNKNOWN
+    return _ENDERS.get(known) or known.replace("_", " ")
 
 
 def machine_words(state: InstanceState, phase: str | None) -> str:

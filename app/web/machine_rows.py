@@ -11,7 +11,7 @@ from datetime import datetime
 from app.domain.disk_full import DISK_FULL_SHORT, free_bytes_when_full
 from app.domain.entities import Contact, Instance
 from app.domain.instance import LIVE_INSTANCE_STATES, TERMINAL_INSTANCE_STATES, InstanceState
-from app.domain.machine_words import machine_words
+from app.domain.machine_words import ended_words, machine_words
 from app.ports.job_reports import JobFacts
 from app.ports.page_reports import JobTimeline, MachineLane
 from app.ports.read_models import InstanceCost, JobCost
@@ -85,7 +85,7 @@ def _doing(machine: Instance, contact: Contact | None, now: datetime) -> str:
         return machine_words(machine.state, None)
     if machine.ended_at is not None or machine.state is InstanceState.TERMINATED:
         gone = formats.ago(machine.ended_at, now) if machine.ended_at is not None else ""
-        return f"gone {gone}, ended by {formats.words(machine.ended_by or 'unknown')}"
+        return f"gone {gone}, ended by {ended_words(machine.ended_by)}"
     if machine.unreachable_at is not None:
         return f"no report for {formats.brief((now - machine.unreachable_at).total_seconds())}"
     if contact is not None:

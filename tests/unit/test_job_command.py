@@ -54,7 +54,7 @@ def test_each_refusal_names_the_state_and_the_way_on():
         refusal(pause, stopping, StopCause.DEADLINE): "as its deadline has passed, so it cannot",
         refusal(resume, running): "is already running: there is nothing to resume.",
         refusal(resume, stopping, StopCause.BUDGET): "Once it is, resume it with `lowtide resume",
-        refusal(resume, JobState.SUCCEEDED): "submit it under another name.",
+        refusal(resume, JobState.SUCCEEDED): "another name: `lowtide submit --from tour`.",
         refusal(cancel, JobState.CANCELLED): "is already cancelled: there is nothing to cancel.",
     }
     for sentence, words in told.items():

@@ -239,7 +239,7 @@ def test_of_a_failed_launch_the_rest_is_open_and_the_end_is_told() -> None:
     assert [one.ok for one in shown] == [True, False, None, None, None, True]
     assert shown[1].seconds == 15.0
     assert shown[1].log == ("last line",)
-    assert "os shutdown" in shown[-1].sentence
+    assert "its own shutdown" in shown[-1].sentence
     nothing = failed_views(story(), Failure(Stage.RENT, "no", "ask"), 5.0, ())
     assert nothing[-1].sentence == "nothing was rented"
     there = failed_views(story(1, machines=(machine(),)), failure, 25.0, ())

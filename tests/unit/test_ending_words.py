@@ -1,0 +1,72 @@
+"""How a stop, an ended machine and a job at rest are told: nothing is said that did not happen."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.cli.job_view import summary
+from app.cli.terminal import Terminal
+from app.domain.end_reason import EndReason
+from app.domain.instance import EndedBy
+from app.domain.machine_words import ended_words
+from app.domain.verdict import MemberOutcome
+from app.orchestration.advance_attempt import drained_message
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+SAVED, KILLED = MemberOutcome.DRAINED, MemberOutcome.STOPPED
+
+
+def test_a_killed_trainer_is_not_said_to_have_saved() -> None:
+    told = drained_message([SAVED, KILLED], EndReason.USER_CANCELLED, 1079)
+    assert told == (
+        "Every machine stopped: a person cancelled the job. The newest checkpoint is of step 1079."
+    )
+
+
+def test_a_gang_that_drained_saved() -> None:
+    told = drained_message([SAVED, SAVED], EndReason.USER_PAUSED, None)
+    assert told == "Every machine saved and stopped: a person paused the job."
+
+
+@pytest.mark.parametrize("by", EndedBy)
+def test_an_ended_machine_names_who_ended_it(by: EndedBy) -> None:
+    told = ended_words(by.value)
+    assert "_" not in told
+    assert told != "us"
+
+
+def test_words_of_a_later_version_are_kept() -> None:
+    assert ended_words("solar_flare") == "solar flare"
+    assert ended_words(None) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("running", "loss 0.5, 12 steps/s"), ("paused", ""), ("succeeded", ""), ("failed", "")],
+)
+def test_only_a_job_at_work_has_a_speed_now(state: str, told: str) -> None:
+    assert dict(summary(job(state), NOW, Terminal()))["now"] == told
+
+
+def job(state: str) -> dict[str, Any]:
+    progress = dict.fromkeys(
+        ("percent", "total_steps", "step", "last_checkpoint_at", "samples_per_second", "eta_at")
+    )
+    return {
+        "id": "1",
+        "project": "default",
+        "state": state,
+        "why": None,
+        "next_look_at": None,
+        "nodes": 1,
+        "labels": {},
+        "deadline": None,
+        "submitted_at": NOW.isoformat(),
+        "ended_at": None,
+        "attempts": {"count": 1, "interruptions": 0},
+        "money": {"spent_microusd": 0, "budget_microusd": None, "microusd_per_hour": None},
+        "progress": {**progress, "loss": 0.5, "steps_per_second": 12.0, "metrics": {}},
+    }
