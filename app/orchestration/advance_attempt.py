@@ -159,7 +159,7 @@ def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
 
 
 def drained_message(
-    outcomes: Sequence[MemberOutcome | None], reason: EndReason, committed_step: int | None
+    outcomes: Sequence[str | None], reason: EndReason, committed_step: int | None
 ) -> str:
     """How a gang left that was told to. A machine whose trainer was killed has saved nothing."""
     did = "stopped" if MemberOutcome.STOPPED in outcomes else "saved and stopped"
