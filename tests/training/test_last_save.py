@@ -36,6 +36,7 @@ from trainer.training.rank_environment import read_rank_environment
 from trainer.training.saving import Saving
 
 MEGABYTES = 192
+_TRIES = 6
 
 
 def state(value: float) -> dict[str, Any]:
@@ -132,11 +133,26 @@ def test_a_dropped_save_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path)
 
 
 def test_a_save_on_its_way_gives_way_to_the_last_one_which_is_written_once(tmp_path: Path) -> None:
-    told = tmp_path / "progress.jsonl"
+    """One that is nearly done is finished: on a busy machine that may be so a few times."""
+    for number in range(_TRIES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        told = _saved_one_after_the_other(folder)
+        assert told in ([2], [1, 2])
+        saved = sorted(path.name for path in (folder / "saved").iterdir())
+        assert saved == [f"step-{step:012d}" for step in told]
+        if told == [2]:
+            return
+    pytest.fail(f"the save on its way was finished first, {_TRIES} times")
+
+
+def _saved_one_after_the_other(folder: Path) -> list[int]:
+    """The steps that were saved: the last one was asked for while the first was on its way."""
+    told = folder / "progress.jsonl"
     progress = Progress(told)
     progress.prints = False
-    variables = {"LOWTIDE_CHECKPOINT_DIR": str(tmp_path / "saved")}
-    environment = read_rank_environment(variables, tmp_path)
+    variables = {"LOWTIDE_CHECKPOINT_DIR": str(folder / "saved")}
+    environment = read_rank_environment(variables, folder)
     gang = Gang(0, 1, torch.device("cpu"))
     saving = Saving(parse_config(STACK), environment, gang, progress)
     saving.take(header(1), state(1.0), {})
@@ -144,8 +160,7 @@ def test_a_save_on_its_way_gives_way_to_the_last_one_which_is_written_once(tmp_p
     for _ in range(2):  # asked again, there is nothing left to do
         saving.take_last(header(2), state(2.0), {})
     lines = [json.loads(line) for line in told.read_text().splitlines()]
-    assert [line["step"] for line in lines if line["type"] == "checkpoint"] == [2]
-    assert [path.name for path in (tmp_path / "saved").iterdir()] == [f"step-{2:012d}"]
+    return [line["step"] for line in lines if line["type"] == "checkpoint"]
 
 
 def test_the_file_says_how_long_the_trainer_has(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def test_sigusr1_dumps_stacks_and_training_goes_on(drained: list[Machine]) -> No
     assert "most recent call first" not in drained[0].log()
 
 
+@pytest.mark.full
 def test_signal_to_torchrun_and_ranks_alike_drains_once(drained_again: Machine) -> None:
     endings = [drained_again.ending(rank) for rank in (0, 1)]
     assert [ending["outcome"] for ending in endings] == ["drained", "drained"]
