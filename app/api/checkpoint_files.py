@@ -17,7 +17,7 @@ from app.orchestration.read_checkpoints import PIECE_BYTES_MAX, read_manifest, r
 router = APIRouter(prefix="/api/v1/jobs/{job}/checkpoints", tags=["job history"])
 
 _BIGINT_MAX: Final = 2**63 - 1
-Fence = Annotated[int, Path(ge=1, le=2**31 - 1, description="The attempt's number")]
+Fence = Annotated[int, Path(ge=1, le=2**31 - 1, description="The attempt's fence, not its ordinal")]
 Step = Annotated[int, Path(ge=0, le=10**12 - 1)]
 
 
@@ -31,12 +31,18 @@ class FileAnswer(Response):
 def checkpoint(
     request: Request, caller: SignedIn, job: str, fence: Fence, step: Step
 ) -> dict[str, Any]:
-    """One checkpoint with its files; `chunk_sha256` are of consecutive `chunk_bytes` each."""
+    """One checkpoint with its files; `chunk_sha256` are of consecutive `chunk_bytes` each.
+
+    `ordinal` is that of its attempt, null where its row was lost.
+    """
     parts = parts_of(request)
     job_id = parts.reports.job_id(caller.project_id, job)
     manifest = read_manifest(parts.runtime, job_id, fence, step)
+    with parts.runtime.begin() as uow:
+        ordinals = uow.attempts.ordinals(job_id)
     return {
         "fence": manifest.fence,
+        "ordinal": ordinals.get(manifest.fence),
         "step": manifest.step,
         "final": manifest.final,
         "digest": manifest.digest,

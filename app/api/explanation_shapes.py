@@ -79,6 +79,7 @@ class PoolVerdictShape(Shape):
 class DecisionShape(Shape):
     """One decision, its pools best first; its figures are those of `last_confirmed_at`.
 
+    fence, ordinal: of its attempt, as in the list of attempts; null where none began.
     held_until_at: when another one took its place, or the job came to rest; null while it holds.
     wait_, spot_, on_demand_microusd: the expected cost of each way from there to the end.
     """
@@ -91,6 +92,7 @@ class DecisionShape(Shape):
     reason: str
     sentence: str
     fence: int | None
+    ordinal: int | None
     last_safe_at: datetime | None
     slack_seconds: float | None
     work_left_seconds: float | None

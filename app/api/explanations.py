@@ -6,7 +6,7 @@ Lives here: the route and the shape of its answer. Not here: the decisions thems
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -47,6 +47,7 @@ def explanation(
     now = parts.runtime.clock.now()
     with parts.runtime.begin() as uow:
         decisions = uow.decisions.of_job(job_id, limit)
+        ordinals = uow.attempts.ordinals(job_id)
     whole = job_document(facts, now)
     spec = parse_spec(facts.job.spec)
     newest = decisions[0].decision if decisions else None
@@ -63,7 +64,7 @@ def explanation(
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [
-                _decision(one, until)
+                _decision(one, until, ordinals)
                 for one, until in zip(decisions, _held_until(facts.job, decisions), strict=True)
             ],
         }
@@ -98,13 +99,16 @@ def _held_until(job: Job, decisions: Sequence[KeptDecision]) -> list[datetime | 
     return [at_rest, *later][: len(decisions)]
 
 
-def _decision(kept: KeptDecision, held_until_at: datetime | None) -> dict[str, Any]:
+def _decision(
+    kept: KeptDecision, held_until_at: datetime | None, ordinals: Mapping[int, int]
+) -> dict[str, Any]:
     made = vars(kept.decision)
     return {
         "decision_no": kept.decision_no,
         "held_until_at": held_until_at,
         "last_confirmed_at": kept.last_confirmed_at,
         **made,
+        "ordinal": ordinals.get(kept.decision.fence or 0),
         "unblock": None if kept.decision.unblock is None else vars(kept.decision.unblock),
         "pools": [_pool(one, kept.last_confirmed_at) for one in kept.decision.pools],
     }

@@ -213,6 +213,7 @@ def _attempts(facts: JobFacts, spec: JobSpec) -> dict[str, Any]:
         live = {
             "id": attempt.id,
             "fence": attempt.fence,
+            "ordinal": counts.live,
             "state": attempt.state,
             "created_at": attempt.created_at,
             "trained_at": attempt.trained_at,

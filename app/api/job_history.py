@@ -6,7 +6,7 @@ the job as it stands (`jobs`) and what it cost (`costs`).
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from app.api.auth import Caller, SignedIn
 from app.api.json_answers import page
 from app.api.parts import ApiParts, parts_of
+from app.domain.attempt_words import stream_ordinal
 from app.domain.errors import InvalidValue, NotFound
 from app.domain.job_spec import parse_spec
 from app.orchestration.read_checkpoints import best_standing
@@ -39,7 +40,11 @@ def _job_id(parts: ApiParts, caller: Caller, job: str) -> UUID:
 
 @router.get("/attempts", response_model=None)
 def attempts(request: Request, caller: SignedIn, job: str) -> Response:
-    """Every attempt by its fence, with its machines by rank and why it ended."""
+    """Every attempt by its fence, with its machines by rank and why it ended.
+
+    `ordinal` counts them from 1, as people read them. `fence` is the attempt's key: it grows, and
+    leaves numbers out after the control plane was away.
+    """
     parts = parts_of(request)
     return page(parts.reports.attempts(_job_id(parts, caller, job)), None)
 
@@ -62,6 +67,7 @@ def events(
 def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
     """Committed checkpoints, newest first, at most 1,000; `pruned_at` once removed.
 
+    `fence` and `ordinal` are those of the attempt; `ordinal` is null where its row was lost.
     `best` marks the one with the best score, of those that stand.
     """
     parts = parts_of(request)
@@ -84,7 +90,10 @@ def metrics(
     ] = "0.-1",
     limit: Annotated[int, Query(ge=1, le=_POINTS_MAX)] = 1_000,
 ) -> Response:
-    """Points of every numeric key of the progress lines, by fence and step."""
+    """Points of every numeric key of the progress lines, by fence and step.
+
+    `ordinal` is that of the attempt.
+    """
     parts = parts_of(request)
     found = parts.reports.metrics(_job_id(parts, caller, job), _point(after), limit)
     full = len(found) == limit
@@ -109,13 +118,15 @@ def logs(
 ) -> Response:
     """Without `stream` the list of streams; with it, bytes from `offset` on.
 
+    A stream is named by its attempt's fence; `ordinal` is that attempt's, null of other streams.
+
     The header `Lowtide-Next-Offset` says where to read on; an empty answer means: no more yet.
     """
     parts = parts_of(request)
     job_id = _job_id(parts, caller, job)
     streams = parts.reports.log_streams(job_id)
     if stream is None:
-        return page(streams, None)
+        return page(_with_ordinals(parts, job_id, streams), None)
     size = next((one["size_bytes"] for one in streams if one["stream"] == stream), None)
     if size is None:
         known = ", ".join(one["stream"] for one in streams[:20]) or "none yet"
@@ -128,6 +139,14 @@ def logs(
         "X-Content-Type-Options": "nosniff",
     }
     return Response(content, 200, headers, "text/plain; charset=utf-8")
+
+
+def _with_ordinals(
+    parts: ApiParts, job_id: UUID, streams: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    with parts.runtime.begin() as uow:
+        ordinals = uow.attempts.ordinals(job_id)
+    return [{**one, "ordinal": stream_ordinal(one["stream"], ordinals)} for one in streams]
 
 
 def _read_log(

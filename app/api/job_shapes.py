@@ -171,10 +171,15 @@ class DeadlineShape(Shape):
 
 
 class LiveAttemptShape(Shape):
-    """The attempt that is under way."""
+    """The attempt that is under way.
+
+    ordinal: which one of the job's attempts it is, from 1: the number that people read. fence: its
+    key, which grows, and leaves numbers out after the control plane was away.
+    """
 
     id: UUID
     fence: int
+    ordinal: int
     state: AttemptState
     created_at: datetime
     trained_at: datetime | None

@@ -23,6 +23,7 @@ from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.progress_bar import Bar, progress_bar
 from app.cli.terminal import Terminal
+from app.domain.attempt_words import attempt_words
 from trainer.protocol.best_score import USUAL_METRIC
 from trainer.protocol.checkpoint_manifest import stays_inside
 
@@ -199,7 +200,8 @@ def _tell(
         terminal.json(
             {
                 "step": row["step"],
-                "attempt": row["fence"],
+                "attempt": wording.attempt(row),
+                "fence": row["fence"],
                 "final": row["final"],
                 "folder": str(target),
                 "files": names,
@@ -212,7 +214,9 @@ def _tell(
         return
     final = ", the final one" if row["final"] else ""
     counted = "1 file" if len(files) == 1 else f"{len(files)} files"
+    ordinal = wording.attempt(row)
+    attempt = attempt_words({} if ordinal is None else {row["fence"]: ordinal}, row["fence"])
     terminal.line(
-        f"Step {row['step']:,} of attempt {row['fence']}{final}: {counted}, {wording.size(total)},"
+        f"Step {row['step']:,} of {attempt}{final}: {counted}, {wording.size(total)},"
         f" every byte verified, in {target}"
     )

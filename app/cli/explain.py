@@ -119,7 +119,8 @@ def _placing(decisions: list[Row]) -> Row:
 def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) -> None:
     """One decision with its pools and the ways that were weighed."""
     verdict = _VERDICTS.get(decision["verdict"], decision["verdict"])
-    attempt = "" if decision["fence"] is None else f", attempt {decision['fence']}"
+    ordinal = wording.attempt(decision)
+    attempt = "" if ordinal is None else f", attempt {ordinal}"
     at = f"{wording.clock_time(decision['decided_at'])} UTC"
     held = ""
     if decision["last_confirmed_at"] != decision["decided_at"]:

@@ -56,7 +56,7 @@ def checkpoints(invocation: Invocation, job: JobName) -> None:
     found = invocation.api.get(f"{job_path(invocation.api, job)}/checkpoints")["items"]
     columns = (
         Column("STEP", lambda row: f"{row['step']:,}", True),
-        Column("ATTEMPT", lambda row: str(row["fence"]), True),
+        Column("ATTEMPT", wording.attempt_cell, True),
         Column("SIZE", lambda row: wording.size(row["size_bytes"]), True),
         Column("COMMITTED (UTC)", lambda row: wording.clock_time(row["committed_at"])),
         Column("NOTE", _checkpoint_note),
@@ -80,7 +80,7 @@ def metrics(
     names = sorted({name for point in points for name in point["metrics"]})
     columns = (
         Column("STEP", lambda row: f"{row['step']:,}", True),
-        Column("ATTEMPT", lambda row: str(row["fence"]), True),
+        Column("ATTEMPT", wording.attempt_cell, True),
         *(Column(name.upper(), _metric(name), True) for name in names),
     )
     empty = "No metrics yet: they come with the first progress lines of the training."

@@ -20,8 +20,9 @@ from app.cli.api_client import ApiClient
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Terminal
+from app.domain.attempt_words import LOG_STREAM, stream_words
+from app.domain.sweep_rules import FENCES_SKIPPED
 
-_STREAM: Final = re.compile(r"attempt-(\d{1,9})/node-(\d{1,9})\.log")
 _POLL_SECONDS: Final = 1.0
 _PIECE_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 256 << 10
@@ -43,9 +44,13 @@ class Wanted:
 
 @dataclass(slots=True)
 class Reader:
-    """How far one stream is read, and the beginning of its next line."""
+    """How far one stream is read, and the beginning of its next line.
 
-    attempt: int
+    fence: orders attempts. attempt: its count, None where the server has lost its row.
+    """
+
+    fence: int
+    attempt: int | None
     rank: int
     stream: str
     offset: int = 0
@@ -77,7 +82,7 @@ def logs(
     ] = False,
     rank: Annotated[int | None, typer.Option(min=0, help="Only this machine of the gang.")] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="This attempt; default: the newest.")
+        int | None, typer.Option(min=1, help="This attempt, 1 for the first; default: the newest.")
     ] = None,
     since: Annotated[
         str | None, typer.Option(help="Only streams written to since: 10m, or a time.")
@@ -102,7 +107,7 @@ def logs(
     readers: dict[str, Reader] = {}
     for state in _looks(api, path, follow):
         _open_new(api, path, wanted, readers, tail)
-        for reader in sorted(readers.values(), key=lambda one: (one.attempt, one.rank)):
+        for reader in sorted(readers.values(), key=lambda one: (one.fence, one.rank)):
             for content in _contents(api, path, reader):
                 _print(terminal, reader, reader.lines(content), several, shown)
         if state == "" and not readers:
@@ -129,7 +134,7 @@ def _spelled_out(found: re.Match[str]) -> str:
 def _why_nothing(api: ApiClient, path: str) -> str:
     """The streams there are, where only the options leave none; else the job's state."""
     rows = api.get(f"{path}/logs")["items"]
-    known = ", ".join(row["stream"] for row in rows[-_STREAMS_NAMED_MAX:])
+    known = ", ".join(_name(row) for row in rows[-_STREAMS_NAMED_MAX:])
     if known:
         return f"No log fits these options; there are: {known}"
     found = api.get(path)
@@ -157,27 +162,53 @@ def _open_new(
     api: ApiClient, path: str, wanted: Wanted, readers: dict[str, Reader], tail: int | None
 ) -> None:
     """Begin with streams that appeared since the last look, at their end under `tail`."""
-    for row in _chosen(api.get(f"{path}/logs")["items"], wanted):
-        match = _STREAM.fullmatch(row["stream"])
-        if match is None or row["stream"] in readers:
+    for row, reader in _chosen(api.get(f"{path}/logs")["items"], wanted):
+        if reader.stream in readers:
             continue
-        reader = Reader(int(match[1]), int(match[2]), row["stream"])
-        readers[row["stream"]] = reader
+        readers[reader.stream] = reader
         if tail is not None:
             reader.offset = _offset_of_tail(api, path, row, tail)
 
 
-def _chosen(rows: list[dict[str, Any]], wanted: Wanted) -> list[dict[str, Any]]:
-    known = [(row, match) for row in rows if (match := _STREAM.fullmatch(row["stream"]))]
-    newest = max((int(match[1]) for _, match in known), default=0)
-    attempt = wanted.attempt or newest
+def _chosen(rows: list[dict[str, Any]], wanted: Wanted) -> list[tuple[dict[str, Any], Reader]]:
+    """The wanted streams with a reader at the start of each."""
+    known = [(row, reader) for row in rows if (reader := _reader(row)) is not None]
+    fence = _wanted_fence([reader for _, reader in known], wanted.attempt)
     chosen = []
-    for row, match in known:
+    for row, reader in known:
         updated_at = wording.instant(row["updated_at"])
         recent = wanted.since is None or updated_at is None or updated_at >= wanted.since
-        if int(match[1]) == attempt and wanted.rank in (None, int(match[2])) and recent:
-            chosen.append(row)
+        if reader.fence == fence and wanted.rank in (None, reader.rank) and recent:
+            chosen.append((row, reader))
     return chosen
+
+
+def _reader(row: dict[str, Any]) -> Reader | None:
+    """None of a stream that is no machine's part of an attempt."""
+    found = LOG_STREAM.fullmatch(row["stream"])
+    if found is None:
+        return None
+    fence = int(found[1])
+    return Reader(fence, row.get("ordinal", fence), int(found[2]), row["stream"])
+
+
+def _wanted_fence(known: list[Reader], attempt: int | None) -> int | None:
+    """The fence of the attempt of this count, or of the newest; None where there is none as yet.
+
+    A number that is no count is a fence if it cannot become a count: it is too large for one, as
+    after a gap, or its own attempt has none.
+    """
+    if attempt is None:
+        return max((one.fence for one in known), default=None)
+    counted = {one.attempt: one.fence for one in known}
+    uncounted = {one.fence for one in known if one.attempt is None}
+    is_fence = attempt > FENCES_SKIPPED or attempt in uncounted
+    return counted.get(attempt, attempt if is_fence else None)
+
+
+def _name(row: dict[str, Any]) -> str:
+    reader = _reader(row)
+    return row["stream"] if reader is None else stream_words(row["stream"], reader.attempt)
 
 
 def _offset_of_tail(api: ApiClient, path: str, row: dict[str, Any], lines: int) -> int:

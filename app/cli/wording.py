@@ -5,7 +5,7 @@ Pure: the present is an argument. Not here: tables and colour (`terminal`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -157,6 +157,21 @@ def short_id(text: Any) -> str:
 def standing(state: str) -> str:
     """What a sentence says of a job in a state: `is running`, `has failed`."""
     return {"succeeded": "has succeeded", "failed": "has failed"}.get(state, f"is {state}")
+
+
+def attempt(row: Mapping[str, Any]) -> int | None:
+    """Which one of its job's attempts a row is of, from 1; None where the server does not know.
+
+    A server of a release before has no such count, and its fence is what people read.
+    """
+    found: int | None = row.get("ordinal", row["fence"])
+    return found
+
+
+def attempt_cell(row: Mapping[str, Any]) -> str:
+    """The same in a table."""
+    found = attempt(row)
+    return NOTHING if found is None else str(found)
 
 
 def plural(count: int, noun: str) -> str:

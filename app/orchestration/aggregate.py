@@ -92,6 +92,10 @@ class JobAggregate:
         """Who only looked has changed what machines are told, without a line of history."""
         self._raise_version()
 
+    def ordinals(self) -> dict[int, int]:
+        """Which one of the job's attempts each is, by fence: the number for sentences."""
+        return self.uow.attempts.ordinals(self.job.id)
+
     def look_in(self, seconds: float) -> datetime:
         """When to look again: by the clock itself, be it behind the job's last change."""
         return self.uow.now + timedelta(seconds=seconds)

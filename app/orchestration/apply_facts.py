@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.domain.attempt import AttemptEvent, AttemptState
+from app.domain.attempt_words import attempt_words, sentence_about
 from app.domain.end_reason import EndReason
 from app.domain.entities import AttemptMember, Instance
 from app.domain.events import JobEventKind
@@ -283,10 +284,12 @@ def _stalled(context: FactContext) -> None:
 
 def _fenced_off(context: FactContext) -> None:
     by_fence = whole_number(context.fact.data.get("by_fence"))
+    fence, ordinals = context.fact.fence or 0, context.aggregate.ordinals()
+    by = "a later attempt" if by_fence is None else attempt_words(ordinals, by_fence)
+    text = f"found {by} in the checkpoint store and stopped."
     context.aggregate.record(
         JobEventKind.ATTEMPT_FENCED,
-        f"Attempt {context.fact.fence} found attempt {by_fence} in the checkpoint store and "
-        "stopped.",
+        sentence_about(ordinals, fence, text),
         noun="instance",
         noun_id=context.instance.id,
         fence=context.fact.fence,
@@ -300,7 +303,7 @@ def _fenced_off(context: FactContext) -> None:
     job = context.aggregate.job
     if by_fence is not None and job.next_fence <= by_fence <= job.next_fence + _FENCES_AHEAD_MAX:
         job.next_fence = by_fence + 1
-    message = f"attempt {by_fence} is already in the checkpoint store"
+    message = f"{by} is already in the checkpoint store"
     error = {"type": None, "message": message}
     end = {"reason": EndReason.FENCED_OFF.value, "error": error}
     _end_member(context, member, MemberOutcome.FAILED, end)

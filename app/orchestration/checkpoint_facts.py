@@ -9,6 +9,7 @@ Not here: what counts as the lineage (`known_lineage`), or any other fact (`appl
 from __future__ import annotations
 
 from app.domain.attempt import AttemptState
+from app.domain.attempt_words import sentence_about
 from app.domain.end_reason import EndReason
 from app.domain.entities import Attempt, Checkpoint
 from app.domain.events import JobEventKind
@@ -142,7 +143,8 @@ def note_final_parent(context: FactContext, attempt: Attempt) -> None:
         )
         if told_size == 0:
             kind = JobEventKind.FINISHED_WITHOUT_CHECKPOINT
-            message = f"Attempt {fence} finished the work but could not report it."
+            text = "finished the work but could not report it."
+            message = sentence_about(aggregate.ordinals(), fence, text)
         aggregate.record(
             kind,
             message,

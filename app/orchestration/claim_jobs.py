@@ -98,7 +98,7 @@ class SortedOut:
     by_market: Mapping[Market, Shortlist]
     weighed: Weighed | None = None
     serial_share: float | None = None
-    number_beyond: Callable[[Job], str] | None = None
+    number_beyond: Callable[[Job], None] | None = None
 
 
 class ClaimJobs:
@@ -244,8 +244,9 @@ class ClaimJobs:
             aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)
             put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
             return
-        numbered = "" if offered.number_beyond is None else offered.number_beyond(job)
-        self._start_attempt(aggregate, reasons, bids, numbered)
+        if offered.number_beyond is not None:
+            offered.number_beyond(job)
+        self._start_attempt(aggregate, reasons, bids)
 
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
         """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
@@ -311,7 +312,6 @@ class ClaimJobs:
         aggregate: JobAggregate,
         reasons: Reasons,
         bids: Sequence[Offer],
-        numbered: str,
     ) -> None:
         job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
         attempt = Attempt(
@@ -325,6 +325,8 @@ class ClaimJobs:
             form_until_at=form_until(aggregate, candidates(aggregate), limits),
         )
         job.next_fence += 1
+        # The first one is most of all: it needs no look at those before it.
+        ordinal = 1 if attempt.fence == 1 else len(aggregate.uow.attempts.ordinals(job.id)) + 1
         job.claimable_at = job.wait_reason = None
         at_hand = len(candidates(aggregate))
         kept = f"{at_hand} {'machine' if at_hand == 1 else 'machines'} kept"
@@ -332,7 +334,7 @@ class ClaimJobs:
         # The pools and their verdicts are in this fence's first decision, of the same instant.
         aggregate.move_job(
             JobEvent.CLAIMED,
-            f"Attempt {attempt.fence}: {begins}.{numbered}",
+            f"Attempt {ordinal}: {begins}.",
             fence=attempt.fence,
             market=job.market_mode,
             at_hand=at_hand,

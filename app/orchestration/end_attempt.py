@@ -183,9 +183,8 @@ def _use_retry(
     job.retries_used += 1
     if job.stop_cause is not None:
         return message
-    attempt.end_message = tried_again(
-        attempt.fence, message, exit_code, error, job.retries_used, retries
-    )
+    ordinal = aggregate.ordinals()[attempt.fence]
+    attempt.end_message = tried_again(ordinal, message, exit_code, error, job.retries_used, retries)
     return attempt.end_message
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.domain.attempt_words import sentence_about
 from app.domain.events import JobEventKind
 from app.orchestration.fact_context import FactContext
 from app.orchestration.price_restores import note_restored
@@ -46,9 +47,10 @@ def record_late_fact(context: FactContext) -> None:
         if isinstance(value := fact.data.get(name), str | int | float)
     }
     what = fact.kind.value.replace("_", " ")
+    text = f"had ended before this report arrived: {what}. Nothing changes."
     context.aggregate.record(
         JobEventKind.LATE_FACT,
-        f"Attempt {fact.fence} had ended before this report arrived: {what}. Nothing changes.",
+        sentence_about(context.aggregate.ordinals(), fact.fence or 0, text),
         noun="instance",
         noun_id=context.instance.id,
         fence=fact.fence,

@@ -118,18 +118,13 @@ def highest_fence(open_store: Callable[[], ObjectStore]) -> int | None:
         return None
 
 
-def number_beyond(job: Job, highest: int | None) -> str:
-    """Number the next attempt after all that the store knows of, and far after those in the rows;
-    the sentence that explains the numbers left out.
+def number_beyond(job: Job, highest: int | None) -> None:
+    """Number the next attempt after all that the store knows of, and far after those in the rows.
 
     A lost attempt may have had its number, and its machines, and no record in the store as yet.
+    People read the ordinal, which leaves none out (`app.domain.attempt_words`).
     """
-    usual = job.next_fence
-    job.next_fence = max(usual + FENCES_SKIPPED, (highest or 0) + 1)
-    return (
-        f" Numbers {usual} to {job.next_fence - 1} are left out, because the control plane was "
-        "away and may not know every attempt."
-    )
+    job.next_fence = max(job.next_fence + FENCES_SKIPPED, (highest or 0) + 1)
 
 
 def numbered_before_gap(uow: UnitOfWork, attempt: Attempt) -> bool:

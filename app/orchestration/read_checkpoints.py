@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from app.domain.attempt_words import attempt_words
 from app.domain.best_checkpoint import Scored, best_of, metric_of
 from app.domain.errors import NotFound
 from app.domain.job_spec import JobSpec, parse_spec
@@ -48,13 +49,15 @@ def read_manifest(runtime: Runtime, job_id: UUID, fence: int, step: int) -> Chec
         return load_manifest(store.get(key))
     except ObjectMissing:
         raise NotFound(
-            f"There is no checkpoint of step {step} of attempt {fence}, or it was removed: older "
-            "ones go as newer ones are saved (checkpoint.keep in the spec).",
+            f"There is no checkpoint of step {step} of {_attempt(runtime, job_id, fence)}, or it "
+            "was removed: older ones go as newer ones are saved (checkpoint.keep in the spec).",
             "step",
         ) from None
     except WireError as error:
         raise NotFound(
-            f"The manifest of step {step} of attempt {fence} cannot be read: {error}.", "step"
+            f"The manifest of step {step} of {_attempt(runtime, job_id, fence)} cannot be read: "
+            f"{error}.",
+            "step",
         ) from error
 
 
@@ -73,8 +76,15 @@ def read_piece(
         )
     except ObjectMissing:
         raise NotFound(
-            f"Step {step} of attempt {fence} has no file {name[:200]!r}, or not any more.", "name"
+            f"Step {step} of {_attempt(runtime, job_id, fence)} has no file {name[:200]!r}, or not "
+            "any more.",
+            "name",
         ) from None
+
+
+def _attempt(runtime: Runtime, job_id: UUID, fence: int) -> str:
+    with runtime.begin() as uow:
+        return attempt_words(uow.attempts.ordinals(job_id), fence)
 
 
 def _store_of(runtime: Runtime, job_id: UUID) -> ObjectStore:

@@ -5,9 +5,11 @@ Not here: how they came (`append_logs`), or how they are shown.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from app.domain.attempt_words import stream_ordinal, stream_words
 from app.domain.errors import NotFound
 from app.orchestration.runtime import Runtime
 from app.ports.log_index import LogChunk, LogStream
@@ -38,6 +40,13 @@ def list_logs(runtime: Runtime, job_id: UUID) -> list[LogStream]:
     """The job's streams, by name."""
     with runtime.begin() as uow:
         return uow.logs.streams(job_id)
+
+
+def stream_names(runtime: Runtime, job_id: UUID, streams: Iterable[str]) -> dict[str, str]:
+    """What people call each stream: by the count of its attempt, not by its fence."""
+    with runtime.begin() as uow:
+        ordinals = uow.attempts.ordinals(job_id)
+    return {one: stream_words(one, stream_ordinal(one, ordinals)) for one in streams}
 
 
 def read_log(

@@ -79,11 +79,12 @@ class LastEnd:
 
 @dataclass(frozen=True)
 class AttemptCounts:
-    """How often it was tried."""
+    """How often it was tried. live: which one of them the live one is, from 1; None without."""
 
     attempts: int
     interruptions: int
     last_end: LastEnd | None
+    live: int | None
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,10 @@ class Attempts(Protocol):
         """All attempts, by fence."""
         ...
 
+    def ordinals(self, job_id: UUID) -> dict[int, int]:
+        """Which one of the job's attempts each is, from 1, by fence."""
+        ...
+
     def members(self, attempt_id: UUID) -> list[AttemptMember]:
         """Members, by node rank."""
         ...

@@ -15,9 +15,10 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from app.domain.attempt_words import attempt_words
 from app.domain.errors import NotFound
 from app.orchestration.read_checkpoints import PIECE_BYTES_MAX, read_manifest, read_piece
-from app.orchestration.read_logs import READ_BYTES_MAX, list_logs, read_log
+from app.orchestration.read_logs import READ_BYTES_MAX, list_logs, read_log, stream_names
 from app.orchestration.runtime import Runtime
 from app.web.page_frame import HEADERS, PageRoute, SignedIn, job_id_of, parts_of, render
 
@@ -45,7 +46,8 @@ def whole_log(
     if size is None:
         raise NotFound(f"This job has no log stream {stream[:80]!r}.", "stream")
     start = max(0, size - _LOG_BYTES_MAX)
-    name = f"{job}-{stream.replace('/', '-')}"
+    called = stream_names(parts.runtime, job_id, [stream])[stream]
+    name = f"{job}-{called.replace('/', '-')}"
     headers = {**HEADERS, "Content-Disposition": _named("inline", name)}
     pieces = _pieces(parts.runtime, job_id, stream, start, size)
     return StreamingResponse(pieces, 200, headers, "text/plain; charset=utf-8")
@@ -69,9 +71,11 @@ def checkpoint(request: Request, visitor: SignedIn, job: str, fence: Fence, step
     job_id = job_id_of(request, visitor, job)
     facts = parts.jobs.job(job_id)
     manifest = read_manifest(parts.runtime, job_id, fence, step)
+    with parts.runtime.begin() as uow:
+        ordinals = uow.attempts.ordinals(job_id)
     return render(
         request, "checkpoint.html", visitor, job=facts.job, manifest=manifest,
-        small_bytes=PIECE_BYTES_MAX,
+        attempt=attempt_words(ordinals, fence), small_bytes=PIECE_BYTES_MAX,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from app.domain.attempt_words import named_stream
 from app.domain.end_reason import COUNTED_END_REASONS
 from app.domain.entities import Job
 from app.domain.job import JobState
@@ -69,7 +70,7 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
     member = None if last is None else _first_failed(last["members"])
     if last is None or member is None:
         return JobFailure(message, None, None, None, None, None, "")
-    stream = f"attempt-{last['fence']:04d}/node-{member['node_rank']}.log"
+    stream = named_stream(last["fence"], member["node_rank"])
     tail = _tail(parts, job.id, stream)
     headline = _headline(member, tail) or message
     retries = parse_spec(job.spec).retries
@@ -79,7 +80,7 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
     labels = {lane.instance.id: lane.label for lane in timeline.lanes}
     return JobFailure(
         headline=headline,
-        attempt=last["fence"],
+        attempt=last["ordinal"],
         node=member["node_rank"],
         machine=labels.get(member["instance_id"]),
         exit_code=member["exit_code"],

@@ -5,11 +5,12 @@ Not here: reading from an offset (`app.orchestration.read_logs`), or the markup.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from app.orchestration.read_logs import list_logs, read_log
+from app.orchestration.read_logs import list_logs, read_log, stream_names
 from app.orchestration.runtime import Runtime
 from app.ports.log_index import LogStream
 from trainer.protocol.error_line import readable_line
@@ -20,13 +21,22 @@ _LINES_MAX: Final = 300
 
 @dataclass(frozen=True)
 class LogTail:
-    """One stream's end. `streams` are all of the job; `version` changes with what is shown."""
+    """One stream's end. `streams` are all of the job; `version` changes with what is shown.
+
+    names: what people call each of the streams.
+    """
 
     streams: tuple[LogStream, ...]
+    names: Mapping[str, str]
     stream: str | None
     text: str
     size_bytes: int
     is_cut: bool
+
+    @property
+    def name(self) -> str:
+        """What people call the stream that is shown."""
+        return self.names[self.stream] if self.stream is not None else ""
 
     @property
     def version(self) -> str:
@@ -43,10 +53,11 @@ def log_tail(runtime: Runtime, job_id: UUID, wanted: str | None, seen: str) -> L
     if _version(streams, 0 if shown is None else shown.size_bytes) == seen:
         return None
     if shown is None:
-        return LogTail(streams, None, "", 0, False)
+        return LogTail(streams, {}, None, "", 0, False)
     part = read_log(runtime, job_id, shown.stream, -TAIL_BYTES)
     text, is_cut = readable(part.content, cut_at_start=part.byte_offset > 0)
-    return LogTail(streams, shown.stream, text, part.size_bytes, is_cut)
+    names = stream_names(runtime, job_id, (one.stream for one in streams))
+    return LogTail(streams, names, shown.stream, text, part.size_bytes, is_cut)
 
 
 def _version(streams: tuple[LogStream, ...], size_bytes: int) -> str:

@@ -121,7 +121,7 @@ def _row(
     if row["final"]:
         why = "final"
     elif place in last and row["fence"] in ends:
-        why = f"last of attempt {row['fence']} ({formats.words(ends[row['fence']].value)})"
+        why = f"last of attempt {row['ordinal']} ({formats.words(ends[row['fence']].value)})"
     return CheckpointRow(
         fence=row["fence"],
         step=row["step"],

@@ -267,16 +267,17 @@ def _limits(story: Story, axis: Axis) -> tuple[Mark, ...]:
             limits.append(Mark(x, kind, title, label, "end" if x > 60 else "start"))
     if story.live and axis.end_at > story.now + timedelta(seconds=1):
         limits.append(Mark(axis.x(story.now), "now", "now", "now", "middle"))
-    resumed = [one for one in story.timeline.attempts[1:] if one.trained_at is not None]
-    for number, attempt in enumerate(resumed, 1):
-        limits.append(_resumed(attempt, axis, written=number == len(resumed)))
+    attempts = enumerate(story.timeline.attempts, 1)
+    resumed = [(ordinal, one) for ordinal, one in attempts if one.trained_at and ordinal > 1]
+    for ordinal, attempt in resumed:
+        limits.append(_resumed(ordinal, attempt, axis, written=attempt is resumed[-1][1]))
     return tuple(limits)
 
 
-def _resumed(attempt: Attempt, axis: Axis, *, written: bool) -> Mark:
+def _resumed(ordinal: int, attempt: Attempt, axis: Axis, *, written: bool) -> Mark:
     """Where an attempt went on; only the newest is written out, for they may lie close."""
     step = f"step {attempt.parent_step or 0:,}"
-    title = f"Attempt {attempt.fence} resumed at {step}"
+    title = f"Attempt {ordinal} resumed at {step}"
     x = axis.x(attempt.trained_at or attempt.created_at)
     label = f"resumed at {step}" if written and x < 80 else ""
     return Mark(x, "resumed", title, label)

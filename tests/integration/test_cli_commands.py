@@ -12,6 +12,7 @@ from sqlalchemy import Engine, insert, update
 
 from app.adapters.postgres import tables
 from app.adapters.postgres.money_tables import pools
+from app.domain.attempt import AttemptState
 from app.domain.disk_full import DISK_FULL_KEY
 from app.domain.job import JobState
 from app.ports.log_index import GAP_KEY
@@ -255,6 +256,7 @@ def test_checkpoints_and_metrics(world: World):
 
 def test_logs_of_the_newest_attempt_or_another(world: World):
     assert "Nothing was written yet" in world.cli.ok("logs", "digits").errors
+    world.story.attempt(world.job, 2, state=AttemptState.FAILED, ended_at=START)
     world.log(STREAM.format(1, 0), b"old\n")
     world.log(STREAM.format(2, 0), "é one\n".encode())
     world.log(STREAM.format(2, 0), b"two", offset=7)

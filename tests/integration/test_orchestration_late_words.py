@@ -31,7 +31,7 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 
 def _events(story: Story, job_id: UUID, kind: str) -> list[Any]:
     own = (tables.events.c.job_id == job_id, tables.events.c.kind == kind)
-    return list(story.rows(tables.events, *own))
+    return sorted(story.rows(tables.events, *own), key=lambda row: row.seq)
 
 
 def _peer_taken(story: Story) -> tuple[UUID, UUID]:
@@ -133,7 +133,7 @@ def test_a_lone_attempt_that_meets_a_later_fence_says_so_and_the_next_goes_beyon
     attempt = story.attempt(job_id)
     assert (attempt.state, attempt.end_reason) == ("failed", "fenced_off")
     assert attempt.end_message == (
-        "Node 0 was superseded: attempt 7 is already in the checkpoint store."
+        "Node 0 was superseded: the attempt with fence 7 is already in the checkpoint store."
     )
     story.run()
     assert story.attempt(job_id, 8).state in ("provisioning", "preparing")

@@ -129,7 +129,7 @@ def test_text_from_elsewhere_cannot_move_the_cursor():
 
 
 def test_lines_of_a_log_come_whole_though_the_bytes_do_not():
-    reader = Reader(1, 0, "attempt-0001/node-0.log")
+    reader = Reader(1, 1, 0, "attempt-0001/node-0.log")
     accent = "é\n".encode()
     assert reader.lines(b"one\ntw" + accent[:1]) == ["one"]
     assert reader.lines(accent[1:] + b"three") == ["twé"]
@@ -138,7 +138,7 @@ def test_lines_of_a_log_come_whole_though_the_bytes_do_not():
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever():
-    reader = Reader(1, 0, "attempt-0001/node-0.log")
+    reader = Reader(1, 1, 0, "attempt-0001/node-0.log")
     assert len("".join(reader.lines(b"x" * 200_000))) == 200_000
 
 
@@ -158,3 +158,9 @@ def test_a_sentence_says_how_a_job_stands():
     states = ("running", "paused", "succeeded", "failed", "cancelled")
     said = [wording.standing(state) for state in states]
     assert said == ["is running", "is paused", "has succeeded", "has failed", "is cancelled"]
+
+
+def test_a_server_that_tells_no_count_has_its_fence_shown():
+    assert wording.attempt({"fence": 1002}) == 1002
+    assert wording.attempt({"fence": 1002, "ordinal": 2}) == 2
+    assert wording.attempt_cell({"fence": 7, "ordinal": None}) == wording.NOTHING

@@ -119,7 +119,7 @@ class Restorer:
             try:
                 return self._fetch(fence, step, None)
             except CheckpointCorrupt as error:
-                self._log(f"checkpoint {step} of attempt {fence} is passed over: {error}")
+                self._log(f"checkpoint {step} (fence {fence}) is passed over: {error}")
         return Restored()
 
     def _newest_by_now(self, chosen: Restored) -> Restored:
@@ -174,7 +174,7 @@ class Restorer:
             self._check_cancelled()
             time.sleep(0.5)
         raise RestoreFailed(
-            f"rank 0 did not record the start of attempt {self._fence}"
+            "rank 0 did not record the start of this attempt"
             f" within {self._record_wait_seconds:.0f} s"
         )
 

@@ -48,7 +48,7 @@ class CutOff(Exception):
     """A later attempt's fence exists: this machine must stop training."""
 
     def __init__(self, by_fence: int) -> None:
-        super().__init__(f"attempt {by_fence} has begun: this machine was cut off")
+        super().__init__(f"a later attempt has begun (fence {by_fence}): this machine was cut off")
         self.by_fence = by_fence
 
 
@@ -127,7 +127,7 @@ def _publish(
             return _commit(store, order, step, entries, may_commit, is_abandoned)
         except PlaceTaken:
             continue
-    raise PlaceTaken(f"no free key for step {order.step} of attempt {order.fence}")
+    raise PlaceTaken(f"no free key for step {order.step} of this attempt")
 
 
 def _check_continued(store: ObjectStore, ref: CheckpointRef) -> None:

@@ -88,7 +88,7 @@ class ShareGatherer:
             self._number += 1
             self._order = order
             return
-        raise StoreUnavailable(f"no free key for an order of attempt {self._fence}")
+        raise StoreUnavailable("no free key for an order of this attempt")
 
     def collect(self, store: ObjectStore, is_abandoned: Callable[[], bool]) -> list[FileEntry]:
         """The files of all the others' shares of what was asked last, once all are in the store.

@@ -20,6 +20,11 @@ _OF_JOB = select(*_attempts.c).where(_attempts.c.job_id == bindparam("of_job"))
 _LIVE = Ready(_OF_JOB.where(text(tables.one_of("state", LIVE_ATTEMPT_STATES))))
 _BY_FENCE = Ready(_OF_JOB.where(_attempts.c.fence == bindparam("this_fence")))
 _ALL = Ready(_OF_JOB.order_by(_attempts.c.fence))
+_FENCES = Ready(
+    select(_attempts.c.fence)
+    .where(_attempts.c.job_id == bindparam("of_job"))
+    .order_by(_attempts.c.fence)
+)
 _MEMBERS = Ready(
     select(*_members.c)
     .where(_members.c.attempt_id == bindparam("of_attempt"))
@@ -73,6 +78,11 @@ class AttemptRepository:
     def of_job(self, job_id: UUID) -> list[Attempt]:
         """All attempts, by fence."""
         return self._session.all(Attempt, _ALL, {"of_job": job_id})
+
+    def ordinals(self, job_id: UUID) -> dict[int, int]:
+        """Which one of the job's attempts each is, from 1, by fence."""
+        found = self._session.rows(_FENCES, {"of_job": job_id})
+        return {row[0]: ordinal for ordinal, row in enumerate(found, 1)}
 
     def members(self, attempt_id: UUID) -> list[AttemptMember]:
         """Members, by node rank."""

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from app.adapters.postgres import money_tables, tables
+from app.adapters.postgres.attempt_ordinals import ORDINAL, ordinals_of
 from app.adapters.postgres.deployment_read_models import DeploymentReports
 from app.adapters.postgres.job_list_statement import matching_statement
 from app.adapters.postgres.mapping import (
@@ -24,6 +25,7 @@ from app.adapters.postgres.mapping import (
     ReadJob,
 )
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
+from app.domain.entities import Attempt
 from app.domain.errors import NotFound
 from app.domain.instance import LIVE_INSTANCE_STATES
 from app.ports.job_reports import (
@@ -116,7 +118,7 @@ class PostgresJobReports(DeploymentReports):
                 job=job,
                 project_name=project_name,
                 budget=budget,
-                counts=self._counts(session, job_id),
+                counts=self._counts(session, job_id, attempt),
                 attempt=attempt,
                 machines=self._machines(session, job_id),
                 last_checkpoint=self._last_checkpoint(session, job_id),
@@ -133,12 +135,14 @@ class PostgresJobReports(DeploymentReports):
         return None if found is None else LastCheckpoint(*found)
 
     def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
-        """Attempts by fence, each with its `members` by rank."""
+        """Attempts by fence, each with its `ordinal` and its `members` by rank."""
         members, instances = tables.attempt_members, tables.instances
         with self._engine.connect() as connection:
             found = _rows(
                 connection.execute(
-                    select(_attempts).where(_attempts.c.job_id == job_id).order_by("fence")
+                    select(_attempts, ORDINAL)
+                    .where(_attempts.c.job_id == job_id)
+                    .order_by(_attempts.c.fence)
                 )
             )
             joined = _rows(
@@ -164,21 +168,25 @@ class PostgresJobReports(DeploymentReports):
         )
 
     def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
-        """Committed checkpoints, newest first."""
-        table = tables.checkpoints
+        """Committed checkpoints, newest first, with the ordinals of their attempts."""
+        table, numbered = tables.checkpoints, ordinals_of(job_id)
+        columns = [column for column in table.c if column.name != "job_id"]
         return self._read(
-            select(*(column for column in table.c if column.name != "job_id"))
+            select(*columns, numbered.c.ordinal)
+            .outerjoin(numbered, numbered.c.fence == table.c.fence)
             .where(table.c.job_id == job_id, _HAS_FILES)
             .order_by(table.c.fence.desc(), table.c.step.desc())
             .limit(limit)
         )
 
     def metrics(self, job_id: UUID, after: tuple[int, int], limit: int) -> list[dict[str, Any]]:
-        """Points after (fence, step), in that order."""
-        table = tables.metric_points
+        """Points after (fence, step), in that order, with the ordinals of their attempts."""
+        table, numbered = tables.metric_points, ordinals_of(job_id)
         place = tuple_(table.c.fence, table.c.step)
+        columns = (table.c.fence, numbered.c.ordinal, table.c.step, table.c.at, table.c.metrics)
         return self._read(
-            select(table.c.fence, table.c.step, table.c.at, table.c.metrics)
+            select(*columns)
+            .outerjoin(numbered, numbered.c.fence == table.c.fence)
             .where(table.c.job_id == job_id, place > tuple_(*after))
             .order_by(table.c.fence, table.c.step)
             .limit(limit)
@@ -217,10 +225,12 @@ class PostgresJobReports(DeploymentReports):
         )
         return [(row["byte_offset"], row["size_bytes"], row["object_key"]) for row in found]
 
-    def _counts(self, session: Session, job_id: UUID) -> AttemptCounts:
+    def _counts(self, session: Session, job_id: UUID, live: Attempt | None) -> AttemptCounts:
         interrupted = func.count().filter(_attempts.c.state == AttemptState.INTERRUPTED)
+        newest = 0 if live is None else live.fence
+        ordinal = func.count().filter(_attempts.c.fence <= newest)
         counted = session.execute(
-            select(func.count(), interrupted).where(_attempts.c.job_id == job_id)
+            select(func.count(), interrupted, ordinal).where(_attempts.c.job_id == job_id)
         ).one()
         last = session.execute(
             select(_attempts.c.end_reason, _attempts.c.end_message, _attempts.c.committed_step)
@@ -228,7 +238,8 @@ class PostgresJobReports(DeploymentReports):
             .order_by(_attempts.c.fence.desc())
             .limit(1)
         ).one_or_none()
-        return AttemptCounts(counted[0], counted[1], None if last is None else LastEnd(*last))
+        last_end = None if last is None else LastEnd(*last)
+        return AttemptCounts(counted[0], counted[1], last_end, counted[2] or None)
 
     def _machines(self, session: Session, job_id: UUID) -> tuple[MachineFacts, ...]:
         instances, pools = tables.instances, money_tables.pools
