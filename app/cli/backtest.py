@@ -30,53 +30,82 @@ WARM_HOURS: Final = 120.0
 _MOST: Final = {"checkpoint_hours": 10_000.0, "egress_usd": 1e6, "transfer_hours": 24.0}
 """The largest figures of options whose least is 0; more is a slip of the pen."""
 
-Folder = Annotated[Path, typer.Option("--traces", metavar="DIR", help="Folder with .npz files.")]
+Folder = Annotated[
+    Path, typer.Option("--traces", metavar="DIR", help="Folder with recordings (.npz).")
+]
 Groups = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The cells. [default: groups.json in that folder]"),
+    typer.Option(metavar="FILE", help="Which jobs to replay. [default: DIR/groups.json]"),
 ]
-SettingName = Annotated[str, typer.Option("--setting", help="one-zone or zones.")]
-InformationName = Annotated[str, typer.Option("--information", help="visible or attempts.")]
+SettingName = Annotated[
+    str,
+    typer.Option("--setting", help="one-zone: each pool alone; zones: a group's pools together."),
+]
+InformationName = Annotated[
+    str,
+    typer.Option("--information", help="visible: all pools are seen; attempts: only pools tried."),
+]
 PolicyNames = Annotated[str, typer.Option("--policies", help="NAME,… or all.")]
 HistoryName = Annotated[
-    str, typer.Option("--history", help="warm: up to 120 h before the start are seen; or cold.")
+    str,
+    typer.Option(
+        "--history", help="warm: policies see up to 120 h before the start; cold: nothing."
+    ),
 ]
-Processes = Annotated[int, typer.Option(min=1, max=256, help="Processes to share the work.")]
+Processes = Annotated[int, typer.Option(min=1, max=256, help="Number of processes.")]
 JsonFile = Annotated[
     Path | None,
     typer.Option(
-        "--json", metavar="OUT", help="Write one row per job and policy, and OUT.svg beside it."
+        "--json", metavar="OUT", help="Write one row per job and policy, and a picture (.svg)."
     ),
 ]
-Slacks = Annotated[str | None, typer.Option("--slack", metavar="X,…", help="Instead of the file's")]
+Slacks = Annotated[
+    str | None,
+    typer.Option("--slack", metavar="X,…", help="Deadline / job hours; instead of the file's."),
+]
 Overheads = Annotated[
-    str | None, typer.Option("--overhead-hours", metavar="X,…", help="Instead of the file's.")
+    str | None,
+    typer.Option(
+        "--overhead-hours",
+        metavar="X,…",
+        help="Hours that a launch or a move takes; instead of the file's.",
+    ),
 ]
-JobHours = Annotated[float | None, typer.Option(help="Instead of the file's.")]
-Starts = Annotated[int | None, typer.Option(min=1, help="Starts per pool or group instead.")]
+JobHours = Annotated[float | None, typer.Option(help="Hours of work; instead of the file's.")]
+Starts = Annotated[
+    int | None, typer.Option(min=1, help="Starts per pool or group; instead of the file's.")
+]
 CheckpointHours = Annotated[
-    float, typer.Option(min=0, help="An interruption loses the work since the last checkpoint.")
+    float,
+    typer.Option(
+        min=0, help="Hours between checkpoints; an interruption loses the work since the last one."
+    ),
 ]
-Egress = Annotated[float, typer.Option("--egress-usd", min=0, help="Cost of moving between pools.")]
-TransferHours = Annotated[float, typer.Option(min=0, help="Time of moving between pools.")]
+Egress = Annotated[
+    float, typer.Option("--egress-usd", min=0, help="Dollars for each move between pools.")
+]
+TransferHours = Annotated[float, typer.Option(min=0, help="Hours for each move between pools.")]
 BillingName = Annotated[
-    str | None, typer.Option("--billing", help="A cloud's waiver and minimum: ec2 or gce.")
+    str | None,
+    typer.Option("--billing", help="Apply a cloud's waiver and minimum charge: ec2 or gce."),
 ]
 StartUpSeconds = Annotated[
     str | None,
     typer.Option(
         "--start-up-seconds",
         metavar="X|X..Y",
-        help="Of the trainer, in every restart: as given, or drawn for each job.",
+        help="Seconds that the trainer adds to each restart; X..Y: drawn for each job.",
     ),
 ]
 LearnsStartUp = Annotated[
     bool,
-    typer.Option("--learn-start-up", help="Lowtide's policy learns it at the job's first start."),
+    typer.Option(
+        "--learn-start-up", help="The policy lowtide learns that time at the job's first start."
+    ),
 ]
 Calibration = Annotated[
     bool,
-    typer.Option("--calibration", help="Also hold the product's estimates against the outcomes."),
+    typer.Option("--calibration", help="Also compare Lowtide's estimates with the outcomes."),
 ]
 
 
@@ -107,11 +136,12 @@ def backtest(
     calibration: Calibration = False,
     quiet: Quiet = False,
 ) -> None:
-    """Replay policies over recordings; compare with the best cost.
+    """Compare placement policies on recorded spot markets.
 
     Example: lowtide backtest --traces DIR --setting zones --policies lowtide,uniform_progress
 
-    Exits with 1 if some group could not be used.
+    docs/backtest.md has a groups file for the recordings that Lowtide ships. Exits with 1 if a
+    group had to be left out.
     """
     terminal = Terminal(quiet=quiet)
     with ending_well(terminal):
@@ -144,7 +174,7 @@ def backtest(
         for problem in findings.problems:
             terminal.note(f"Left out: {problem}")
         if not findings.rows:
-            raise CommandFailed("No cell could be replayed; see the sentences above.")
+            raise CommandFailed("No job could be replayed; the lines above say why.")
         written = ""
         if json_file is not None:
             written = _write(json_file, findings, f"{setting}, {information}")
@@ -171,7 +201,7 @@ def _conditions(
     _one_of("--information", information, list(Information))
     _one_of("--history", history, ["warm", "cold"])
     if rest["calibration"] and OWN not in names:
-        raise CommandFailed(f"--calibration is about the policy {OWN}; name it in --policies.")
+        raise CommandFailed(f"--calibration needs the policy {OWN}; add it to --policies.")
     if billing is not None:
         _one_of("--billing", billing, ["ec2", "gce"])
     for name, most in _MOST.items():
@@ -238,7 +268,7 @@ def _show_calibration(terminal: Terminal, findings: Findings) -> None:
     lines = calibration(findings.rows)
     if lines:
         terminal.line()
-        terminal.line("Outcomes under the estimate made before the job; 90 % under P90 is right:")
+        terminal.line("Share of jobs below their estimate (90 % below P90 is correct):")
         terminal.table(_CALIBRATION_COLUMNS, lines)
 
 
@@ -248,7 +278,9 @@ def _check_files(json_file: Path) -> None:
         raise CommandFailed(f"{json_file} cannot be written: it is a folder.")
     picture = _picture_of(json_file)
     if picture == json_file:
-        raise CommandFailed(f"--json {json_file}: .svg is the picture's; name another ending.")
+        raise CommandFailed(
+            f"--json {json_file}: the picture gets the ending .svg; choose another one."
+        )
     for path in (json_file, picture):
         existed = path.exists()
         try:
@@ -269,7 +301,7 @@ def _write(json_file: Path, findings: Findings, title: str) -> str:
         json_file.write_text(f"[\n{text}\n]\n", encoding="utf-8")
         if not cells(findings.rows):
             picture.unlink(missing_ok=True)  # of other rows
-            return f"Rows: {json_file}; no picture, as it would show cost over the optimum"
+            return f"Rows: {json_file}; no picture: with --billing no optimum is known"
         picture.write_text(svg(findings.rows, title), encoding="utf-8")
     except OSError as error:
         raise CommandFailed(f"{json_file} cannot be written: {error.strerror}") from error
@@ -288,7 +320,7 @@ def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     except ValueError:
         numbers = (math.nan,)
     if not all(map(math.isfinite, numbers)):
-        raise CommandFailed(f"{option} takes numbers parted by commas, not {text!r}.")
+        raise CommandFailed(f"{option} takes numbers separated by commas, not {text!r}.")
     return numbers
 
 
@@ -302,13 +334,13 @@ def _start_ups(text: str | None) -> StartUps:
     try:
         return StartUps(float(least), float(most or least))
     except ValueError as error:
-        problem = f"--start-up-seconds takes a number or two with .. between, not {text!r}."
+        problem = f"--start-up-seconds takes a number, or a range like 60..1200, not {text!r}."
         raise CommandFailed(problem) from error
 
 
 def _one_of(option: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        raise CommandFailed(f"{option} is {value!r}; known: {', '.join(known)}.")
+        raise CommandFailed(f"{option} {value!r} is unknown; choose from {', '.join(known)}.")
 
 
 def _ratio_column(policy: str) -> Column:

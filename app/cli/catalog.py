@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from app.domain.machine_catalog import MachineCatalog, MachineType
 
 catalog = typer.Typer(
-    cls=DefaultCommandGroup, help="Machine types with GPUs; ask the clouds for newer ones."
+    cls=DefaultCommandGroup, help="List machine types with GPUs; refresh the list."
 )
 _NOTHING: Final = "-"
 
@@ -41,10 +41,10 @@ def list_types(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """List machine types: GPUs, links, network, CPUs, memory, local disks, expected speed.
+    """List machine types with their expected speed.
 
-    Speeds are multiples of one V100 and expectations, not measurements: `--json` says what they
-    are computed from. Prices are in `lowtide offers`.
+    Also shows GPUs and their links, network, CPUs, memory and local disks. A speed is a multiple of
+    one V100. It is computed, not measured: `--json` says from what. Prices are in `lowtide offers`.
     """
     terminal = Terminal(as_json=as_json, quiet=quiet)
     with ending_well(terminal):
@@ -59,7 +59,7 @@ def list_types(
             for one in rows:
                 terminal.result(one.name)
         elif not rows:
-            terminal.line("No machine type carries that; `lowtide catalog` lists them all.")
+            terminal.line("No machine type has such a GPU; `lowtide catalog` lists all types.")
         else:
             terminal.table(_COLUMNS, rows)
             for found in catalogs:
@@ -73,7 +73,10 @@ def refresh(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Ask the configured clouds for their machine types and keep them in the state folder."""
+    """Refresh the list from the configured clouds.
+
+    The new list is stored in the state folder and replaces the one that Lowtide ships.
+    """
     from app.adapters.providers.machine_catalog import save_catalog
     from app.adapters.system_clock import SystemClock
     from app.bootstrap import open_providers
@@ -108,7 +111,7 @@ def refresh(
                 raise CommandFailed(f"{name}: {error}", UNREACHABLE) from error
             path = save_catalog(made, settings.state_dir)
             done.append({"provider": name, "types": len(made.types), "path": str(path)})
-            terminal.line(f"{name}: {len(made.types)} machine types, kept in {path}")
+            terminal.line(f"{name}: {len(made.types)} machine types, stored in {path}")
         if as_json:
             terminal.json(done)
 
@@ -118,7 +121,7 @@ def _catalogs(provider: str | None, state_dir: Any) -> list[MachineCatalog]:
 
     if provider is not None and provider not in CATALOG_PROVIDERS:
         known = " or ".join(CATALOG_PROVIDERS)
-        raise CommandFailed(f"there is no catalog of {provider!r}; give {known}")
+        raise CommandFailed(f"--provider {provider!r} is unknown; choose {known}")
     names = CATALOG_PROVIDERS if provider is None else (provider,)
     try:
         return [load_catalog(name, state_dir) for name in names]

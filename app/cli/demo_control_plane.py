@@ -100,7 +100,7 @@ class DemoControlPlane:
                 self.url = line.removeprefix(_READY).strip()
                 return
         tail = [line.rstrip() for line in seen[-15:]]
-        raise CommandFailed("the control plane did not come up:", UNREACHABLE, details=tail)
+        raise CommandFailed("the control plane did not start:", UNREACHABLE, details=tail)
 
     def _copy_lines(
         self, process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]

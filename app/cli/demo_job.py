@@ -77,7 +77,7 @@ class DemoJob:
                 self._telling.tell(progress(self._telling.clock(), job))
                 self._last_line = time.monotonic()
             time.sleep(_LOOK_SECONDS)
-        raise CommandFailed(f"waited {LIMIT_SECONDS:.0f} s in vain for {what}", JOB_FAILED)
+        raise CommandFailed(f"this did not happen within {LIMIT_SECONDS:.0f} s: {what}", JOB_FAILED)
 
     def is_gone(self, instance_id: str) -> bool:
         """Whether the cloud has confirmed the end of a machine."""
@@ -92,7 +92,7 @@ class DemoJob:
         found = self._api.get(f"/jobs/{self.name}/explanation", {"limit": 100})["decisions"]
         placed = [one for one in found if one["fence"] == 1 and any(_chosen(one))]
         if not placed:
-            raise CommandFailed(f"no decision says where {self.name} was placed, and why")
+            raise CommandFailed(f"no decision about the first machines of {self.name} was recorded")
         return dict(placed[-1])
 
     def attempts(self) -> list[Document]:

@@ -32,7 +32,8 @@ def destroy(
     invocation: Invocation,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wait: Annotated[
-        float, typer.Option(min=0, max=3_600, help="Seconds to wait until all is gone.")
+        float,
+        typer.Option(min=0, max=3_600, help="Wait at most so many seconds until all is gone."),
     ] = _WAIT_SECONDS,
 ) -> None:
     """End every job and machine of this deployment, in every cloud.

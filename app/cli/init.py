@@ -48,11 +48,9 @@ _FLAGS: Final = (
      '"$LOWTIDE_RESUME_DIR"'),
 )  # fmt: skip
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Where the script is; default: here.")
-]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the script is.")]
 Gpu = Annotated[
-    str | None, typer.Option(metavar="GPU", help="A100:80GB:8; default: found in the folder.")
+    str | None, typer.Option(metavar="GPU", help="Like A100:80GB:8. [default: from the folder]")
 ]
 Name = Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")]
 
@@ -79,9 +77,9 @@ def init(
     gpu: Gpu = None,
     name: Name = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Write a train.py that survives interruptions, too.")
+        bool, typer.Option("--example", help="Also write a train.py that survives interruptions.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a job.yaml.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing job.yaml.")] = False,
 ) -> None:
     """Write job.yaml for the training script in a folder.
 
@@ -92,7 +90,7 @@ def init(
     with ending_well(terminal):
         target = folder / JOB_FILE
         if target.exists() and not force:
-            raise CommandFailed(f"{target} is there already; check it, or add --force")
+            raise CommandFailed(f"{target} already exists; keep it, or replace it with --force")
         if example:
             _write_example(folder)
         if not folder.is_dir():
@@ -205,12 +203,14 @@ def _text_of(path: Path) -> str:
 def _write_example(folder: Path) -> None:
     target = folder / "train.py"
     if target.exists():
-        raise CommandFailed(f"{target} is there already; choose a folder without one")
+        raise CommandFailed(f"{target} already exists; choose a folder without one")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(target, _EXAMPLE.read_text("utf-8"))
     except OSError as error:
-        raise CommandFailed(f"{folder} cannot be made: {error.strerror}; choose another") from error
+        raise CommandFailed(
+            f"{folder} cannot be created: {error.strerror}; choose another folder"
+        ) from error
 
 
 def _write(target: Path, text: str) -> None:
@@ -218,7 +218,7 @@ def _write(target: Path, text: str) -> None:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandFailed(
-            f"{target} cannot be written: {error.strerror}; choose a folder that you may write in"
+            f"{target} cannot be written: {error.strerror}; choose a folder in which you may write"
         ) from error
 
 

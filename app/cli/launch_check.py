@@ -205,9 +205,9 @@ class _Trial:
         """Give the machine back after Ctrl-C or an error here, and say whether that worked."""
         self._report.clear()
         why = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "This check failed"
-        self._report.note(f"{why}: giving the machine back …")
+        self._report.note(f"{why}: releasing the machine …")
         seconds = self._wish.timeout_seconds + GRACE_SECONDS
-        limit = f"its budget ends it, or its deadline, {wording.span(seconds)} after its submission"
+        limit = f"the job ends at its budget, or {wording.span(seconds)} after its submission"
         try:
             story = self._give_back(cancel=True)
         except (CommandFailed, KeyboardInterrupt):
@@ -220,7 +220,7 @@ class _Trial:
         if left:
             self._report.note(f"Still there: {', '.join(left)}. {stages.REMEDIES[Stage.GIVE_BACK]}")
         else:
-            self._report.note(f"{self._name} is cancelled, and no machine of it is left.")
+            self._report.note(f"{self._name} is cancelled, and all its machines are released.")
 
     def _shown(self, story: Story, failure: Failure | None) -> tuple[StageView, ...]:
         if failure is None:

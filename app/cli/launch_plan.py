@@ -116,8 +116,8 @@ def make_launch_plan(
     """The plan over the api's offers. Raises CommandFailed where nothing can be rented now."""
     if not offers:
         raise CommandFailed(
-            "no prices are known yet: the worker reads them when it starts; `lowtide doctor` says "
-            "what it lacks"
+            "no prices are known yet: the worker reads them when it starts; `lowtide doctor` "
+            "says what is missing"
         )
     fields = _fields(wish, name, offers)
     plan = make_plan(_parsed(fields), offers, now)
@@ -159,7 +159,9 @@ def _resting(considered: Iterable[Considered], offers: Iterable[Row], now: datet
     if not rests:
         return ""
     until, reason = min(rests)
-    return f" Pools rest until {until:%H:%M:%S} UTC after a refusal ({reason}): try again then."
+    return (
+        f" A pool cools down until {until:%H:%M:%S} UTC after a refusal ({reason}); try again then."
+    )
 
 
 def write_script(folder: Path) -> None:

@@ -37,9 +37,9 @@ def login(
 ) -> None:
     """Store an api's address and your key.
 
-    They go to ~/.config/lowtide/config.toml, mode 0600. The key is asked for; in a pipe it is read
-    from stdin, so that it never shows in a list of processes. Nothing is stored unless the api
-    accepts the key.
+    Both are written to ~/.config/lowtide/config.toml, mode 0600, if the api accepts the key. The
+    command asks for the key, or reads it from stdin in a pipe. There is no option for it, because a
+    list of processes shows options.
     """
     address = _checked(url)
     key = _key(invocation, address)
@@ -48,11 +48,13 @@ def login(
     path = default_config_file()
     write_config(path, server)
     if address.startswith("http://") and not is_loopback(address):
-        invocation.terminal.note("The key travels unencrypted to this address; use https:// there.")
+        invocation.terminal.note(
+            "The key is sent unencrypted to this address; use https:// if you can."
+        )
     if invocation.terminal.as_json:
         invocation.terminal.json({"server_url": address, "config": str(path)})
     else:
-        invocation.terminal.line(f"Signed in to {address}. Kept in {path}.")
+        invocation.terminal.line(f"Signed in to {address}. Stored in {path}.")
 
 
 def _checked(url: str) -> str:
@@ -61,7 +63,9 @@ def _checked(url: str) -> str:
     if not usable or parts.query or parts.fragment:
         raise CommandFailed(f"{url!r} is not an address; write it as https://lowtide.example.com")
     if parts.username is not None:
-        raise CommandFailed("leave user and password out of the address; the key is asked for")
+        raise CommandFailed(
+            "leave user and password out of the address; the command asks for the key"
+        )
     return parts.geturl().rstrip("/")
 
 

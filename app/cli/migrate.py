@@ -137,7 +137,7 @@ def _database(settings: Settings) -> Iterator[str]:
     if not settings.state_dir.is_dir():
         raise CommandFailed(
             f"there is no database: LOWTIDE_DATABASE_URL is not set, and {settings.state_dir} "
-            "does not exist; `lowtide up` makes both and migrates"
+            "does not exist; `lowtide up` creates both and migrates"
         )
     server = EmbeddedPostgres(settings.state_dir)
     was_running = server.is_running()

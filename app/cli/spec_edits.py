@@ -174,6 +174,8 @@ def _put(data: dict[str, Any], key: str, value: object) -> None:
     for section in sections:
         below = inside.setdefault(section, {})
         if not isinstance(below, dict):
-            raise CommandFailed(f"{section} is not a mapping in the spec, so {last!r} has no place")
+            raise CommandFailed(
+                f"{section} has no fields in the spec, so {last!r} cannot be set in it"
+            )
         inside = below
     inside[last] = value

@@ -47,38 +47,41 @@ def submit(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="JOB", help="The spec of a job instead of FILE, under a free name."
-        ),
+        typer.Option("--from", metavar="JOB", help="Use the spec of this job, under a new name."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the job.")] = False,
     name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check, pack and plan; submit nothing.")
+        bool, typer.Option("--dry-run", help="Check, pack and show the plan; submit nothing.")
     ] = False,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="K=V", help="Set a field: trainer.epochs=30; repeatable."),
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Set a variable; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="K=V", help="Set an environment variable; repeatable."),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="A100:80GB:8; any of several, by comma.")] = None,
-    nodes: Annotated[str | None, typer.Option(help="How many machines.")] = None,
-    infra: Annotated[str | None, typer.Option(help="Places: aws,gcp/us-central1.")] = None,
-    spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="The market.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Most dollars to spend.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Like A100:80GB:8; or several, with commas.")
+    ] = None,
+    nodes: Annotated[str | None, typer.Option(help="Number of machines, or a range: 2..4.")] = None,
+    infra: Annotated[str | None, typer.Option(help="Where to rent: aws,gcp/us-central1.")] = None,
+    spot: Annotated[
+        bool | None, typer.Option("--spot/--on-demand", help="Spot or on-demand machines.")
+    ] = None,
+    deadline: Annotated[str | None, typer.Option(help="Finish within 36h, or by a time.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Dollars that the job may cost.")] = None,
     accept_risk: Annotated[
         bool,
-        typer.Option("--accept-risk", help="Submit even if a limit will probably not be kept."),
+        typer.Option("--accept-risk", help="Submit even if a limit will probably be missed."),
     ] = False,
 ) -> None:
     """Submit a job: plan, ask, then follow it.
 
-    From a file, or with --from once more what another job was, with its working folder; the other
-    options change it.
+    Takes the spec from FILE, or with --from the spec and the working folder of another job. Other
+    options change that spec.
 
     Exit code 0 when the job succeeded (with -d: when it was accepted), 1 when it did not.
     """
@@ -144,7 +147,7 @@ def _draft(
     Raises CommandFailed for neither or both of them, and for a spec that is not valid.
     """
     if (file is None) == (source is None):
-        raise CommandFailed("name the FILE of a job spec, or a job with --from; not both")
+        raise CommandFailed("name either the FILE of a job spec, or a job with --from")
     if source is not None:
         copy = invocation.api.get(f"{job_path(invocation.api, source)}/copy")
         return copied_draft(copy["copied_from"], copy["spec"], edits)
@@ -212,7 +215,7 @@ def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -
         own = figures["estimates"][0]
         told = chances_text(own["deadline_chance"], own["budget_chance"])
         if told:
-            terminal.line(f"        will hold: {told}; more by `lowtide estimate`")
+            terminal.line(f"        chance of keeping: {told} (more: `lowtide estimate`)")
     risk = figures["risk"]
     if risk is not None and not accepted:
         raise CommandFailed(f"{risk}; change it, or submit with --accept-risk")
@@ -233,7 +236,7 @@ def upload(invocation: Invocation, archive: Archive) -> None:
     terminal = invocation.terminal
     path = f"/workdirs/{archive.digest}"
     if invocation.api.exists(path):
-        terminal.line("workdir unchanged: uploaded before")
+        terminal.line("workdir unchanged: already uploaded")
         return
     invocation.api.upload(path, _with_bar(terminal, archive), archive.size_bytes)
 

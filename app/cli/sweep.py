@@ -32,14 +32,13 @@ _FATE: Final = {
 def sweep(
     invocation: Invocation,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Release the unknown machines that were kept.")
+        bool, typer.Option("--confirm", help="Release unknown machines that were kept.")
     ] = False,
 ) -> None:
-    """List all regions of all clouds now; show what was found.
+    """Compare the machines in all clouds with the database now.
 
-    A machine that the database does not know is a leak and is released. If the lists show that rows
-    are missing, as after a restored backup, unknown machines are kept instead, until this is run
-    with --confirm. Needs the admin key.
+    Releases machines that the database does not know. If the database seems to lack rows, as after
+    a restored backup, it keeps such machines until `lowtide sweep --confirm`. Needs the admin key.
     """
     document = invocation.api.post("/sweep", {"confirm": confirm})
     listed = wait_for(invocation, all_listed, _LISTED_SECONDS)

@@ -101,7 +101,7 @@ def _walk(folder: Path, root: Path, rules: list[_Rules], refused: list[str]) -> 
             executable = bool(facts.st_mode & stat.S_IXUSR)
             yield Member(name, path, False, executable, facts.st_size)
         else:
-            refused.append(f"{name} (neither a file, a folder nor a link)")
+            refused.append(f"{name} (not a file, folder or link)")
 
 
 def _is_ignored(path: Path, is_dir: bool, rules: list[_Rules]) -> bool:

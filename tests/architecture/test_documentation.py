@@ -1,5 +1,6 @@
 """Every setting, route and command has its line in the docs, and nothing else has one."""
 
+import json
 import re
 import subprocess
 import sys
@@ -10,9 +11,12 @@ from typing import Any
 import typer
 import yaml
 
+import app.adapters.providers.local
 from app.cli.launch_stages import Story, refusal_failure
 from app.domain.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
+from app.simulation.backtest.cells import Overrides, Setting, cells_of, read_plan
+from app.simulation.backtest.traces import read_trace
 from tests.support.source_tree import ROOT, strings_of
 
 DOCS = ROOT / "docs"
@@ -181,6 +185,20 @@ def test_our_half_of_each_comparison_is_a_job():
         # The command line puts a digest in place of the folder before a spec is parsed.
         spec = parse_spec({**yaml.safe_load(told), "workdir": f"sha256:{'0' * 64}"})
         assert (spec.name, spec.estimate is not None) == ("finetune", True)
+
+
+def test_the_groups_files_of_the_back_test_have_the_jobs_that_the_page_counts(tmp_path: Path):
+    page = (DOCS / "backtest.md").read_text(encoding="utf-8")
+    traces = Path(app.adapters.providers.local.__file__).parent / "traces"
+    path = tmp_path / "groups.json"
+    jobs: list[int] = []
+    for block in re.findall(r"^```json\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        path.write_text(json.dumps(json.loads(block)), encoding="utf-8")
+        for setting in Setting:
+            plan = read_plan(path, setting, Overrides())
+            groups = [(one, read_trace(traces / one.file)) for one in plan.groups]
+            jobs.append(sum(len([*cells_of(*group, plan, setting)]) for group in groups))
+    assert jobs == [12, 4, 1_800, 140]
 
 
 def test_every_relative_link_leads_to_a_file_and_a_heading():

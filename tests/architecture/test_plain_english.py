@@ -28,7 +28,7 @@ INSTEAD = {
 
 def _texts() -> Iterator[tuple[str, str]]:
     """(where, line of text) of all that people read."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "app").rglob("*.html")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "app").rglob("*.html")]
     for page in pages:
         if page.name != "CHANGELOG.md":
             for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):

@@ -248,8 +248,8 @@ def test_ctrl_c_gives_the_machine_back_and_says_so(rough_plane: ControlPlane, tm
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130, (out, errors)
-    assert "Ctrl-C: giving the machine back" in errors
-    assert "no machine of it is left" in errors
+    assert "Ctrl-C: releasing the machine" in errors
+    assert "all its machines are released" in errors
     name = out.split(" is submitted")[0].split()[-1]
     job = rough_plane.get(f"/jobs/{name}")
     rough_plane.job_ids.append(job["id"])

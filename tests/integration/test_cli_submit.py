@@ -65,7 +65,7 @@ def test_a_job_is_submitted_once_more_with_what_it_was(world: World):
     assert world.stored_spec("tour-3")["run"] == "python t.py"
     for arguments in ((), ("job.yaml", "--from", "tour")):
         told = world.cli.fails(2, "submit", *arguments).errors
-        assert "name the FILE of a job spec, or a job with --from; not both" in told
+        assert "name either the FILE of a job spec, or a job with --from" in told
     assert "There is no job 'nojob'" in world.cli.fails(2, "submit", "--from", "nojob").errors
     assert "lowtide submit --from JOB" in world.cli.fails(2, "clone", "tour").errors
 
@@ -248,13 +248,13 @@ def test_a_folder_is_packed_uploaded_once_and_kept_under_its_digest(world: World
     spec = world.spec("run: python train.py\nworkdir: code\n")
     first = world.cli.ok("submit", spec, "-d", "-n", "one")
     assert "workdir 2 files" in first.out
-    assert "uploaded before" not in first.out
+    assert "already uploaded" not in first.out
     digest = world.stored_spec("one")["workdir"]
     key = {"Authorization": f"Bearer {world.cli.variables['LOWTIDE_API_KEY']}"}
     assert world.api.client.head(f"/api/v1/workdirs/{digest}", headers=key).status_code == 200
     other_project = world.api.client.head(f"/api/v1/workdirs/{digest}")
     assert other_project.status_code == 404
-    assert "uploaded before" in world.cli.ok("submit", spec, "-d", "-n", "two").out
+    assert "already uploaded" in world.cli.ok("submit", spec, "-d", "-n", "two").out
     assert world.stored_spec("two")["workdir"] == digest
     (folder / "out").symlink_to("/etc")
     assert "out -> /etc" in world.cli.fails(2, "submit", spec, "-d").errors

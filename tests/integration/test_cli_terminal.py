@@ -157,7 +157,7 @@ def test_ctrl_c_during_a_trial_launch_cancels_it(api: PeopleApi, tmp_path: Path)
         screen.type("y\n")
         screen.until("rent … ")
         screen.process.send_signal(signal.SIGINT)
-        screen.until("no machine of it is left")
+        screen.until("all its machines are released")
         assert screen.ended() == 130
     (job,) = api.client.get("/api/v1/jobs").json()["items"]
     assert job["state"] == "cancelled"

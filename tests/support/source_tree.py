@@ -52,6 +52,12 @@ def source_files() -> tuple[SourceFile, ...]:
         gc.enable()
 
 
+@functools.cache
+def _trees() -> dict[str, ast.Module]:
+    """Syntax trees by the files' names."""
+    return {file.name: file.tree for file in source_files()}
+
+
 def imported_modules(file: SourceFile) -> set[str]:
     """Full names of the modules that a file imports, wherever in it the import stands."""
     found: set[str] = set()
@@ -63,9 +69,14 @@ def imported_modules(file: SourceFile) -> set[str]:
     return found
 
 
-def strings_of(path: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def strings_of(path: Path) -> tuple[tuple[int, str], ...]:
     """(line, text) of every literal that is no comment, docstrings of commands included."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(_strings_of(path))
+
+
+def _strings_of(path: Path) -> Iterator[tuple[int, str]]:
+    tree = _trees()[path.relative_to(ROOT).as_posix()]
     commands = "cli" in path.parts
     comments = {
         id(node.value)

@@ -94,7 +94,7 @@ def test_estimates_are_held_against_the_outcomes(folder: Path, tmp_path: Path):
         "--json", str(out),
     )  # fmt: skip
     assert code == 0
-    assert "90 % under P90 is right" in text
+    assert "90 % below P90 is correct" in text
     rows = json.loads(out.read_text())
     told = [row for row in rows if "cost_p90_usd" in row]
     assert {row["policy"] for row in told} == {"lowtide"}
@@ -103,7 +103,7 @@ def test_estimates_are_held_against_the_outcomes(folder: Path, tmp_path: Path):
         assert row["finish_p50_hours"] <= row["finish_p90_hours"] <= row["slack"] * 3 + 1e-9
     code, _, errors = _run("--traces", str(folder), "--policies", "greedy", "--calibration")
     assert code == 2
-    assert "--calibration is about the policy lowtide" in errors
+    assert "--calibration needs the policy lowtide" in errors
 
 
 def test_figures_given_replace_those_of_the_file(folder: Path, tmp_path: Path):
@@ -149,21 +149,24 @@ def test_all_among_the_policies_is_all_of_them(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--setting", "moon"], "--setting is 'moon'; known: one-zone, zones."),
-        (["--information", "all"], "--information is 'all'"),
-        (["--policies", "greedy,wish"], "--policies is 'wish'; known: on_demand, greedy"),
-        (["--history", "hot"], "--history is 'hot'"),
-        (["--billing", "moon"], "--billing is 'moon'"),
+        (["--setting", "moon"], "--setting 'moon' is unknown; choose from one-zone, zones."),
+        (["--information", "all"], "--information 'all' is unknown"),
+        (
+            ["--policies", "greedy,wish"],
+            "--policies 'wish' is unknown; choose from on_demand, greedy",
+        ),
+        (["--history", "hot"], "--history 'hot' is unknown"),
+        (["--billing", "moon"], "--billing 'moon' is unknown"),
         (["--slack", "a"], "--slack takes numbers"),
         (["--slack", "1"], "do not fit in"),
-        (["--start-up-seconds", "1..2..3"], "--start-up-seconds takes a number or two"),
+        (["--start-up-seconds", "1..2..3"], "--start-up-seconds takes a number, or a range"),
         (["--start-up-seconds", "60..10"], "--start-up-seconds must be from 0 to 7200"),
         (["--start-up-seconds", "nan"], "--start-up-seconds must be from 0 to 7200"),
         (["--groups", "nowhere.json"], "nowhere.json: there is no such file"),
         (["--job-hours", "0"], "--job-hours must be above 0"),
         (["--egress-usd", "inf"], "--egress-usd must be from 0 to 1e+06"),
         (["--transfer-hours", "99"], "--transfer-hours must be from 0 to 24"),
-        (["--json", "rows.svg"], "--json rows.svg: .svg is the picture's"),
+        (["--json", "rows.svg"], "--json rows.svg: the picture gets the ending .svg"),
         (["--json", "."], ". cannot be written: it is a folder"),
         (["--json", "/nowhere/x.json", "--policies", "greedy"], "/nowhere/x.json cannot be"),
     ],

@@ -64,7 +64,7 @@ def test_ranks_gpus_and_flags_are_found_in_the_script_and_in_what_starts_it(
     )
     assert (spec.name, spec.setup, spec.gpus_per_node) == ("bert", "pip install .", 4)
     said = cli.fails(2, "init", str(folder)).errors
-    assert "is there already; check it, or add --force" in said
+    assert "already exists; keep it, or replace it with --force" in said
     cli.ok("init", str(folder), "--force", "--gpu", "A100:80GB:8")
     assert str(spec_in(folder).gpu_choices[0]) == "A100:80GB:8"
 
@@ -96,7 +96,7 @@ def test_the_example_that_is_written_is_the_one_of_the_docs(cli: CommandLine, tm
     spec = spec_in(folder)
     assert spec.run == "torchrun $LOWTIDE_TORCHRUN_ARGS train.py"
     assert "saves nothing" not in ran.errors
-    assert "is there already" in cli.fails(2, "init", str(folder), "--example", "--force").errors
+    assert "already exists" in cli.fails(2, "init", str(folder), "--example", "--force").errors
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_the_options_say_more_than_the_file(draft):
         (SpecEdits(settings=["=3"]), "write it as --set"),
         (SpecEdits(settings=["trainer.=3"]), "name a field like"),
         (SpecEdits(settings=["a.b.c.d.e.f=3"]), "name a field like"),
-        (SpecEdits(settings=["trainer.model.x=3"]), "not a mapping"),
+        (SpecEdits(settings=["trainer.model.x=3"]), "model has no fields in the spec"),
         (SpecEdits(settings=["trainer.epochs=[1"]), "--set trainer.epochs"),
         (SpecEdits(settings=["trainer.epochz=3"]), "did you mean 'epochs'"),
         (SpecEdits(env=["NAME"]), "write it as --env"),

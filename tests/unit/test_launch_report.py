@@ -143,7 +143,7 @@ def test_the_plan_is_bounded_in_time_and_money_whoever_follows_it() -> None:
         (
             Wish(),
             [offer(1, "2031-01-01T00:05:00+00:00")],
-            "rest until 00:05:00 UTC after a refusal",
+            "cools down until 00:05:00 UTC after a refusal",
         ),
     ],
 )
