@@ -220,7 +220,7 @@ class ApiClient:
             except OSError:  # another user's folder
                 continue
             # Before it is ready, nothing says which address it will have.
-            if run.remedy and run.address in (None, self.url):
+            if run.needs_a_remedy and run.address in (None, self.url):
                 return run
         return None
 

@@ -174,7 +174,7 @@ def _local_run(settings: Settings) -> tuple[Finding, ...]:
         return ()
     if run.phase is RunPhase.KILLED:
         return (Finding("lowtide up", False, run.sentence, run.remedy),)
-    if run.remedy:
+    if run.needs_a_remedy:
         return (warning("lowtide up", run.sentence, run.remedy),)
     return (Finding("lowtide up", True, run.sentence),)
 

@@ -50,6 +50,11 @@ class LocalRun:
     sentence: str = ""
     remedy: str = ""
 
+    @property
+    def needs_a_remedy(self) -> bool:
+        """Whether something runs, or ran, that is not as it should be."""
+        return self.phase not in (RunPhase.NOTHING, RunPhase.RUNNING)
+
 
 def look_at_run(folder: Path) -> LocalRun:
     """What runs from the folder; asks the api only where its supervisor is gone."""
@@ -109,15 +114,17 @@ def read_address(state_dir: Path) -> str | None:
     """Where the api of `lowtide up` answers; None while it does not."""
     try:
         return (state_dir / ADDRESS_FILE).read_text("utf-8").strip() or None
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeError):  # damaged: the next `up` writes it anew
         return None
 
 
 def _answers(address: str) -> bool:
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(
-        parts.hostname or "", parts.port or 80, timeout=_PROBE_SECONDS
-    )
+    try:
+        parts = urlsplit(address)
+        port = parts.port or 80
+    except ValueError:
+        return False
+    connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=_PROBE_SECONDS)
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == http.HTTPStatus.OK

@@ -121,7 +121,7 @@ def imagined_run(
         used = min(
             lives, needed, question.boot_seconds + _slack_at(question, wait_most, quote.speed)
         )
-        spent += quote.microusd(used, taken=used == lives < needed)
+        spent += quote.microusd(used, taken=used == lives and lives < needed)
         now += used
         worked = max(0.0, used - question.boot_seconds) * quote.speed
         if used >= needed:

@@ -33,7 +33,7 @@ _STATE_WORDS: Final[Mapping[InstanceState, str]] = {
 _ENDERS: Final[dict[str, str]] = {
     EndedBy.US: "Lowtide",
     EndedBy.OS_SHUTDOWN: "its own shutdown",
-    EndedBy.RUN_LIMIT: "its longest run",
+    EndedBy.RUN_LIMIT: "its run-time limit",
     EndedBy.OUTSIDER: "somebody else",
 }
 _BEFORE_ITS_FIRST_WORD: Final = "booting"

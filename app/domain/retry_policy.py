@@ -120,6 +120,12 @@ def ending_of(
     return AttemptEnding.RETRYABLE if again else AttemptEnding.FATAL
 
 
+def retries_exhausted(reason: EndReason, *, retries: int, retries_used: int) -> bool:
+    """Whether another attempt would follow, had not earlier ends used the retries up."""
+    facts = facts_of(reason)
+    return facts.retryable and facts.counts_against_retries and 0 < retries <= retries_used
+
+
 def progress_exhausted(attempts_without_progress: int) -> bool:
     """Whether billed attempts without a newer committed step have reached their bound."""
     return attempts_without_progress >= MAX_ATTEMPTS_WITHOUT_PROGRESS

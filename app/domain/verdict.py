@@ -88,14 +88,18 @@ class Verdict:
     error: str = ""
 
 
+OUT_OF_MEMORY_ADVICE: Final = (
+    "It would run out again on such a machine: use less memory, as by smaller batches, or ask for "
+    "more (`resources.gpu`, `resources.memory`)."
+)
 _CLOUD_REASON: Final = {
     EndedBy.CLOUD_INTERRUPTION: EndReason.SPOT_INTERRUPTED,
     EndedBy.CLOUD_CAPACITY: EndReason.NO_CAPACITY,
     EndedBy.CLOUD_FAILURE: EndReason.MACHINE_FAILED,
 }
-# What people read when a rank failed for a reason its agent named.
 # Types that an agent gives to ends that no exception tells; their message is a whole sentence.
 AGENT_ERROR_TYPES: Final = frozenset({"Killed", "Signal"})
+# What people read when a rank failed for a reason its agent named.
 _NAMED_FAILURE: Final = {
     EndReason.PREPARATION_FAILED: "could not be prepared",
     EndReason.STORE_UNAVAILABLE: "could not reach an object store",
@@ -248,7 +252,10 @@ def _failure_text(member: MemberEnd, reason: EndReason) -> str:
     told = member.exit_code is not None and member.exit_code >= 0  # else the message has the signal
     code = f" with exit code {member.exit_code}" if told else ""
     said = _said(member)
-    return f"Node {member.node_rank} {what}{code}" + (f": {said}" if said else "") + "."
+    text = f"Node {member.node_rank} {what}{code}" + (f": {said}" if said else "")
+    if reason is EndReason.OUT_OF_MEMORY:
+        return f"{text.removesuffix('.')}. {OUT_OF_MEMORY_ADVICE}"
+    return f"{text}."
 
 
 def _said(member: MemberEnd) -> str:

@@ -7,7 +7,6 @@ what an end means (`end_attempt`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from app.domain.attempt import (
@@ -28,6 +27,7 @@ from app.domain.events import JobEventKind
 from app.domain.instance import EndedBy, InstanceState
 from app.domain.job import JobEvent, JobState, stop_end_reason
 from app.domain.job_spec import JobSpec
+from app.domain.stop_words import drained_words
 from app.domain.verdict import MemberEnd, MemberOutcome, settle
 from app.orchestration.aggregate import JobAggregate
 from app.orchestration.end_attempt import end_attempt
@@ -36,10 +36,6 @@ from app.orchestration.known_lineage import has_final_checkpoint
 from app.orchestration.look_order import order_look
 from app.orchestration.runtime import Limits
 
-_WISHES = {
-    EndReason.USER_CANCELLED: "a person cancelled the job",
-    EndReason.USER_PAUSED: "a person paused the job",
-}
 _LEFT = (MemberOutcome.FINISHED, MemberOutcome.DRAINED, MemberOutcome.STOPPED)
 
 
@@ -149,23 +145,13 @@ def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
     cause = attempt.drain_cause
     if cause is not None and all(outcome in _LEFT for outcome in outcomes):
         reason = _order_reason(aggregate, cause)
-        message = drained_message(outcomes, reason, aggregate.job.committed_step)
+        message = drained_words(outcomes, reason, aggregate.job.committed_step)
         aggregate.move_attempt(attempt, all_drained(cause), message, cause=cause.value)
         if attempt.state is DRAINED_STATE[cause]:
             end_attempt(aggregate, reason, message, limits)
         return
     if MemberOutcome.FAILED in outcomes:
         _settle_for_ended_member(aggregate, limits)
-
-
-def drained_message(
-    outcomes: Sequence[str | None], reason: EndReason, committed_step: int | None
-) -> str:
-    """How a gang left that was told to. A machine whose trainer was killed has saved nothing."""
-    did = "stopped" if MemberOutcome.STOPPED in outcomes else "saved and stopped"
-    why = _WISHES.get(reason) or reason.value.replace("_", " ")
-    saved = f" The newest checkpoint is of step {committed_step}." if committed_step else ""
-    return f"Every machine {did}: {why}.{saved}"
 
 
 def _settling(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:

@@ -27,6 +27,7 @@ from app.domain.retry_policy import (
     ending_of,
     pool_cool_down_seconds,
     progress_exhausted,
+    retries_exhausted,
 )
 from app.domain.retry_words import retries_used_up, tried_again
 from app.orchestration.aggregate import JobAggregate
@@ -90,7 +91,7 @@ def end_attempt(
         retry_on_exit_codes=aggregate.spec.retry_on_exit_codes,
     )
     if facts_of(reason).counts_against_retries:
-        message = _use_retry(aggregate, attempt, message, ending, exit_code, error)
+        message = _use_retry(aggregate, attempt, reason, message, ending, exit_code, error)
     _cool_down(aggregate, reason)
     event = event_when_attempt_ended(
         ending, ever_trained=job.started_at is not None, stop_cause=job.stop_cause
@@ -170,6 +171,7 @@ def _count(aggregate: JobAggregate, attempt: Attempt, reason: EndReason) -> None
 def _use_retry(
     aggregate: JobAggregate,
     attempt: Attempt,
+    reason: EndReason,
     message: str,
     ending: AttemptEnding,
     exit_code: int | None,
@@ -178,11 +180,11 @@ def _use_retry(
     """Count a failure that is the job's own; what people read of it."""
     job, retries = aggregate.job, aggregate.spec.retries
     if ending is not AttemptEnding.RETRYABLE:
-        used_up = 0 < retries <= job.retries_used
+        used_up = retries_exhausted(reason, retries=retries, retries_used=job.retries_used)
         return f"{message} {retries_used_up(retries)}" if used_up else message
     job.retries_used += 1
-    if job.stop_cause is not None:
-        return message
+    if job.stop_cause is not None or progress_exhausted(job.attempts_without_progress):
+        return message  # no other attempt follows
     ordinal = aggregate.ordinals()[attempt.fence]
     attempt.end_message = tried_again(ordinal, message, exit_code, error, job.retries_used, retries)
     return attempt.end_message

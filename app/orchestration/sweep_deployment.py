@@ -42,6 +42,8 @@ _LISTS_LAG = timedelta(seconds=30)
 """How long after a machine's end a list may still show it running."""
 LOOK_SECONDS_MAX = 15.0
 _DESTROY_PERIOD = timedelta(seconds=5)
+_LISTED_SOON_MAX = 3
+"""So many incomplete lists in a row are followed by another one soon."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class SweepDeployment:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._every = timedelta(seconds=runtime.limits.sweep_seconds)
+        self._incomplete: dict[RegionToSweep, int] = {}
+        """Incomplete lists in a row, as counted by this process."""
         # Rung more often than it lists: a list is recorded a moment after its ring, and the ring
         # one period later would find it not yet due. A list that failed is tried again soon.
         self.period_seconds = min(LOOK_SECONDS_MAX, runtime.limits.sweep_seconds / 4)
@@ -129,6 +133,7 @@ class SweepDeployment:
         machines: tuple[CloudMachine, ...],
     ) -> None:
         living = sum(machine.state not in _ENDED for machine in machines)
+        self._incomplete[work] = 0 if result.complete else self._incomplete.get(work, 0) + 1
         uow.sweeps.record(work.provider, work.region, result.asked_at, result.complete, living)
         # All at once: nearly every machine is known, and there may be ten thousand.
         rows = uow.instances.live_of_region(work.provider, work.region)
@@ -186,8 +191,10 @@ class SweepDeployment:
             if last is None or any(last.swept_at < at for at in asked):
                 due.append((work, uow.now))
                 continue
-            # What a list left out may be a machine that nobody knows.
-            usual = self._every if last.complete else self._every / 4
+            # What a list left out may be a machine that nobody knows; but a region that is never
+            # listed to its end is not asked more often for ever.
+            soon = not last.complete and self._incomplete.get(work, 0) <= _LISTED_SOON_MAX
+            usual = self._every / 4 if soon else self._every
             due.append((work, last.swept_at + min(every, usual)))
         return due
 

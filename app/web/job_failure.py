@@ -12,12 +12,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from app.domain.attempt_words import named_stream
-from app.domain.end_reason import COUNTED_END_REASONS
+from app.domain.end_reason import EndReason
 from app.domain.entities import Job
 from app.domain.job import JobState
 from app.domain.job_spec import parse_spec
+from app.domain.retry_policy import retries_exhausted
 from app.domain.retry_words import retries_used_up
-from app.domain.verdict import AGENT_ERROR_TYPES, MemberOutcome
+from app.domain.verdict import AGENT_ERROR_TYPES, OUT_OF_MEMORY_ADVICE, MemberOutcome
 from app.ports.object_store import ObjectStoreError
 from app.ports.page_reports import JobTimeline
 from app.web.log_tail import LogTail, log_tail
@@ -73,10 +74,15 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
     stream = named_stream(last["fence"], member["node_rank"])
     tail = _tail(parts, job.id, stream)
     headline = _headline(member, tail) or message
+    reason = job.end_reason if job.end_reason == last["end_reason"] else None
     retries = parse_spec(job.spec).retries
-    used_up = 0 < retries <= job.retries_used and job.end_reason in COUNTED_END_REASONS
-    left = retries_used_up(retries) if used_up else ""
-    told = message in (last["end_message"], f"{last['end_message']} {left}") and tail is not None
+    more = ""
+    if message != headline and (reason is None or tail is None):
+        more = message
+    elif reason is EndReason.OUT_OF_MEMORY:
+        more = OUT_OF_MEMORY_ADVICE
+    elif reason and retries_exhausted(reason, retries=retries, retries_used=job.retries_used):
+        more = retries_used_up(retries)
     labels = {lane.instance.id: lane.label for lane in timeline.lanes}
     return JobFailure(
         headline=headline,
@@ -85,7 +91,7 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
         machine=labels.get(member["instance_id"]),
         exit_code=member["exit_code"],
         tail=tail,
-        more=left if told or message == headline else message,
+        more=more,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
 from app.domain.entities import Attempt
-from app.domain.instance import InstanceState
+from app.domain.instance import ENDED_BY_CLOUD, InstanceState
 from app.domain.machine_words import ended_words
 from app.domain.phase_timeline import AttemptSteps, rework_through
 from app.ports.page_reports import JobTimeline, MachineLane
@@ -244,9 +244,11 @@ def _lane_marks(lane: MachineLane, axis: Axis) -> tuple[Mark, ...]:
             title += f", {formats.brief(left)} ahead"
         marks.append(Mark(axis.x(machine.noticed_at), "notice", title))
     if machine.ended_at is not None:
-        by = ended_words(machine.ended_by)
-        title = f"{lane.label}: gone at {formats.clock_time(machine.ended_at)}, ended by {by}"
-        kind = "gone-cloud" if by.startswith("cloud") else "gone"
+        title = (
+            f"{lane.label}: gone at {formats.clock_time(machine.ended_at)}, "
+            f"ended by {ended_words(machine.ended_by)}"
+        )
+        kind = "gone-cloud" if machine.ended_by in ENDED_BY_CLOUD else "gone"
         marks.append(Mark(axis.x(machine.ended_at), kind, title))
     elif machine.state is InstanceState.LAUNCH_FAILED:
         title = "The cloud refused the launch"

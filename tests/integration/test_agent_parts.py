@@ -19,6 +19,7 @@ from trainer.agent import dead_man, process_group
 from trainer.agent.agent_settings import SettingsError, read_settings
 from trainer.agent.control_plane_client import WorkdirInvalid
 from trainer.agent.end_files import failed_already, read_end
+from trainer.agent.kernel_kills import RECENT_SECONDS, KernelKills
 from trainer.agent.peer_probe import PeerUnreachable, ProbeListener, hold_free_port, probe_peers
 from trainer.agent.progress_file import PhaseLine, ProgressTail, StepLine
 from trainer.agent.workdir import unpack
@@ -108,6 +109,65 @@ def test_a_silent_rank_is_the_reason_and_not_the_peer_that_noticed(tmp_path: Pat
     assert end.outcome is TrainerOutcome.FAILED
     assert end.error is not None
     assert (end.error.rank, end.error.peer_communication) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "RuntimeError: CUDA error: out of memory",
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 64.0 GiB",
+        "MemoryError",
+    ],
+)
+def test_a_command_that_prints_so_ran_out_of_memory(tmp_path: Path, line: str) -> None:
+    error = read_end(tmp_path, 1, printed=f"epoch 1\n{line}\n").error
+    assert error is not None
+    assert (error.message, error.out_of_memory) == (line, True)
+    other = read_end(tmp_path, 1, printed=f"{line}\nKeyError: 'out'\n").error
+    assert other is not None
+    assert not other.out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        (-9, ""),
+        (137, "Killed"),
+        (1, "RuntimeError: DataLoader worker (pid 31) is killed by signal: Killed. "),
+        (1, "Signal 9 (SIGKILL) received by PID 31"),
+    ],
+)
+def test_what_the_kernel_killed_for_memory_ran_out_of_it(
+    tmp_path: Path, code: int, printed: str
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("pgfault 12\noom_kill 3\n")
+    kills = KernelKills(vmstat)
+    before = read_end(tmp_path, code, printed=printed, memory_was_full=kills.look(0.0))
+    assert before.error is not None
+    assert not before.error.out_of_memory
+    vmstat.write_text("pgfault 12\noom_kill 4\n")
+    error = read_end(tmp_path, code, printed=printed, memory_was_full=kills.look(1.0)).error
+    assert error is not None
+    assert (error.out_of_memory, error.type) == (True, "Killed")
+    mistaken = read_end(tmp_path, 1, printed="KeyError: 1", memory_was_full=kills.look(2.0)).error
+    assert mistaken is not None
+    assert not mistaken.out_of_memory
+    assert not kills.look(2.0 + RECENT_SECONDS), "what ends later ends of something else"
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_ran_out_of_it(tmp_path: Path) -> None:
+    mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
+    mark(tmp_path, 1, None)
+    error = read_end(tmp_path, 1, memory_was_full=True).error
+    assert error is not None
+    assert (error.rank, error.out_of_memory, error.peer_communication) == (1, True, False)
+
+
+def test_a_machine_that_counts_no_such_ends_reports_none(tmp_path: Path) -> None:
+    assert not KernelKills(tmp_path / "missing").look(0.0)
 
 
 def test_a_lost_peer_alone_stays_a_lost_peer(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.fake_control_plane import wait_until
 from tests.support.free_port import free_port
-from trainer.agent import process_group, trainer_command
+from trainer.agent import kernel_kills, process_group, trainer_command
 from trainer.agent.boot_clock import boot_seconds
 from trainer.agent.end_files import read_end
 from trainer.agent.machine_folders import AttemptFolders, MachineFolders
@@ -150,6 +150,26 @@ def test_a_command_with_a_bug_ends_with_the_line_that_names_it(machine: Machine)
     error = machine.exited(60.0).end.error
     assert error is not None
     assert error.message == "NameError: name 'lrate' is not defined"
+
+
+@pytest.mark.parametrize("by_us", [False, True])
+def test_a_command_that_the_kernel_killed_for_memory_says_so(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, by_us: bool
+) -> None:
+    vmstat = machine.root / "vmstat"
+    vmstat.write_text("oom_kill 3\n")
+    monkeypatch.setattr(kernel_kills, "VMSTAT", vmstat)
+    end = "time.sleep(600)" if by_us else "os.kill(os.getpid(), 9)"
+    (machine.root / "launcher.py").write_text(
+        f"import os, pathlib, time\npathlib.Path('vmstat').write_text('oom_kill 4\\n')\n{end}\n"
+    )
+    run = machine.begin(ranks=0, linger_seconds=0.0)
+    if by_us:
+        wait_until(lambda: "4" in vmstat.read_text(), lambda: "the command did not begin")
+        run.kill()
+    error = machine.exited(60.0).end.error
+    assert error is not None
+    assert (error.out_of_memory, error.type) == (not by_us, "Signal" if by_us else "Killed")
 
 
 def test_torchrun_gets_no_option_that_pytorch_2_11_does_not_know(tmp_path: Path) -> None:

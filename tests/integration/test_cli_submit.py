@@ -203,12 +203,23 @@ def test_the_estimate_is_held_against_the_budget(world: World):
     assert plan["estimate_microusd"] == shown["cost_p50_microusd"] > 72_000_000
 
 
-def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(world: World):
+def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(
+    engine: Engine, database_url: str, valkey_url: str, tmp_path: Path
+):
+    settings = settings_for(
+        database_url, valkey_url, tmp_path / "state", boot_seconds=0, restore_seconds=0
+    )
     text = "run: sleep 1\nresources: {gpu: V100:1}\nestimate: {hours: 0.001, gpu: V100:1}\n"
-    plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
-    shown = world.cli.ok("estimate", world.spec(text), "--json").json["estimates"][0]
-    assert plan["estimate_microusd"] == shown["cost_p50_microusd"]
-    assert plan["estimate_microusd"] >= plan["microusd_per_hour"] * 60 // 3_600
+    with small_world(settings, engine, tmp_path) as world:
+        plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
+        shown = world.cli.ok("estimate", world.spec(text), "--json").json["estimates"]
+        assert plan["estimate_microusd"] == shown[0]["cost_p50_microusd"]
+        assert plan["estimate_microusd"] == plan["microusd_per_hour"] * 60 // 3_600
+        text += "deadline: 10h\n"
+        plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
+        shown = world.cli.ok("estimate", world.spec(text), "--json").json["estimates"]
+        own, *_, on_demand = (one["cost_p50_microusd"] for one in shown)
+        assert plan["estimate_microusd"] == own != on_demand
 
 
 def test_a_plan_says_whether_a_wait_can_help(world: World):

@@ -127,6 +127,16 @@ def test_before_it_has_written_anything_down_its_lock_tells(cli: CommandLine, st
     assert look_at_run(state_dir).phase is RunPhase.KILLED
 
 
+@pytest.mark.parametrize("damaged", [b"\xff\xfe", b"http://127.0.0.1:99999999"])
+def test_a_damaged_address_ends_no_command(cli: CommandLine, state_dir: Path, damaged: bytes):
+    gone = record_now("lowtide", 0, stop_signal=15, stop_timeout_seconds=1.0, stage=0)
+    here = record_now("api", os.getpid(), stop_signal=15, stop_timeout_seconds=1.0, stage=1)
+    write_record(state_dir, [gone, here])
+    (state_dir / "server_url").write_bytes(damaged)
+    assert look_at_run(state_dir).phase is RunPhase.KILLED
+    assert cli.run("status").exit_code == 3
+
+
 def test_one_that_stops_is_not_called_starting(cli: CommandLine, state_dir: Path):
     with supervised(state_dir, stop_seconds=60.0) as up:
         up.send_signal(signal.SIGTERM)

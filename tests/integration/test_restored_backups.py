@@ -167,6 +167,23 @@ def test_a_list_that_lacks_a_page_is_made_again_soon(engine: Engine, tmp_path: P
     assert lists == [0, regions, 0, 0]
 
 
+def test_a_list_that_always_lacks_a_page_is_soon_made_as_seldom_as_others(
+    engine: Engine, tmp_path: Path
+) -> None:
+    story = Story(engine, tmp_path / "store", make_cloud=PartialCloud)
+    assert isinstance(story.cloud, PartialCloud)
+    story.cloud.whole = False
+    story.sweep()
+    rounds = []
+    for _ in range(4):
+        story.cloud.calls.clear()
+        for _ in range(4):
+            story.sleep(story.runtime.limits.sweep_seconds / 4)
+            story.sweep()
+        rounds.append(story.cloud.calls.count("list_deployment") // len(story.cloud.regions()))
+    assert rounds == [3, 1, 1, 1]
+
+
 def test_a_list_that_lacks_a_page_is_not_enough(engine: Engine, tmp_path: Path) -> None:
     story = Story(engine, tmp_path / "store", make_cloud=PartialCloud)
     _listen(story)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -15,8 +16,14 @@ from app.adapters.postgres import tables
 from app.adapters.postgres.job_list_statement import list_statement
 from app.adapters.postgres.job_read_models import PostgresJobReports
 from app.api.job_document import job_document
+from app.domain.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS
+from app.domain.verdict import OUT_OF_MEMORY_ADVICE
+from app.orchestration.append_logs import append_log
 from app.ports.job_reports import JobFilter
+from app.ports.page_reports import JobTimeline
+from app.web.job_failure import JobFailure, job_failure
 from app.web.job_sentences import why
+from app.web.page_frame import PageParts
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
@@ -100,3 +107,60 @@ def test_a_failure_that_waits_names_its_cause_too(story: Story, engine: Engine):
         "Attempt 1 ended: node 0 could not be prepared: setup: pip: no such file; retry 1 of 3. "
         "Next try in "
     )
+
+
+def test_no_retry_is_promised_to_a_job_that_is_given_up(story: Story):
+    job_id = story.submit(retries=20)
+    for fence in range(1, MAX_ATTEMPTS_WITHOUT_PROGRESS + 1):
+        story.train(job_id, fence)
+        fail(story, job_id, fence)
+    assert story.job(job_id).end_reason == "no_progress"
+    *tried, last = messages(story, job_id, "attempt_ended_retryable")
+    assert tried[-1].endswith("; retry 9 of 20.")
+    assert last == f"Node 0 failed with exit code 1: {ERROR}."
+    assert story.attempt(job_id, MAX_ATTEMPTS_WITHOUT_PROGRESS).end_message == last
+
+
+def page(story: Story, engine: Engine, job_id: UUID, log: bytes | None) -> JobFailure:
+    """The top of its page. log: what its last attempt has written, None for nothing."""
+    if log is not None:
+        fence = story.job(job_id).next_fence - 1
+        [machine] = story.members(job_id, fence)
+        credential = story.instance(machine).credential_hash
+        append_log(story.runtime, credential, f"attempt-{fence:04d}/node-0.log", 0, log)
+    reports = PostgresJobReports(engine)
+    parts = cast(PageParts, SimpleNamespace(runtime=story.runtime, jobs=reports))
+    lanes = cast(JobTimeline, SimpleNamespace(lanes=()))
+    found = job_failure(parts, reports.job(job_id).job, lanes)
+    assert found is not None
+    return found
+
+
+def test_the_page_says_what_its_headline_leaves_out(story: Story, engine: Engine):
+    job_id = story.submit(retries=1)
+    for fence in (1, 2):
+        story.train(job_id, fence)
+        fail(story, job_id, fence, message=f"{ERROR} ({fence})")
+    bare = page(story, engine, job_id, None)
+    assert (bare.headline, bare.more) == (f"{ERROR} (2)", story.job(job_id).end_message)
+    shown = page(story, engine, job_id, f"{ERROR} (2)\n".encode())
+    assert (shown.headline, shown.more) == (f"{ERROR} (2)", "Its one retry is used.")
+
+
+def test_the_page_says_that_a_job_was_given_up(story: Story, engine: Engine):
+    job_id = story.submit(retries=20)
+    for fence in range(1, MAX_ATTEMPTS_WITHOUT_PROGRESS + 1):
+        story.train(job_id, fence)
+        fail(story, job_id, fence)
+    assert "10 attempts in a row" in page(story, engine, job_id, f"{ERROR}\n".encode()).more
+
+
+def test_memory_that_ran_out_is_not_tried_on_such_a_machine_again(story: Story, engine: Engine):
+    job_id = story.submit(retries=3)
+    story.train(job_id)
+    message = "torch.OutOfMemoryError: CUDA out of memory."
+    fail(story, job_id, 1, message=message, out_of_memory=True)
+    assert (story.job(job_id).state, story.job(job_id).end_reason) == ("failed", "out_of_memory")
+    told = f"Node 0 ran out of memory with exit code 1: {message} {OUT_OF_MEMORY_ADVICE}"
+    assert all(words == told for words in said(story, engine, job_id))
+    assert page(story, engine, job_id, message.encode()).more == OUT_OF_MEMORY_ADVICE

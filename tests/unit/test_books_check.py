@@ -71,6 +71,9 @@ def test_entries_that_even_out_are_not_checked_either() -> None:
     waived = check((3_100_000, 40), (0, 2))
     assert waived.verdict is BooksVerdict.PARTLY_CHECKED
     assert waived.sentence(NOW).endswith("not checked yet (since 16:18, $0.000000)")
+    assert check((0, 2), (0, 0)).verdict is BooksVerdict.CLOSED
+    assert check((0, 0), (0, 2)).verdict is BooksVerdict.NOT_CHECKED
+    assert check((0, 2), (0, 0), at=None).verdict is BooksVerdict.NOT_CHECKED
 
 
 def test_a_check_of_another_day_names_its_day() -> None:

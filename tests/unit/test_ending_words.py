@@ -12,22 +12,22 @@ from app.cli.terminal import Terminal
 from app.domain.end_reason import EndReason
 from app.domain.instance import EndedBy
 from app.domain.machine_words import ended_words
+from app.domain.stop_words import drained_words
 from app.domain.verdict import MemberOutcome
-from app.orchestration.advance_attempt import drained_message
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 SAVED, KILLED = MemberOutcome.DRAINED, MemberOutcome.STOPPED
 
 
 def test_a_killed_trainer_is_not_said_to_have_saved() -> None:
-    told = drained_message([SAVED, KILLED], EndReason.USER_CANCELLED, 1079)
+    told = drained_words([SAVED, KILLED], EndReason.USER_CANCELLED, 1079)
     assert told == (
         "Every machine stopped: a person cancelled the job. The newest checkpoint is of step 1079."
     )
 
 
 def test_a_gang_that_drained_saved() -> None:
-    told = drained_message([SAVED, SAVED], EndReason.USER_PAUSED, None)
+    told = drained_words([SAVED, SAVED], EndReason.USER_PAUSED, None)
     assert told == "Every machine saved and stopped: a person paused the job."
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Instance
-from app.domain.instance import EndedBy, InstanceState
+from app.domain.instance import ENDED_BY_CLOUD, EndedBy, InstanceState
+from app.domain.machine_words import ended_words
 from app.domain.offer import Market, Pool
 from app.domain.phase_timeline import PhaseSpan
 from app.domain.price_book import PriceSegment
@@ -163,6 +164,16 @@ def test_the_axis_of_an_ended_job_stops_with_its_last_machine():
     assert chart is not None
     assert chart.lanes[0].marks[0].x == 100.0
     assert chart.lanes[0].marks[0].kind == "gone"
+
+
+@pytest.mark.parametrize("by", EndedBy)
+def test_the_end_of_a_machine_is_marked_by_who_ended_it(by: EndedBy):
+    gone = lane(ended_at=after(200), ended_by=by, state=InstanceState.TERMINATED)
+    chart = time_chart(story(gone, now=after(300)))
+    assert chart is not None
+    [mark] = [one for one in chart.lanes[0].marks if one.kind.startswith("gone")]
+    assert mark.kind == ("gone-cloud" if by in ENDED_BY_CLOUD else "gone")
+    assert f"ended by {ended_words(by)}" in mark.title
 
 
 def test_a_second_attempt_begins_its_curve_where_it_resumed():

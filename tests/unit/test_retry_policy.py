@@ -13,6 +13,7 @@ from app.domain.retry_policy import (
     may_retry,
     pool_cool_down_seconds,
     progress_exhausted,
+    retries_exhausted,
 )
 
 RETRYABLE = [reason for reason, facts in END_REASONS.items() if facts.retryable]
@@ -133,3 +134,21 @@ def test_pools_cool_down_exactly_where_the_table_says_so():
         assert has_pause is (facts.cool_down is CoolDownScope.POOL), reason
     assert END_REASONS[EndReason.SPOT_INTERRUPTED].cool_down is not CoolDownScope.POOL
     assert END_REASONS[EndReason.SPOT_INTERRUPTED].same_pool_last
+
+
+@pytest.mark.parametrize(
+    ("reason", "retries", "used", "told"),
+    [
+        (EndReason.USER_ERROR, 3, 3, True),
+        (EndReason.USER_ERROR, 3, 2, False),
+        (EndReason.USER_ERROR, 0, 0, False),
+        # No retry was denied it for their number: it has none, however many are left.
+        (EndReason.OUT_OF_MEMORY, 3, 3, False),
+        (EndReason.NO_PROGRESS, 3, 3, False),
+        (EndReason.SPOT_INTERRUPTED, 3, 3, False),
+    ],
+)
+def test_retries_are_exhausted_only_where_one_would_follow(
+    reason: EndReason, retries: int, used: int, told: bool
+):
+    assert retries_exhausted(reason, retries=retries, retries_used=used) is told

@@ -25,9 +25,9 @@ LIMITS = Limits()
             LIMITS.drain_seconds,
             "a program that can save does so first, then its machines are released.",
         ),
-        (0, LIMITS.stop_now_seconds, "it ends at once, without saving first"),
+        (0, LIMITS.stop_now_seconds, "it ends at once; what is not saved by then is lost"),
         # Later as well: the machine is still up, and nothing is saved.
-        (-20, -20 + LIMITS.stop_now_seconds, "it ends at once, without saving first"),
+        (-20, -20 + LIMITS.stop_now_seconds, "it ends at once; what is not saved by then is lost"),
         # A pause that was hastened by a cancel, and a save that takes too long.
         (-20, LIMITS.stop_now_seconds, "its time to save is over"),
         (-100, -100 + LIMITS.drain_seconds, "its time to save is over"),

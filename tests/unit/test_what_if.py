@@ -141,6 +141,17 @@ def test_a_machine_that_we_end_costs_its_clouds_minimum():
     assert least.microusd(6.0, taken=True) == 1_000_000 / 600
 
 
+def test_a_run_pays_the_minimum_for_its_last_machine_alone():
+    """The machines before it were taken, and only what they ran is charged."""
+    pool = PoolQuote("rough", 1_000_000)
+    asked = replace(JOB, spot=(pool,), on_demand=None, work_seconds=20 * HOUR)
+    dear = replace(asked, spot=(replace(pool, minimum_seconds=10_000 * HOUR),))
+    plain, charged = _run(asked, 7), _run(dear, 7)
+    assert plain.interruptions >= 2
+    assert charged.interruptions == plain.interruptions
+    assert 0 < charged.microusd - plain.microusd <= 10_000 * 1_000_000
+
+
 def test_a_faster_pool_does_the_work_in_less_time():
     pools = [PoolQuote("calm", 1_000_000, speed=speed, experience=CALM) for speed in (1.0, 2.0)]
     slow, fast = (_run(replace(JOB, spot=(pool,), work_seconds=120.0), 1) for pool in pools)

@@ -34,6 +34,12 @@ _OUTCOMES = {
     outcome.value: outcome
     for outcome in (TrainerOutcome.FINISHED, TrainerOutcome.DRAINED, TrainerOutcome.FAILED)
 }
+_MEMORY_FULL = "the kernel ended the process (SIGKILL), because the machine's memory was full"
+_KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
+# As torchrun, torch's data loader and shells tell of a child that was killed.
+_KILLED_WORDS = re.compile(r"\bSIGKILL\b|signal: Killed|^Killed$")
+# As torch, CUDA and XLA say it; Python and NumPy begin their line with the name.
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\b[Oo]ut of memory\b|^[\w.]*MemoryError\b")
 _NOT_MET = ("DistStoreError", "DistNetworkError")
 """What torchrun ends with when another machine's torchrun did not come, by the error's type."""
 
@@ -55,6 +61,7 @@ def read_end(
     error_file: Path | None = None,
     asked_before_start: bool = False,
     printed: str = "",
+    memory_was_full: bool = False,
 ) -> TrainerEnd:
     """Decide the end from the markers in `folder`, torchrun's error file and the exit status.
 
@@ -62,18 +69,18 @@ def read_end(
     is an end whatever the exit status says; a rank that started and left no marker was killed.
     asked_before_start: the bundled trainer was told to stop before any rank could listen; torchrun
     then answers 1, but nothing had begun. printed: the end of a command's output, which names the
-    error where nothing else does.
+    error where nothing else does. memory_was_full: the kernel has just ended a process for it.
     """
     started, ended = read_markers(folder)
     if not started and not ended:
         if asked_before_start:
             return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED)
-        return _end_by_status(return_code, error_file, printed)
+        return _end_by_status(return_code, error_file, printed, memory_was_full)
     step = max((marker.step for marker in ended if marker.step is not None), default=None)
     failed = [marker for marker in ended if marker.outcome is TrainerOutcome.FAILED]
     silent = sorted(started - {marker.rank for marker in ended})
     if failed or silent or not ended:
-        return _failed_end(failed, silent, return_code, step)
+        return _failed_end(failed, silent, return_code, step, memory_was_full)
     drained = any(marker.outcome is TrainerOutcome.DRAINED for marker in ended)
     if drained:
         return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED, step)
@@ -171,7 +178,11 @@ def _type_of(error: dict[str, Any]) -> str | None:
 
 
 def _failed_end(
-    failed: list[EndMarker], silent: list[int], return_code: int, step: int | None
+    failed: list[EndMarker],
+    silent: list[int],
+    return_code: int,
+    step: int | None,
+    memory_was_full: bool = False,
 ) -> TrainerEnd:
     """The earliest rank that failed by itself; then a killed one; then one that lost a peer."""
 
@@ -191,6 +202,9 @@ def _failed_end(
         error = first.error or TrainerError("the rank failed and gave no reason", first.rank)
         return TrainerEnd(TrainerOutcome.FAILED, first.exit_code, step, error)
     rank = silent[0] if silent else None
+    if memory_was_full:
+        error = TrainerError(f"rank {rank}: {_MEMORY_FULL}", rank, "Killed", out_of_memory=True)
+        return TrainerEnd(TrainerOutcome.FAILED, return_code, step, error)
     number = -return_code if return_code < 0 else None
     killed = TrainerError(
         message=f"rank {rank} ended without a word"
@@ -202,23 +216,30 @@ def _failed_end(
     return TrainerEnd(TrainerOutcome.FAILED, return_code, step, killed)
 
 
-def _end_by_status(return_code: int, error_file: Path | None, printed: str) -> TrainerEnd:
+def _end_by_status(
+    return_code: int, error_file: Path | None, printed: str, memory_was_full: bool
+) -> TrainerEnd:
     if return_code == 0:
         return TrainerEnd(TrainerOutcome.FINISHED, 0)
     if return_code == EXIT_DRAINED:
         return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED)
+    said = _torchrun_error(error_file) if error_file is not None else None
+    message = said or error_line(printed) or "it printed no error"
+    was_killed = return_code in _KILLED_CODES or _KILLED_WORDS.search(message) is not None
+    if memory_was_full and was_killed:
+        error = TrainerError(_MEMORY_FULL, type="Killed", out_of_memory=True)
+        return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
     if return_code < 0:
         number = -return_code
-        message = f"the command was ended by {_signal_name(number)}"
-        error = TrainerError(message, type="Signal", signal=number)
+        error = TrainerError(
+            f"the command was ended by {_signal_name(number)}", type="Signal", signal=number
+        )
         return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
-    said = _torchrun_error(error_file) if error_file is not None else None
     if said is not None and said.startswith(_NOT_MET):
-        message = f"the machines of the gang did not meet: {said}"
-        lonely = TrainerError(message, type="RendezvousError", peer_communication=True)
+        told = f"the machines of the gang did not meet: {said}"
+        lonely = TrainerError(told, type="RendezvousError", peer_communication=True)
         return TrainerEnd(TrainerOutcome.FAILED, return_code, None, lonely)
-    message = said or error_line(printed) or "it printed no error"
-    error = TrainerError(message, out_of_memory=_says_out_of_memory(said))
+    error = TrainerError(message, out_of_memory=_OUT_OF_MEMORY.search(message) is not None)
     return TrainerEnd(TrainerOutcome.FAILED, return_code, None, error)
 
 
@@ -228,10 +249,6 @@ def _torchrun_error(path: Path) -> str | None:
     if isinstance(message, dict):
         message = message.get("message")
     return str(message)[:MESSAGE_CHARACTERS_MAX] if message else None
-
-
-def _says_out_of_memory(message: str | None) -> bool:
-    return message is not None and ("OutOfMemoryError" in message or "out of memory" in message)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

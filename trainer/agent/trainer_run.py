@@ -24,6 +24,7 @@ from trainer.agent.end_files import (
     read_markers,
     started_pids,
 )
+from trainer.agent.kernel_kills import KernelKills
 from trainer.agent.launcher_report import LauncherReports
 from trainer.agent.machine_folders import AttemptFolders
 from trainer.agent.make_room import free_space, told_as
@@ -108,6 +109,7 @@ class TrainerRun:
         self._ended_well_at: float | None = None
         self._looked_at = 0.0
         self._printed = b""
+        self._kernel_kills = KernelKills()
         self.reached_step = 0
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
@@ -215,6 +217,7 @@ class TrainerRun:
             self._folders.error_file,
             self._asked_before_start,
             self._printed.decode("utf-8", "replace"),
+            self._kernel_kills.look(time.monotonic()) and not self._killed,
         )
         if end.outcome is TrainerOutcome.DRAINED:
             self._write_log(DRAINED_WORDS)
@@ -270,6 +273,7 @@ class TrainerRun:
         if now < self._looked_at + 1.0:
             return
         self._looked_at = now
+        self._kernel_kills.look(now)
         if self._marker_seen_at is None:
             _, ended = read_markers(self._end_folder)
             if any(marker.outcome is TrainerOutcome.FAILED for marker in ended):

@@ -34,8 +34,6 @@ class ProcessOutput:
         self._colour = colour
         self._colours: dict[str, str] = {}
         self.is_quiet = False
-        """While it is, what processes print goes to their logs alone, and what goes well, too."""
-        self.is_muffled = False
         """While it is, what processes print goes to their logs alone."""
         self._lock = threading.Lock()
 
@@ -79,7 +77,7 @@ class ProcessOutput:
                 log.append(text)
                 begins = _TRACEBACK in text
                 in_traceback = begins or (in_traceback and not _ENTRY.match(text))
-                if not echo or self.is_quiet or self.is_muffled:
+                if not echo or self.is_quiet:
                     continue
                 if not in_traceback:
                     self.say(name, text.decode("utf-8", "replace"))

@@ -29,7 +29,7 @@ from app.adapters.embedded.run_record import SUPERVISOR_NAME, RecordedProcess
 _START_POLL_SECONDS = 0.02
 _RUN_POLL_SECONDS = 0.1
 _READER_WAIT_SECONDS = 1.0
-_MUFFLED_SECONDS = 5.0  # programs try again what failed meanwhile, and complain once more
+_QUIET_AFTER_CRASH_SECONDS = 5.0  # programs try again what failed meanwhile, and complain once more
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -72,13 +72,14 @@ class ProcessSupervisor:
         """
         self.state_dir = state_folder.open_state_folder(state_dir)
         self._output = ProcessOutput(self.state_dir, stream or sys.stdout, colour=colour)
-        self._output.is_quiet = quiet_until_announced
+        self._is_announced = not quiet_until_announced
+        self._quiet_until_seconds = 0.0
+        self._set_quiet()
         self._limits = limits or RestartLimits()
         self._commands = commands
         self._read_disks = disk_problem
         self._disk_problem: str | None = None
         self._next_disk_look_seconds = 0.0
-        self._muffled_until_seconds = 0.0
         self._record_is_behind = False
         self._is_stopping_all = False
         self._children: list[_Child] = []
@@ -123,15 +124,17 @@ class ProcessSupervisor:
         self._output.say(SUPERVISOR_NAME, text)
 
     def mention(self, text: str) -> None:
-        """Print a line about something that went as it should; while quiet, into its log."""
-        if not self._output.is_quiet:
+        """Print a line about something that went as it should; its log alone gets it where
+        nothing is printed before `announce`."""
+        if self._is_announced:
             self.say(text)
             return
         log_files.LogFile(log_files.log_path(self.state_dir, SUPERVISOR_NAME)).append(text.encode())
 
     def announce(self, line: str) -> None:
-        """Print a line as it is, for programs that read this output; quiet ends here."""
-        self._output.is_quiet = False
+        """Print a line as it is, for programs that read this output."""
+        self._is_announced = True
+        self._set_quiet()
         self._output.line(line)
 
     def request_stop(self) -> None:
@@ -180,19 +183,22 @@ class ProcessSupervisor:
             elif not child.ready:
                 self._check_ready(child)
         if any(child.was_ready and not self._runs(child) for child in self._children):
-            self._muffle()
-        elif time.monotonic() >= self._muffled_until_seconds:
-            self._output.is_muffled = False
+            self._begin_quiet()
+        self._set_quiet()
 
     # ---- inside ------------------------------------------------------------------------------
 
     def _runs(self, child: _Child) -> bool:
         return child.finished or (child.process is not None and child.ready)
 
-    def _muffle(self) -> None:
+    def _begin_quiet(self) -> None:
         """While one program is down the others only complain that it is: in their logs."""
-        self._output.is_muffled = True
-        self._muffled_until_seconds = time.monotonic() + _MUFFLED_SECONDS
+        self._quiet_until_seconds = time.monotonic() + _QUIET_AFTER_CRASH_SECONDS
+        self._set_quiet()
+
+    def _set_quiet(self) -> None:
+        crashed = time.monotonic() < self._quiet_until_seconds
+        self._output.is_quiet = crashed or not self._is_announced
 
     def _look_at_disks(self) -> None:
         """Say that a disk has become full, and that it has room again."""
@@ -270,12 +276,12 @@ class ProcessSupervisor:
         if back_off is None:
             raise self._failed(child, f"{how}; it has failed {child.crashes.count} times now")
         child.restart_due_seconds = now + back_off
-        self._muffle()
+        self._begin_quiet()
         folder = log_files.log_path(self.state_dir, child.spec.name).parent
-        muffled = f"; until it runs, the programs write to {folder} alone"
+        quiet = f"; until it runs, the programs write to {folder} alone"
         self.say(
             f"{child.spec.name} {how}; starting it again in {back_off:g} s"
-            f"{muffled if child.was_ready else ''}"
+            f"{quiet if child.was_ready else ''}"
         )
 
     def _failed(self, child: _Child, why: str) -> ChildFailedError:

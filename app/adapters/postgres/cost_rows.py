@@ -131,7 +131,7 @@ def attempt_reach(
         )
         told = told.order_by(table.fence, table.last_step.nulls_first(), table.instance_id)
         start_ups = {row[0]: (row[1], row[2]) for row in session.execute(told)}
-    # Nobody goes on from a failed job: what it had not saved by then bought nothing.
+    # No attempt continues a failed job: what it had not saved by then was paid for nothing.
     kept_step = job.committed_step if job.state is JobState.FAILED else None
     found = {}
     for one in attempts:
