@@ -81,6 +81,7 @@ def _document(found: JobEstimate, source: str) -> dict[str, Any]:
         "scaling": found.scaling,
         "earliest_seconds": found.earliest_seconds,
         "acquire_seconds": found.acquire_seconds,
+        "node_count": found.node_count,
         "seed": found.seed,
         "estimates": [_figures(one) for one in found.estimates],
         "curve": [
@@ -106,10 +107,12 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[str, Any]:
     """One pool alone, if it always had machines; factor: of the gang, None on-demand."""
     work_seconds = found.work_seconds / quote.speed
-    alone = expect(quote.microusd_per_hour, work_seconds, found.restart_seconds, factor)
+    billed_per_hour = quote.microusd_per_hour * quote.billing_speed
+    alone = expect(billed_per_hour, work_seconds, found.restart_seconds, factor)
     return {
         "pool": quote.key,
         "microusd_per_hour": quote.microusd_per_hour,
+        "billing_speed": quote.billing_speed,
         "speed": quote.speed,
         "speed_source": quote.speed_source,
         "expected_microusd": alone.microusd,

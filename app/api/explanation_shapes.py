@@ -103,12 +103,27 @@ class DecisionShape(Shape):
     pools: list[PoolVerdictShape]
 
 
+class AsItRunsShape(Shape):
+    """What is left of a job that trains, as it runs now; interruptions are not counted.
+
+    pools: those that its machines are in; of these, it replaces what a decision expected.
+    microusd_per_hour, remaining_microusd: of all machines, at their prices of now. ends_at: as
+    `eta_at` of the job.
+    """
+
+    pools: list[str]
+    microusd_per_hour: int
+    ends_at: datetime
+    remaining_seconds: int
+    remaining_microusd: int
+
+
 class Explanation(Shape):
     """Why a job is where it is; `decisions` newest first, `waiting` while it waits for machines.
 
     slack: the deadline's slack and last safe moment in words. eta_at, eta_from: the end of the job
     as it runs, as in its own document; what pools would take is told as a decision weighs it, with
-    the interruptions to expect.
+    the interruptions to expect. as_it_runs: null while it does not train, or its end is not known.
     """
 
     id: UUID
@@ -120,6 +135,7 @@ class Explanation(Shape):
     deadline: DeadlineShape | None
     eta_at: datetime | None
     eta_from: Literal["measured", "estimate"] | None
+    as_it_runs: AsItRunsShape | None
     slack: str
     waiting: WaitingShape | None
     decisions: list[DecisionShape]

@@ -23,6 +23,7 @@ from app.domain.entities import Job
 from app.domain.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.job_spec import parse_spec
 from app.domain.placement_decision import PoolVerdict
+from app.orchestration.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
 from app.ports.placement_decisions import KeptDecision
 
@@ -50,6 +51,7 @@ def explanation(
         ordinals = uow.attempts.ordinals(job_id)
     whole = job_document(facts, now)
     spec = parse_spec(facts.job.spec)
+    running = as_it_runs(facts, left_of_facts(facts, spec, now), now)
     newest = decisions[0].decision if decisions else None
     allowed = spec.effective_market() != "spot"
     slack = slack_sentence(facts.job, now, on_demand_allowed=allowed, decision=newest)
@@ -61,6 +63,7 @@ def explanation(
         {
             **{name: whole[name] for name in _HEAD},
             **{name: whole["progress"][name] for name in _END},
+            "as_it_runs": None if running is None else vars(running),
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [

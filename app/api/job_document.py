@@ -6,16 +6,16 @@ or their documentation (`job_shapes`, which a test holds against this).
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from app.domain.attempt import AttemptState
 from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full, without_disk
-from app.domain.entities import Contact
 from app.domain.job import TERMINAL_JOB_STATES, JobState
 from app.domain.job_spec import JobSpec, parse_spec
 from app.domain.stop_words import why_stopping
-from app.orchestration.estimate_remaining import WorkLeft, work_left
+from app.orchestration.as_it_runs import as_it_runs, left_of_facts
+from app.orchestration.estimate_remaining import WorkLeft
 from app.ports.job_reports import JobFacts, MachineFacts
 
 _WAITS = {
@@ -35,8 +35,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
     """The whole shape; `JobDetail` describes it. Money in micro-dollars, durations in seconds."""
     job = facts.job
     spec = parse_spec(job.spec)
-    contacts = [machine.contact for machine in facts.machines if machine.contact is not None]
-    left = work_left(job, spec, facts.attempt, contacts, now)
+    left = left_of_facts(facts, spec, now)
     return {
         "id": job.id,
         "name": job.name,
@@ -57,7 +56,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         "updated_at": job.updated_at,
         "next_look_at": job.claimable_at,
         "version": job.version,
-        "progress": _progress(facts, left, contacts, now),
+        "progress": _progress(facts, left, now),
         "machines": [_machine(machine, now) for machine in facts.machines],
         "money": _money(facts),
         "deadline": _deadline(facts, spec, now),
@@ -97,18 +96,17 @@ def _has_full_disk(machine: MachineFacts) -> bool:
     return here and contact is not None and free_bytes_when_full(contact.metrics) is not None
 
 
-def _progress(
-    facts: JobFacts, left: WorkLeft, contacts: list[Contact], now: datetime
-) -> dict[str, Any]:
+def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> dict[str, Any]:
     job, last = facts.job, facts.last_checkpoint
+    contacts = [machine.contact for machine in facts.machines if machine.contact is not None]
     newest = max(
         (c for c in contacts if c.step is not None and c.step == left.step),
         key=lambda contact: contact.answered_at,
         default=None,
     )
     metrics = {} if newest is None else without_disk(newest.metrics)
-    to_the_end = left.to_the_end
-    ahead = to_the_end is not None and job.state is JobState.RUNNING
+    running = as_it_runs(facts, left, now)
+    ahead = running is not None
     percent = None
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
@@ -128,8 +126,8 @@ def _progress(
         "metrics": metrics,
         "start_up_seconds": job.start_up_seconds,
         "start_up_left_seconds": left.start_seconds if ahead else None,
-        "remaining_seconds": to_the_end,
-        "eta_at": now + timedelta(seconds=to_the_end or 0) if ahead else None,
+        "remaining_seconds": left.to_the_end if running is None else running.remaining_seconds,
+        "eta_at": None if running is None else running.ends_at,
         "eta_from": left.source if ahead else None,
     }
 
@@ -179,11 +177,7 @@ def _money(facts: JobFacts) -> dict[str, Any]:
         "budget_microusd": cap,
         "reserved_microusd": budget.reserved_microusd,
         "left_microusd": None if cap is None else cap - spent,
-        "microusd_per_hour": sum(
-            machine.price_microusd_per_hour or 0
-            for machine in facts.machines
-            if machine.instance.launched_at is not None and machine.instance.ended_at is None
-        ),
+        "microusd_per_hour": facts.microusd_per_hour,
         "cost_final_at": job.cost_final_at,
     }
 

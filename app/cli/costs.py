@@ -111,7 +111,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
         terminal.line()
     spent = {name: amount for name, amount in statement["by_activity"].items() if amount}
     went = "  ".join(
-        f"{name.replace('_', ' ')} {wording.money(amount)} ({wording.percent(amount / total)})"
+        f"{name.replace('_', ' ')} {wording.part(amount, total)}"
         for name, amount in sorted(spent.items(), key=lambda item: -item[1])
         if total
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.cli.demo_checks import Check
-from app.domain.money import format_usd
+from app.domain.money import short_usd
 
 _COLOURS: Final = {
     "useful": "#1f7a5c", "boot": "#8a8f98", "setup": "#a9adb5", "idle": "#c9ccd2",
@@ -55,7 +55,7 @@ def _money_bar(cost: Mapping[str, Any]) -> str:
     parts, at = [], 0.0
     for name, amount in sorted(activities.items(), key=lambda item: -item[1]):
         width = 1000 * amount / total
-        label = f"{name.replace('_', ' ')} {format_usd(amount, 3)}"
+        label = f"{name.replace('_', ' ')} {short_usd(amount)}"
         colour = _COLOURS.get(name, "#999")
         parts.append(
             f'<rect x="{at:.2f}" width="{width:.2f}" height="30" fill="{colour}">'
@@ -63,7 +63,7 @@ def _money_bar(cost: Mapping[str, Any]) -> str:
         )
         at += width
     legend = " · ".join(
-        f"{escape(name.replace('_', ' '))} {format_usd(amount, 3)}"
+        f"{escape(name.replace('_', ' '))} {short_usd(amount)}"
         for name, amount in sorted(activities.items(), key=lambda item: -item[1])
     )
     return (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from app.cli.demo_losses import LossComparison, Pair
 from app.cli.wording import NOTHING, against_on_demand, bar, hourly, instant, plural, spread
-from app.domain.money import format_usd
+from app.domain.money import format_usd, short_usd
 
 Document = Mapping[str, Any]
 
@@ -44,14 +44,17 @@ def plan(job: Document, offers: Iterable[Document], budget: str, deadline: str) 
     )
     lines = ["", f"plan    {title}"]
     lines.append(
-        f"        {'pool':<30}{'$/h':>7}  {'vs on-demand':>12}  {'hazard/h':>8}   decision"
+        f"        {'pool':<30}{'$/h':>7}  {'each':>10}  {'vs on-demand':>12}  "
+        f"{'hazard/h':>8}   decision"
     )
     for offer, decision in _chosen(list(offers)):
         price, full = offer["price_microusd_per_hour"], offer["on_demand_microusd_per_hour"]
         name = _pool(offer["pool"])
         hazard = offer["hazard_per_hour"]
         risk = NOTHING if hazard is None else f"{hazard:.2f}"
-        figures = f"{hourly(price):>7}  {against_on_demand(price, full):>12}  {risk:>8}"
+        each = f"{nodes} x {hourly(price)}"
+        prices = f"{hourly(nodes * price):>7}  {each:>10}  {against_on_demand(price, full):>12}"
+        figures = f"{prices}  {risk:>8}"
         lines.append(f"        {name:<30}{figures}   {decision}")
     return lines
 
@@ -146,7 +149,11 @@ def bill(cost: Document) -> list[str]:
             text += f", waived -{format_usd(waived, 3)} (AWS ended it in its first hour)"
         machines.append(text)
     activities = statement["by_activity"]
-    parts = [f"{name} {format_usd(activities.get(name, 0), 3)}" for name in _ACTIVITIES]
+    parts = [
+        f"{name.replace('_', ' ')} {short_usd(activities[name])}"
+        for name in _ACTIVITIES
+        if activities.get(name)
+    ]
     lines = ["bill    " + "  ".join(machines), "        where it went: " + " ".join(parts)]
     total = format_usd(statement["total_microusd"], 3)
     compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_ratio"]

@@ -13,6 +13,7 @@ import typer
 from app.cli import wording
 from app.cli.failures import CommandFailed
 from app.cli.invocation import Invocation, api_command
+from app.cli.price_columns import price_columns
 from app.cli.spec_edits import SpecEdits, read_draft
 from app.cli.terminal import Column, Terminal
 
@@ -26,13 +27,12 @@ _WAITS_NOTE: Final = (
     "may end later than in the simulated runs, and still in time. Replays of recorded markets say "
     "how much later."
 )
-_POOL_COLUMNS: Final = (
-    Column("POOL ALONE", lambda row: wording.pool(row["pool"])),
-    Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
+_POOL: Final = Column("POOL ALONE", lambda row: wording.pool(row["pool"]))
+_FIGURES: Final = (
     Column("TAKEN/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True),
     Column("EMPTY", lambda row: _chance(row["empty_chance"]), True),
-    Column("EXPECTED", lambda row: wording.money(row["expected_microusd"]), True),
-    Column("FINISH", lambda row: wording.span(row["expected_seconds"]), True),
+    Column("COST MEAN", lambda row: wording.money(row["expected_microusd"]), True),
+    Column("FINISH MEAN", lambda row: wording.span(row["expected_seconds"]), True),
     Column("KNOWN", lambda row: f"{row['lived_hours']:.1f} h", True),
     Column("SPEED", lambda row: f"{row['speed']:.2f} x, {row['speed_source'].split()[0]}"),
 )
@@ -125,14 +125,25 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     if any(map(_counts_waits, found["estimates"])):
         terminal.line(_WAITS_NOTE)
     if found["earliest_seconds"] is not None:
-        terminal.line(
-            _shortest_deadline(found["earliest_seconds"], found.get("acquire_seconds", 0))
-        )
+        reserve = found.get("acquire_seconds", 0)
+        if reserve:
+            terminal.line(
+                f"reserve: {wording.span(reserve)} to get on-demand machines count in DEADLINE MET "
+                "and in the shortest deadline, not in FINISH"
+            )
+        terminal.line(_shortest_deadline(found["earliest_seconds"], reserve))
     if found["risk"] is not None:
         terminal.line(f"risk: {found['risk']}")
     terminal.line()
     pools = [*found["pools"], *([found["on_demand"]] if found["on_demand"] else [])]
-    terminal.table(_POOL_COLUMNS, pools)
+    count = found.get("node_count", 1)
+    prices = price_columns(count, lambda row: row["microusd_per_hour"] // count)
+    terminal.table((_POOL, *prices, *_FIGURES), pools)
+    speed = max((row.get("billing_speed", 1) for row in pools), default=1)
+    if speed > 1:
+        terminal.line(
+            f"The local cloud bills {speed} seconds for each second; every cost here counts that."
+        )
     curve = found["curve"]
     if curve:
         terminal.line()

@@ -16,6 +16,7 @@ from app.cli import wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.job_view import eta
+from app.cli.price_columns import price_columns
 from app.cli.prose_table import prose, prose_table
 from app.cli.terminal import Column, Terminal
 
@@ -73,11 +74,11 @@ def explain(
     _head(terminal, found, now)
     if decisions:
         terminal.line()
-        _told(terminal, decisions[0], now, everything)
+        _told(terminal, found, decisions[0], now, everything)
         placing = _placing(decisions)
         if placing is not decisions[0]:
             terminal.line("\nWhere its machines come from:")
-            _told(terminal, placing, now, everything)
+            _told(terminal, found, placing, now, everything)
     elif found["waiting"] is None or not found["waiting"]["nearest"]:
         terminal.line("No decision about its machines is recorded yet.")
     if history and len(decisions) > 1:
@@ -94,7 +95,9 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     prose(terminal, f"{found['name']} {wording.standing(found['state'])}{because}")
     end = eta(found, now)
     if end:
-        prose(terminal, f"As it runs now, it is {end}.")
+        running = found.get("as_it_runs")
+        more = f", for {wording.money(running['remaining_microusd'])} more" if running else ""
+        prose(terminal, f"As it runs now, it is {end}{more}.")
     prose(terminal, found["slack"])
     waiting = found["waiting"]
     if waiting is None:
@@ -108,7 +111,7 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
             prose(terminal, way["sentence"], indent="  ")
     if not found["decisions"] and waiting["nearest"]:
         terminal.line("\nThe nearest pools now:")
-        prose_table(terminal, _NEAR_COLUMNS, _WHY, waiting["nearest"])
+        prose_table(terminal, _near_columns(found["node_count"]), _WHY, waiting["nearest"])
 
 
 def _placing(decisions: list[Row]) -> Row:
@@ -116,7 +119,7 @@ def _placing(decisions: list[Row]) -> Row:
     return next((row for row in decisions if row["pools"]), decisions[0])
 
 
-def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) -> None:
+def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everything: bool) -> None:
     """One decision with its pools and the ways that were weighed."""
     verdict = _VERDICTS.get(decision["verdict"], decision["verdict"])
     ordinal = wording.attempt(decision)
@@ -131,12 +134,22 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
     ways = [
         f"{name} {wording.money(decision[key])}" for name, key in _WAYS if decision[key] is not None
     ]
+    told_at = f"at the decision {_hour(decision['last_confirmed_at'])}"
     if ways:
-        prose(terminal, f"expected to the end, beginning with: {', '.join(ways)}", indent="  ")
+        expected = f"{told_at}, expected to the end, beginning with: {', '.join(ways)}"
+        prose(terminal, expected, indent="  ")
     shown = decision["pools"] if everything else decision["pools"][:_POOLS_SHOWN]
     if not shown:
         return
-    prose_table(terminal, _POOL_COLUMNS, _WHY, shown)
+    running = found.get("as_it_runs")
+    shown = [_as_it_is(row, running, told_at) for row in shown]
+    prose_table(terminal, _pool_columns(found["node_count"]), _WHY, shown)
+    if any(row.get("left") for row in shown):
+        prose(
+            terminal,
+            "left: of the pool that the job is in, what is left now, at its pace and price of now. "
+            "The other pools are as the decision expected them.",
+        )
     if any(row["expected_microusd"] and _by_hour(row) for row in shown):
         prose(
             terminal,
@@ -152,6 +165,28 @@ def _told(terminal: Terminal, decision: Row, now: datetime, everything: bool) ->
     rest = len(decision["pools"]) - len(shown)
     if rest:
         terminal.line(f"and {wording.plural(rest, 'pool')} more: --all")
+
+
+def _as_it_is(row: Row, running: Row | None, told_at: str) -> Row:
+    """A pool that the job trains in with what is left; what the decision expected is history."""
+    if running is None or row["pool"] not in running["pools"]:
+        return row
+    why = row["why"]
+    if row["expected_microusd"] is not None:
+        took = "" if _by_hour(row) else f", {_would_take(row)}"
+        why = f"{told_at}: {_expected(row)}{took}; {why}"
+    return {
+        **row,
+        "left": True,
+        "expected_microusd": running["remaining_microusd"],
+        "expected_finish_seconds": running["remaining_seconds"],
+        "why": why,
+    }
+
+
+def _hour(text: str) -> str:
+    at = wording.instant(text)
+    return wording.NOTHING if at is None else f"{at.astimezone(UTC):%H:%M} UTC"
 
 
 def _taken(decision: Row) -> list[Row]:
@@ -171,7 +206,8 @@ def _by_hour(row: Row) -> bool:
 
 def _expected(row: Row) -> str:
     told = wording.money(row["expected_microusd"])
-    return f"{told}/h" if row["expected_microusd"] is not None and _by_hour(row) else told
+    told += "/h" if row["expected_microusd"] is not None and _by_hour(row) else ""
+    return f"{told} left" if row.get("left") else told
 
 
 def _hazard(row: Row) -> str:
@@ -181,7 +217,9 @@ def _hazard(row: Row) -> str:
 
 def _would_take(row: Row) -> str:
     seconds = row["expected_finish_seconds"]
-    return wording.NOTHING if seconds is None else wording.span(seconds)
+    if seconds is None:
+        return wording.NOTHING
+    return f"{wording.span(seconds)} left" if row.get("left") else wording.span(seconds)
 
 
 def _decision_columns(now: datetime) -> tuple[Column, ...]:
@@ -202,21 +240,34 @@ def _style(row: Row) -> str:
     return "green" if row["chosen"] else "" if row["fits"] else "dim"
 
 
-_POOL_COLUMNS: Final = (
-    Column("", lambda row: _CHOSEN if row["chosen"] else " ", style=_style),
-    Column("POOL", lambda row: wording.pool(row["pool"]), style=_style),
-    Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
-    Column("VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True),
-    Column("QUOTE AGE", lambda row: wording.span(row["quote_age_seconds"]), True),
-    Column("HAZARD/H", _hazard, True),
-    Column("EXPECTED", _expected, True),
-    Column("WOULD TAKE", _would_take, True),
+def _pool_columns(count: int) -> tuple[Column, ...]:
+    return (
+        Column("", lambda row: _CHOSEN if row["chosen"] else " ", style=_style),
+        Column("POOL", lambda row: wording.pool(row["pool"]), style=_style),
+        *price_columns(count, _price),
+        _VS_ON_DEMAND,
+        Column("QUOTE AGE", lambda row: wording.span(row["quote_age_seconds"]), True),
+        Column("HAZARD/H", _hazard, True),
+        Column("EXPECTED", _expected, True),
+        Column("WOULD TAKE", _would_take, True),
+    )
+
+
+def _near_columns(count: int) -> tuple[Column, ...]:
+    return (
+        Column("", lambda row: " "),
+        Column("POOL", lambda row: wording.pool(row["pool"])),
+        *price_columns(count, _price),
+        _VS_ON_DEMAND,
+    )
+
+
+def _price(row: Row) -> int:
+    return int(row["price_microusd_per_hour"])
+
+
+_VS_ON_DEMAND: Final = Column(
+    "VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True
 )
 _WHY: Final = Column("WHY", lambda row: row["why"])
 _SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence"])
-_NEAR_COLUMNS: Final = (
-    Column("", lambda row: " "),
-    Column("POOL", lambda row: wording.pool(row["pool"])),
-    Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
-    Column("VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True),
-)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from app.cli import wording
+from app.cli.price_columns import price_columns
 from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Plan:
         """What all machines cost in an hour, None when no pool fits."""
         if self.chosen is None:
             return None
-        return self.chosen.price_microusd_per_hour * self.count
+        return self.chosen.cost_microusd_per_hour * self.count
 
     def to_json(self) -> dict[str, Any]:
         """The plan for scripts; money in micro-dollars."""
@@ -58,7 +59,7 @@ class Plan:
             "considered": [
                 {
                     "pool": item.offer.pool.key,
-                    "microusd_per_hour": item.offer.price_microusd_per_hour,
+                    "microusd_per_hour": item.offer.cost_microusd_per_hour,
                     "on_demand_microusd_per_hour": item.offer.on_demand_microusd_per_hour,
                     "hazard_per_hour": hazard_of(item.offer),
                     "fits": item.fits,
@@ -108,9 +109,10 @@ def _market(spec: JobSpec) -> Market:
 
 def read_offer(row: dict[str, Any]) -> Offer:
     """The offer in one item of GET /offers."""
+    from app.domain.attachments import Attachments
     from app.domain.offer import Hardware, Offer, Pool
 
-    quoted_at = wording.instant(row["quoted_at"])
+    quoted_at, attachments = wording.instant(row["quoted_at"]), row.get("attachments")
     assert quoted_at is not None
     return Offer(
         pool=Pool.parse(row["pool"]),
@@ -122,6 +124,7 @@ def read_offer(row: dict[str, Any]) -> Offer:
         price_source=row["price_source"],
         available=row["available"],
         billing_speed=row["billing_speed"],
+        attachments=None if attachments is None else Attachments.from_json(attachments),
         hazard_factor=row.get("hazard_factor") or 1.0,
     )
 
@@ -144,7 +147,7 @@ def print_plan(terminal: Terminal, plan: Plan) -> None:
         [
             Column("POOL", lambda row: wording.pool(row.offer.pool.key)),
             Column("GPU", lambda row: gpu_text(row.offer.hardware)),
-            Column("$/H", lambda row: wording.hourly(row.offer.price_microusd_per_hour), True),
+            *price_columns(plan.count, lambda row: row.offer.cost_microusd_per_hour),
             Column("VS ON-DEMAND", _against, True),
             Column("HAZARD/H", _hazard, True),
             Column("DECISION", lambda row: _decision(row, plan)),
@@ -258,7 +261,7 @@ def _too_little(plan: Plan) -> list[str]:
     budget = plan.spec.budget_microusd
     if budget is None or plan.chosen is None:
         return []
-    first = first_stretch_microusd([plan.chosen.price_microusd_per_hour] * plan.count)
+    first = first_stretch_microusd([plan.chosen.cost_microusd_per_hour] * plan.count)
     if first <= budget:
         return []
     return [
@@ -325,7 +328,7 @@ def _decision(row: Considered, plan: Plan) -> str:
         return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
     if not row.fits or plan.chosen is None:
         return f"  {row.why}"
-    more = row.offer.price_microusd_per_hour - plan.chosen.price_microusd_per_hour
+    more = row.offer.cost_microusd_per_hour - plan.chosen.cost_microusd_per_hour
     told = "higher price" if more > 0 else "same price"
     if more < 0:
         told = "costs more per hour of training"

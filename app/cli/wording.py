@@ -18,20 +18,18 @@ from app.domain.durations import (
     parse_duration,
 )
 from app.domain.errors import InvalidValue
-from app.domain.money import format_usd
+from app.domain.money import format_usd, short_usd
+from app.domain.percent import part_percent
 from app.domain.percent import percent as whole_percent
 
 T = TypeVar("T")
 NOTHING: Final = "-"
 _SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_SMALL_MICROUSD: Final = 1_000_000
 
 
 def money(microusd: int | None) -> str:
-    """ "$1,800.00"; three decimals below a dollar; "-" for None."""
-    if microusd is None:
-        return NOTHING
-    return format_usd(microusd, 3 if 0 < abs(microusd) < _SMALL_MICROUSD else 2)
+    """ "$1,800.00"; three decimals below a dollar; "<$0.001" below those; "-" for None."""
+    return NOTHING if microusd is None else short_usd(microusd)
 
 
 def exact_money(microusd: int) -> str:
@@ -47,6 +45,11 @@ def hourly(microusd_per_hour: int | None) -> str:
 def percent(share: float | None) -> str:
     """0.7 as "70 %"; "-" for None."""
     return NOTHING if share is None else whole_percent(share)
+
+
+def part(microusd: int, total_microusd: int) -> str:
+    """A part of a sum that is not zero, with its share: "$0.069 (4 %)", "<$0.001 (<1 %)"."""
+    return f"{money(microusd)} ({part_percent(microusd / total_microusd)})"
 
 
 def against_on_demand(microusd: int, on_demand_microusd: int) -> str:

@@ -55,4 +55,9 @@ def expect(
     else:
         seconds = restart_seconds + work_seconds / useful_share(hazard_factor, restart_seconds)
         rate = 3_600 / mean_seconds(TAKEN_PER_HOUR, hazard_factor)
-    return Expectation(round(microusd_per_hour * seconds / 3_600), seconds, rate)
+    return Expectation(steady_microusd(microusd_per_hour, seconds), seconds, rate)
+
+
+def steady_microusd(microusd_per_hour: float, seconds: float) -> int:
+    """What so long costs at a price that stays."""
+    return round(microusd_per_hour * seconds / 3_600)

@@ -39,7 +39,8 @@ class PoolQuote:
 
     speed: work done in a second, relative to the machine that `Question.work_seconds` is told for;
     speed_source: how it is known, in words. minimum_seconds: charged at least for a machine that we
-    end, and not for one that its cloud takes (`billing_rules`).
+    end, and not for one that its cloud takes (`billing_rules`). billing_speed: billed seconds per
+    second, as of an offer.
     """
 
     key: str
@@ -48,10 +49,12 @@ class PoolQuote:
     experience: Experience = NO_EXPERIENCE
     speed_source: str = ""
     minimum_seconds: float = 0.0
+    billing_speed: int = 1
 
     def microusd(self, seconds: float, *, taken: bool = False) -> float:
         """What the gang costs for so long; taken: its cloud ended it."""
-        charged = seconds if taken else max(seconds, self.minimum_seconds)
+        billed = seconds * self.billing_speed
+        charged = billed if taken else max(billed, self.minimum_seconds)
         return self.microusd_per_hour * charged / 3_600
 
 
@@ -80,11 +83,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One imagined run: `finish_seconds` is infinite when it never ends."""
+    """One imagined run: `finish_seconds` is infinite when it never ends.
+
+    reserved_seconds: how much later it ends where on-demand machines take their whole reserve.
+    """
 
     microusd: float
     finish_seconds: float
     interruptions: float
+    reserved_seconds: float = 0.0
+
+    def meets(self, deadline_seconds: float) -> bool:
+        """Whether the deadline is kept although on-demand machines take their whole reserve."""
+        return self.finish_seconds + self.reserved_seconds <= deadline_seconds
 
 
 def imagined_run(
@@ -208,10 +219,9 @@ def _wait_most(question: Question, now: float, left: float) -> float:
 
 
 def _on_demand(question: Question, now: float, left: float, spent: float, taken: float) -> Outcome:
-    """From here on with on-demand machines; getting them takes time and no money."""
+    """From here on with on-demand machines, which may take the reserve to get, and no money."""
     pool = question.on_demand
     if pool is None:
         return Outcome(spent, math.inf, taken)
     used = question.boot_seconds + left / pool.speed
-    ended = now + question.acquire_seconds + used
-    return Outcome(spent + pool.microusd(used), ended, taken)
+    return Outcome(spent + pool.microusd(used), now + used, taken, question.acquire_seconds)

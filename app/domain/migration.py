@@ -45,13 +45,22 @@ class MoveTerms:
 
 @dataclass(frozen=True)
 class Here:
-    """The gang as it is. work_seconds: what is left on it; microusd_per_hour: all machines."""
+    """The gang as it is. work_seconds: what is left on it.
+
+    microusd_per_hour: all machines; billing_speed: billed hours in an hour, as of an offer.
+    """
 
     name: str
     microusd_per_hour: float
     machines: tuple[MachineLife, ...]
     hazard_factor: float
     work_seconds: float
+    billing_speed: int = 1
+
+    @property
+    def billed_microusd_per_hour(self) -> float:
+        """What an hour by the clock costs."""
+        return self.microusd_per_hour * self.billing_speed
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,12 @@ class There:
     egress_microusd: int = 0
     speed: float = 1.0
     speed_source: str = ""
+    billing_speed: int = 1
+
+    @property
+    def billed_microusd_per_hour(self) -> float:
+        """What an hour by the clock costs."""
+        return self.microusd_per_hour * self.billing_speed
 
 
 @dataclass(frozen=True)
@@ -132,27 +147,28 @@ def _stay(here: Here, later_microusd: float) -> float:
     """Micro-dollars for all that is left."""
     worked = expected_work_seconds(here.machines, here.work_seconds)
     left = max(0.0, here.work_seconds - worked)
-    return (here.microusd_per_hour * worked + later_microusd * left) / _HOUR
+    return (here.billed_microusd_per_hour * worked + later_microusd * left) / _HOUR
 
 
 def _move(here: Here, there: There, later_microusd: float, terms: MoveTerms) -> float:
     """The same by way of `there`. While it boots the old gang works; while it restores nobody."""
     boot = min(terms.boot_seconds, here.work_seconds)
     left = here.work_seconds - boot
-    both = here.microusd_per_hour + there.microusd_per_hour
+    both = here.billed_microusd_per_hour + there.billed_microusd_per_hour
     aged = [
         replace(m, age_seconds=m.age_seconds + terms.boot_seconds + terms.restore_seconds)
         for m in there.machines
     ]
     worked = expected_work_seconds(aged, left / there.speed)
     rest = max(0.0, left - worked * there.speed)
-    seconds = both * (boot + terms.restore_seconds) + there.microusd_per_hour * worked
+    seconds = both * (boot + terms.restore_seconds) + there.billed_microusd_per_hour * worked
     return (seconds + later_microusd * rest) / _HOUR + there.egress_microusd
 
 
 def _hour_later(gang: Here | There, count: int, restart_seconds: float) -> float:
     """What an hour of progress costs with ever new gangs there: one lost machine stops all."""
-    return useful_hour_microusd(gang.microusd_per_hour, gang.hazard_factor * count, restart_seconds)
+    billed = gang.billed_microusd_per_hour
+    return useful_hour_microusd(billed, gang.hazard_factor * count, restart_seconds)
 
 
 def _usd(microusd: float) -> str:

@@ -11,6 +11,7 @@ from app.domain.errors import InvalidValue
 
 MICROUSD_PER_USD = 1_000_000
 _DECIMALS = 6
+_TENTH_OF_A_CENT = 1_000
 MAX_USD = 1_000_000_000
 MAX_MICROUSD = MAX_USD * MICROUSD_PER_USD
 
@@ -75,6 +76,17 @@ def usd_text(microusd: int) -> str:
     dollars, fraction = divmod(abs(microusd), MICROUSD_PER_USD)
     decimals = f"{fraction:06d}".rstrip("0").ljust(2, "0")
     return f"{sign}{dollars}.{decimals}"
+
+
+def short_usd(microusd: int) -> str:
+    """For people: cents from a dollar on, below it tenths of a cent, so that small bills show.
+
+    0 → "$0.00", 918_000 → "$0.918", 12_345_678 → "$12.35". An amount that is not zero never looks
+    like zero: below a tenth of a cent it is "<$0.001".
+    """
+    if 0 < abs(microusd) < _TENTH_OF_A_CENT:
+        return "<$0.001" if microusd > 0 else ">-$0.001"
+    return format_usd(microusd, 3 if 0 < abs(microusd) < MICROUSD_PER_USD else 2)
 
 
 def format_usd(microusd: int, places: int = 2) -> str:

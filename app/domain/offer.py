@@ -110,6 +110,11 @@ class Offer:
         return self.price_microusd_per_hour + extra
 
     @property
+    def billed_microusd_per_hour(self) -> int:
+        """What an hour by the clock costs, where the bill may run faster."""
+        return self.cost_microusd_per_hour * self.billing_speed
+
+    @property
     def on_demand_ratio(self) -> float:
         """Price as a share of the on-demand price of the same type."""
         return self.price_microusd_per_hour / self.on_demand_microusd_per_hour

@@ -2,10 +2,17 @@
 
 import math
 
+_LEAST_SHOWN = 0.005
+
 
 def percent(share: float) -> str:
     """0.3 → "30 %"."""
     return f"{share:.0%}".replace("%", " %")
+
+
+def part_percent(share: float) -> str:
+    """The share of a part that is listed: 0.3 → "30 %", 0.001 → "<1 %"."""
+    return "<1 %" if 0 < share < _LEAST_SHOWN else percent(share)
 
 
 def chances_text(deadline: float | None, budget: float | None) -> str:

@@ -36,9 +36,9 @@ class PoolVerdict:
     pool: its key. price_microusd_per_hour: with what comes with the machine. fits: it could have
     been taken. chosen: it was asked for; of several, the cloud decides. hazard_per_hour:
     interruptions per hour of a machine there, over its expected life; None for on-demand.
-    expected_microusd: to finish the remaining work there with all machines; where that is not
-    known, of one machine's hour of progress. expected_finish_seconds: from the decision on, a
-    century at most; None where the work is not known.
+    expected_microusd: to finish the remaining work there with all machines, as it is billed; where
+    that is not known, of one machine's billed hour of progress. expected_finish_seconds: from the
+    decision on, a century at most; None where the work is not known.
     """
 
     pool: str

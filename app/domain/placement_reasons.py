@@ -149,7 +149,7 @@ def _verdict(item: Considered, outcome: Outcome, reference: float) -> PoolVerdic
     pool = offer.pool
     spot = pool.market is Market.SPOT
     factor = offer.hazard_factor if spot else None
-    price = offer.cost_microusd_per_hour + added_microusd_per_hour(need.restore, pool)
+    price = offer.billed_microusd_per_hour + added_microusd_per_hour(need.restore, pool)
     hour_of_work = expect(price, 3_600, need.restart_seconds, factor)
     microusd: int | None = None
     seconds: float | None = None

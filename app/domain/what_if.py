@@ -40,9 +40,11 @@ PATHS_LEAST = 20
 class Estimate:
     """Figures over many runs of one way to rent.
 
-    Chances are None where there is no deadline or budget; kept_chance: of keeping all that was
-    promised. `finish_p90_seconds` may be infinite. `simulated_finish_p90_seconds`: that of the runs
-    as they were simulated, where the other one has the waits added that replays have shown.
+    A finish counts machines that start when they are asked for; chances keep the reserve for
+    getting on-demand ones. They are None where there is no deadline or budget; kept_chance: of
+    keeping all that was promised. `finish_p90_seconds` may be infinite.
+    `simulated_finish_p90_seconds`: that of the runs as they were simulated, where the other one has
+    the waits added that replays have shown.
     """
 
     market: str
@@ -138,7 +140,9 @@ class _Tapes:
 
 
 def earliest_finish_seconds(question: Question) -> float:
-    """When the work could be done with on-demand machines from the first moment on.
+    """When the work is done at the latest, with on-demand machines from the first moment on.
+
+    The reserve for getting them is part of it, as of the shortest deadline that they keep.
 
     ValueError where no on-demand pool is at hand: then nothing can be said.
     """
@@ -161,7 +165,7 @@ def _figures(market: str, question: Question, runs: Sequence[Outcome]) -> Estima
     costs = sorted(run.microusd for run in runs)
     finishes = sorted(run.finish_seconds for run in runs)
     deadline, budget = question.deadline_seconds, question.budget_microusd
-    in_time = [not deadline or run.finish_seconds <= deadline for run in runs]
+    in_time = [not deadline or run.meets(deadline) for run in runs]
     within = [not budget or run.microusd <= budget for run in runs]
     chosen = COST_MARGIN if question.spot and question.on_demand is not None else 1.0
     return Estimate(

@@ -182,6 +182,7 @@ def _question(
         offer, kind = item.offer, kind_of(item.offer.hardware)
         return PoolQuote(
             key=offer.pool.key,
+            billing_speed=offer.billing_speed,
             microusd_per_hour=offer.cost_microusd_per_hour * spec.node_count,
             speed=speeds.of(kind) / reference * gang,
             experience=known.get(offer.pool, NO_EXPERIENCE),

@@ -17,6 +17,7 @@ from app.domain.attempt import AttemptState
 from app.domain.entities import Attempt, Contact, Job
 from app.domain.gang_scaling import GangScaling, scaling_of_share
 from app.domain.gpu_catalog import GPU_MODELS, relative_speed
+from app.domain.job import JobState
 from app.domain.job_spec import JobSpec
 from app.domain.kind_speed import NOTHING_MEASURED, kind_of_choice
 from app.domain.offer import Market
@@ -137,19 +138,37 @@ def work_left(
 
 def keep_progress(job: Job, left: WorkLeft, now: datetime) -> bool:
     """Store for the list how a running job goes; whether it differed enough to be written."""
-    to_the_end = left.to_the_end
-    eta_at = None if to_the_end is None else now + timedelta(seconds=to_the_end)
-    off = ETA_OFF_SECONDS + OFF_SHARE * (to_the_end or 0)
-    same_end = eta_at is job.eta_at or (
-        eta_at is not None
-        and job.eta_at is not None
-        and abs((eta_at - job.eta_at).total_seconds()) <= off
-    )
-    if same_end and left.source == job.eta_from and _alike(left, job):
+    eta_at = _end(left, now)
+    if _same_end(job, left, now) and left.source == job.eta_from and _alike(left, job):
         return False
     job.eta_at, job.eta_from = eta_at, left.source
     job.steps_per_second = left.steps_per_second
     return True
+
+
+def expected_end(job: Job, left: WorkLeft, now: datetime) -> datetime | None:
+    """When a job that trains is done; None for any other, and while that is not known.
+
+    The end that is stored for the list, unless it is so far off that it is written again: so all
+    places tell the same end.
+    """
+    if job.state is not JobState.RUNNING or left.to_the_end is None:
+        return None
+    same = left.source == job.eta_from and _same_end(job, left, now)
+    return job.eta_at if same else _end(left, now)
+
+
+def _end(left: WorkLeft, now: datetime) -> datetime | None:
+    return None if left.to_the_end is None else now + timedelta(seconds=left.to_the_end)
+
+
+def _same_end(job: Job, left: WorkLeft, now: datetime) -> bool:
+    """Whether the stored end is the present one, but for what is not worth a write."""
+    eta_at = _end(left, now)
+    if eta_at is None or job.eta_at is None:
+        return eta_at is job.eta_at
+    off = ETA_OFF_SECONDS + OFF_SHARE * (left.to_the_end or 0)
+    return abs((eta_at - job.eta_at).total_seconds()) <= off
 
 
 def _alike(left: WorkLeft, job: Job) -> bool:

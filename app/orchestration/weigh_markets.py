@@ -328,11 +328,11 @@ def _has_room(item: Considered, running_in: Collection[Pool]) -> bool | None:
 
 
 def _usd(offer: Offer, restore: Restore | None = None) -> float:
-    """$ per machine and hour."""
-    return (offer.cost_microusd_per_hour + added_microusd_per_hour(restore, offer.pool)) / _USD
+    """$ per machine and hour by the clock."""
+    return (offer.billed_microusd_per_hour + added_microusd_per_hour(restore, offer.pool)) / _USD
 
 
 def _usual(offer: Offer, mean_microusd: int | None) -> float:
     mean = offer.price_microusd_per_hour if mean_microusd is None else mean_microusd
     extra = offer.cost_microusd_per_hour - offer.price_microusd_per_hour
-    return (mean + extra) / _USD
+    return (mean + extra) * offer.billing_speed / _USD

@@ -246,7 +246,8 @@ def _here(
     lives = tuple(life_of(machine, experience, aggregate.now) for machine in machines)
     factor = lives[0].factor
     price = offer.cost_microusd_per_hour * len(machines)
-    return Here(_name(pool), price, lives, 1.0 if factor is None else factor, seconds)
+    hazard = 1.0 if factor is None else factor
+    return Here(_name(pool), price, lives, hazard, seconds, offer.billing_speed)
 
 
 def _theres(
@@ -271,6 +272,7 @@ def _theres(
             egress_microusd=restore_microusd(restore, offer.pool) * count,
             speed=work_speed(offer, need) / work_speed(home, need),
             speed_source="" if need.alike else speeds.source(kind_of(offer.hardware)),
+            billing_speed=offer.billing_speed,
         )
         for offer in offers
     ]

@@ -67,6 +67,11 @@ class MachineFacts:
     contact: Contact | None
     price_microusd_per_hour: int | None
 
+    @property
+    def is_billed(self) -> bool:
+        """Whether it costs money now: started, and not gone."""
+        return self.instance.launched_at is not None and self.instance.ended_at is None
+
 
 @dataclass(frozen=True)
 class LastEnd:
@@ -106,6 +111,12 @@ class JobFacts:
     attempt: Attempt | None
     machines: tuple[MachineFacts, ...]
     last_checkpoint: LastCheckpoint | None
+
+    @property
+    def microusd_per_hour(self) -> int:
+        """What all its machines cost in an hour now."""
+        prices = (one.price_microusd_per_hour or 0 for one in self.machines if one.is_billed)
+        return sum(prices)
 
     @property
     def last_failure(self) -> str | None:

@@ -11,21 +11,14 @@ from fractions import Fraction
 from math import floor, isfinite
 
 from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
-from app.domain.money import format_usd
+from app.domain.money import format_usd, short_usd
 
-_CENT_MICROUSD = 10_000
 DASH = "–"
 
 
 def usd(microusd: int | None) -> str:
-    """Cents where there are dollars, tenths of a cent below one dollar, so that small bills live.
-
-    0 → "$0.00", 918_000 → "$0.918", 12_345_678 → "$12.35"; None is a dash.
-    """
-    if microusd is None:
-        return DASH
-    small = 0 < abs(microusd) < 100 * _CENT_MICROUSD
-    return format_usd(microusd, 3 if small else 2)
+    """As `short_usd` writes it; None is a dash."""
+    return DASH if microusd is None else short_usd(microusd)
 
 
 def usd_exact(microusd: int | None) -> str:
@@ -49,6 +42,11 @@ def percent(ratio: float | Fraction | None, places: int = 0) -> str:
     if 0 < value < 100:
         value = floor(value * step) / step
     return f"{value:.{places}f} %"
+
+
+def part_percent(percents: float) -> str:
+    """The share of a part that is not zero: 8.31 → "8.3 %", 0.01 → "<0.1 %"."""
+    return "<0.1 %" if 0 < percents < 0.05 else f"{percents:.1f} %"
 
 
 def brief(seconds: float | None) -> str:

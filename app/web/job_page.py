@@ -26,7 +26,8 @@ from app.domain.job import (
 )
 from app.domain.job_spec import JobSpec, parse_spec
 from app.domain.placement_decision import PlacementDecision
-from app.orchestration.estimate_remaining import WorkLeft, work_left
+from app.orchestration.as_it_runs import AsItRuns, as_it_runs, left_of_facts
+from app.orchestration.estimate_remaining import WorkLeft
 from app.orchestration.unmet_needs import Unmet, quoted_pools, unmet_needs
 from app.ports.job_reports import JobFacts, LastCheckpoint
 from app.ports.kept_estimates import KeptEstimate
@@ -146,8 +147,9 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
     contacts = [one.contact for one in facts.machines if one.contact is not None]
     spec = parse_spec(job.spec)
     newest = decisions[0].decision if decisions else None
-    left = work_left(job, spec, facts.attempt, contacts, now)
-    progress = _progress(facts, left, now)
+    left = left_of_facts(facts, spec, now)
+    running = as_it_runs(facts, left, now)
+    progress = _progress(facts, left, running, now)
     waits_fresh = job.state in CLAIMABLE_JOB_STATES and not _ever_ran(timeline)
     unmet = _unmet(parts, job, spec, newest, now)
     speed = max((lane.instance.billing_speed for lane in timeline.lanes), default=1)
@@ -175,7 +177,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         last_checkpoint=facts.last_checkpoint,
         spent_microusd=facts.budget.spent_microusd,
         cap_microusd=facts.budget.cap_microusd,
-        microusd_per_hour=_hourly(facts),
+        microusd_per_hour=facts.microusd_per_hour,
         billing_speed=speed,
         machines=machine_rows(facts, timeline, cost, now),
         earlier_machines=timeline.earlier_machines,
@@ -188,7 +190,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         shares=() if cost is None else _shares(cost),
         events=tuple(without_doubles(parts.reports.recent_events(job_id, EVENTS_SHOWN))),
         unmet=unmet if job.state in CLAIMABLE_JOB_STATES else None,
-        why_here=why_here(job, decisions, [lane.instance for lane in timeline.lanes]),
+        why_here=why_here(job, decisions, [lane.instance for lane in timeline.lanes], running),
         estimate=None if kept is None or kept.cost_p50_microusd is None else kept,
         can_cancel=_possible(job, StopCause.USER),
         can_pause=job.state is not JobState.STOPPING and _possible(job, StopCause.PAUSE),
@@ -266,7 +268,7 @@ def _refresh_seconds(job: Job) -> int | None:
     return _SLOW_SECONDS if job.state is JobState.PAUSED else _QUICK_SECONDS
 
 
-def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> Progress:
+def _progress(facts: JobFacts, left: WorkLeft, running: AsItRuns | None, now: datetime) -> Progress:
     job, percent = facts.job, None
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
@@ -276,6 +278,8 @@ def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> Progress:
     seconds, end = left.to_the_end if going else None, None
     if seconds is not None:
         ends_at = now + timedelta(seconds=seconds)
+        if running is not None:
+            ends_at, seconds = running.ends_at, running.remaining_seconds
         end = ExpectedEnd(ends_at, seconds, left.start_seconds, left.source == "measured")
     return Progress(
         step=left.step,
@@ -291,14 +295,6 @@ def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> Progress:
 def _step_at(contacts: list[Contact], step: int) -> datetime | None:
     found = [one.step_at for one in contacts if one.step == step and one.step_at is not None]
     return max(found, default=None)
-
-
-def _hourly(facts: JobFacts) -> int:
-    return sum(
-        one.price_microusd_per_hour or 0
-        for one in facts.machines
-        if one.instance.launched_at is not None and one.instance.ended_at is None
-    )
 
 
 def _ever_ran(timeline: JobTimeline) -> bool:

@@ -280,6 +280,7 @@ def _templates() -> Environment:
     environment.filters.update(
         usd=formats.usd,
         usd_exact=formats.usd_exact,
+        part_percent=formats.part_percent,
         per_hour=formats.per_hour,
         percent=formats.percent,
         brief=formats.brief,

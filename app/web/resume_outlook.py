@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.domain.durations import HOUR_SECONDS
 from app.domain.entities import Budget, Job
+from app.domain.expected_cost import steady_microusd
 from app.orchestration.estimate_remaining import WorkLeft
 from app.orchestration.unmet_needs import OfferRow, Unmet
 from app.ports.job_reports import LastCheckpoint
@@ -69,7 +69,7 @@ def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
     told = f"Now: {formats.per_hour(hourly)} {_on(offer, job.node_count)}"
     if left.to_the_end is None:
         return f"{told}."
-    cost = round(hourly * left.to_the_end * billing_speed / HOUR_SECONDS)
+    cost = steady_microusd(hourly * billing_speed, left.to_the_end)
     return f"{told}, about {formats.usd(cost)} for the work left."
 
 

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from app.domain.deadline_words import slack_sentence
 from app.domain.entities import Instance, Job
-from app.domain.instance import InstanceState
 from app.domain.job import JobState
 from app.domain.job_spec import JobSpec
 from app.domain.offer import Pool
 from app.domain.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
+from app.orchestration.as_it_runs import AsItRuns, is_rented
 from app.ports.placement_decisions import KeptDecision
 from app.web import formats
 
 DECISIONS_READ: Final = 6
 POOLS_SHOWN: Final = 6
 _PLACES_SHOWN: Final = 4
-_RENTED: Final = (InstanceState.LAUNCHED, InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 
 _VERDICTS: Final = {
     DecisionVerdict.SPOT: ("spot", "good"),
@@ -41,16 +40,20 @@ _VERDICTS: Final = {
 class PoolRow:
     """One pool as the decision saw it; texts are ready to be shown, instants explain them.
 
+    microusd_per_hour: of all machines; each: that of one of several, as "4 × $1.20", else "".
     by_hour: what is expected is the price of one hour of progress, since the work is not known.
-    here: the job has a machine there now.
+    here: the job has a machine there now. left: of a job that trains there, cost and finish are
+    those of now, and `why` begins with what the decision expected.
     """
 
     name: str
     key: str
     chosen: bool
     here: bool
+    left: bool
     fits: bool
     microusd_per_hour: int
+    each: str
     against_on_demand: str
     quote_age_seconds: float
     quoted_at: datetime
@@ -93,11 +96,16 @@ class WhyHere:
     now: str | None = None
 
 
-def why_here(job: Job, decisions: Sequence[KeptDecision], machines: Sequence[Instance]) -> WhyHere:
+def why_here(
+    job: Job,
+    decisions: Sequence[KeptDecision],
+    machines: Sequence[Instance],
+    running: AsItRuns | None,
+) -> WhyHere:
     """The panel of a job; `decisions` newest first. machines: those that it had."""
-    rented = [] if job.ended_at is not None else [one for one in machines if _is_rented(one)]
+    rented = [] if job.ended_at is not None else [one for one in machines if is_rented(one)]
     here = {one.pool.key for one in rented if one.pool is not None}
-    told = tuple(_told(one, here) for one in decisions)
+    told = tuple(_told(one, _Present(job.node_count, here, running)) for one in decisions)
     placing = next((one for one in told if one.pools), None)
     if job.ended_at is None and job.state is not JobState.PAUSED:
         now = f"Now on {_places(rented)}." if rented else None
@@ -117,10 +125,6 @@ def _ran(machines: Sequence[Instance]) -> str:
     return f"It ran on {_places(ran)}." if ran else "No machine ran for it."
 
 
-def _is_rented(machine: Instance) -> bool:
-    return machine.launched_at is not None and machine.state in _RENTED
-
-
 def _places(machines: Sequence[Instance]) -> str:
     """ "2 machines: us-west-2a · p3.2xlarge · spot"."""
     places = sorted({_place(one.pool) for one in machines if one.pool is not None})
@@ -135,10 +139,19 @@ def _place(pool: Pool) -> str:
     return f"{pool.zone} · {pool.instance_type} · {formats.words(pool.market.value)}"
 
 
-def _told(kept: KeptDecision, here: Collection[str]) -> ToldDecision:
+@dataclass(frozen=True)
+class _Present:
+    """The job as it is: its machines, the pools that they are in, and how it goes on there."""
+
+    node_count: int
+    here: Collection[str]
+    running: AsItRuns | None
+
+
+def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
     decision = kept.decision
     word, tone = _VERDICTS[decision.verdict]
-    rows = [_row(one, kept.last_confirmed_at, here) for one in decision.pools]
+    rows = [_row(one, kept.last_confirmed_at, present) for one in decision.pools]
     # The pool that the job is in is shown however many were better.
     shown = [row for place, row in enumerate(rows) if row.here or place < POOLS_SHOWN]
     return ToldDecision(
@@ -163,16 +176,19 @@ def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
     return tuple((name, cost) for name, cost in costs if cost is not None)
 
 
-def _row(row: PoolVerdict, at: datetime, here: Collection[str]) -> PoolRow:
-    """`at`: the instant of the decision's figures. here: pools that the job is in."""
-    finish, hazard = row.expected_finish_seconds, row.hazard_per_hour
-    return PoolRow(
+def _row(row: PoolVerdict, at: datetime, present: _Present) -> PoolRow:
+    """`at`: the instant of the decision's figures."""
+    finish, hazard, count = row.expected_finish_seconds, row.hazard_per_hour, present.node_count
+    each = row.price_microusd_per_hour
+    as_decided = PoolRow(
         name=_name(row.pool),
         key=row.pool,
         chosen=row.chosen,
-        here=row.pool in here,
+        here=row.pool in present.here,
+        left=False,
         fits=row.fits,
-        microusd_per_hour=row.price_microusd_per_hour,
+        microusd_per_hour=count * each,
+        each=f"{count} × {formats.per_hour(each)}" if count > 1 else "",
         against_on_demand=_against(row),
         quote_age_seconds=max(0.0, (at - row.quoted_at).total_seconds()),
         quoted_at=row.quoted_at,
@@ -182,6 +198,27 @@ def _row(row: PoolVerdict, at: datetime, here: Collection[str]) -> PoolRow:
         finish_seconds=finish,
         finish_at=None if finish is None else at + timedelta(seconds=finish),
         why=row.why,
+    )
+    running = present.running
+    return (
+        as_decided if running is None or not as_decided.here else _of_now(as_decided, at, running)
+    )
+
+
+def _of_now(row: PoolRow, at: datetime, running: AsItRuns) -> PoolRow:
+    """A pool that the job trains in: what is left, and beside it what the decision expected."""
+    then = formats.usd(row.expected_microusd) + ("/h" if row.by_hour else "")
+    if row.finish_seconds is not None:
+        then += f", {formats.brief(row.finish_seconds)}"
+    told = f"at the decision {formats.clock_time(at)} UTC: {then}; {row.why}"
+    return replace(
+        row,
+        left=True,
+        expected_microusd=running.remaining_microusd,
+        by_hour=False,
+        finish_seconds=running.remaining_seconds,
+        finish_at=running.ends_at,
+        why=row.why if row.expected_microusd is None else told,
     )
 
 

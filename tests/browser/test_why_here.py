@@ -48,6 +48,20 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     assert panel.get_by_role("img", name="taken").count() == 1
     expect(rows.filter(has_text="here now")).to_have_count(1)
     expect(rows.first).to_contain_text("here now")
+    # What is left where it trains is one figure: the table's is that of the ETA.
+    eta = look.page.locator("#time-left .note").first
+    expect(eta).to_have_text(re.compile(r"^ETA "))
+    ends = rows.first.locator("td[data-label='Would take'] time")
+    clock = (eta.text_content() or "").split()[1]
+    expect(ends).to_have_attribute("title", re.compile(f" {clock} UTC$"))
+    expect(rows.first.locator("td[data-label='Would take']")).to_contain_text("left")
+    expect(rows.first.locator("td[data-label='Expected']")).to_contain_text("left")
+    expect(rows.first).to_contain_text(
+        re.compile(r"at the decision \d\d:\d\d:\d\d UTC: \$2\.95, 1 h 35 m; the most progress")
+    )
+    # One number of each fact: the job has two machines.
+    price = rows.first.locator("td[data-label='$/h']")
+    expect(price).to_have_text("$1.836/h 2 × $0.918/h")
 
     panel.get_by_text("Earlier decisions").click()
     expect(panel.get_by_text("Waiting costs less than on-demand")).to_be_visible()

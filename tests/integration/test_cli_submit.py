@@ -36,6 +36,32 @@ def test_a_dry_run_plans_and_submits_nothing(world: World):
     assert world.api.count(tables.jobs) == before
 
 
+def test_a_plan_prices_all_machines_and_names_the_price_of_one(world: World):
+    plan = world.cli.ok("submit", world.spec(), "--dry-run", "--nodes", "4")
+    assert "EACH" in plan.row("VS ON-DEMAND")
+    assert "14.400   4 x 3.600" in plan.row("spot")
+    assert "4 machines for $14.400 an hour" in plan.out
+    assert "EACH" not in world.cli.ok("submit", world.spec(), "--dry-run").out
+
+
+def test_a_plan_counts_what_comes_with_a_machine_as_estimates_do(world: World):
+    told = {
+        "disk_gb": 100,
+        "disk_microusd_per_gb_month": 73_000,
+        "public_ip_microusd_per_hour": 5_000,
+        "source": "test",
+        "captured_at": "2026-03-01T12:00:00+00:00",
+    }
+    with world.story.engine.begin() as connection:
+        connection.execute(update(money_tables.pools).values(attachments=told))
+    spec = world.spec("run: 'true'\nresources: {gpu: V100}\nestimate: {hours: 1, gpu: V100}\n")
+    asked = world.cli.ok("estimate", spec, "--json").json
+    price = asked["pools"][0]["microusd_per_hour"]
+    assert price > 3_605_000
+    plan = world.cli.ok("submit", spec, "--dry-run", "--json").json["plan"]
+    assert plan["microusd_per_hour"] == plan["considered"][0]["microusd_per_hour"] == price
+
+
 def test_a_job_is_submitted_with_what_the_options_say(world: World):
     spec = world.spec()
     ran = world.cli.ok("submit", spec, "-d", "-n", "new", "--set", "trainer.epochs=7", "--spot")

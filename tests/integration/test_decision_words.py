@@ -49,6 +49,21 @@ def test_a_pool_tells_the_hazard_that_its_expected_cost_rests_on(story: Story) -
     assert f"one new machine there has {best.hazard_per_hour:.2f} over its life" in best.why
 
 
+def test_costs_to_the_end_count_a_bill_that_runs_faster(story: Story) -> None:
+    story.quote(available=4, billing_speed=60)
+    job_id = story.submit(deadline="12h", market="auto", estimate={"hours": 5.0})
+    story.run()
+    told = claimed(story, job_id)
+    best = told.pools[0]
+    assert best.price_microusd_per_hour == PRICES[ZONE_A]
+    restart = story.runtime.limits.restart_seconds
+    assert best.expected_microusd == expect(60 * PRICES[ZONE_A], 5 * 3_600, restart, 1.0).microusd
+    # Five hours on spot, at $60 an hour by the clock.
+    assert told.on_demand_microusd is not None
+    assert told.spot_microusd is not None
+    assert 300_000_000 < told.spot_microusd < told.on_demand_microusd
+
+
 def test_spot_that_is_taken_although_waiting_costs_less_says_why(story: Story) -> None:
     """The last hour of work does not wait beside a pool that has machines."""
     story.quote(dict.fromkeys((ZONE_A, ZONE_B, FAR), 3_000_000), available=4)

@@ -73,6 +73,22 @@ def test_the_api_answers_for_each_way_to_rent(world: World):
     assert ask(world, SPEC, seed=1)[1]["estimates"] != found["estimates"]
 
 
+def test_a_bill_that_runs_faster_is_in_every_cost_of_an_estimate(world: World, engine: Engine):
+    usual = ask(world, SPEC)[1]
+    with engine.begin() as connection:
+        connection.execute(update(money_tables.pools).values(billing_speed=60))
+    found = ask(world, {**SPEC, "budget_usd": 100_000})[1]
+    dear, before = found["on_demand"], usual["on_demand"]
+    assert dear["billing_speed"] == 60
+    # The price is that of a billed hour, of which sixty pass in one.
+    assert dear["microusd_per_hour"] == before["microusd_per_hour"]
+    assert dear["expected_microusd"] == 60 * before["expected_microusd"]
+    assert dear["expected_seconds"] == before["expected_seconds"]
+    costs = [one["estimates"][-1]["cost_p50_microusd"] for one in (usual, found)]
+    assert costs[1] == 60 * costs[0] == dear["expected_microusd"]
+    assert found["estimates"][-1]["finish_p50_seconds"] == dear["expected_seconds"]
+
+
 def test_estimates_rent_nothing_and_submit_nothing(world: World, engine: Engine):
     def rows() -> list[int]:
         with engine.connect() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,9 @@ from uuid import UUID
 
 import httpx
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
+from app.adapters.postgres import tables
 from app.adapters.postgres.placement_decision_rows import KEPT_MOST
 from app.api.explanation_shapes import Explanation
 from app.domain.job import JobState
@@ -181,6 +183,61 @@ def test_explain_and_show_say_one_end_and_what_a_pool_would_take_is_no_end(world
     assert "As it runs now, it is done in " in out
     assert "WOULD TAKE" in out
     assert "FINISH" not in out
+
+
+def test_the_pool_that_the_job_is_in_shows_what_is_left_now_and_the_decision_as_history(
+    world: World,
+):
+    at = now() - timedelta(minutes=5)
+    decide(world, world.job.id, decision_story.placed(at))
+    found = told(world, "digits")
+    running = found.as_it_runs
+    assert running is not None
+    assert running.pools == [POOL_A]
+    assert (running.ends_at, running.microusd_per_hour) == (found.eta_at, 3_600_000)
+    # An hour's work less ten seconds at $3.60 an hour.
+    assert running.remaining_microusd == running.remaining_seconds * 1_000
+    assert 3_500 < running.remaining_seconds <= 3_590
+    assert found.decisions[0].pools[0].expected_microusd == 2_950_000
+
+    ran = world.cli.ok("explain", "digits")
+    here, other = ran.row("✓"), ran.row("us-east-1c")
+    assert re.search(r"\$3\.5\d left +59m \d+s left", here)
+    assert f"at the decision {at:%H:%M} UTC: $2.95, 1h 35m; the most progress" in here
+    assert "left" not in other
+    assert "$4.31" in other
+    assert re.search(r"it is done in 59m \d+s by the estimate, for \$3\.5\d more\.", ran.out)
+
+
+def test_every_place_tells_the_same_end_of_a_job(world: World):
+    decide(world, world.job.id, decision_story.placed(now()))
+    shown = world.cli.ok("show", "digits", "--json").json["progress"]
+    explained = told(world, "digits")
+    [listed] = [job for job in world.cli.ok("jobs", "--json").json if job["name"] == "digits"]
+    with world.story.engine.connect() as connection:
+        query = select(tables.jobs.c.eta_at).where(tables.jobs.c.id == world.job.id)
+        stored = connection.execute(query).scalar_one()
+    # The end is an instant, so that each place tells the same one whenever it is asked.
+    assert datetime.fromisoformat(shown["eta_at"]) == explained.eta_at == stored
+    assert explained.as_it_runs is not None
+    assert explained.as_it_runs.ends_at == stored
+    ends = [now() + timedelta(seconds=one["remaining_seconds"]) for one in (shown, listed)]
+    assert all(abs(end - stored) < timedelta(seconds=10) for end in ends)
+
+
+def test_a_stored_end_that_is_far_off_is_not_told(world: World):
+    world.story.set_job(world.job, eta_at=now() + timedelta(hours=9), eta_from="estimate")
+    found = told(world, "digits")
+    assert found.eta_at is not None
+    assert found.eta_at < now() + timedelta(hours=1)
+
+
+def test_the_price_of_several_machines_is_told_as_one_and_each(world: World):
+    world.story.set_job(world.job, node_count=2)
+    decide(world, world.job.id, decision_story.placed(now()))
+    ran = world.cli.ok("explain", "digits")
+    assert "EACH" in ran.row("VS ON-DEMAND")
+    assert "1.836  2 x 0.918" in ran.row("✓")
 
 
 def test_explain_shows_the_pools_as_a_table(world: World):

@@ -24,12 +24,12 @@ def test_the_pool_that_a_job_is_in_is_marked_among_the_weighed_ones(story: Story
     facts = PostgresJobReports(engine).job(job_id)
     with story.runtime.begin() as uow:
         decisions = uow.decisions.of_job(job_id, 6)
-    panel = why_here(facts.job, decisions, [one.instance for one in facts.machines])
+    panel = why_here(facts.job, decisions, [one.instance for one in facts.machines], None)
     assert panel.placing is not None
     assert len(panel.placing.pools) > 1
     assert [row.key for row in panel.placing.pools if row.here] == [ZONE_A.key]
     assert panel.now == "Now on 2 machines: us-west-2a · p3.2xlarge · spot."
-    nowhere = why_here(facts.job, decisions, [])
+    nowhere = why_here(facts.job, decisions, [], None)
     assert nowhere.now is None
     assert nowhere.placing is not None
     assert not any(row.here for row in nowhere.placing.pools)

@@ -41,6 +41,8 @@ def written(terminal: Terminal) -> str:
         (wording.money(1_800_000_000), "$1,800.00"),
         (wording.money(459_000), "$0.459"),
         (wording.money(0), "$0.00"),
+        (wording.money(999), "<$0.001"),
+        (wording.money(-1), ">-$0.001"),
         (wording.money(-459_000), "-$0.459"),
         (wording.money(None), "-"),
         (wording.exact_money(0), "$0.000000"),

@@ -54,7 +54,20 @@ def test_a_job_that_cost_more_than_on_demand_saved_nothing(
     assert ("saved" in out.getvalue()) is (ratio > 0)
     lines = bill(cost(20_000, compared, ratio))
     assert lines[-1].endswith(in_demo)
-    assert "minimum_charge $0.012" in lines[1]
+    assert "minimum charge $0.012" in lines[1]
+
+
+def test_a_part_that_is_zero_is_not_listed_and_a_tiny_one_does_not_look_like_zero() -> None:
+    found = cost(20_000, None, None)
+    found["statement"]["by_activity"] |= {"rework": 0, "drain": 40}
+    out = io.StringIO()
+    print_job_cost(Terminal(out=out, errors=io.StringIO()), found)
+    told = " ".join(out.getvalue().split())
+    assert "minimum charge $0.012 (60 %) useful $0.008 (40 %) drain <$0.001 (<1 %)" in told
+    assert "rework" not in told
+    assert bill(found)[1] == (
+        "        where it went: useful $0.008 drain <$0.001 minimum charge $0.012"
+    )
 
 
 def test_a_job_that_is_not_compared_says_nothing_of_on_demand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 from app.cli.estimate import print_estimate
@@ -11,7 +12,21 @@ from app.cli.terminal import Terminal
 WAITS = "while the deadline is far, Lowtide waits for cheaper machines"
 
 
-def told(finish_p90: float, simulated: float) -> str:
+POOL: dict[str, Any] = {
+    "pool": "local/us-west-2/us-west-2a/p3.2xlarge/spot",
+    "microusd_per_hour": 3_672_000,
+    "billing_speed": 60,
+    "interruptions_per_hour": 0.2,
+    "empty_chance": 0.0,
+    "expected_microusd": 1_000_000,
+    "expected_seconds": 540.0,
+    "lived_hours": 1.0,
+    "speed": 1.0,
+    "speed_source": "measured",
+}
+
+
+def told(finish_p90: float, simulated: float, **fields: Any) -> str:
     row: dict[str, Any] = {
         "market": "auto",
         "cost_p50_microusd": 1_000_000,
@@ -34,6 +49,7 @@ def told(finish_p90: float, simulated: float) -> str:
         "pools": [],
         "on_demand": None,
         "curve": [],
+        **fields,
     }
     out = io.StringIO()
     print_estimate(Terminal(out=out, errors=io.StringIO()), found)
@@ -60,3 +76,23 @@ def test_a_finish_that_counts_a_reserve_is_not_called_the_earliest() -> None:
     assert (
         "shortest deadline that on-demand machines keep: 1h 30m; 30m of it are reserved to get them"
     ) in text
+
+
+def test_a_finish_says_that_it_counts_no_reserve() -> None:
+    reserve = "30m to get on-demand machines count in DEADLINE MET and in the shortest deadline"
+    assert f"reserve: {reserve}, not in FINISH" in told(4_320.0, 4_320.0)
+    assert "reserve" not in told(4_320.0, 4_320.0, acquire_seconds=0.0)
+
+
+def test_a_price_is_that_of_all_machines_and_names_that_of_one() -> None:
+    several = told(4_320.0, 4_320.0, pools=[POOL], node_count=4).splitlines()
+    head, row = next(pair for pair in itertools.pairwise(several) if "POOL ALONE" in pair[0])
+    assert head.split()[2:4] == ["$/H", "EACH"]
+    assert "3.672  4 x 0.918" in row
+    assert "EACH" not in told(4_320.0, 4_320.0, pools=[POOL], node_count=1)
+
+
+def test_a_faster_bill_is_told_beside_the_costs_that_count_it() -> None:
+    line = "The local cloud bills 60 seconds for each second; every cost here counts that."
+    assert line in told(4_320.0, 4_320.0, pools=[POOL])
+    assert line not in told(4_320.0, 4_320.0, pools=[{**POOL, "billing_speed": 1}])

@@ -54,6 +54,15 @@ def test_work_that_is_nearly_done_stays() -> None:
     assert decide_move(few, [there(0.01)], TERMS).to is None
 
 
+def test_a_faster_bill_is_in_the_costs_and_not_in_the_prices() -> None:
+    usual = decide_move(here(), [there(0.5)], TERMS)
+    quick = decide_move(here(billing_speed=60), [there(0.5, billing_speed=60)], TERMS)
+    assert quick.to == usual.to == "b"
+    assert quick.stay_microusd == pytest.approx(60 * usual.stay_microusd)
+    assert quick.move_microusd == pytest.approx(60 * usual.move_microusd)
+    assert "at $0.50 an hour" in quick.sentence
+
+
 def test_egress_counts() -> None:
     assert decide_move(here(), [there(0.5, egress_microusd=0)], TERMS).to == "b"
     assert decide_move(here(), [there(0.5, egress_microusd=40_000_000)], TERMS).to is None

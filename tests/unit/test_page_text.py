@@ -23,6 +23,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
         (1_000_000, "$1.00"),
         (12_345_678, "$12.35"),
         (-459_000, "-$0.459"),
+        (999, "<$0.001"),
+        (1_000, "$0.001"),
     ],
 )
 def test_small_amounts_keep_their_tenths_of_a_cent(microusd: int | None, text: str):
@@ -35,6 +37,11 @@ def test_small_amounts_keep_their_tenths_of_a_cent(microusd: int | None, text: s
 )
 def test_percent_is_never_rounded_up_to_all(ratio: float | Fraction | None, text: str):
     assert formats.percent(ratio) == text
+
+
+def test_a_share_that_is_not_zero_does_not_look_like_zero() -> None:
+    assert formats.part_percent(0.01) == "<0.1 %"
+    assert formats.part_percent(8.31) == "8.3 %"
 
 
 @pytest.mark.parametrize(

@@ -115,10 +115,28 @@ def test_on_demand_alone_is_exact():
     hours = 10 + 0.1
     assert only.market == "on_demand"
     assert only.cost_p50_microusd == only.cost_p90_microusd == round(3_000_000 * hours)
-    # Getting the machines takes its time, and costs nothing.
-    assert only.finish_p90_seconds == earliest_finish_seconds(replace(JOB, spot=()))
-    assert only.finish_p90_seconds == pytest.approx(hours * HOUR + 1_800)
+    # The reserve for getting the machines costs nothing, and is no part of the usual finish.
+    assert only.finish_p50_seconds == only.finish_p90_seconds == pytest.approx(hours * HOUR)
+    assert earliest_finish_seconds(replace(JOB, spot=())) == pytest.approx(hours * HOUR + 1_800)
     assert (only.deadline_chance, only.budget_chance) == (1.0, 0.0)
+
+
+def test_a_finish_leaves_the_reserve_out_that_a_deadline_keeps():
+    work = 10.1 * HOUR
+    for deadline, kept in ((work + 1_799, 0.0), (work + 1_801, 1.0)):
+        [only] = estimates(replace(JOB, spot=(), deadline_seconds=deadline), seeded_draws(0))
+        assert only.finish_p50_seconds == pytest.approx(work)
+        assert only.deadline_chance == kept
+
+
+def test_a_faster_bill_charges_more_and_takes_no_longer():
+    pool = PoolQuote("calm", 1_000_000, experience=CALM, minimum_seconds=600.0)
+    asked = replace(JOB, spot=(pool,), work_seconds=60.0)
+    quick = _run(replace(asked, spot=(replace(pool, billing_speed=60),)), 1)
+    assert quick.finish_seconds == _run(asked, 1).finish_seconds == pytest.approx(420.0)
+    # The minimum is in billed seconds: sixty times the run is more than it, the run alone is less.
+    assert quick.microusd == pytest.approx(1_000_000 * 60 * 420 / HOUR)
+    assert _run(asked, 1).microusd == pytest.approx(1_000_000 * 600 / HOUR)
 
 
 def test_a_calm_pool_costs_its_price_and_one_boot():
