@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.orchestration.controller_frame import AnyController
+from app.ports.unit_of_work import RowsLocked
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,9 @@ class ControllerThreads:
     def _run_once(self, controller: AnyController) -> int | None:
         try:
             return 0 if self._run is None else self._run(controller)
+        except RowsLocked as error:
+            log.warning("controller %s will run again: %s", controller.name, error, exc_info=True)
+            return None
         except Exception as error:
             # Most often the database is away, which every controller would tell at length.
             first_line = str(error).split("\n", 1)[0]

@@ -29,7 +29,7 @@ from app.orchestration.lost_rows import note_listening
 from app.orchestration.read_directives import JobDirectives, read_directives
 from app.orchestration.runtime import Runtime
 from app.orchestration.steady_reports import SteadyReport, answered, is_steady
-from app.ports.unit_of_work import DatabaseFull
+from app.ports.unit_of_work import DatabaseFull, RowsLocked
 from trainer.protocol.agent_report import AgentReport
 from trainer.protocol.directive import Directive, DirectiveKind, ReportReply
 from trainer.protocol.wire import encode
@@ -253,9 +253,10 @@ class AgentBoard:
             self._take_in(await self._in_thread(self._exchange, reports, versions, listens))
         except Exception as error:
             self._unwritten |= written
-            trace = None if isinstance(error, DatabaseFull) else error
+            trace = None if isinstance(error, DatabaseFull | RowsLocked) else error
             told = "contacts of %d agents could not be written: %s"
-            log.warning(told, len(reports), error, exc_info=trace)
+            # The first line: below it there may be a whole SQL statement.
+            log.warning(told, len(reports), str(error).partition("\n")[0], exc_info=trace)
             return
         self._kept_at = began
         if listens:

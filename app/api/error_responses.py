@@ -27,7 +27,7 @@ from starlette.routing import Match, Mount
 from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound, SpecError
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
-from app.ports.unit_of_work import DatabaseFull
+from app.ports.unit_of_work import DatabaseFull, RowsLocked
 
 PROBLEM_JSON = "application/problem+json"
 _ERRORS_MAX = 20
@@ -117,6 +117,7 @@ def install_error_responses(app: FastAPI) -> None:
     app.add_exception_handler(DBAPIError, _database_error)
     app.add_exception_handler(psycopg.Error, _database_error)
     app.add_exception_handler(DatabaseFull, _database_full)
+    app.add_exception_handler(RowsLocked, _rows_locked)
     app.add_exception_handler(PoolTimeout, _busy)
     app.add_exception_handler(ConnectionsInUse, _busy)
     app.add_exception_handler(ObjectStoreError, _store_error)
@@ -213,8 +214,7 @@ async def _database_error(request: Request, error: Exception) -> Response:
     cause = error.orig if isinstance(error, DBAPIError) else error
     path = request.url.path
     if isinstance(cause, psycopg.errors.LockNotAvailable):
-        detail = "This is being changed at this moment; try again."
-        return problem(503, detail, instance=path, headers=_SOON)
+        return await _rows_locked(request, error)
     if isinstance(cause, psycopg.errors.QueryCanceled):
         detail = "The database took too long to answer; ask for less, or try again."
         return problem(503, detail, instance=path, headers=_SOON)
@@ -231,6 +231,11 @@ async def _database_error(request: Request, error: Exception) -> Response:
         detail = "The database does not answer at the moment; try again."
         return problem(503, detail, instance=path, headers=_SOON)
     return await _unexpected(request, error)
+
+
+async def _rows_locked(request: Request, error: Exception) -> Response:
+    detail = "This is being changed at this moment; try again."
+    return problem(503, detail, instance=request.url.path, headers=_SOON)
 
 
 async def _client_gone(request: Request, error: Exception) -> Response:

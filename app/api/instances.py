@@ -28,10 +28,12 @@ _NOTICE_SECONDS_MAX = 3_600
 
 
 class InterruptBody(BaseModel):
-    """`notice_seconds`: between notice and kill; null kills without any notice."""
+    """`notice_seconds`: between notice and kill. Left out, that of the cloud that the machine
+    imitates; null kills without any notice.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    notice_seconds: Annotated[float, Field(ge=0, le=_NOTICE_SECONDS_MAX)] | None
+    notice_seconds: Annotated[float, Field(ge=0, le=_NOTICE_SECONDS_MAX)] | None = None
 
 
 @router.get("/instances", response_model=None)
@@ -65,7 +67,10 @@ def interrupt(
         )
     if machine_id is None:
         raise CommandRefused("The cloud has not started this machine yet; try again in a moment.")
-    ends_at = parts.local_cloud.interrupt(machine_id, body.notice_seconds)
+    if "notice_seconds" in body.model_fields_set:
+        ends_at = parts.local_cloud.interrupt(machine_id, body.notice_seconds)
+    else:
+        ends_at = parts.local_cloud.interrupt_as_usual(machine_id)
     return as_json({"id": instance_id, "ends_at": ends_at})
 
 

@@ -52,6 +52,10 @@ _UPLOADS_AT_ONCE = 10
 class LocalCloud(Protocol):
     """What the local cloud offers beyond a provider."""
 
+    def interrupt_as_usual(self, provider_instance_id: str) -> datetime:
+        """Take a spot machine with its cloud's own notice: when it is killed."""
+        ...
+
     def interrupt(self, provider_instance_id: str, notice_seconds: float | None) -> datetime:
         """Take a spot machine: the instant at which it is killed."""
         ...

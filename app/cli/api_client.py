@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
-from app.cli.local_run import LocalRun, look_at_run
+from app.cli.local_run import LocalRun, RunPhase, look_at_run, still_starting
 from app.cli.server_address import Server, is_loopback
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ class ApiClient:
     def _unreachable(self, error: Exception) -> CommandFailed:
         local = is_loopback(self.url)
         if local and (run := self._local_run()) is not None:
+            if run.phase is RunPhase.STARTING:
+                return still_starting(run)
             return CommandFailed(
                 f"the api at {self.url} cannot be reached: {run.sentence}. To do: {run.remedy}.",
                 UNREACHABLE,

@@ -19,7 +19,7 @@ from app.cli.api_client import ApiClient
 from app.cli.failures import INTERRUPTED, CommandFailed
 from app.cli.launch_plan import TIMEOUT, Wish
 from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
-from app.cli.local_run import RunPhase, look_at_run
+from app.cli.local_run import RunPhase, is_starting, look_at_run
 from app.cli.server_address import find_server
 from app.cli.terminal import Terminal, printable
 from app.settings import Settings
@@ -148,8 +148,12 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield "settings", lambda: _settings(settings)
     yield "lowtide up", lambda: _local_run(settings)
     yield "disks", lambda: _disk_space(settings)
-    yield "database", lambda: _database(settings)
-    yield "valkey", lambda: _redis(settings)
+    # Of servers that are still being started, the line on `lowtide up` says all there is to do.
+    starts = is_starting(settings.state_dir)
+    if settings.database_url is not None or not starts:
+        yield "database", lambda: _database(settings)
+    if settings.redis_url is not None or not starts:
+        yield "valkey", lambda: _redis(settings)
     yield "public URL", lambda: _public_url(settings)
     yield "object store", lambda: _object_store(settings)
     yield "jobs' data", lambda: _storage_grants(settings)
@@ -174,6 +178,10 @@ def _local_run(settings: Settings) -> tuple[Finding, ...]:
         return ()
     if run.phase is RunPhase.KILLED:
         return (Finding("lowtide up", False, run.sentence, run.remedy),)
+    if run.phase is RunPhase.STARTING:
+        # One that is not checked is not in order.
+        sentence = f"{run.sentence}; its own servers cannot be checked yet"
+        return (Finding("lowtide up", False, sentence, run.remedy),)
     if run.needs_a_remedy:
         return (warning("lowtide up", run.sentence, run.remedy),)
     return (Finding("lowtide up", True, run.sentence),)

@@ -19,8 +19,6 @@ from app.cli.terminal import Column, style_of_state
 
 instances = typer.Typer(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
 
-_NOTICE_SECONDS_OF_CLOUD: Final = {"ec2": 120.0, "gce": 30.0}
-"""EC2 warns two minutes ahead, GCE thirty seconds (their documentation of spot machines)."""
 _LISTED_MAX: Final = 1_000
 
 
@@ -66,26 +64,28 @@ def interrupt(
     notice: Annotated[
         float | None,
         typer.Option(
-            min=0, max=3600, help="Seconds of warning; default: that of the simulated cloud."
+            min=0, max=3600, help="Seconds of warning, for EC2; default: the simulated cloud's."
         ),
     ] = None,
     no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it without notice.")] = False,
 ) -> None:
     """Let the local cloud interrupt a machine.
 
-    As a real cloud would: the notice first, then the kill. Refused for any other cloud.
+    As a real cloud would: the notice first, then the kill. Refused for any other cloud. Compute
+    Engine sets the notice when a machine starts, so no other can be given for its machines.
     """
     if notice is not None and no_notice:
         raise CommandFailed("give --notice or --no-notice, not both")
     row = _one(invocation, instance)
-    seconds = None if no_notice else notice
-    if seconds is None and not no_notice:
-        seconds = _NOTICE_SECONDS_OF_CLOUD.get(row["cloud"] or "", 120.0)
-    answer = invocation.api.post(f"/instances/{row['id']}/interrupt", {"notice_seconds": seconds})
+    body = {} if notice is None and not no_notice else {"notice_seconds": notice}
+    answer = invocation.api.post(f"/instances/{row['id']}/interrupt", body)
     if invocation.terminal.as_json:
         invocation.terminal.json(answer)
         return
-    how = "killed now, without a notice" if seconds is None else f"noticed, killed in {seconds:g} s"
+    # What the cloud answers: a machine under notice keeps its first deadline.
+    left = (datetime.fromisoformat(answer["ends_at"]) - datetime.now(UTC)).total_seconds()
+    gone_in = f"{max(0, round(left)):,} s"
+    how = "killed now, without a notice" if no_notice else f"noticed, killed in {gone_in}"
     if invocation.terminal.quiet:
         invocation.terminal.result(row["id"])
     else:

@@ -7,12 +7,16 @@ record that it is read from (`app.adapters.embedded.run_record`), or the table o
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+from app.adapters.system_clock import steady_seconds
+from app.cli.failures import UNREACHABLE, CommandFailed
 
 if TYPE_CHECKING:
     from app.adapters.embedded.run_record import RunningProcess
@@ -24,7 +28,10 @@ PROGRAM_ARGUMENTS: Final = {
     "beat": ("workers.programs", "beat"),
 }
 """What follows `python -m`: by it a program is known for ours where nothing was written down."""
+_ADDRESS_BYTES_MAX: Final = 4_096
 _PROBE_SECONDS: Final = 2.0
+_START_WAIT_SECONDS: Final = 3.0
+_START_POLL_SECONDS: Final = 0.1
 _AGAIN: Final = "run `lowtide up` again"
 
 
@@ -32,7 +39,7 @@ class RunPhase(StrEnum):
     """What `lowtide up` is doing. In the JSON of `lowtide status`; never rename one."""
 
     NOTHING = "nothing"
-    BUSY = "busy"  # an `up` or `down` has the folder and has written nothing down yet
+    BUSY = "busy"  # a `down` has the folder, or an `up` that does not say which of them it is
     STARTING = "starting"
     RUNNING = "running"
     INCOMPLETE = "incomplete"  # it runs, and one of its programs does not
@@ -64,9 +71,9 @@ def look_at_run(folder: Path) -> LocalRun:
     supervisor = next((one for one in programs if one.name == run_record.SUPERVISOR_NAME), None)
     if supervisor is None or not supervisor.alive:
         if (holder := state_folder.lock_holder(folder)) is not None:
-            sentence = (
-                f"another lowtide (pid {holder}) is starting or stopping programs in {folder}"
-            )
+            if holder.starts:
+                return _starting(holder.pid, programs, holder.seconds, "preparing the state folder")
+            sentence = f"another lowtide (pid {holder.pid}) is stopping programs in {folder}"
             return LocalRun(RunPhase.BUSY, programs, None, sentence, "wait until it is done")
         if supervisor is None:
             return LocalRun(RunPhase.NOTHING)
@@ -75,10 +82,10 @@ def look_at_run(folder: Path) -> LocalRun:
     if run_record.is_stopping(folder):
         remedy = f"wait until it has ended, then {_AGAIN}"
         return LocalRun(RunPhase.STOPPING, programs, None, f"{up} is stopping", remedy)
-    address = read_address(folder)
-    if address is None:
-        remedy = "wait until it prints `ready`, then try again"
-        return LocalRun(RunPhase.STARTING, programs, None, f"{up} is still starting", remedy)
+    address, step = read_address(folder), run_record.start_step(folder)
+    if address is None or step is not None:
+        # An address written down before this start is that of an earlier run.
+        return _starting(supervisor.pid, programs, supervisor.uptime_seconds or 0.0, step)
     alive = {one.name for one in programs if one.alive}
     missing = [name for name in PROGRAM_ARGUMENTS if name not in alive]
     missing += [one.name for one in programs if not one.alive and one.name not in missing]
@@ -87,6 +94,40 @@ def look_at_run(folder: Path) -> LocalRun:
         remedy = f"wait a moment; if it stays so, read {folder / 'logs' / missing[0]}.log"
         return LocalRun(RunPhase.INCOMPLETE, programs, address, sentence, remedy)
     return LocalRun(RunPhase.RUNNING, programs, address, f"{up} runs; the api is at {address}")
+
+
+def is_starting(folder: Path) -> bool:
+    """Whether a `lowtide up` of the folder is not ready yet; not of a folder that is shut to us."""
+    try:
+        return look_at_run(folder).phase is RunPhase.STARTING
+    except OSError:
+        return False
+
+
+def wait_for_start(folder: Path) -> LocalRun:
+    """What runs from the folder; of a `lowtide up` that is starting, after some seconds at most.
+
+    Raises CommandFailed where it is still starting then.
+    """
+    deadline = steady_seconds() + _START_WAIT_SECONDS
+    while (run := look_at_run(folder)).phase is RunPhase.STARTING:
+        if steady_seconds() >= deadline:
+            raise still_starting(run)
+        time.sleep(_START_POLL_SECONDS)
+    return run
+
+
+def still_starting(run: LocalRun) -> CommandFailed:
+    """How every command ends that needs a `lowtide up` which is not ready yet."""
+    return CommandFailed(f"{run.sentence}; {run.remedy}", UNREACHABLE)
+
+
+def _starting(
+    pid: int, programs: Sequence[RunningProcess], seconds: float, step: str | None
+) -> LocalRun:
+    at = f"since {seconds:.0f} s" + (f", {step}" if step else "")
+    sentence = f"`lowtide up` (pid {pid}) is still starting ({at})"
+    return LocalRun(RunPhase.STARTING, programs, None, sentence, "try again in a moment")
 
 
 def _killed(
@@ -104,21 +145,26 @@ def _killed(
         )
     sentence = f"{ended}. Still running, and watched by nobody: {', '.join(left)}"
     if address is not None:
-        verb = "still answers" if _answers(address) else "does not answer"
+        verb = "still answers" if api_answers(address, "/healthz") else "does not answer"
         sentence += f"; the api at {address} {verb}"
     remedy = f"{_AGAIN}: it stops what is left and resumes. `lowtide down` only stops it"
     return LocalRun(RunPhase.KILLED, programs, address, sentence, remedy)
 
 
 def read_address(state_dir: Path) -> str | None:
-    """Where the api of `lowtide up` answers; None while it does not."""
+    """Where the api of `lowtide up` answers, without a slash at its end.
+
+    None while it does not, and where the file is another user's or holds something else.
+    """
     try:
-        return (state_dir / ADDRESS_FILE).read_text("utf-8").strip() or None
-    except (FileNotFoundError, UnicodeError):  # damaged: the next `up` writes it anew
+        with (state_dir / ADDRESS_FILE).open(encoding="ascii") as file:
+            return file.read(_ADDRESS_BYTES_MAX).strip().rstrip("/") or None
+    except (OSError, UnicodeError):  # damaged: the next `up` writes it anew
         return None
 
 
-def _answers(address: str) -> bool:
+def api_answers(address: str, path: str) -> bool:
+    """Whether the api at the address answers its probe at `path` with 200, within two seconds."""
     try:
         parts = urlsplit(address)
         port = parts.port or 80
@@ -126,7 +172,7 @@ def _answers(address: str) -> bool:
         return False
     connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=_PROBE_SECONDS)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", path)
         return connection.getresponse().status == http.HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False

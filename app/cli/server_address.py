@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from app.cli.failures import CommandFailed
-from app.cli.local_run import ADDRESS_FILE
+from app.cli.local_run import is_starting, read_address, wait_for_start
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -41,7 +41,8 @@ class Server:
 def find_server(
     settings: Settings, config_file: Path | None = None, here: Path | None = None
 ) -> Server:
-    """The server to talk to. Raises CommandFailed when a file that should hold a key does not.
+    """The server to talk to. Raises CommandFailed when a file that should hold a key does not, and
+    where only a `lowtide up` can tell the address that is still starting after some seconds.
 
     Address: LOWTIDE_SERVER_URL, else the one of `lowtide login`, else that of a `lowtide up` that
     runs here, else the default. Key: LOWTIDE_API_KEY, else that of `lowtide login` for the same
@@ -55,7 +56,7 @@ def find_server(
     elif known is not None:
         url = known.url
     else:
-        url = local_address(folders) or settings.server_url
+        url = _address_of_run(folders) or settings.server_url
     if settings.api_key is not None:
         return Server(url, settings.api_key.get_secret_value(), folders)
     if known is not None and known.url == url and known.key:
@@ -109,13 +110,21 @@ def is_loopback(url: str) -> bool:
 def local_address(folders: Sequence[Path]) -> str | None:
     """Where a `lowtide up` from one of the state folders answers; None when none runs."""
     for folder in folders:
-        try:
-            with (folder / ADDRESS_FILE).open(encoding="ascii") as file:
-                address = file.read(_KEY_BYTES_MAX).strip().rstrip("/")
-        except (OSError, UnicodeError):
-            continue
-        if is_loopback(address):
+        address = read_address(folder)
+        if address is not None and is_loopback(address):
             return address
+    return None
+
+
+def _address_of_run(folders: Sequence[Path]) -> str | None:
+    """`local_address`, after the start of a `lowtide up` that will tell it."""
+    address = local_address(folders)
+    if address is not None:
+        return address
+    for folder in folders:
+        if is_starting(folder):
+            wait_for_start(folder)
+            return local_address(folders)
     return None
 
 

@@ -13,7 +13,7 @@ import typer
 
 from app.cli.failures import UNREACHABLE, CommandFailed
 from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
-from app.cli.local_run import ADDRESS_FILE, PROGRAM_ARGUMENTS, RunPhase, look_at_run
+from app.cli.local_run import ADDRESS_FILE, PROGRAM_ARGUMENTS, RunPhase, look_at_run, still_starting
 from app.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = F
     """Show what runs from the state folder, and its address.
 
     Also tells which disk is full, and what to do where `lowtide up` is still starting, is stopping
-    or was killed. Exits with 0 if all of them are alive, with 3 if nothing runs or one is dead.
+    or was killed. Exits with 0 if all of them run, with 3 if nothing runs, if one of them is dead,
+    and while `lowtide up` is starting or stopping.
     """
     from app.adapters.disk_space import measure_folders
     from app.bootstrap import deployment_folders
@@ -95,13 +96,14 @@ def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = F
                 terminal.line("")
             if run.phase is RunPhase.RUNNING:
                 terminal.line(run.address or "")
+            elif run.phase is RunPhase.STARTING:
+                terminal.line(still_starting(run).message)
             else:
                 terminal.line(f"{_capitalized(run.sentence)}.\n{_capitalized(run.remedy)}.")
         for space in spaces:
             if space.is_full:
                 terminal.note(f"Disk full: {space.sentence()}.")
-        complete = run.phase is not RunPhase.INCOMPLETE and all(one.alive for one in programs)
-        if not programs or not complete:
+        if run.phase is not RunPhase.RUNNING:
             raise typer.Exit(UNREACHABLE)
 
 

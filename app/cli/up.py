@@ -7,7 +7,6 @@ Here: which programs run, in which order, with which environment. Not here: supe
 from __future__ import annotations
 
 import errno
-import http.client
 import importlib
 import socket
 import sys
@@ -20,7 +19,13 @@ import typer
 from app.adapters.system_clock import steady_seconds
 from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.local_command import StateDir, ending_well, first_line, settings_with
-from app.cli.local_run import PROGRAM_ARGUMENTS
+from app.cli.local_run import (
+    PROGRAM_ARGUMENTS,
+    RunPhase,
+    api_answers,
+    look_at_run,
+    still_starting,
+)
 from app.cli.migrate import KEY_FILE, prepare_database
 from app.cli.server_status import (
     forget_address,
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from app.adapters.embedded.process_supervisor import ProcessSupervisor
 
 _TO_MIGRATE: Final = ("app.adapters.postgres.migrate", "app.adapters.postgres.tables")
-_PROBE_SECONDS: Final = 2.0
 _PROBE_PERIOD_SECONDS: Final = 0.1
 _API_READY_SECONDS: Final = 60.0
 _API_STOP_SECONDS: Final = 8.0
@@ -95,7 +99,11 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
             _free_port(settings.host, settings.port)  # no folder is made for a run that cannot be
         try:
             run_all(settings)
-        except (StateFolderBusyError, StateFolderUnusableError) as error:
+        except StateFolderBusyError as error:
+            if (run := look_at_run(settings.state_dir)).phase is RunPhase.STARTING:
+                raise still_starting(run) from error
+            raise CommandFailed(str(error), BAD_INPUT) from error
+        except StateFolderUnusableError as error:
             raise CommandFailed(str(error), BAD_INPUT) from error
         except (EmbeddedServerError, ChildFailedError, OSError) as error:
             # Below the sentence: the end of the log that it names.
@@ -122,6 +130,7 @@ def run_all(settings: Settings) -> None:
         quiet_until_announced=True,
     )
     with supervisor:
+        supervisor.enter_start_step("preparing the state folder")
         forget_address(settings.state_dir)
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
         repair_local_cloud(settings.state_dir, supervisor.say)
@@ -140,14 +149,17 @@ def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
     # A database of before needs nothing, most often; a new one needs all its tables.
     new = not (settings.state_dir / KEY_FILE).exists()
     loading = _load_in_background(*_TO_MIGRATE) if new else None
+    supervisor.enter_start_step("starting its own servers")
     settings = _start_servers(supervisor, settings)
     if supervisor.stopping:
         return
     if loading is not None:
         loading.join()
+    supervisor.enter_start_step("preparing the database")
     _prepare(supervisor, settings)
     if supervisor.stopping:
         return
+    supervisor.enter_start_step("starting api, worker and beat")
     # Beat comes last: nothing waits for it, and its start would hold up the others.
     *first, beat = _programs(settings)
     if not supervisor.start(first) or not supervisor.start([beat]):
@@ -265,7 +277,7 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 def _answers(settings: Settings) -> Callable[[], bool]:
     """Whether the api says that it is ready; asked a few times a second at most."""
-    host = _reachable_host(settings.host)
+    address = _address(settings)
     next_probe = 0.0
 
     def ready() -> bool:
@@ -273,14 +285,7 @@ def _answers(settings: Settings) -> Callable[[], bool]:
         if steady_seconds() < next_probe:
             return False
         next_probe = steady_seconds() + _PROBE_PERIOD_SECONDS
-        connection = http.client.HTTPConnection(host, settings.port, timeout=_PROBE_SECONDS)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        return api_answers(address, "/readyz")
 
     return ready
 

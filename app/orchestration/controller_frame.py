@@ -20,7 +20,7 @@ from app.orchestration.failing_work import (
 )
 from app.orchestration.runtime import Runtime
 from app.ports.object_store import ObjectStoreFull
-from app.ports.unit_of_work import DatabaseFull, UnitOfWork
+from app.ports.unit_of_work import DatabaseFull, RowsLocked, UnitOfWork
 
 log = logging.getLogger(__name__)
 
@@ -178,18 +178,23 @@ def _apply_part(runtime: Runtime, controller: AnyController, part: Any, result: 
 def _note_failure(
     runtime: Runtime, controller: AnyController, piece: Any, error: Exception
 ) -> None:
-    """One line with the count; the first in a row brings its traceback."""
+    """One line with the count; the first in a row brings its traceback.
+
+    A wait for a lock is to be expected: a warning, of which a terminal shows the one line.
+    """
     now = runtime.clock.now()
     disk_full = isinstance(error, DatabaseFull | ObjectStoreFull)
     longest = FULL_DISK_WAIT_SECONDS_MAX if disk_full else WAIT_SECONDS_MAX
     failure = runtime.failing.failed(controller.name, piece, now, longest)
-    log.error(
-        "controller %s failed on %r (%d in a row, next try in %.0f s): %s: %s",
+    locked = isinstance(error, RowsLocked)
+    log.log(
+        logging.WARNING if locked else logging.ERROR,
+        "controller %s failed on %r (%d in a row, next try in %.0f s): %s%s",
         controller.name,
         work_key(piece),
         failure.times,
         (failure.again_at - now).total_seconds(),
-        type(error).__name__,
+        "" if locked else f"{type(error).__name__}: ",
         str(error).partition("\n")[0],
         exc_info=error if failure.times == 1 and not disk_full else None,
     )

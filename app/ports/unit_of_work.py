@@ -30,6 +30,13 @@ class DatabaseFull(Exception):
     """The database's disk has no room: the transaction is undone, and reads go on."""
 
 
+class RowsLocked(Exception):
+    """Another transaction held the rows for too long: this one is undone, and may be tried again.
+
+    To be expected where many change one job at once; no sign that anything is wrong.
+    """
+
+
 class UnitOfWork(Protocol):
     """One transaction. `now` is read once, at first use: take locks before."""
 
@@ -82,6 +89,7 @@ __all__ = [
     "Payer",
     "PhaseRecord",
     "PoolPasts",
+    "RowsLocked",
     "Sweeps",
     "Traffic",
     "UnitOfWork",

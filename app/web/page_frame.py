@@ -37,7 +37,7 @@ from app.ports.job_submission import Submitted
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.ports.page_reports import PageReports
 from app.ports.read_models import CostReports
-from app.ports.unit_of_work import DatabaseFull
+from app.ports.unit_of_work import DatabaseFull, RowsLocked
 from app.ports.web_sessions import WebSessions
 from app.web import formats
 from app.web.session import Sessions, Visitor
@@ -241,8 +241,10 @@ def _told(request: Request, error: Exception) -> tuple[int, str]:
         case DatabaseFull() | ObjectStoreFull():
             log.warning("disk full on %s %s: %s", request.method, request.url.path, error)
             return 507, _FULL
-        case OperationalError() | ConnectionsInUse() | ObjectStoreError():
-            log.warning("%s %s: %s", request.method, request.url.path, error)
+        case RowsLocked() | OperationalError() | ConnectionsInUse() | ObjectStoreError():
+            # The first line: below it there may be a whole SQL statement.
+            reason = str(error).partition("\n")[0]
+            log.warning("%s %s: %s", request.method, request.url.path, reason)
             return 503, _SILENT
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return 500, _BROKEN

@@ -1,5 +1,6 @@
 """Instances, offers and rehearsed interruptions over REST; costs in their documented places."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,8 @@ from app.domain.instance import EndedBy
 from app.domain.offer import Market, Pool
 from app.ports.cloud_provider import MachineState
 from tests.support.agent_api import POOL
-from tests.support.local_cloud import LocalCloudForTests, an_order, open_local_cloud
+from tests.support.command_line import CommandLine
+from tests.support.local_cloud import GCP_POOL, LocalCloudForTests, an_order, open_local_cloud
 from tests.support.people_api import (
     PeopleApi,
     make_key,
@@ -84,6 +86,23 @@ def test_a_local_machine_is_taken_without_notice(api: PeopleApi, cloud: LocalClo
     status, _ = interrupt(api, machine_of(api, "killed", provider_instance_id=machine), None)
     assert status == 200
     assert cloud.await_end(machine).ended_by is EndedBy.CLOUD_INTERRUPTION
+
+
+def test_the_notice_is_that_of_the_imitated_cloud(
+    api: PeopleApi, cloud: LocalCloudForTests, tmp_path: Path
+):
+    """What the command prints is what the cloud does, not what was asked for."""
+    machine = cloud.launch(an_order(GCP_POOL, token="google"))
+    instance_id = machine_of(api, "google", provider_instance_id=machine)
+    status, document = interrupt(api, instance_id, 10)
+    assert status == 409
+    assert "this one has 30 s" in document["detail"]
+    cli = CommandLine(tmp_path, {"LOWTIDE_SERVER_URL": api.url, "LOWTIDE_API_KEY": api.key})
+    for _ in range(2):
+        assert re.search(
+            r"noticed, killed in (2\d|30) s", cli.ok("instances", "interrupt", instance_id).out
+        )
+    assert cloud.machine(machine).state is MachineState.RUNNING
 
 
 def test_only_the_local_cloud_is_told_to_take_machines(api: PeopleApi):

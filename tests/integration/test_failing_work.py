@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from app.adapters.postgres import tables
 from app.domain.instance import EndedBy
@@ -78,6 +78,30 @@ def test_work_that_always_raises_is_tried_ever_less_often(
     assert len(lines) == tries
     assert [record.exc_info is not None for record in lines] == [True] + [False] * (tries - 1)
     assert f"{tries} in a row" in lines[-1].getMessage()
+
+
+class Waits(Breaks):
+    """Its piece needs the row of a job."""
+
+    name = "waits"
+
+    def apply(self, uow: UnitOfWork, work: Piece, result: None) -> None:
+        uow.jobs.lock(self.broken[0])
+        super().apply(uow, work, result)
+
+
+def test_a_wait_for_a_lock_is_one_plain_line_without_sql(
+    story: Story, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = Waits(broken=0)
+    waits.broken, waits.whole = [story.submit()], []
+    with engine.begin() as holder:
+        holder.execute(select(tables.jobs.c.id).with_for_update())
+        run_controller(story.runtime, waits)
+    [line] = [record for record in caplog.records if "waits" in record.getMessage()]
+    assert line.levelno == logging.WARNING
+    assert line.getMessage().endswith("its rows were locked by another transaction")
+    assert line.exc_info is not None
 
 
 def test_broken_pieces_at_the_head_hold_up_no_other(story: Story) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from app.adapters.embedded.run_record import describe_running, record_now, write_record
-from app.adapters.embedded.state_folder import open_state_folder
+from app.adapters.embedded.state_folder import open_state_folder, up_lock
 from app.cli.local_run import RunPhase, look_at_run
-from app.cli.server_status import remember_address
+from app.cli.server_status import forget_address, remember_address
 from tests.support.command_line import CommandLine
 from tests.support.embedded import is_running, python_process, sleeping_stranger, wait_until
 
 NOBODY = "http://127.0.0.1:9"
 
-# A supervisor with a child called api that needs argv[2] seconds to stop.
+# A supervisor with a child called api that needs argv[2] seconds to stop; argv[3] is what its start
+# is at.
 SUPERVISING = """
 import pathlib, sys
 from app.adapters.embedded.process_spec import ProcessSpec
@@ -29,6 +32,8 @@ slow = "trap '' TERM; exec sleep 600"
 with ProcessSupervisor(pathlib.Path(sys.argv[1])) as supervisor:
     supervisor.start([ProcessSpec("api", ["sh", "-c", slow],
                                   stop_timeout_seconds=float(sys.argv[2]))])
+    if sys.argv[3:]:
+        supervisor.enter_start_step(sys.argv[3])
     print("up", flush=True)
     supervisor.run()
 """
@@ -54,9 +59,12 @@ def cli(tmp_path: Path, state_dir: Path) -> CommandLine:
 
 
 @contextmanager
-def supervised(state_dir: Path, stop_seconds: float = 0.1) -> Iterator[subprocess.Popen[str]]:
+def supervised(
+    state_dir: Path, stop_seconds: float = 0.1, start_step: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A supervisor with its child; both are gone at the end."""
-    with python_process(SUPERVISING, str(state_dir), str(stop_seconds)) as process:
+    arguments = [str(state_dir), str(stop_seconds), *([start_step] if start_step else [])]
+    with python_process(SUPERVISING, *arguments) as process:
         assert process.stdout is not None
         wait_until(lambda: "up\n" in iter(process.stdout.readline, ""), "the run")  # type: ignore[union-attr]
         children = [one.pid for one in describe_running(state_dir) if one.name == "api"]
@@ -100,15 +108,43 @@ def test_of_a_killed_up_it_is_said_what_is_left_and_what_to_do(cli: CommandLine,
     assert "none of them runs any more" in run.sentence
 
 
-def test_while_up_starts_nobody_is_told_to_start_it(cli: CommandLine, state_dir: Path):
-    with supervised(state_dir) as up:
-        told = cli.ok("status").out
-        assert f"`lowtide up` (pid {up.pid}) is still starting.\nWait until it prints" in told
-        for command in (("jobs",), ("doctor", "--launch", "-y")):
+STARTING = re.compile(
+    r"`lowtide up` \(pid (\d+)\) is still starting \(since \d+ s, preparing the database\); "
+    "try again in a moment"
+)
+
+
+def test_while_up_starts_every_command_says_the_same(cli: CommandLine, state_dir: Path):
+    # The address of an earlier run, that was killed, is not that of this one.
+    remember_address(state_dir, NOBODY)
+    with supervised(state_dir, start_step="preparing the database") as up:
+        told = cli.run("status")
+        assert told.exit_code == 3
+        assert STARTING.search(told.out), told.out
+        assert NOBODY not in told.out
+        assert cli.run("status", "--json").json["phase"] == "starting"
+        cli.variables["LOWTIDE_PORT"] = "0"
+        forget_address(state_dir)
+        for command in (("jobs",), ("doctor", "--launch", "-y"), ("up",)):
             errors = cli.fails(3, *command).errors
-            assert f"`lowtide up` (pid {up.pid}) is still starting" in errors
-            assert "wait until it prints `ready`" in errors
-            assert "Does `lowtide up` run" not in errors
+            found = STARTING.search(errors)
+            assert found is not None, errors
+            assert int(found[1]) == up.pid
+            assert "8400" not in errors
+        checked = cli.run("doctor", "--json")
+        assert checked.exit_code == 1
+        wrong = [one for one in checked.json["findings"] if not one["ok"]]
+        assert [one["name"] for one in wrong] == ["lowtide up"]
+        assert not {"database", "valkey"} & {one["name"] for one in checked.json["findings"]}
+
+
+def test_a_command_waits_a_moment_for_one_that_starts(cli: CommandLine, state_dir: Path):
+    with supervised(state_dir):
+        ready = threading.Timer(0.5, remember_address, (state_dir, NOBODY))
+        ready.start()
+        # It goes on as soon as the address is known: here, to one that nobody answers.
+        assert f"the api at {NOBODY} cannot be reached" in cli.fails(3, "jobs").errors
+        ready.join()
 
 
 def test_before_it_has_written_anything_down_its_lock_tells(cli: CommandLine, state_dir: Path):
@@ -118,10 +154,9 @@ def test_before_it_has_written_anything_down_its_lock_tells(cli: CommandLine, st
     with python_process(HOLDING, str(state_dir)) as up:
         assert up.stdout is not None
         assert up.stdout.readline() == "up\n"
-        assert look_at_run(state_dir).phase is RunPhase.BUSY
+        assert look_at_run(state_dir).phase is RunPhase.STARTING
         errors = cli.fails(3, "jobs").errors
-        assert f"another lowtide (pid {up.pid}) is starting or stopping" in errors
-        assert "wait until it is done" in errors
+        assert f"`lowtide up` (pid {up.pid}) is still starting (since" in errors
         up.kill()
         up.wait()
     assert look_at_run(state_dir).phase is RunPhase.KILLED
@@ -135,6 +170,12 @@ def test_a_damaged_address_ends_no_command(cli: CommandLine, state_dir: Path, da
     (state_dir / "server_url").write_bytes(damaged)
     assert look_at_run(state_dir).phase is RunPhase.KILLED
     assert cli.run("status").exit_code == 3
+
+
+def test_a_folder_that_down_has_is_not_called_starting(state_dir: Path):
+    with up_lock(state_dir, starts=False):
+        run = look_at_run(state_dir)
+    assert (run.phase, "is stopping programs" in run.sentence) == (RunPhase.BUSY, True)
 
 
 def test_one_that_stops_is_not_called_starting(cli: CommandLine, state_dir: Path):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.embedded.errors import ChildFailedError, StateFolderBusyError
+from app.adapters.embedded.postgres_server import EmbeddedPostgres
 from app.adapters.embedded.process_spec import ProcessSpec
 from app.adapters.embedded.process_supervisor import ProcessSupervisor
 from app.adapters.embedded.restart_policy import CrashHistory, RestartLimits
@@ -170,6 +171,45 @@ def test_of_a_traceback_the_terminal_gets_a_sentence_and_the_log_all(
         "13:46:03 INFO    app: on it goes",
     ]
     assert log.read_text() == f"{text}\n"
+
+
+def test_of_what_is_to_be_expected_the_terminal_gets_one_line(
+    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
+) -> None:
+    """A wait for a lock: a warning of the worker, a failed statement of the database."""
+    locked = "13:46:02 WARNING app: its rows were locked by another transaction"
+    text = f"{locked}\n{COMPLAINT.partition(chr(10))[2]}\n13:46:03 INFO    app: on it goes"
+    at = "2031-01-01 00:00:00.000 UTC [77]"
+    of_postgres = (
+        f"{at} LOG:  starting\n"
+        f"{at} ERROR:  canceling statement due to lock timeout\n"
+        f'{at} CONTEXT:  while locking tuple (0,1) in relation "jobs"\n'
+        f"{at} STATEMENT:  SELECT jobs.id\n\tFROM jobs FOR UPDATE\n"
+        f"{at} FATAL:  the disk is gone"
+    )
+    python = [sys.executable, "-c"]
+    specs = [
+        ProcessSpec("worker", [*python, f"print({text!r})"], restart=False),
+        ProcessSpec(
+            "postgres",
+            [*python, f"print({of_postgres!r})"],
+            restart=False,
+            unechoed=EmbeddedPostgres.unechoed,
+        ),
+    ]
+    with supervisor:
+        assert supervisor.start(specs)
+        supervisor.run()
+    told = [line.partition("| ")[2] for line in screen.getvalue().splitlines()]
+    assert [line for line in told if line.startswith("13:")] == [locked, text.splitlines()[-1]]
+    assert [line for line in told if line.startswith("2031")] == [
+        f"{at} LOG:  starting",
+        f"{at} FATAL:  the disk is gone",
+    ]
+    assert not any("SELECT" in line or "traceback" in line for line in told)
+    logs = tmp_path / "state" / "logs"
+    assert (logs / "worker.log").read_text() == f"{text}\n"
+    assert (logs / "postgres.log").read_text() == f"{of_postgres}\n"
 
 
 def test_while_a_program_is_down_the_others_complain_in_their_logs_alone(

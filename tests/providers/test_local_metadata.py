@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
+from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.local_cloud import (
     AWS_POOL,
     GCP_POOL,
@@ -199,6 +200,22 @@ def test_a_hanging_get_returns_with_the_preemption(gce: Endpoint) -> None:
     assert [answer.text for answer in answers] == ["TRUE"]
     assert answers[0].headers["ETag"] != before.headers["ETag"]
     assert gce.gce(path).text == "TRUE"  # an old etag answers at once
+
+
+def test_google_gives_the_notice_that_it_granted_and_no_other(gce: Endpoint) -> None:
+    """Its metadata names no deadline: the machine would tell another one than the cloud keeps."""
+    with pytest.raises(ProviderError, match="this one has 30 s") as refused:
+        gce.cloud.provider.interrupt(gce.machine_id, 10)
+    assert refused.value.kind is RefusalKind.REJECTED
+    assert gce.gce(PREEMPTED).text == "FALSE"
+    began = datetime.now(UTC)
+    deadline = gce.cloud.provider.interrupt_as_usual(gce.machine_id)
+    environment = gce.cloud.environment(gce.machine_id)
+    told = float(environment["LOWTIDE_NOTICE_SECONDS"])
+    seen = GceNotices(f"http://127.0.0.1:{gce.port}", told, wait_seconds=60).poll()
+    assert seen is not None
+    assert seen.seconds_left == told == 30
+    assert told <= (deadline - began).total_seconds() < told + 20
 
 
 def test_a_hanging_get_ends_at_its_own_time_limit(gce: Endpoint) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.failures import CommandFailed
+from app.cli.local_run import read_address
 from app.cli.server_address import Server, find_server, is_loopback, read_config, write_config
 from app.settings import Settings
 
@@ -71,6 +72,15 @@ def test_a_file_cannot_send_commands_elsewhere(found, tmp_path: Path):
     (tmp_path / "here" / ".lowtide").mkdir(parents=True)
     (tmp_path / "here" / ".lowtide" / "server_url").write_text("http://evil.example.com")
     assert found().url == LOCAL
+
+
+def test_a_command_and_the_look_at_a_run_read_the_address_alike(found, tmp_path: Path):
+    for text in ("http://127.0.0.1:9999/ \n", "http://127.0.0.1:9999"):
+        (tmp_path / "state").mkdir(exist_ok=True)
+        (tmp_path / "state" / "server_url").write_text(text)
+        assert found().url == read_address(tmp_path / "state") == "http://127.0.0.1:9999"
+    (tmp_path / "state" / "server_url").write_bytes(b"\xff")
+    assert read_address(tmp_path / "state") is None
 
 
 def test_the_admin_key_never_leaves_this_machine(found, tmp_path: Path):

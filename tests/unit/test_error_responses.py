@@ -24,6 +24,7 @@ from app.domain.errors import (
 from app.domain.job import JOB_TRANSITIONS, JobEvent, JobState
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError
+from app.ports.unit_of_work import RowsLocked
 
 _SPEC_ERROR = SpecError(
     [
@@ -71,6 +72,7 @@ def _answer(error: Exception) -> tuple[int, dict, dict]:
         (NotFound("There is no job 'x'."), 404),
         (HTTPException(413, "too large"), 413),
         (psycopg.errors.LockNotAvailable("x"), 503),
+        (RowsLocked("x"), 503),
         (OperationalError("SELECT", {}, psycopg.errors.LockNotAvailable("x")), 503),
         (OperationalError("SELECT", {}, psycopg.errors.QueryCanceled("x")), 503),
         (OperationalError("SELECT", {}, psycopg.OperationalError("server closed")), 503),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import signal
 import subprocess
 import time
@@ -41,6 +42,8 @@ class EmbeddedServer(ABC):
 
     name: ClassVar[str]
     stop_signal: ClassVar[int] = signal.SIGTERM
+    unechoed: ClassVar[re.Pattern[bytes] | None] = None
+    """Entries of its log that are not for the terminal of a supervisor."""
 
     def __init__(
         self,
@@ -129,6 +132,7 @@ class EmbeddedServer(ABC):
             env=self.environment(),
             ready=self._supervised_ready,
             restart=True,
+            unechoed=self.unechoed,
             stop_signal=self.stop_signal,
             stop_timeout_seconds=self._stop_timeout_seconds,
             ready_timeout_seconds=self._start_timeout_seconds,

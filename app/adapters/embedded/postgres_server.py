@@ -6,6 +6,7 @@ Not here: starting, adopting and stopping (see `embedded_server`), the schema, m
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,10 @@ ROLE = "lowtide"
 DATABASE = "lowtide"
 _INITDB_TIMEOUT_SECONDS = 120.0
 _CONNECT_TIMEOUT_SECONDS = 2
+# A statement that failed, and its text: whoever sent it says what that means.
+_OF_A_STATEMENT = re.compile(
+    rb".{0,60}\[\d+\] (ERROR|STATEMENT|DETAIL|HINT|CONTEXT|QUERY|LOCATION): "
+)
 # Lines of postmaster.pid (PostgreSQL: src/include/utils/pidfile.h).
 _PID_LINE, _PORT_LINE, _STATUS_LINE = 0, 3, 7
 
@@ -36,6 +41,7 @@ class EmbeddedPostgres(EmbeddedServer):
     name: ClassVar[str] = "postgres"
     # SIGINT is its "fast" shutdown: clients are cut off, data is flushed.
     stop_signal: ClassVar[int] = signal.SIGINT
+    unechoed: ClassVar[re.Pattern[bytes] | None] = _OF_A_STATEMENT
 
     def __init__(
         self,

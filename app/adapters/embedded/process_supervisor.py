@@ -82,6 +82,7 @@ class ProcessSupervisor:
         self._next_disk_look_seconds = 0.0
         self._record_is_behind = False
         self._is_stopping_all = False
+        self._start_step: str | None = None
         self._children: list[_Child] = []
         self._stages = 0
         self._stop_requests = 0
@@ -132,10 +133,17 @@ class ProcessSupervisor:
         log_files.LogFile(log_files.log_path(self.state_dir, SUPERVISOR_NAME)).append(text.encode())
 
     def announce(self, line: str) -> None:
-        """Print a line as it is, for programs that read this output."""
+        """Print a line as it is, for programs that read this output; quiet and starting end."""
         self._is_announced = True
         self._set_quiet()
+        self._start_step = None
+        self._write_record()
         self._output.line(line)
+
+    def enter_start_step(self, step: str) -> None:
+        """Write down for other terminals what the start is at, until `announce`."""
+        self._start_step = step
+        self._write_record()
 
     def request_stop(self) -> None:
         """Ask `start` and `run` to return soon; asked twice, processes are killed, not asked."""
@@ -232,7 +240,9 @@ class ProcessSupervisor:
         )
         self._write_record()
         assert child.process.stdout is not None  # asked for a pipe
-        child.reader = self._output.follow(spec.name, child.process.stdout, echo=spec.echo)
+        child.reader = self._output.follow(
+            spec.name, child.process.stdout, echo=spec.echo, unechoed=spec.unechoed
+        )
 
     def _check_ready(self, child: _Child) -> None:
         spec = child.spec
@@ -333,7 +343,10 @@ class ProcessSupervisor:
         records = [child.record for child in self._children if child.record is not None]
         try:
             run_record.write_record(
-                self.state_dir, [self._self_record, *records], stopping=self._is_stopping_all
+                self.state_dir,
+                [self._self_record, *records],
+                stopping=self._is_stopping_all,
+                start_step=self._start_step,
             )
             self._record_is_behind = False
         except OSError:

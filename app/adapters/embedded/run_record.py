@@ -82,10 +82,21 @@ def record_supervisor() -> RecordedProcess:
 
 
 def write_record(
-    state_dir: Path, processes: Sequence[RecordedProcess], *, stopping: bool = False
+    state_dir: Path,
+    processes: Sequence[RecordedProcess],
+    *,
+    stopping: bool = False,
+    start_step: str | None = None,
 ) -> None:
-    """Replace the record; the supervisor comes first. stopping: it stops what it has started."""
-    content = {"processes": [asdict(process) for process in processes], "stopping": stopping}
+    """Replace the record; the supervisor comes first.
+
+    stopping: it stops what it has started. start_step: what it does until it is ready, for people.
+    """
+    content = {
+        "processes": [asdict(process) for process in processes],
+        "stopping": stopping,
+        "start_step": start_step,
+    }
     text = json.dumps(content, indent=1)
     state_folder.write_atomically(state_dir / _RECORD, text + "\n", 0o644)
 
@@ -114,6 +125,13 @@ def is_stopping(state_dir: Path) -> bool:
     return isinstance(content, dict) and content.get("stopping") is True
 
 
+def start_step(state_dir: Path) -> str | None:
+    """What the recorded supervisor does until it is ready; None when it is, or never said so."""
+    content = state_folder.read_json(state_dir / _RECORD)
+    step = content.get("start_step") if isinstance(content, dict) else None
+    return step if isinstance(step, str) else None
+
+
 def stop_running(
     state_dir: Path, timeout_seconds: float = 30.0, commands: Commands = NO_COMMANDS
 ) -> list[str]:
@@ -134,7 +152,7 @@ def stop_running(
         ]
     )
     if state_dir.is_dir():
-        with state_folder.up_lock(state_dir):
+        with state_folder.up_lock(state_dir, starts=False):
             stopped = stop_left_overs(state_dir, commands)
             was_alive += [name for name in stopped if name not in was_alive]
     return was_alive

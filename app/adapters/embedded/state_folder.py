@@ -15,6 +15,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from app.adapters.embedded.errors import (
 )
 
 _UP_LOCK = "up.lock"
+_STARTS, _STOPS = "starts", "stops"
 _ANOTHER = "name another with --state-dir or LOWTIDE_STATE_DIR"
 _LOCK_POLL_SECONDS = 0.05
 # Below the ports that Linux and macOS hand out to outgoing connections, so that a remembered
@@ -64,9 +66,22 @@ def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Who holds the folder: its pid, whether it starts programs (`up`) or only stops them
+    (`down`), and for how long it has held it."""
+
+    pid: int
+    starts: bool
+    seconds: float
+
+
 @contextlib.contextmanager
-def up_lock(state_dir: Path) -> Iterator[None]:
-    """Hold the folder for one `lowtide up`; StateFolderBusyError when another holds it."""
+def up_lock(state_dir: Path, *, starts: bool = True) -> Iterator[None]:
+    """Hold the folder for one `lowtide up`; StateFolderBusyError when another holds it.
+
+    starts: False where programs are only stopped, as by `lowtide down`.
+    """
     with open(state_dir / _UP_LOCK, "a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +97,8 @@ def up_lock(state_dir: Path) -> Iterator[None]:
         ):  # the pid is for people; a full disk may lack room for it
             os.ftruncate(lock.fileno(), 0)
             token = process_identity.start_token(os.getpid())
-            os.write(lock.fileno(), f"{os.getpid()}\n{token}\n".encode("ascii"))
+            purpose = _STARTS if starts else _STOPS
+            os.write(lock.fileno(), f"{os.getpid()}\n{token}\n{purpose}\n".encode("ascii"))
         try:
             yield
         finally:
@@ -90,15 +106,19 @@ def up_lock(state_dir: Path) -> Iterator[None]:
                 os.ftruncate(lock.fileno(), 0)
 
 
-def lock_holder(state_dir: Path) -> int | None:
-    """The pid of the `up` or `down` that holds the folder; None when no live one does, or its pid
-    could not be written down. Takes no lock, so that it is in nobody's way."""
+def lock_holder(state_dir: Path) -> LockHolder | None:
+    """The `up` or `down` that holds the folder; None when no live one does, or its pid could not
+    be written down. Takes no lock, so that it is in nobody's way."""
+    path = state_dir / _UP_LOCK
     try:
-        pid, token = (state_dir / _UP_LOCK).read_text("ascii").splitlines()[:2]
+        pid, token, *purpose = path.read_text("ascii").splitlines()
         holder = process_identity.ProcessIdentity(int(pid), token)
+        seconds = time.time() - path.stat().st_mtime
     except (OSError, ValueError):
         return None
-    return holder.pid if holder.is_alive() else None
+    if not holder.is_alive():
+        return None
+    return LockHolder(holder.pid, purpose == [_STARTS], max(0.0, seconds))
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ from app.ports.pool_experience import PoolExperience
 from app.ports.pool_past import PoolPasts
 from app.ports.sweep_store import Sweeps
 from app.ports.traffic import Traffic
-from app.ports.unit_of_work import DatabaseFull
+from app.ports.unit_of_work import DatabaseFull, RowsLocked
 from app.ports.wakeups import Wakeups
 
 # The second one: the engine lets nothing be written while the disk is about to be full.
@@ -117,7 +117,8 @@ class PostgresUnitOfWorkFactory:
     def __call__(self) -> AbstractContextManager[PostgresUnitOfWork]:
         """A transaction that commits at the end of the block, or rolls back.
 
-        Raises DatabaseFull where the disk has no room for it.
+        Raises DatabaseFull where the disk has no room for it, and RowsLocked where another
+        transaction held its rows for longer than the lock timeout.
         """
         return self._open()
 
@@ -128,10 +129,12 @@ class PostgresUnitOfWorkFactory:
             work = PostgresUnitOfWork(session, self._read_clock)
             yield work
             session.commit(self._before_commit)
-        except (DBAPIError, *_FULL) as error:
+        except (DBAPIError, *_FULL, psycopg.errors.LockNotAvailable) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if isinstance(cause, _FULL):
                 raise DatabaseFull(str(cause).split("\n", 1)[0]) from error
+            if isinstance(cause, psycopg.errors.LockNotAvailable):
+                raise RowsLocked("its rows were locked by another transaction") from error
             raise
         finally:
             session.close()

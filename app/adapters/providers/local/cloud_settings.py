@@ -29,7 +29,7 @@ class LocalSettings:
     mode: `scripted` (nothing is taken unless told) or `replay` (the recording decides).
     local_slots: machines per spot pool; in replay, where a recording knows only yes or no.
     machines_max: all machines of the cloud at once; beyond it launches meet a quota.
-    ec2_notice_seconds, gce_notice_seconds: warning before a replayed interruption.
+    ec2_notice_seconds, gce_notice_seconds: warning before an interruption.
     crash_shown_after_seconds: how long a machine that died silently is still shown as running.
     terminated_shown_seconds: how long an ended machine is still shown.
     agent_command: what a machine runs; empty means the agent of this installation.
@@ -61,6 +61,10 @@ class LocalSettings:
     deployment_tag: tuple[str, str] | None = None
     call_timeout_seconds: float = 15.0
     first_uid: int = 0
+
+    def notice_seconds(self, *, is_gce: bool) -> float:
+        """The warning that a machine of Google's, or else Amazon's, gets before it is taken."""
+        return self.gce_notice_seconds if is_gce else self.ec2_notice_seconds
 
     def __post_init__(self) -> None:
         if self.mode not in (SCRIPTED, REPLAY):

@@ -109,6 +109,8 @@ class ControlApi:
         return {}
 
     async def _interrupt(self, document: Document) -> Document:
+        if "notice_seconds" not in document:
+            return {"ends_at_us": self._cloud.interrupt_as_usual(document["machine_id"])}
         seconds = document["notice_seconds"]
         if seconds is not None and not 0 <= seconds <= 86_400:
             message = "notice_seconds is 0 to 86400, or none for no notice at all"

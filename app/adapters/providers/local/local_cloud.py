@@ -195,11 +195,16 @@ class LocalCloud:
         self._clear_later(machine)
         asyncio.get_running_loop().call_soon(self._look_at_market)
 
+    def interrupt_as_usual(self, machine_id: str) -> int:
+        """Take a spot machine with the notice of the cloud that it imitates; as `interrupt`."""
+        usual = self.settings.notice_seconds(is_gce=self.find(machine_id).is_gce)
+        return self.interrupt(machine_id, usual)
+
     def interrupt(self, machine_id: str, notice_seconds: float | None) -> int:
         """Take a spot machine: when it will be killed. None: now, without any notice.
 
         A machine under notice keeps its first deadline. Raises CloudRefusal `rejected` for a
-        machine that is not spot or has ended.
+        machine that is not spot or has ended, and for a notice that its cloud could not give.
         """
         machine = self.find(machine_id)
         if machine.pool.market is not Market.SPOT:
@@ -207,6 +212,7 @@ class LocalCloud:
             raise CloudRefusal(RefusalKind.REJECTED, message)
         if not machine.is_running:
             raise CloudRefusal(RefusalKind.REJECTED, f"{machine_id} has ended already")
+        self._require_possible_notice(machine, notice_seconds)
         if notice_seconds is None:
             self.end(machine, EndedBy.CLOUD_INTERRUPTION)
         elif machine.deadline_at_us is None:
@@ -214,6 +220,19 @@ class LocalCloud:
         ends_us = machine.ended_at_us or machine.deadline_at_us
         assert ends_us is not None  # one of the two was just set
         return ends_us
+
+    def _require_possible_notice(self, machine: Machine, seconds: float | None) -> None:
+        """Compute Engine's metadata says that a machine is preempted, and not when: the machine
+        counts on what it was granted at its start (docs: "Spot VMs", preemption process)."""
+        granted = self.settings.gce_notice_seconds
+        if machine.is_gce and seconds is not None and seconds != granted:
+            raise CloudRefusal(
+                RefusalKind.REJECTED,
+                f"{machine.machine_id} imitates Compute Engine, which sets the notice when a "
+                f"machine starts: this one has {granted:g} s. It can be taken with that, or "
+                f"without any; for {seconds:g} s set LOWTIDE_LOCAL_NOTICE_SECONDS={seconds:g} and "
+                "run `lowtide up` again",
+            )
 
     async def crash(self, machine_id: str) -> None:
         """Kill everything on a machine silently; the cloud shows that only after a while."""

@@ -48,7 +48,7 @@ class MarketReplay:
             running.sort(key=lambda machine: (machine.launched_at_us, machine.machine_id))
             while room is not None and len(running) > room:
                 machine = running.pop()
-                self._interrupt(machine, self._notice_seconds(machine))
+                self._interrupt(machine, self._settings.notice_seconds(is_gce=machine.is_gce))
             below_us = self._markets.next_below(pool, len(running), now_us)
             if running and below_us is not None:
                 next_us.append(below_us)
@@ -56,7 +56,3 @@ class MarketReplay:
             seconds = max(0, min(next_us) - now_us) / 1_000_000
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(seconds, self.look, machines)
-
-    def _notice_seconds(self, machine: Machine) -> float:
-        settings = self._settings
-        return settings.gce_notice_seconds if machine.is_gce else settings.ec2_notice_seconds

@@ -139,6 +139,12 @@ class LocalProvider:
         )
         return instant(answer["ends_at_us"])
 
+    def interrupt_as_usual(self, provider_instance_id: str) -> datetime:
+        """`interrupt` with the notice of the cloud that the machine imitates."""
+        return instant(
+            self._client.call("interrupt", machine_id=provider_instance_id)["ends_at_us"]
+        )
+
     def invoice(self, until: datetime | None = None) -> dict[str, dict[str, int]]:
         """The cloud's own bill up to `until` (None: now): machine id -> component -> micro-USD."""
         until_us = None if until is None else microseconds(until)
