@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from app.domain.size_text import size_text
+
 DATABASE: Final = "database"
 NEEDED_BYTES: Final = 4 * 2**20
 """A folder whose disk has less counts as full: what is written there would soon be torn."""
@@ -18,7 +20,6 @@ NEEDED_BY_DATABASE_BYTES: Final = 32 * 2**20
 """PostgreSQL stops when it cannot make the next 16 MiB of its log."""
 
 _PROBE_SECONDS: Final = 1.0
-_MB: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class FolderSpace:
     def sentence(self) -> str:
         """Which disk it is, and what it has left."""
         files = "" if self.has_files_left else " and no room for another file"
-        free, total = self.free_bytes / _MB, self.total_bytes / _MB
-        return f"{self.name} ({self.folder}): {free:,.1f} MB free of {total:,.0f} MB{files}"
+        free, total = size_text(self.free_bytes), size_text(self.total_bytes)
+        return f"{self.name} ({self.folder}): {free} free of {total}{files}"
 
 
 def measure_folders(folders: Mapping[str, Path]) -> tuple[FolderSpace, ...]:

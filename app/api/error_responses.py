@@ -24,7 +24,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Mount
 
-from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound, SpecError
+from app.domain.errors import (
+    Advice,
+    CommandRefused,
+    DomainError,
+    InvalidValue,
+    NotFound,
+    SpecError,
+    SpecProblem,
+)
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.ports.unit_of_work import DatabaseFull, RowsLocked
@@ -69,11 +77,13 @@ _PROBLEM_SHAPE = {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": dict.fromkeys(("field", "message", "kind"), _TEXT),
+                "properties": dict.fromkeys(("field", "message", "kind", "advice"), _TEXT),
             },
         },
     },
 }
+
+_ADVICE = {Advice.ACCEPT_RISK: "change it, or submit with accept_risk=true"}
 
 Errors = Sequence[Mapping[str, str]]
 
@@ -87,7 +97,8 @@ def problem(
     errors: Errors = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A problem+json answer; `errors` are {field, message, kind}, `instance` the path asked for."""
+    """A problem+json answer; `errors` are {field, message, kind}, with `advice` where there is one;
+    `instance` is the path asked for."""
     title = title or HTTPStatus(status).phrase
     document: dict[str, Any] = {
         "type": f"urn:lowtide:problem:{title.lower().replace(' ', '-')}",
@@ -152,11 +163,17 @@ async def _domain_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DomainError)
     status, title = next(_TITLES[kind] for kind in type(error).__mro__ if kind in _TITLES)
     errors: list[dict[str, str]] = []
+    detail = error.message
     if isinstance(error, SpecError):
         errors = [one.to_json() for one in error.problems]
+        detail = "; ".join(_with_advice(one) for one in error.problems)
     elif error.field is not None:
         errors = [{"field": error.field, "message": error.message, "kind": "invalid"}]
-    return problem(status, error.message, instance=request.url.path, title=title, errors=errors)
+    return problem(status, detail, instance=request.url.path, title=title, errors=errors)
+
+
+def _with_advice(one: SpecProblem) -> str:
+    return one.message if one.advice is None else f"{one.message}; {_ADVICE[one.advice]}"
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -75,7 +75,13 @@ router.add_api_route(
 def _warnings(parts: ApiParts, spec: JobSpec) -> list[str]:
     places = spec.infra
     local = places is None or any(place.provider == "local" for place in places)
-    return [parts.local_warning] if parts.local_warning and local else []
+    told = [parts.local_warning] if parts.local_warning and local else []
+    if spec.run is not None and spec.checkpoint.interval_seconds is not None:
+        told.append(
+            "checkpoint.interval does nothing for a `run`: your own command decides when it saves; "
+            "save there as often as you want, and leave the field out"
+        )
+    return told
 
 
 async def submit_spec(
@@ -130,7 +136,8 @@ async def list_jobs(
     ] = None,
     name: Annotated[str | None, Query(max_length=63, description="A part of the name")] = None,
     label: Annotated[
-        list[str] | None, Query(max_length=_LABELS_MAX, description="key=value; repeatable")
+        list[str] | None,
+        Query(max_length=_LABELS_MAX, description="key=value; repeatable: all must be there"),
     ] = None,
     since: Annotated[Since | None, Query(description="Submitted then or later")] = None,
     cursor: Annotated[str | None, Query(max_length=80, description="`next` of a page")] = None,
@@ -208,5 +215,10 @@ def _labels(written: list[str]) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator or not name or len(text) > 300:
             raise InvalidValue(f"label: write key=value, not {text[:40]!r}", "label")
-        labels[name] = value
+        if labels.setdefault(name, value) != value:
+            raise InvalidValue(
+                f"label: {name[:40]} is given with two values, {labels[name][:40]!r} and "
+                f"{value[:40]!r}, and a job has one; leave one out",
+                "label",
+            )
     return labels

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
-from app.cli.failures import BAD_INPUT, UNREACHABLE, CommandFailed
+from app.cli.failures import ADVICE, BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.local_run import LocalRun, RunPhase, look_at_run, still_starting
 from app.cli.server_address import Server, is_loopback
 
@@ -177,6 +177,9 @@ class ApiClient:
         # The detail of several problems is their sentences in one line; below, each has its own.
         several = len(problems) > 1
         sentence = problem.get("title" if several else "detail") or f"it was refused ({status})"
+        if not several and problems and (advice := ADVICE.get(problems[0].get("advice", ""))):
+            # The detail advises in the words of the api.
+            sentence = f"{problems[0]['message']}; {advice}"
         raise CommandFailed(
             f"{sentence}:" if several else str(sentence),
             BAD_INPUT,

@@ -22,6 +22,7 @@ from app.cli.local_command import AsJson, Quiet, StateDir, ending_well, settings
 from app.cli.local_run import RunPhase, is_starting, look_at_run
 from app.cli.server_address import find_server
 from app.cli.terminal import Terminal, printable
+from app.domain.size_text import size_text
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _disk_space(settings: Settings) -> Iterator[Finding]:
     from app.domain.finding import Finding
 
     for space in measure_folders(deployment_folders(settings)):
-        remedy = f"make room: {space.needed_bytes >> 20} MiB at least" if space.is_full else ""
+        remedy = f"make room: {size_text(space.needed_bytes)} at least" if space.is_full else ""
         yield Finding(f"disk: {space.name}", not space.is_full, space.sentence(), remedy)
 
 

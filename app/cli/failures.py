@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Self
 
-from app.domain.errors import DomainError, SpecError
+from app.domain.errors import Advice, DomainError, SpecError
 
 JOB_FAILED: Final = 1
 BAD_INPUT: Final = 2
 UNREACHABLE: Final = 3
+ADVICE: Final[dict[str, str]] = {
+    Advice.ACCEPT_RISK: "change it, or submit with --accept-risk",
+}
+"""What a problem's advice is called on the command line."""
 INTERRUPTED: Final = 130
 """What shells report for a program that Ctrl-C ended."""
 

@@ -126,7 +126,7 @@ def cancel(
     """Cancel jobs for good, after a last save where one can be.
 
     By name, or by filters, which find jobs that have not ended; all of them with --all. Filters
-    ask first.
+    ask first. --json prints a list, with one entry for each job.
     """
     _carry_out(invocation, JobCommand.CANCEL, meant, {"now": now})
 
@@ -196,7 +196,12 @@ def _filter(
         pairs = [one.partition("=") for one in label]
         if not all(key and separator for key, separator, _ in pairs):
             raise CommandFailed("--label: write key=value")
-        found["labels"] = {key: value for key, _, value in pairs}
+        found["labels"] = {}
+        for key, _, value in pairs:
+            if found["labels"].setdefault(key, value) != value:
+                raise CommandFailed(
+                    f"--label {key} is given with two values; a job has one: leave one out"
+                )
     if since is not None:
         found["since"] = wording.since(since, datetime.now(UTC)).isoformat()
     return found
@@ -206,11 +211,12 @@ def _carry_out(
     invocation: Invocation, command: JobCommand, meant: _Meant, body: dict[str, Any]
 ) -> None:
     """Give the command to what is meant, and say what came of it; ends with the worst exit code."""
-    if len(meant.jobs) == 1:
+    as_json = invocation.terminal.as_json
+    # What was cancelled has one shape as JSON, whether one job is meant, several or none.
+    if len(meant.jobs) == 1 and not (as_json and command is JobCommand.CANCEL):
         answer = command_to_job(invocation, meant.jobs[0], command, body)
-        if invocation.terminal.as_json:
-            # Several jobs may be cancelled at once: always a list there.
-            invocation.terminal.json([answer] if command is JobCommand.CANCEL else answer)
+        if as_json:
+            invocation.terminal.json(answer)
         return
 
     def post(part: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Not here: commands that change a job (`job_commands`), following a job (`follow`
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -15,8 +15,6 @@ from app.cli import job_view, wording
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import JobName, job_path
 from app.cli.terminal import Column, style_of_state
-
-_WHY_MAX: Final = 72
 
 
 @api_command(
@@ -43,8 +41,9 @@ def jobs(
 ) -> None:
     """List jobs, newest first.
 
-    SAVED compares with on-demand for the same work; it is known once a job's cost is final. WHY is
-    there where a job waits, fails or tries again; `lowtide show JOB` has the whole sentence.
+    SAVED compares with on-demand for the same work; it is known once a job's cost is final, and a
+    dash until then: `lowtide cost JOB` has it so far. WHY is there where a job waits, fails or
+    tries again; a screen shows as much of it as fits, `lowtide show JOB` the whole sentence.
     """
     query = {
         "state": state,
@@ -69,15 +68,20 @@ def jobs(
     else:
         columns = _columns(datetime.now(UTC))
         if any(_why(job) for job in found):
-            columns.append(Column("WHY", _why))
+            columns.append(Column("WHY", _why, prose=True))
         terminal.table(columns, found)
+        if any(_saving_is_open(job) for job in found):
+            terminal.note("SAVED is - until a cost is final; so far: lowtide cost JOB")
         if len(found) == limit:
             terminal.note(f"The newest {limit:,}; ask for more with --limit.")
 
 
 @api_command("lowtide show flowers-r50")
 def show(invocation: Invocation, job: JobName) -> None:
-    """Show one job: state and why, progress, machines, money."""
+    """Show one job: state and why, progress, machines, money.
+
+    Of a failed job it also names the commands that help.
+    """
     found = invocation.api.get(job_path(invocation.api, job))
     terminal = invocation.terminal
     if terminal.as_json:
@@ -91,6 +95,10 @@ def show(invocation: Invocation, job: JobName) -> None:
     if found["machines"]:
         terminal.line()
         terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
+    if found["state"] == "failed":
+        terminal.line()
+        terminal.line(f"What it wrote: lowtide logs {found['name']}")
+        terminal.line(f"Once more, perhaps with changes: lowtide submit --from {found['name']}")
 
 
 def _state(job: dict[str, Any]) -> str:
@@ -112,8 +120,12 @@ def _columns(now: datetime) -> list[Column]:
 
 
 def _why(job: dict[str, Any]) -> str:
-    why = "" if job["state"] == "succeeded" else job.get("why") or ""
-    return why if len(why) <= _WHY_MAX else f"{why[: _WHY_MAX - 1]}…"
+    return "" if job["state"] == "succeeded" else job.get("why") or ""
+
+
+def _saving_is_open(job: dict[str, Any]) -> bool:
+    """Whether it has cost something, and what it saved is compared only once it has ended."""
+    return job["ended_at"] is None and job["spent_microusd"] > 0 and job["net_saved_ratio"] is None
 
 
 def _progress(job: dict[str, Any]) -> str:

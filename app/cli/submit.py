@@ -20,7 +20,7 @@ import typer
 from app.cli import follow as following
 from app.cli import wording
 from app.cli.estimate import asked_for
-from app.cli.failures import INTERRUPTED, CommandFailed
+from app.cli.failures import ADVICE, INTERRUPTED, CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import job_path
 from app.cli.progress_bar import progress_bar
@@ -28,6 +28,7 @@ from app.cli.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
 from app.cli.submission_plan import Plan, make_plan, print_plan, with_estimate
 from app.cli.terminal import Terminal
 from app.cli.workdir_files import ARCHIVE_BYTES_MAX
+from app.domain.errors import Advice
 
 if TYPE_CHECKING:
     from app.cli.workdir_archive import Archive
@@ -218,7 +219,7 @@ def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -
             terminal.line(f"        chance of keeping: {told} (more: `lowtide estimate`)")
     risk = figures["risk"]
     if risk is not None and not accepted:
-        raise CommandFailed(f"{risk}; change it, or submit with --accept-risk")
+        raise CommandFailed(f"{risk}; {ADVICE[Advice.ACCEPT_RISK]}")
     if risk is not None:
         terminal.note(f"Risk: {risk}.")
 

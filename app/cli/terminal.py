@@ -10,8 +10,9 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TextIO
 
 _CODES: Final = {
@@ -24,18 +25,25 @@ _COLOUR_OF_STATE: Final = {
 }  # fmt: skip
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_COLOURED = re.compile("\x1b\\[[0-9;]*m")
 _LINE_ENDS = re.compile(r"[\r\n\t]+")
 _GAP: Final = "  "
+_PROSE_BESIDE_MIN: Final = 40
+_PROSE_INDENT: Final = "    "
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its heading, the text of a row's cell, and whether figures line up right."""
+    """One column: its heading, the text of a row's cell, and whether figures line up right.
+
+    prose: of the last column, a sentence that is cut where a screen ends; a pipe gets it whole.
+    """
 
     heading: str
     text: Callable[[Any], str]
     right: bool = False
     style: Callable[[Any], str] | None = None
+    prose: bool = False
 
 
 class Terminal:
@@ -128,7 +136,28 @@ class Terminal:
             self.line(line)
 
     def table_lines(self, columns: Sequence[Column], rows: Sequence[Any]) -> list[str]:
-        """The lines of a table: its headings, and one for each row."""
+        """The lines of a table: its headings, and one for each row.
+
+        Prose for which a screen has no room beside the row stands below it.
+        """
+        below: Column | None = None
+        if columns[-1].prose and self.out.isatty():
+            figures = [len(_COLOURED.sub("", line)) for line in self._lines(columns[:-1], rows)]
+            room = self.width - max(figures) - len(_GAP)
+            if room >= _PROSE_BESIDE_MIN:
+                columns = [*columns[:-1], _cut(columns[-1], room)]
+            else:
+                below = _cut(columns[-1], self.width - len(_PROSE_INDENT))
+                columns = columns[:-1]
+        heading, *lines = self._lines(columns, rows)
+        shown = [heading]
+        for row, line in zip(rows, lines, strict=True):
+            shown.append(line)
+            if below is not None and (text := printable(below.text(row))):
+                shown.append(f"{_PROSE_INDENT}{text}")
+        return shown
+
+    def _lines(self, columns: Sequence[Column], rows: Sequence[Any]) -> list[str]:
         cells = [[printable(column.text(row)) for column in columns] for row in rows]
         widths = [
             max(len(column.heading), *(len(line[index]) for line in cells), 0)
@@ -169,6 +198,18 @@ class Terminal:
 def style_of_state(state: str) -> str:
     """The colour of a job's, attempt's or instance's state; "" for one without a colour."""
     return _COLOUR_OF_STATE.get(state, "")
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in so many characters, cut at a word and marked "…" where it is longer."""
+    if len(text) <= width:
+        return text
+    short = textwrap.shorten(text, width, placeholder="…")
+    return short if len(short) > 1 else f"{text[: width - 1]}…"
+
+
+def _cut(column: Column, width: int) -> Column:
+    return replace(column, text=lambda row: cut(printable(column.text(row)), width))
 
 
 def printable(text: str) -> str:

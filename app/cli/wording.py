@@ -21,10 +21,10 @@ from app.domain.errors import InvalidValue
 from app.domain.money import format_usd, short_usd
 from app.domain.percent import part_percent
 from app.domain.percent import percent as whole_percent
+from app.domain.size_text import size_text
 
 T = TypeVar("T")
 NOTHING: Final = "-"
-_SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def money(microusd: int | None) -> str:
@@ -66,10 +66,7 @@ def against(ratio: float | None) -> str:
 
 def size(size_bytes: int) -> str:
     """ "3.4 MiB"."""
-    for name, unit in _SIZES:
-        if size_bytes >= unit:
-            return f"{size_bytes / unit:.1f} {name}"
-    return f"{size_bytes} B"
+    return size_text(size_bytes)
 
 
 def instant(text: str | None) -> datetime | None:

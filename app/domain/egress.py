@@ -17,6 +17,7 @@ from app.domain.apportionment import divide_up
 from app.domain.billing import BYTES_PER_GB
 from app.domain.money import format_usd
 from app.domain.offer import Offer, Pool
+from app.domain.size_text import size_text
 
 KEPT_HOURS = 1
 """How long a machine is taken to be kept when a restore is set against prices per hour: no longer
@@ -90,7 +91,7 @@ def told(restore: Restore | None, offer: Offer) -> str:
     """What the explanation of an offer adds about it; empty where there is nothing to bring."""
     if restore is None or not restore.size_bytes or offer.pool.provider == "local":
         return ""
-    size = f"{restore.size_bytes / BYTES_PER_GB:.1f} GB"
+    size = size_text(restore.size_bytes)
     if restore.place is None:
         return f"; bringing the checkpoint of {size} is not priced: where its bucket is, is unknown"
     added = added_microusd_per_hour(restore, offer.pool)

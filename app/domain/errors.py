@@ -44,21 +44,33 @@ class ProblemKind(StrEnum):
     RISKY = "risky"
 
 
+class Advice(StrEnum):
+    """What may be done about a problem beside changing the field.
+
+    The API names its parameter, the command line its option, a page its box.
+    """
+
+    ACCEPT_RISK = "accept_risk"
+
+
 @dataclass(frozen=True, slots=True)
 class SpecProblem:
     """One thing wrong with a job spec. `field` is a dotted path, "" for the spec as a whole.
 
     `line`: of the text, counted from 1, where the text itself cannot be read; else None.
+    `advice`: what may be done beside changing the field; the message does not say it.
     """
 
     field: str
     message: str
     kind: ProblemKind = ProblemKind.INVALID
     line: int | None = None
+    advice: Advice | None = None
 
     def to_json(self) -> dict[str, str]:
-        """{"field", "message", "kind"} as the API's problem+json lists it."""
-        return {"field": self.field, "message": self.message, "kind": self.kind.value}
+        """{"field", "message", "kind"} as the API's problem+json lists it; `advice` if there is."""
+        told = {"field": self.field, "message": self.message, "kind": self.kind.value}
+        return told if self.advice is None else {**told, "advice": self.advice.value}
 
 
 class SpecError(DomainError):
@@ -79,6 +91,7 @@ class SpecError(DomainError):
         kind: ProblemKind = ProblemKind.INVALID,
         *,
         line: int | None = None,
+        advice: Advice | None = None,
     ) -> "SpecError":
         """A refusal for one single reason."""
-        return cls([SpecProblem(field, message, kind, line)])
+        return cls([SpecProblem(field, message, kind, line, advice)])

@@ -11,7 +11,9 @@ from trainer.protocol.error_line import one_line
 def tried_again(
     ordinal: int, message: str, exit_code: int | None, error: str, retry: int, retries: int
 ) -> str:
-    """ "Attempt 1 ended with exit code 1: NameError: …; retry 1 of 3."
+    """ "Retry 1 of 3: attempt 1 ended with exit code 1: NameError: …."
+
+    What the job does now stands first: lists show the beginning.
 
     ordinal: of the attempt. message: of the verdict, for an end without an exit code or an error of
     its own. retry: from 1. The sentence stays true while that retry waits, starts and runs.
@@ -19,8 +21,8 @@ def tried_again(
     how = f": {message[:1].lower()}{message[1:]}"
     if exit_code is not None and exit_code >= 0 and error:
         how = f" with exit code {exit_code}: {error}"
-    ended = one_line(f"Attempt {ordinal} ended{how}").rstrip(".")
-    return f"{ended}; retry {retry} of {retries}."
+    ended = one_line(f"attempt {ordinal} ended{how}").rstrip(".")
+    return f"Retry {retry} of {retries}: {ended}."
 
 
 def retries_used_up(retries: int) -> str:

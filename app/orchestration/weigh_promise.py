@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from app.domain.durations import format_duration, whole_minutes
-from app.domain.errors import ProblemKind, SpecError
+from app.domain.errors import Advice, ProblemKind, SpecError
 from app.domain.job_spec import JobSpec
 from app.domain.percent import chances_text, percent
 from app.domain.trainer_work import with_known_work
@@ -82,8 +82,8 @@ def estimate_known_work(
 def _risky(message: str, field: str, formula: str | None, *, advise: bool = True) -> SpecError:
     """formula: where the work comes from, if the spec does not tell it."""
     by = f" (the work is by {formula}; `estimate` in the spec replaces it)" if formula else ""
-    advice = "; change it, or submit with accept_risk=true (--accept-risk)" if advise else ""
-    return SpecError.of(f"{message}{by}{advice}", field, ProblemKind.RISKY)
+    advice = Advice.ACCEPT_RISK if advise else None
+    return SpecError.of(f"{message}{by}", field, ProblemKind.RISKY, advice=advice)
 
 
 def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:

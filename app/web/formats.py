@@ -12,6 +12,7 @@ from math import floor, isfinite
 
 from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
 from app.domain.money import format_usd, short_usd
+from app.domain.size_text import size_text
 
 DASH = "–"
 
@@ -120,12 +121,5 @@ def count(value: float | None) -> str:
 
 
 def size(size_bytes: int | None) -> str:
-    """Bytes in decimal units."""
-    if size_bytes is None:
-        return DASH
-    amount = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
+    """3,600,000 → "3.4 MiB"."""
+    return DASH if size_bytes is None else size_text(size_bytes)

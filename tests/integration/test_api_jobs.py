@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
@@ -130,6 +131,7 @@ def test_filters_narrow_the_list(api: PeopleApi):
     assert found(state="ended") == ["filter-two"]
     assert found(label=["team=nlp", "tier=a"]) == ["filter-one"]
     assert found(label="team=vision") == []
+    assert found(label=["tier=a", "tier=a"]) == ["filter-one"]
     assert found(since=second["submitted_at"]) == ["filter-two"]
 
 
@@ -138,6 +140,8 @@ def test_filters_narrow_the_list(api: PeopleApi):
     [
         ({"state": "sleeping"}, "state"),
         ({"cursor": "x"}, "cursor"),
+        ({"label": ["team=nlp", "team=vision"]}, "label"),
+        ({"label": ["team=nlp", "team"]}, "label"),
         ({"cursor": "9" * 70 + "-" + str(uuid4())[:5]}, "cursor"),
         ({"limit": 201}, "limit"),
         ({"limit": 10**30}, "limit"),
@@ -461,3 +465,12 @@ def test_the_list_uses_its_index(api: PeopleApi):
             connection.execute(text(f"SET enable_{way} = off"))
         plan = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars().all()
     assert any("ix_jobs_listing" in line and "Backward" in line for line in plan), plan
+
+
+def test_an_interval_that_a_command_will_not_keep_is_warned_of(api: PeopleApi):
+    """Only the bundled trainer reads it: a command decides itself when it saves."""
+    work: dict[str, Any] = {"trainer": None, "run": "python train.py"}
+    [warning] = api.submitted(name="own-1", **work, checkpoint={"interval": "5m"})["warnings"]
+    assert "checkpoint.interval does nothing for a `run`" in warning
+    assert api.submitted(name="own-2", **work, checkpoint={"interval": "auto"})["warnings"] == []
+    assert api.submitted(name="own-3", checkpoint={"interval": "5m"})["warnings"] == []

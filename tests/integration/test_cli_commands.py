@@ -83,6 +83,8 @@ def test_jobs_are_listed_with_what_they_cost(world: World):
     assert "$3.60" in ran.row("digits")
     assert "failed" in ran.row("older")
     assert "\x1b" not in ran.out
+    assert "so far: lowtide cost JOB" in ran.errors
+    assert "SAVED" not in world.cli.ok("jobs", "-s", "failed").errors
     assert world.cli.ok("ps", "-q", "-s", "live").out == "digits\n"
     assert [job["name"] for job in world.cli.ok("jobs", "--json", "-l", "team=nlp").json] == [
         "digits"
@@ -121,7 +123,11 @@ def test_show_tells_what_matters(world: World):
     out = world.cli.ok("show", "digits").out
     for told in ("digits", "running", "$3.60 of $25.00", "team=nlp", "p3.2xlarge", "1 attempt"):
         assert told in out
-    assert "No luck." in world.cli.ok("show", "older").out
+    assert "lowtide submit --from" not in out
+    failed = world.cli.ok("show", "older").out
+    assert "No luck." in failed
+    assert "lowtide logs older" in failed
+    assert "lowtide submit --from older" in failed
     assert world.cli.ok("show", "older", "-q").out == "failed\n"
 
 
@@ -186,6 +192,24 @@ def test_cancelling_several_goes_on_past_one_that_fails(world: World):
     assert [(one["name"], one["outcome"]) for one in told] == [("waiting", "unchanged")]
 
 
+def test_what_was_cancelled_has_one_shape_as_json(world: World):
+    for name in ("one", "two", "three"):
+        world.story.job(world.job.project_id, name, state=JobState.QUEUED)
+    by_name = world.cli.ok("cancel", "one", "--json").json
+    several = world.cli.ok("cancel", "one", "two", "--json").json
+    found = world.cli.ok("cancel", "--name", "three", "--yes", "--json").json
+    refused = world.cli.fails(2, "cancel", "older", "--json").json
+    unknown = world.cli.fails(2, "cancel", "nothing", "--json").json
+    assert world.cli.ok("cancel", "--name", "three", "--yes", "--json").json == []
+    told = [*by_name, *several, *found, *refused, *unknown]
+    assert {frozenset(one) for one in told} == {
+        frozenset(("id", "name", "named", "outcome", "state", "detail"))
+    }
+    assert [one["outcome"] for one in told] == [
+        "done", "unchanged", "done", "done", "refused", "not_found",
+    ]  # fmt: skip
+
+
 def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
     for name in ("sweep-1", "sweep-2"):
         world.story.job(world.job.project_id, name, state=JobState.QUEUED)
@@ -193,6 +217,9 @@ def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
     assert "name jobs, or give" in world.cli.fails(2, "cancel", "sweep-1", "--all").errors
     assert "add --yes" in world.cli.fails(2, "cancel", "--all").errors
     assert "key=value" in world.cli.fails(2, "cancel", "-l", "team", "--yes").errors
+    two = ("-l", "team=nlp", "-l", "team=vision")
+    assert "given with two values" in world.cli.fails(2, "cancel", *two, "--yes").errors
+    assert "given with two values" in world.cli.fails(2, "jobs", *two).errors
     assert "not a state" in world.cli.fails(2, "cancel", "-s", "asleep", "--yes").errors
     ran = world.cli.ok("cancel", "--state", "queued", "--name", "sweep", "--yes", "-q")
     assert sorted(ran.out.split()) == ["sweep-1", "sweep-2"]

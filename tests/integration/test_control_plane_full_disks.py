@@ -80,8 +80,8 @@ def test_the_room_of_each_folder_is_known(disk: SmallDisk):
     assert (logs.is_full, store.is_full, database.is_full) == (True, True, False)
     assert (logs.free_bytes, store.free_bytes) == (1 << 20, 1 << 20)
     assert full_sentence(folders) == (
-        f"disk full: logs ({disk.folder}): 1.0 MB free of 8 MB; "
-        f"object store ({disk.folder}/not/yet): 1.0 MB free of 8 MB"
+        f"disk full: logs ({disk.folder}): 1.0 MiB free of 8.0 MiB; "
+        f"object store ({disk.folder}/not/yet): 1.0 MiB free of 8.0 MiB"
     )
     disk.empty()
     assert full_sentence({"database": disk.folder}) is not None, "PostgreSQL needs 32 MiB"
@@ -332,10 +332,10 @@ def test_status_and_doctor_name_the_full_disk(disk: SmallDisk, tmp_path: Path):
     cli = CommandLine(tmp_path, {"LOWTIDE_STATE_DIR": str(disk.folder / "state")})
     disk.fill()
     status = cli.run("status")
-    assert f"Disk full: state folder ({disk.folder}/state): 0.0 MB free of 8 MB." in status.errors
+    assert f"Disk full: state folder ({disk.folder}/state): 0 B free of 8.0 MiB." in status.errors
     disks = {one["name"]: one for one in cli.run("status", "--json").json["disks"]}
     assert disks["object store"]["full"] is True
     assert disks["object store"]["free_bytes"] == 0
     found = cli.run("doctor", "--json").json["findings"]
     [about] = [one for one in found if one["name"] == "disk: object store"]
-    assert (about["ok"], about["remedy"]) == (False, "make room: 4 MiB at least")
+    assert (about["ok"], about["remedy"]) == (False, "make room: 4.0 MiB at least")

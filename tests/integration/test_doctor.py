@@ -357,7 +357,7 @@ def test_the_catalog_is_listed(cli: CommandLine):
     ]  # fmt: skip
     assert "n1-standard-4-t4x1" in cli.ok("catalog", "--gpu", "T4", "--provider", "gcp").out
     assert "did you mean 'L40S'?" in cli.fails(2, "catalog", "--gpu", "L40").errors
-    assert "give aws or gcp" in cli.fails(2, "catalog", "--provider", "azure").errors
+    assert "choose aws or gcp" in cli.fails(2, "catalog", "--provider", "azure").errors
 
 
 def test_a_refresh_asks_the_configured_clouds(

@@ -119,14 +119,14 @@ def test_a_disk_that_is_too_small_is_told_of_before_anything_comes(
     path.write_bytes(dump_manifest(replace(saved, files=(*saved.files, huge))))
     target = tmp_path / "here"
     told = world.cli.fails(2, "download", "digits", str(target)).errors
-    assert f"{target}: 1073741824.0 GiB to download and " in told
+    assert f"{target}: 1,048,576.0 TiB to download and " in told
     assert told.rstrip().endswith(" are free")
     assert _held(target) == {}
     (target / "huge").touch()
     with (target / "huge").open("r+b") as file:
-        file.truncate(1 << 30)
+        file.truncate(1 << 40)
     told = world.cli.fails(2, "download", "digits", str(target)).errors
-    assert f"{target}: 1073741823.0 GiB to download and " in told
+    assert f"{target}: 1,048,575.0 TiB to download and " in told
 
 
 @contextmanager

@@ -126,6 +126,24 @@ def pages(api: PeopleApi) -> Iterator[Pages]:
     made.client.close()
 
 
+def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
+    running, new, _ = [
+        *pages.submit("running", "new", state=JobState.QUEUED, budget_usd=5),
+        *pages.submit("failed", state=JobState.FAILED, budget_usd=5),
+    ]
+    jobs, budgets = tables.jobs.c, tables.budgets
+    with pages.api.engine.begin() as connection:
+        spends = select(jobs.budget_id).where(jobs.id == running).scalar_subquery()
+        connection.execute(
+            update(budgets).where(budgets.c.id == spends).values(spent_microusd=1_000_000)
+        )
+    listed = pages.client.get("/jobs").text
+    [dash] = re.findall(r'<span class="muted" title="(Known once[^"]*)">–</span>', listed)
+    assert "its page compares what has run so far" in html.unescape(dash)
+    assert listed.index(f"job-{running}") < listed.index("Known once")
+    assert new in listed
+
+
 def test_what_runs_is_first_and_what_ended_is_last(pages: Pages):
     for state in ("running", "starting", "recovering", "paused", "failed", "succeeded"):
         pages.submit(f"is-{state}", state=JobState(state))

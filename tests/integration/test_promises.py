@@ -63,8 +63,11 @@ def test_a_promise_that_will_probably_break_is_made_only_when_one_insists(world:
     status, found = post(world, budget_usd=3)
     assert status == 422
     assert "budget 0 % (0 % both) of the simulated runs" in found["detail"]
-    assert "accept_risk=true" in found["detail"]
-    assert found["errors"][0]["kind"] == "risky"
+    assert found["detail"].endswith("; change it, or submit with accept_risk=true")
+    assert "--accept-risk" not in found["detail"], "the command line's own name for it"
+    [told] = found["errors"]
+    assert (told["kind"], told["advice"]) == ("risky", "accept_risk")
+    assert "accept" not in told["message"]
     assert post(world, "?accept_risk=true", budget_usd=3)[0] == 201
     assert post(world, "?accept_risk=perhaps")[0] == 422
     assert post(world)[0] == 201
@@ -165,7 +168,8 @@ def test_what_the_formula_calls_impossible_is_a_risk_that_one_may_take(world: Wo
     file.write_text(json.dumps({**SPEC, **FORMULA, "deadline": "1h"}))
     refused = world.cli.fails(2, "submit", str(file), "-y", "-d").errors
     assert "the work is by the trainer's formula" in refused
-    assert "--accept-risk" in refused
+    assert "; change it, or submit with --accept-risk" in refused
+    assert "accept_risk" not in refused, "the api's own name for it"
     told = world.cli.ok("submit", str(file), "-y", "-d", "--accept-risk", "--name", "bold")
     assert "Risk: deadline: it cannot be met" in told.errors
     assert "by the trainer's formula" in told.errors

@@ -28,7 +28,7 @@ from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
 ERROR = "NameError: name 'lrate' is not defined"
-FIRST = f"Attempt 1 ended with exit code 1: {ERROR}; retry 1 of 3."
+FIRST = f"Retry 1 of 3: attempt 1 ended with exit code 1: {ERROR}."
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_failure_that_waits_names_its_cause_too(story: Story, engine: Engine):
     story.register(machine)
     story.tell(machine, FactKind.PREPARATION_FAILED, 1, stage="setup", message="pip: no such file")
     assert story.job(job_id).wait_reason.startswith(
-        "Attempt 1 ended: node 0 could not be prepared: setup: pip: no such file; retry 1 of 3. "
+        "Retry 1 of 3: attempt 1 ended: node 0 could not be prepared: setup: pip: no such file. "
         "Next try in "
     )
 

@@ -11,7 +11,8 @@ from app.cli import wording
 from app.cli.failures import CommandFailed
 from app.cli.job_lookup import one_ending_in
 from app.cli.logs import Reader
-from app.cli.terminal import Column, Terminal, printable
+from app.cli.terminal import Column, Terminal, cut, printable
+from app.web import formats
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 COLUMNS = (
@@ -54,6 +55,8 @@ def written(terminal: Terminal) -> str:
         (wording.against_on_demand(4_000_000, 3_200_000), "+25 %"),
         (wording.size(512), "512 B"),
         (wording.size(3_600_000), "3.4 MiB"),
+        (wording.size(1_048_575), "1.0 MiB"),
+        (wording.size(5 << 40), "5.0 TiB"),
         (wording.span(45), "45s"),
         (wording.span(5_461), "1h 31m"),
         (wording.span(187_261), "2d 4h"),
@@ -166,3 +169,57 @@ def test_a_server_that_tells_no_count_has_its_fence_shown():
     assert wording.attempt({"fence": 1002}) == 1002
     assert wording.attempt({"fence": 1002, "ordinal": 2}) == 2
     assert wording.attempt_cell({"fence": 7, "ordinal": None}) == wording.NOTHING
+
+
+@pytest.mark.parametrize("size_bytes", [0, 999, 1_023, 1_024, 1_500, 3_600_000, 5 << 30, 7 << 40])
+def test_a_page_and_a_command_count_bytes_alike(size_bytes: int):
+    assert formats.size(size_bytes) == wording.size(size_bytes)
+
+
+WHY = "Retry 1 of 3: attempt 1 ended with exit code 1: NameError: name 'lrate' is not defined."
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _jobs(width: int | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A table with a sentence, on a screen of so many columns or in a pipe."""
+    if width is not None:
+        monkeypatch.setenv("COLUMNS", str(width))
+    out = io.StringIO() if width is None else _Screen()
+    terminal = Terminal(out=out, no_color=True)
+    columns = [
+        Column("NAME", lambda row: str(row[0])),
+        Column("COST", lambda row: "$1.00", True),
+        Column("WHY", lambda row: str(row[1]), prose=True),
+    ]
+    terminal.table(columns, [("one", WHY), ("another", "")])
+    return out.getvalue().splitlines()
+
+
+def test_a_sentence_is_whole_where_there_is_room(monkeypatch: pytest.MonkeyPatch):
+    for width in (120, None):
+        heading, first, second = _jobs(width, monkeypatch)
+        assert heading.endswith("WHY")
+        assert first.endswith(f"  {WHY}")
+        assert second == "another  $1.00"
+
+
+def test_a_sentence_is_cut_where_the_screen_ends_at_a_word(monkeypatch: pytest.MonkeyPatch):
+    _, first, _ = _jobs(70, monkeypatch)
+    assert len(first) <= 70
+    assert first.endswith("  Retry 1 of 3: attempt 1 ended with exit code 1:…")
+
+
+def test_a_sentence_stands_below_its_row_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch):
+    heading, first, why, second = _jobs(50, monkeypatch)
+    assert (heading, first, second) == ("NAME      COST", "one      $1.00", "another  $1.00")
+    assert len(why) <= 50
+    assert why.startswith("    Retry 1 of 3: attempt 1 ended")
+    assert why.endswith("…")
+
+
+def test_a_word_that_is_longer_than_the_screen_is_cut():
+    assert cut("a" * 30, 10) == "a" * 9 + "…"

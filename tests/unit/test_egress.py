@@ -89,7 +89,7 @@ def test_a_slightly_cheaper_pool_far_from_the_checkpoint_loses_and_says_why() ->
     assert [item.offer.pool for item in found] == [NEAR, FAR]
     assert found[0].why == "fits, has capacity for 1"
     assert found[1].why == (
-        "fits, has capacity for 1; $0.16 more for bringing the checkpoint of 8.0 GB "
+        "fits, has capacity for 1; $0.16 more for bringing the checkpoint of 8.0 GiB "
         "from aws us-east-1"
     )
     # Clearly cheaper, it wins all the same.
