@@ -58,6 +58,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         "version": job.version,
         "progress": _progress(facts, left, now),
         "machines": [_machine(machine, now) for machine in facts.machines],
+        "replacing": facts.replacing,
         "money": _money(facts),
         "deadline": _deadline(facts, spec, now),
         "attempts": _attempts(facts, spec),
@@ -78,8 +79,8 @@ def _why(facts: JobFacts, now: datetime) -> str | None:
         return why_stopping(job, attempt, now)
     noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
     if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
-        taken = f" {noticed} of its machines will be taken." if noticed else ""
-        return f"This attempt is ending; the job continues after it.{taken}"
+        lost = f" The cloud interrupts {noticed} of its machines." if noticed else ""
+        return f"This attempt is ending; the job continues after it.{lost}"
     if attempt is None or attempt.state in _STARTS:
         return _joined(None if attempt is None else _STARTS[attempt.state], facts.last_failure)
     full = DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None
@@ -145,6 +146,7 @@ def _machine(machine: MachineFacts, now: datetime) -> dict[str, Any]:
         }
     return {
         "id": instance.id,
+        "name": machine.name,
         "provider": instance.provider,
         "cloud": instance.cloud,
         "provider_instance_id": instance.provider_instance_id,

@@ -41,6 +41,7 @@ class JobAccepted(Shape):
 class JobSummary(Shape):
     """One line of the list of jobs. `pools`: where its machines are. `disk_full`: of one of them.
 
+    replacing: machines on the way in place of lost ones: "replacing 1 of 2 in aws us-east-1a".
     remaining_seconds: while it runs, from the measured rate, else from the spec's estimate.
     net_saved_…: as in its cost statement, once its cost is final.
     """
@@ -68,6 +69,7 @@ class JobSummary(Shape):
     nodes: int | str
     machines: int
     pools: list[str]
+    replacing: str | None
     market_mode: Market
     microusd_per_hour: int
     spent_microusd: int
@@ -118,9 +120,13 @@ class NoticeShape(Shape):
 
 
 class MachineShape(Shape):
-    """A machine that works for the job, or is coming or going."""
+    """A machine that works for the job, or is coming or going.
+
+    name: m1, m2, … among the job's machines, as everywhere; None before the cloud has started it.
+    """
 
     id: UUID
+    name: str | None
     provider: str
     cloud: str | None
     provider_instance_id: str | None
@@ -207,7 +213,10 @@ class AttemptsShape(Shape):
 
 
 class JobDetail(Shape):
-    """Everything about one job. `why`: one sentence on its state; None while it simply trains."""
+    """Everything about one job. `why`: one sentence on its state; None while it simply trains.
+
+    replacing: as in the list of jobs.
+    """
 
     id: UUID
     name: str
@@ -230,6 +239,7 @@ class JobDetail(Shape):
     version: int
     progress: ProgressShape
     machines: list[MachineShape]
+    replacing: str | None
     money: MoneyShape
     deadline: DeadlineShape | None
     attempts: AttemptsShape

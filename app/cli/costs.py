@@ -115,6 +115,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
         for name, amount in sorted(spent.items(), key=lambda item: -item[1])
         if total
     )
+    names = {one["instance_id"]: one["label"] for one in found["instances"]}
     terminal.fields(
         [
             ("where it went", went),
@@ -123,7 +124,10 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
             ("on-demand", _comparison(statement)),
             ("budget", _budget(found["budget"])),
             ("not metered", ", ".join(name.replace("_", " ") for name in found["not_metered"])),
-            ("without a price", ", ".join(map(wording.short_id, found["unbilled"]))),
+            (
+                "without a price",
+                ", ".join(names.get(one, "a machine") for one in found["unbilled"]),
+            ),
             ("books", found["books"]["sentence"]),
         ]
     )
@@ -274,7 +278,7 @@ _MACHINE_COLUMNS: Final = (
 
 _DIFFERENCE_COLUMNS: Final = (
     Column("WHAT", lambda row: row["what"]),
-    Column("MACHINE", lambda row: wording.short_id(row["instance_id"])),
+    Column("MACHINE ID", lambda row: wording.short_id(row["instance_id"])),
     Column("BOOKED", lambda row: wording.exact_money(row["booked_microusd"]), True),
     Column("EXPECTED", lambda row: wording.exact_money(row["expected_microusd"]), True),
 )

@@ -196,7 +196,7 @@ class DemoRun:
         saved = [p["step"] for p in run.checkpoints() if p["fence"] == 1 and p["step"] < step]
         aside = step - max(saved) if saved else None
         redone = first["best_step"] - step
-        self._tell(resumed(self._telling.clock(), names, step, redone, aside))
+        self._tell(resumed(self._telling.clock(), names, second["parent_step"], redone, aside))
 
     def _settle(
         self, job: Document, accuracy: float | None, taken: str

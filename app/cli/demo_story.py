@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from app.cli.demo_losses import LossComparison, Pair
 from app.cli.wording import NOTHING, against_on_demand, bar, hourly, instant, plural, spread
+from app.domain.checkpoint_words import where_it_went_on
 from app.domain.money import format_usd, short_usd
 
 Document = Mapping[str, Any]
@@ -132,10 +133,10 @@ def interruption(
     return lines
 
 
-def resumed(at: str, joined: str, step: int, redone: int, from_periodic: int | None) -> str:
+def resumed(at: str, joined: str, step: int | None, redone: int, from_periodic: int | None) -> str:
     """The next attempt trains: where it went on, and what was saved by saving at the notice."""
     aside = "" if from_periodic is None else f" (from the last periodic save: {from_periodic})"
-    return f"{at}  ↺ {joined} joined · resumed at step {step} · {redone} steps redone{aside}"
+    return f"{at}  ↺ {joined} joined · {where_it_went_on(step, 0)} · {redone} steps redone{aside}"
 
 
 def bill(cost: Document) -> list[str]:

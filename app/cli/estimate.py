@@ -29,7 +29,7 @@ _WAITS_NOTE: Final = (
 )
 _POOL: Final = Column("POOL ALONE", lambda row: wording.pool(row["pool"]))
 _FIGURES: Final = (
-    Column("TAKEN/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True),
+    Column("INTERRUPTED/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True),
     Column("EMPTY", lambda row: _chance(row["empty_chance"]), True),
     Column("COST MEAN", lambda row: wording.money(row["expected_microusd"]), True),
     Column("FINISH MEAN", lambda row: wording.span(row["expected_seconds"]), True),
@@ -191,7 +191,7 @@ def _columns() -> tuple[Column, ...]:
         Column("FINISH P50", lambda row: _finish(row["finish_p50_seconds"]), True),
         Column("P90", lambda row: _finish(row["finish_p90_seconds"]), True),
         Column("P90 SIMULATED", lambda row: _finish(row["simulated_finish_p90_seconds"]), True),
-        Column("TAKEN", lambda row: f"{row['interruptions_mean']:.1f}", True),
+        Column("INTERRUPTED", lambda row: f"{row['interruptions_mean']:.1f}", True),
         Column("DEADLINE MET", lambda row: _chance(row["deadline_chance"]), True),
         Column("IN BUDGET", lambda row: _chance(row["budget_chance"]), True),
     )

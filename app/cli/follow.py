@@ -31,7 +31,9 @@ _MARKS: Final = {
     "interruption_noticed": "⚡", "replacement_requested": "↺", "training_resumed": "↺",
     "checkpoint_committed": "·", "attempt_ended_retryable": "↺", "attempt_succeeded": "✓",
 }  # fmt: skip
-_WATCHED: Final = frozenset({"state", "next look", "metrics", "deadline", "checkpoint", "tried"})
+_WATCHED: Final = frozenset(
+    {"state", "where", "next look", "metrics", "deadline", "checkpoint", "tried"}
+)
 """What the screen says of a job below its line of progress."""
 _UNTOLD: Final = frozenset({"launch_submitted", "member_prepared", "stale_result"})
 
@@ -109,10 +111,11 @@ def leave_running(terminal: Terminal, name: str) -> None:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """ "12:00:05 ⚡ The provider takes a machine …"."""
+    """ "12:00:05 ⚡ m2: The cloud will interrupt this machine in 120.0 s."."""
     at = wording.instant(event["at"])
     mark = _MARKS.get(event["kind"], " ")
-    return f"{at:%H:%M:%S} {mark} {printable(event['message'])}"
+    whose = f"{event['machine']}: " if event.get("machine") else ""
+    return f"{at:%H:%M:%S} {mark} {whose}{printable(event['message'])}"
 
 
 def _looks(api: ApiClient, path: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:

@@ -22,7 +22,8 @@ _POINTS_SHOWN: Final = 20
 EVENT_COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
     Column("WHAT", lambda row: event_words(row["kind"])),
-    Column("BY", lambda row: actor_words(row["actor"])),
+    Column("MACHINE", lambda row: row.get("machine") or ""),
+    Column("BY", lambda row: actor_words(row["actor"], row.get("machine"))),
     Column("MESSAGE", lambda row: row["message"]),
 )
 

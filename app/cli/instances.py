@@ -16,10 +16,12 @@ from app.cli.failures import CommandFailed
 from app.cli.invocation import Invocation, api_command
 from app.cli.job_lookup import one_ending_in
 from app.cli.terminal import Column, style_of_state
+from app.domain.machine_words import ended_words
 
 instances = typer.Typer(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
 
 _LISTED_MAX: Final = 1_000
+_ID_END_MIN: Final = 4
 
 
 @instances.command("list")
@@ -52,14 +54,14 @@ def list_instances(
 
 @instances.command("interrupt")
 @api_command(
-    "lowtide instances interrupt 9f3c21aa",
-    "lowtide instances interrupt 9f3c21aa --notice 6",
-    "lowtide instances interrupt 9f3c21aa --no-notice",
+    "lowtide instances interrupt bert-ft/m2",
+    "lowtide instances interrupt bert-ft/m2 --notice 6",
+    "lowtide instances interrupt bert-ft/m2 --no-notice",
 )
 def interrupt(
     invocation: Invocation,
     instance: Annotated[
-        str, typer.Argument(metavar="ID", help="The machine's id, or its last characters.")
+        str, typer.Argument(metavar="MACHINE", help="JOB/m2, the cloud's id, or the end of an id.")
     ],
     notice: Annotated[
         float | None,
@@ -89,18 +91,25 @@ def interrupt(
     if invocation.terminal.quiet:
         invocation.terminal.result(row["id"])
     else:
-        invocation.terminal.line(f"{wording.short_id(row['id'])} of {row['job_name']}: {how}")
+        invocation.terminal.line(f"{row.get('name') or row['id']} of {row['job_name']}: {how}")
 
 
 def _one(invocation: Invocation, wanted: str) -> dict[str, Any]:
-    """The live machine of that id, or with that end of an id."""
-    if len(wanted) < 4:
-        raise CommandFailed(f"{wanted!r} is too short for an id; see `lowtide instances`")
+    """The live machine of that name, of the cloud's id, or with that end of an id."""
     found = {row["id"]: row for row in _instances(invocation, None, live=True)}
+    for row in found.values():
+        name = f"{row['job_name']}/{row.get('name')}"
+        if wanted in (name, row["provider_instance_id"], wording.cloud_id(row)):
+            return dict(row)
+    if len(wanted) < _ID_END_MIN:
+        raise CommandFailed(
+            f"{wanted!r} is too short for an id; write JOB/{wanted} for a machine of a job, as "
+            "`lowtide instances` lists them"
+        )
     instance_id = one_ending_in(list(found), wanted.lower())
     if instance_id is None:
         raise CommandFailed(
-            f"no rented machine has the id {wanted!r}; `lowtide instances` lists them", status=404
+            f"no rented machine is called {wanted!r}; `lowtide instances` lists them", status=404
         )
     return dict(found[instance_id])
 
@@ -113,8 +122,9 @@ def _instances(invocation: Invocation, job: str | None, *, live: bool) -> list[d
 
 def _columns(now: datetime) -> tuple[Column, ...]:
     return (
-        Column("ID", lambda row: wording.short_id(row["id"])),
         Column("JOB", lambda row: row["job_name"]),
+        Column("MACHINE", lambda row: row.get("name") or wording.NOTHING),
+        Column("CLOUD'S ID", wording.cloud_id),
         Column("POOL", lambda row: wording.pool(row["pool"])),
         Column("DOING", job_view.doing, style=lambda row: style_of_state(row["state"])),
         Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
@@ -125,7 +135,7 @@ def _columns(now: datetime) -> tuple[Column, ...]:
 
 def _note(row: dict[str, Any]) -> str:
     if row["ended_at"] is not None:
-        return f"ended {wording.clock_time(row['ended_at'])} UTC by {row['ended_by'] or 'unknown'}"
+        return f"ended {wording.clock_time(row['ended_at'])} UTC by {ended_words(row['ended_by'])}"
     if row["notice_deadline_at"] is not None:
-        return f"notice: taken at {wording.clock_time(row['notice_deadline_at'])} UTC"
+        return f"notice: interrupted at {wording.clock_time(row['notice_deadline_at'])} UTC"
     return job_view.machine_note({"notice": None, **row})

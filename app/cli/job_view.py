@@ -116,6 +116,7 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("project", job["project"]),
         ("state", terminal.state(job["state"]) + (f": {job['why']}" if job["why"] else "")),
         ("next look", _next_look(job, now)),
+        ("where", job.get("replacing") or ""),
         ("gang", _gang(job)),
         ("progress", reached),
         ("now", "" if job["state"] in AT_REST else ", ".join(measured(progress))),
@@ -158,7 +159,7 @@ def machine_note(row: dict[str, Any]) -> str:
     notice = row.get("notice")
     if notice is not None:
         left = notice["seconds_left"]
-        return "notice" if left is None else f"notice: taken in {wording.span(left)}"
+        return "notice" if left is None else f"notice: interrupted in {wording.span(left)}"
     if row["unreachable_at"] is not None:
         return f"silent since {wording.clock_time(row['unreachable_at'])} UTC"
     reason = row["release_reason"]
@@ -175,7 +176,7 @@ def _next_look(job: Job, now: datetime) -> str:
 
 
 MACHINE_COLUMNS: Final = (
-    Column("MACHINE", lambda row: wording.short_id(row["id"])),
+    Column("MACHINE", lambda row: row.get("name") or wording.NOTHING),
     Column("POOL", lambda row: wording.pool(row["pool"])),
     Column("DOING", doing),
     Column(

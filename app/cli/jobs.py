@@ -149,6 +149,8 @@ def _eta_and_deadline(job: dict[str, Any], now: datetime) -> str:
 
 
 def _where(job: dict[str, Any]) -> str:
+    if job.get("replacing"):
+        return str(job["replacing"])
     if not job["pools"]:
         return wording.NOTHING
     first, *others = sorted({wording.place(key) for key in job["pools"]})

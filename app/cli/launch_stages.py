@@ -297,13 +297,9 @@ def _died_silently(instance: Document) -> bool:
 
 
 def _machine(instance: Document) -> str:
-    """ "i-0abc (aws us-east-1a g4dn.xlarge spot)"."""
-    return f"{_short_name(instance)} ({wording.pool(instance['pool'])})"
-
-
-def _short_name(instance: Document) -> str:
-    """What the cloud's own tools call it; Google's ids hold the zone, too."""
-    return str(instance["provider_instance_id"]).rpartition("/")[2]
+    """ "m1 (i-0abc, aws us-east-1a g4dn.xlarge spot)"."""
+    known = f"{wording.cloud_id(instance)}, {wording.pool(instance['pool'])}"
+    return f"{instance.get('name') or 'a machine'} ({known})"
 
 
 def _console(instance: Document) -> str:
@@ -312,7 +308,7 @@ def _console(instance: Document) -> str:
         region=instance["region"],
         zone=instance["zone"],
         id=instance["provider_instance_id"],
-        name=_short_name(instance),
+        name=wording.cloud_id(instance),
     )
 
 

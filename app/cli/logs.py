@@ -53,6 +53,7 @@ class Reader:
     attempt: int | None
     rank: int
     stream: str
+    machine: str | None
     offset: int = 0
     rest: str = ""
     decoder: codecs.IncrementalDecoder = field(
@@ -189,7 +190,9 @@ def _reader(row: dict[str, Any]) -> Reader | None:
     if found is None:
         return None
     fence = int(found[1])
-    return Reader(fence, row.get("ordinal", fence), int(found[2]), row["stream"])
+    return Reader(
+        fence, row.get("ordinal", fence), int(found[2]), row["stream"], row.get("machine")
+    )
 
 
 def _wanted_fence(known: list[Reader], attempt: int | None) -> int | None:
@@ -253,9 +256,12 @@ def _print(
 ) -> None:
     for line in lines:
         if terminal.as_json:
-            terminal.json_line({"attempt": reader.attempt, "rank": reader.rank, "line": line})
+            known = {"attempt": reader.attempt, "rank": reader.rank, "machine": reader.machine}
+            terminal.json_line({**known, "line": line})
         elif several:
-            mark = terminal.paint(f"node {reader.rank} |", "cyan" if reader.rank % 2 else "blue")
+            node = f"node {reader.rank}"
+            who = node if reader.machine is None else f"{reader.machine}, {node}"
+            mark = terminal.paint(f"{who} |", "cyan" if reader.rank % 2 else "blue")
             terminal.raw(f"{mark} {shown(line)}\n")
         else:
             terminal.raw(f"{shown(line)}\n")

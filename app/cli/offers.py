@@ -35,9 +35,9 @@ def offers(
 ) -> None:
     """List pools with their price now, cheapest first.
 
-    `--history` shows what they cost before. SCORE is EC2's placement score, 1 to 10, and TAKEN the
-    share of machines that Google reports as preempted: both are for information only; `--json` has
-    their age.
+    `--history` shows what they cost before. SCORE is EC2's placement score, 1 to 10, and PREEMPTED
+    the share of machines that Google reports as preempted: both are for information only; `--json`
+    has their age.
     """
     if history:
         asked = {"pool": pool, "gpu": gpu, "days": days}
@@ -72,7 +72,7 @@ def _columns(now: datetime) -> tuple[Column, ...]:
         Column("VS ON-DEMAND", _against, True),
         Column("FREE", _free, True),
         Column("SCORE", lambda row: _told(row["placement_score"]), True),
-        Column("TAKEN", _taken, True),
+        Column("PREEMPTED", _preempted, True),
         Column("QUOTED", lambda row: wording.ago(row["quoted_at"], now)),
         Column("NOTE", lambda row: _note(row, now)),
     )
@@ -97,7 +97,7 @@ def _told(value: object) -> str:
     return wording.NOTHING if value is None else str(value)
 
 
-def _taken(row: dict[str, Any]) -> str:
+def _preempted(row: dict[str, Any]) -> str:
     rate = row["preemption_rate"]
     return wording.NOTHING if rate is None else f"{rate:.0%}"
 

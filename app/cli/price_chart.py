@@ -56,7 +56,7 @@ def history_lines(row: dict[str, Any]) -> list[str]:
         lines.append(f"  least {least}   median {median}   most {most}")
     rates = [one["rate"] for one in row["preemptions"]]
     if rates:
-        lines.append(f"  taken by the cloud: {rates[-1]:.0%} of its spot machines at last")
+        lines.append(f"  interrupted by the cloud: {rates[-1]:.0%} of its spot machines at last")
     return lines
 
 

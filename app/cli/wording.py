@@ -149,6 +149,11 @@ def place(key: str) -> str:
     return f"{parts[0]} {parts[2]} {parts[4].replace('_', '-')}" if len(parts) == 5 else key
 
 
+def cloud_id(instance: Mapping[str, Any]) -> str:
+    """What the cloud's own tools call a machine; Google's ids hold the zone, too."""
+    return str(instance["provider_instance_id"] or NOTHING).rpartition("/")[2]
+
+
 def short_id(text: Any) -> str:
     """The end of an id: ids begin with the time, so the end tells them apart."""
     return NOTHING if text is None else str(text)[-8:]

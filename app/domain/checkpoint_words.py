@@ -1,4 +1,4 @@
-"""Why a job has no checkpoint to fetch, in words: not any more, never, or not yet."""
+"""What checkpoints mean for a job, in words: why it has none, and where an attempt went on."""
 
 from __future__ import annotations
 
@@ -17,3 +17,17 @@ def why_no_checkpoint(subject: str, state: JobState, *, removed: bool) -> str:
     return (
         f"{subject} has no checkpoint yet: the first one is committed a while after training begins"
     )
+
+
+def where_it_went_on(parent_step: int | None, saved_step: int) -> str:
+    """Where an attempt after the first began: "resumed at step 341".
+
+    parent_step: of the checkpoint that it restored, None for none. saved_step: the highest that
+    attempts before it had saved, 0 for none.
+    """
+    if parent_step:
+        return f"resumed at step {parent_step:,}"
+    if parent_step is not None:
+        return "resumed from its last checkpoint"  # of a program that counts no steps
+    because = "no checkpoint had been saved" if saved_step == 0 else "no checkpoint was restored"
+    return f"started again from the beginning: {because}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from app.domain.events import Actor, ActorKind, JobEventKind
@@ -16,8 +15,6 @@ from app.domain.events import Actor, ActorKind, JobEventKind
 Row = TypeVar("Row", bound=Mapping[str, Any])
 _K = JobEventKind
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SHORT_ID_LENGTH: Final = 8
-NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
     _K.SUBMITTED: "submitted",
@@ -114,10 +111,10 @@ def event_words(kind: str) -> str:
         return kind.replace("_", " ")
 
 
-def actor_words(text: str, machine_names: Mapping[str, str] = NOBODY) -> str:
+def actor_words(text: str, machine: str | None) -> str:
     """Who caused an entry, of `kind:name`: a key's name, control plane, cloud or a machine.
 
-    machine_names: by instance id; without one, a machine is called by the end of its id.
+    machine: what the machine is called that the entry is about or that reported it.
     """
     try:
         actor = Actor.parse(text)
@@ -131,17 +128,21 @@ def actor_words(text: str, machine_names: Mapping[str, str] = NOBODY) -> str:
         case ActorKind.CLOUD:
             return "cloud"
         case ActorKind.AGENT:
-            short = actor.name[-_SHORT_ID_LENGTH:] if _ID.fullmatch(actor.name) else actor.name
-            return f"machine {machine_names.get(actor.name, short)}"
+            return machine or ("a machine" if _ID.fullmatch(actor.name) else actor.name)
 
 
 def without_doubles(events: Iterable[Row]) -> list[Row]:
     """Rows of a history, in either order, less those that say what the one before has said.
 
-    A job, its attempt and its machines each record what happens to all of them.
+    A job, its attempt and its machines each record what happens to all of them; of those, the entry
+    that names its machine is kept. What happens to two machines alike is told of each.
     """
     kept: list[Row] = []
     for event in events:
         if not kept or kept[-1]["message"] != event["message"]:
+            kept.append(event)
+        elif event.get("machine") not in (None, kept[-1].get("machine")):
+            if kept[-1].get("machine") is None:
+                kept.pop()
             kept.append(event)
     return kept

@@ -21,6 +21,7 @@ from app.domain.attempt import (
     merge_drain,
     verdict_event,
 )
+from app.domain.checkpoint_words import where_it_went_on
 from app.domain.end_reason import CoolDownScope, EndReason, facts_of
 from app.domain.entities import Attempt, AttemptMember, Instance
 from app.domain.events import JobEventKind
@@ -210,7 +211,9 @@ def note_trainer_started(aggregate: JobAggregate) -> None:
     aggregate.move_attempt(attempt, AttemptEvent.TRAINER_STARTED, "Training has started.")
     if job.state is JobState.STARTING:
         start = attempt.parent_step
-        text = "Training has started." if start is None else f"Training resumes at step {start}."
+        went_on = where_it_went_on(start, job.committed_step)
+        is_first = start is None and job.started_at is None
+        text = "Training has started." if is_first else f"Training {went_on}."
         aggregate.move_job(JobEvent.ATTEMPT_STARTED, text, step=start, fence=attempt.fence)
     if job.started_at is None:
         job.started_at = now

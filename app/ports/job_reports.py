@@ -61,11 +61,16 @@ class MatchingJob:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """A machine with its newest report and what an hour in its pool costs now."""
+    """A machine with its newest report and what an hour in its pool costs now.
+
+    name: m1, m2, … in the order in which the job's machines were asked for, counting those that
+    the cloud has started; None before that.
+    """
 
     instance: Instance
     contact: Contact | None
     price_microusd_per_hour: int | None
+    name: str | None
 
     @property
     def is_billed(self) -> bool:
@@ -102,7 +107,11 @@ class LastCheckpoint:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """Everything the page of a job is made of. `machines`: those that are not ended."""
+    """Everything the page of a job is made of. `machines`: those that are not ended.
+
+    replacing: what of them is on the way in place of lost ones, as in "replacing 1 of 2 in
+    aws us-east-1a"; None for nothing.
+    """
 
     job: Job
     project_name: str
@@ -110,6 +119,7 @@ class JobFacts:
     counts: AttemptCounts
     attempt: Attempt | None
     machines: tuple[MachineFacts, ...]
+    replacing: str | None
     last_checkpoint: LastCheckpoint | None
 
     @property

@@ -95,7 +95,11 @@ class PageReports(Protocol):
         ...
 
     def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
-        """The end of the history, newest first."""
+        """The end of the history, newest first; `machine`: the one that an entry is about."""
+        ...
+
+    def machine_names(self, job_id: UUID) -> dict[UUID, str]:
+        """What people call the job's machines that the cloud has started, by instance id."""
         ...
 
     def recent_metrics(self, job_id: UUID, points_max: int) -> list[dict[str, Any]]:

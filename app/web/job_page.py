@@ -84,6 +84,7 @@ class JobView:
     now: datetime
     tone: str
     why: str
+    replacing: str | None
     next_look: str | None
     refresh_seconds: int | None
     progress: Progress
@@ -118,16 +119,6 @@ class JobView:
         return None if not self.cap_microusd else min(1.0, self.spent_microusd / self.cap_microusd)
 
     @property
-    def machine_names(self) -> dict[str, str]:
-        """What the page calls its machines, by our id and by the cloud's."""
-        return {
-            name: row.label
-            for row in self.machines
-            for name in (str(row.instance.id), row.provider_id)
-            if name and row.label != "…"
-        }
-
-    @property
     def net_saved_ratio(self) -> Fraction | None:
         """The headline: how much less this cost than the same work on demand."""
         return None if self.cost is None else self.cost.statement.net_saved_ratio
@@ -159,6 +150,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         now=now,
         tone=TONES[job.state],
         why=why(facts, now),
+        replacing=facts.replacing,
         next_look=next_look(job, now),
         refresh_seconds=_refresh_seconds(job),
         progress=progress,

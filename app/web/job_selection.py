@@ -35,7 +35,6 @@ _PAST: Final = {
     JobCommand.PAUSE: "paused",
     JobCommand.RESUME: "resumed",
 }
-_SAVING: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
 
 
 @dataclass(frozen=True)
@@ -211,15 +210,15 @@ def _answer(
 def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[str]:
     """Sentences for the states that the chosen jobs are in."""
     starting = counts.get(JobState.STARTING, 0)
-    saving = sum(counts.get(state, 0) for state in _SAVING)
+    running, stopping = counts.get(JobState.RUNNING, 0), counts.get(JobState.STOPPING, 0)
     waiting = counts.get(JobState.QUEUED, 0) + counts.get(JobState.RECOVERING, 0)
     paused = counts.get(JobState.PAUSED, 0)
     ended = sum(counts.get(state, 0) for state in TERMINAL_JOB_STATES)
     said = []
     if action is JobCommand.CANCEL:
-        if saving:
+        if running:
             said.append(
-                f"{_train(saving)}: a program that can save a checkpoint does so first, then the "
+                f"{_run(running)}: a program that can save a checkpoint does so first, then the "
                 "machines are released."
             )
         if starting:
@@ -232,9 +231,9 @@ def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[st
             "A cancelled job cannot be resumed. To run it again, submit it under another name."
         )
     elif action is JobCommand.PAUSE:
-        if saving:
+        if running:
             said.append(
-                f"{_train(saving)}: a program that can save a checkpoint does so first, then the "
+                f"{_run(running)}: a program that can save a checkpoint does so first, then the "
                 "machines are released and cost nothing more."
             )
         if starting:
@@ -251,6 +250,11 @@ def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[st
             "from the beginning."
         )
         said.append("Their machines cost money again.")
+    if stopping and action is not JobCommand.RESUME:
+        said.append(
+            f"{_jobs(stopping)} {_are(stopping)} stopping already: the machines are released as "
+            "soon as a program that can save has done so."
+        )
     if paused and action is JobCommand.PAUSE:
         said.append(f"{_jobs(paused)} {_are(paused)} paused already.")
     if ended:
@@ -268,7 +272,7 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _train(number: int) -> str:
+def _run(number: int) -> str:
     return f"{_jobs(number)} {_are(number)} running"
 
 

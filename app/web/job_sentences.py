@@ -121,7 +121,8 @@ def _waiting(job: Job, facts: JobFacts) -> str:
         ended = f"The last attempt ended{because}."
     if facts.last_checkpoint is None:
         return f"{ended} It saved no checkpoint; the next one starts from the beginning."
-    return f"{ended} The next one continues from step {job.committed_step:,}."
+    place = f"step {job.committed_step:,}" if job.committed_step else "its last checkpoint"
+    return f"{ended} The next one continues from {place}."
 
 
 def _attempting(facts: JobFacts, now: datetime) -> str:

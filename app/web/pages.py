@@ -141,10 +141,12 @@ def job_log_tail(
     seen: Annotated[str, Query(max_length=60)] = "",
 ) -> Response:
     """The end of one stream of logs; 204 when that is what is shown already."""
-    tail = log_tail(parts_of(request).runtime, job_id_of(request, visitor, job), stream, seen)
+    parts, job_id = parts_of(request), job_id_of(request, visitor, job)
+    tail = log_tail(parts.runtime, job_id, stream, seen)
     if tail is None:
         return Response(status_code=204, headers=HEADERS)
-    return render(request, "job_logs.html", visitor, job_ref=job, tail=tail)
+    names = parts.reports.machine_names(job_id)
+    return render(request, "job_logs.html", visitor, job_ref=job, tail=tail, names=names)
 
 
 def _jobs(request: Request, visitor: Visitor, template: str) -> Response:

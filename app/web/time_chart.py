@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from app.domain.checkpoint_words import where_it_went_on
 from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
 from app.domain.entities import Attempt
 from app.domain.instance import ENDED_BY_CLOUD, InstanceState
@@ -31,6 +32,7 @@ BAR_HEIGHT_MAX: Final = 20
 BAR_HEIGHT_MIN: Final = 8
 AXIS_HEIGHT: Final = 24
 _TICKS_MAX: Final = 6
+_LABEL_X_MAX: Final = 50
 _STEPS: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
     *(hours * HOUR_SECONDS for hours in (1, 2, 3, 6, 12)),
@@ -270,19 +272,23 @@ def _limits(story: Story, axis: Axis) -> tuple[Mark, ...]:
     if story.live and axis.end_at > story.now + timedelta(seconds=1):
         limits.append(Mark(axis.x(story.now), "now", "now", "now", "middle"))
     attempts = enumerate(story.timeline.attempts, 1)
-    resumed = [(ordinal, one) for ordinal, one in attempts if one.trained_at and ordinal > 1]
+    trained = [(ordinal, one) for ordinal, one in attempts if one.trained_at is not None]
+    # The first one to train began at the beginning, unless it restored something.
+    resumed = [pair for pair in trained if pair is not trained[0] or pair[1].parent_step]
     for ordinal, attempt in resumed:
-        limits.append(_resumed(ordinal, attempt, axis, written=attempt is resumed[-1][1]))
+        earlier = [one.committed_step for one in story.timeline.attempts[: ordinal - 1]]
+        went_on = where_it_went_on(attempt.parent_step, max(earlier, default=0))
+        label = went_on.partition(":")[0] if attempt is resumed[-1][1] else ""
+        limits.append(_resumed(f"Attempt {ordinal} {went_on}", label, attempt, axis))
     return tuple(limits)
 
 
-def _resumed(ordinal: int, attempt: Attempt, axis: Axis, *, written: bool) -> Mark:
+def _resumed(told: str, label: str, attempt: Attempt, axis: Axis) -> Mark:
     """Where an attempt went on; only the newest is written out, for they may lie close."""
-    step = f"step {attempt.parent_step or 0:,}"
-    title = f"Attempt {ordinal} resumed at {step}"
     x = axis.x(attempt.trained_at or attempt.created_at)
-    label = f"resumed at {step}" if written and x < 80 else ""
-    return Mark(x, "resumed", title, label)
+    # To the left where the right has no room, as on a phone.
+    anchor = "end" if x > _LABEL_X_MAX else "start"
+    return Mark(x, "resumed", told, label, anchor)
 
 
 def _summary(story: Story) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from app.domain.end_reason import EndReason
@@ -193,6 +194,24 @@ def test_it_fits_a_phone(site: Site, browser):
         assert max(rows) <= 120
         assert "–" not in phone.page.locator(".jobs").inner_text()
         phone.assert_content()
+
+
+@pytest.mark.parametrize("width", [390, 870, 1280, 1920])
+def test_a_replacement_is_told_where_the_machines_are(site: Site, browser, width: int):
+    site.story.put_back(site.story.interrupted_run())
+    long = site.story.submit(name="waits")
+    site.story.change(long, wait_reason=REASON)
+    with visit(browser, site.api.url, viewport={"width": width, "height": 900}) as look:
+        look.signed_in(site.key, "/jobs")
+        told = look.page.get_by_text("replacing 1 of 2 in local us-west-2a")
+        expect(told).to_be_visible()
+        card = _box(look.page.locator("table.jobs").locator(".."))
+        boxes = [_box(cell) for cell in look.page.locator(".jobs td:visible").all()]
+        assert max(cell["x"] + cell["width"] for cell in boxes) <= card["x"] + card["width"] + 1
+        if width == 1920:
+            assert card["width"] > 0.85 * width
+            row = _box(look.page.locator(".why-cell"))
+            assert _box(look.page.locator(".reason"))["width"] > 0.9 * row["width"]
 
 
 def _box(found) -> dict[str, float]:

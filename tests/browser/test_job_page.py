@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from app.domain.end_reason import EndReason
@@ -15,6 +16,8 @@ from app.ports.kept_estimates import KeptEstimate
 from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 from tests.support.page_story import AGE_SECONDS
+
+HEADINGS = ("#cost-heading", "#verdict-heading", "#curves-heading")
 
 
 def finish(site: Site, job_id: UUID) -> None:
@@ -58,9 +61,9 @@ def test_it_shows_state_progress_money_machines_and_history(look: Visit, site: S
     expect(rows.nth(3)).to_contain_text("waived $0.204")
 
     events = page.get_by_label("Newest first").get_by_role("listitem")
-    expect(events.first).to_contain_text("m2 is gone, taken by the cloud.")
+    expect(events.first).to_contain_text("m2 is gone, interrupted by the cloud.")
     expect(events.last).to_contain_text("Submitted: cnn on digits on 2 machines")
-    # A key's name, "control plane", "cloud" or "machine m1": nobody's kind, and no long id.
+    # A key's name, "control plane", "cloud" or "m1": nobody's kind, and no long id.
     expect(page.locator(".events .actor").filter(has_text=":")).to_have_count(0)
     expect(page.locator(".events .actor", has_text=re.compile(r"[0-9a-f]{8}-"))).to_have_count(0)
     expect(page.locator(".events .actor").first).to_have_text(re.compile("control plane|cloud"))
@@ -85,7 +88,9 @@ def test_the_estimate_stands_beside_the_cost(look: Visit, site: Site):
     with site.api.parts.runtime.begin() as uow:
         uow.kept_estimates.keep(KeptEstimate(job_id, uow.now, 1_500_000, 2_250_000, 60.0, 90.0))
     look.signed_in(site.key, "/jobs/digits")
-    expect(look.page.get_by_text("estimated $1.50, at most $2.25 (P90)")).to_be_visible()
+    estimated = look.page.get_by_text("estimated $1.50, at most $2.25 (P90)")
+    expect(estimated).to_be_visible()
+    expect(estimated).to_have_attribute("title", re.compile("^From simulated runs of this job"))
 
 
 def test_the_chart_marks_the_notice_the_end_and_the_resumption(look: Visit, site: Site):
@@ -244,7 +249,7 @@ def test_logs_are_text_by_stream_and_grow_by_themselves(look: Visit, site: Site)
     job_id = site.story.interrupted_run()
     look.signed_in(site.key, "/jobs/digits")
     log = look.page.locator("#log-text")
-    look.page.get_by_role("button", name="attempt-0002/node-0.log").click()
+    look.page.get_by_role("button", name="m1 attempt-0002/node-0.log").click()
     expect(log).to_contain_text("resumed at step 341 on rank 0 <of 2>")
     assert "\x1b" not in log.inner_text()
 
@@ -252,7 +257,7 @@ def test_logs_are_text_by_stream_and_grow_by_themselves(look: Visit, site: Site)
     size = site.story.log_size(job_id, "attempt-0002/node-0.log")
     append_log(site.story.runtime, machine, "attempt-0002/node-0.log", size, b"here is more\n")
     expect(log).to_contain_text("here is more")
-    look.page.get_by_role("button", name="attempt-0002/node-1.log").click()
+    look.page.get_by_role("button", name="m3 attempt-0002/node-1.log").click()
     expect(log).to_contain_text("on rank 1 <of 2>")
     look.page.wait_for_timeout(2_500)
     expect(log).to_contain_text("on rank 1 <of 2>")
@@ -265,7 +270,9 @@ def test_it_fits_a_phone(site: Site, browser: Browser):
         expect(phone.page.locator("#log-text")).to_contain_text("step")
         assert phone.overflow_px() == 0
         # What few people read is folded, and opens.
-        assert phone.page.evaluate("document.documentElement.scrollHeight") < 4_000
+        assert phone.page.evaluate("document.documentElement.scrollHeight") < 2_600
+        phone.page.locator("summary", has_text="part by part").tap()
+        expect(phone.page.get_by_role("row", name="gang wait")).to_be_visible()
         expect(phone.page.locator(".events")).to_be_hidden()
         phone.page.locator("summary", has_text="Events").tap()
         expect(phone.page.locator(".events")).to_be_visible()
@@ -275,6 +282,33 @@ def test_it_fits_a_phone(site: Site, browser: Browser):
         expect(phone.page.get_by_role("button", name="Cancel the job")).to_be_in_viewport()
         assert phone.overflow_px() == 0
         phone.assert_content()
+
+
+def test_a_wide_screen_is_used(site: Site, browser: Browser):
+    site.story.interrupted_run()
+    with visit(browser, site.api.url, viewport={"width": 1920, "height": 1080}) as wide:
+        wide.signed_in(site.key, "/jobs/digits")
+        expect(wide.page.locator("#log-text")).to_contain_text("step")
+        assert box(wide, ".figures")["width"] > 0.85 * 1920
+        curves, last = box(wide, ".curves"), box(wide, ".curves figure:last-child")
+        assert last["x"] + last["width"] == pytest.approx(curves["x"] + curves["width"], abs=2)
+        cards = [box(wide, f".columns section:has({name})") for name in HEADINGS]
+        assert len({card["y"] for card in cards}) == 1, "side by side"
+        assert len({round(card["y"] + card["height"]) for card in cards}) == 1, "with one end"
+        wide.assert_content()
+
+
+def box(look: Visit, selector: str) -> dict[str, float]:
+    """Where an element is, in pixels."""
+    found = look.page.locator(selector).bounding_box()
+    assert found is not None
+    return dict(found)
+
+
+def test_a_replacement_is_told_below_the_state(look: Visit, site: Site):
+    site.story.put_back(site.story.interrupted_run())
+    look.signed_in(site.key, "/jobs/digits")
+    expect(look.page.locator("#replacing")).to_have_text("Replacing 1 of 2 in local us-west-2a.")
 
 
 def test_everything_is_reached_with_the_keyboard(look: Visit, site: Site):

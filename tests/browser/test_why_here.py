@@ -37,7 +37,7 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     expect(panel).to_contain_text("spot $2.95, waiting $3.10, on-demand $9.38")
     rows = panel.locator("table.pools tbody tr")
     expect(rows).to_have_count(4)
-    expect(rows.first.get_by_role("img", name="taken")).to_be_visible()
+    expect(rows.first.get_by_role("img", name="chosen")).to_be_visible()
     for told in ("us-west-2a · p3.2xlarge · spot", "$0.918/h", "−70 %", "2 m", "0.08", "$2.95",
                  "1 h 35 m", "the most progress for its price and expected life"):  # fmt: skip
         expect(rows.first).to_contain_text(told)
@@ -45,7 +45,7 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     expect(rows.nth(3)).to_contain_text("not needed: slack 55m")
     quoted = rows.first.locator("time").first
     expect(quoted).to_have_attribute("title", re.compile("^quoted .* UTC$"))
-    assert panel.get_by_role("img", name="taken").count() == 1
+    assert panel.get_by_role("img", name="chosen").count() == 1
     expect(rows.filter(has_text="here now")).to_have_count(1)
     expect(rows.first).to_contain_text("here now")
     # What is left where it trains is one figure: the table's is that of the ETA.

@@ -1,13 +1,14 @@
 """A job's history over REST: events, attempts, checkpoints, metrics and logs, in parts."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from sqlalchemy import insert
 
 from app.adapters.postgres import tables
+from app.adapters.postgres.page_read_models import PostgresPageReports
 from tests.support.agent_api import Gang, SpeakingAgent
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
 from tests.support.postgres import PostgresForTests
@@ -45,6 +46,35 @@ def test_events_come_in_order_and_in_parts(api: PeopleApi):
     first = api.client.get(f"/api/v1/jobs/{name}/events", params={"limit": 3}).json()
     assert first["next"] == "3"
     assert items(api, f"{name}/events", after=first["next"], limit=3) == whole[3:]
+
+
+def test_a_machine_has_one_name_everywhere(api: PeopleApi):
+    gang = make_own_gang(api, 2, name="named")
+    with api.parts.runtime.begin() as uow:
+        for place, instance_id in enumerate(gang.instance_ids):
+            instance = uow.instances.get(instance_id)
+            assert instance is not None
+            # Asked for in the other order than the ranks are in.
+            instance.requested_at -= timedelta(seconds=60 + place)
+    first, second = map(str, gang.instance_ids)
+    names = {second: "m1", first: "m2"}
+    assert SpeakingAgent(api, gang).register().status_code == 200
+
+    [attempt] = items(api, "named/attempts")
+    assert {one["instance_id"]: one["machine"] for one in attempt["members"]} == names
+    found = api.client.get("/api/v1/jobs/named").json()
+    assert {one["id"]: one["name"] for one in found["machines"]} == names
+    listed = api.client.get("/api/v1/instances", params={"job": "named"}).json()["items"]
+    assert {one["id"]: one["name"] for one in listed} == names
+    reports = PostgresPageReports(api.engine)
+    lanes = reports.timeline(gang.job_id, datetime.now(UTC)).lanes
+    assert {str(lane.instance.id): lane.label for lane in lanes} == names
+    [ready] = [one for one in items(api, "named/events") if one["kind"] == "agent_registered"]
+    assert (ready["noun_id"], ready["machine"]) == (first, "m2")
+    newest = reports.recent_events(gang.job_id, 10)
+    assert {str(one["noun_id"]): one["machine"] for one in newest if one["machine"]} == {
+        first: "m2"
+    }
 
 
 def test_attempts_have_their_members(api: PeopleApi, gang: Gang):

@@ -298,7 +298,7 @@ def test_logs_of_the_newest_attempt_or_another(world: World):
     assert world.cli.ok("logs", "digits", "--since", "10m").out == "é one\ntwo\n"
     assert world.cli.ok("logs", "digits", "--rank", "1").out == ""
     first = world.cli.ok("logs", "digits", "--json").out.splitlines()[0]
-    assert first == '{"attempt": 2, "rank": 0, "line": "é one"}'
+    assert first == '{"attempt": 2, "rank": 0, "machine": "m1", "line": "é one"}'
 
 
 def test_logs_cannot_move_the_cursor_unless_asked_for(world: World):
@@ -354,7 +354,7 @@ def test_logs_followed_end_with_the_job(world: World):
     world.succeed(node_count=2)
     world.log(STREAM.format(1, 0), b"zero\n")
     world.log(STREAM.format(1, 1), b"one\n")
-    assert world.cli.ok("logs", "digits", "-f").out == "node 0 | zero\nnode 1 | one\n"
+    assert world.cli.ok("logs", "digits", "-f").out == "m1, node 0 | zero\nm1, node 1 | one\n"
 
 
 # --- machines, offers, money ----------------------------------------------------------------------
@@ -363,14 +363,17 @@ def test_logs_followed_end_with_the_job(world: World):
 def test_instances_and_their_interruption(world: World):
     ran = world.cli.ok("instances")
     assert "digits" in ran.row("booting", "3.600")
-    assert "older" in world.cli.ok("instances", "--all").row("cloud_interruption")
+    assert "older" in world.cli.ok("instances", "--all").row("by cloud interruption")
     assert world.cli.ok("instances", "list", "--job", "older", "-q").out == ""
     machine = str(world.machine.id)
     assert world.cli.ok("instances", "-q").out == f"{machine}\n"
-    for end in (machine, machine[-8:]):
+    listed = world.cli.ok("instances", "--json").json[0]
+    assert ran.row("m1", str(listed["provider_instance_id"]))
+    for end in (machine, machine[-8:], "digits/m1", listed["provider_instance_id"]):
         refused = world.cli.fails(2, "instances", "interrupt", end, "--notice", "6").errors
         assert "no machine" in refused.lower() or "local cloud" in refused.lower()
     assert "no rented machine" in world.cli.fails(2, "instances", "interrupt", "ffffffff").errors
+    assert "JOB/m1" in world.cli.fails(2, "instances", "interrupt", "m1").errors
     both = ("--notice", "6", "--no-notice")
     assert "not both" in world.cli.fails(2, "instances", "interrupt", machine, *both).errors
 

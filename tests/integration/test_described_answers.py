@@ -9,16 +9,19 @@ import gzip
 import hashlib
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
-from sqlalchemy import insert
 
-from app.adapters.postgres import tables
 from app.api.main import create_app
 from tests.support.described_shapes import problems
-from tests.support.people_api import SPEC, PeopleApi, make_key, people_api, settings_for
+from tests.support.people_api import (
+    SPEC,
+    PeopleApi,
+    make_key,
+    people_api_with_sessions,
+    settings_for,
+)
 from tests.support.postgres import PostgresForTests
 
 PAGE = create_app().openapi()
@@ -70,11 +73,9 @@ UNSHAPED = frozenset(
 def api(
     postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        with up.engine.begin() as connection:
-            connection.execute(
-                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
-            )
+    with people_api_with_sessions(
+        settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))
+    ) as up:
         yield up
 
 

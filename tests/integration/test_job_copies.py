@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
-from sqlalchemy import insert
 
-from app.adapters.postgres import tables
 from app.orchestration.read_workdir import workdir_key
-from tests.support.people_api import PeopleApi, make_key, make_project, people_api, settings_for
+from tests.support.people_api import (
+    PeopleApi,
+    make_key,
+    make_project,
+    people_api_with_sessions,
+    settings_for,
+)
 from tests.support.postgres import PostgresForTests
 
 DIGEST = f"sha256:{'ab' * 32}"
@@ -26,11 +29,7 @@ def api(
     postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PeopleApi]:
     folder: Path = tmp_path_factory.mktemp("s")
-    with people_api(settings_for(postgres.clone(), valkey_url, folder)) as served:
-        with served.engine.begin() as connection:
-            connection.execute(
-                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
-            )
+    with people_api_with_sessions(settings_for(postgres.clone(), valkey_url, folder)) as served:
         yield served
 
 

@@ -29,7 +29,7 @@ from tests.support.people_api import (
     make_key,
     make_own_gang,
     make_project,
-    people_api,
+    people_api_with_sessions,
     price_pool,
     settings_for,
 )
@@ -111,11 +111,9 @@ def words(answer: httpx.Response) -> str:
 def api(
     postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        with up.engine.begin() as connection:
-            connection.execute(
-                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
-            )
+    with people_api_with_sessions(
+        settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))
+    ) as up:
         yield up
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -25,7 +24,13 @@ from app.domain.credentials import digest
 from app.web.session import COOKIE, SESSION_SECONDS
 from tests.support.agent_api import wait_until
 from tests.support.free_port import free_port
-from tests.support.people_api import PeopleApi, make_key, people_api, revoke_key, settings_for
+from tests.support.people_api import (
+    PeopleApi,
+    make_key,
+    people_api_with_sessions,
+    revoke_key,
+    settings_for,
+)
 from tests.support.postgres import PostgresForTests
 
 _TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
@@ -37,13 +42,11 @@ def apis(
 ) -> Iterator[tuple[PeopleApi, str]]:
     """An api, and the address of another one on the same database."""
     url, folder = postgres.clone(), tmp_path_factory.mktemp("s")
-    with people_api(settings_for(url, valkey_url, folder)) as first:
-        with first.engine.begin() as connection:
-            connection.execute(
-                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
-            )
-        with another_process(url, valkey_url, folder) as other:
-            yield first, other
+    with (
+        people_api_with_sessions(settings_for(url, valkey_url, folder)) as first,
+        another_process(url, valkey_url, folder) as other,
+    ):
+        yield first, other
 
 
 @contextmanager

@@ -19,11 +19,13 @@ from sqlalchemy import Engine
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.system_entropy import SystemEntropy
 from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, AttemptMember, Checkpoint, Contact, Instance, Job
+from app.domain.entities import Attempt, AttemptMember, Checkpoint, Contact, Instance, Job, Launch
 from app.domain.events import Actor, ActorKind, JobEventKind
 from app.domain.instance import EndedBy
 from app.domain.job import JobState
 from app.domain.job_spec import parse_spec
+from app.domain.launch import LaunchOutcome
+from app.domain.offer import Market
 from app.orchestration.accrue_costs import AccrueCosts
 from app.orchestration.aggregate import open_job
 from app.orchestration.append_logs import append_log
@@ -115,6 +117,23 @@ class PageStory(MoneyStory):
         for seconds in (120, 600, KILL + 10, AGE_SECONDS - 3):
             self.accrue(seconds)
         return job_id
+
+    def put_back(self, job_id: UUID) -> None:
+        """The moment before the third machine of `interrupted_run` reports: it was asked for in
+        place of the second, and its cloud has started it."""
+        launch = Launch(
+            id=self.entropy.new_id(), job_id=job_id, provider="local", client_token="replacement",
+            count=1, min_count=1, market=Market.SPOT, bids=[], params_digest="d",
+            purpose="replacement", outcome=LaunchOutcome.ACCEPTED, created_at=self.after(703),
+            token_hash="h", token_expires_at=self.after(1600),
+        )  # fmt: skip
+        self.add(launch)
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(
+                "UPDATE instances SET state = 'launched', launch_id = %s WHERE id = (SELECT id "
+                "FROM instances WHERE job_id = %s ORDER BY requested_at DESC LIMIT 1)",
+                (launch.id, job_id),
+            )
 
     def state(self, job_id: UUID) -> JobState:
         """Where a job stands."""
@@ -267,7 +286,7 @@ class PageStory(MoneyStory):
             (20, kinds.LAUNCH_ACCEPTED, "2 machines started in us-west-2a.", "cloud:local"),
             (150, kinds.TRAINER_STARTED, "Training began on 2 machines.", "agent:m1"),
             (630, kinds.CHECKPOINT_COMMITTED, "Checkpoint 297 committed (44.8 MB).", "agent:m1"),
-            (NOTICE, kinds.INTERRUPTION_NOTICED, "The cloud takes m2 in 120 s.", "agent:m2"),
+            (NOTICE, kinds.INTERRUPTION_NOTICED, "The cloud interrupts m2 in 120 s.", "agent:m2"),
             (702, kinds.DRAIN_ORDERED_INTERRUPTION, "Both machines save and stop.",
              "controller:receive_agent_report"),
             (703, kinds.REPLACEMENT_REQUESTED, "A replacement for m2 is asked for in us-west-2a.",
@@ -275,7 +294,7 @@ class PageStory(MoneyStory):
             (712, kinds.CHECKPOINT_COMMITTED, "Checkpoint 341 committed (44.8 MB).", "agent:m1"),
             (RESUME, kinds.TRAINING_RESUMED, "Resumed at step 341 on m1 and m3; 0 steps redone.",
              "agent:m1"),
-            (KILL, kinds.ABSENCE_CONFIRMED, "m2 is gone, taken by the cloud.", "cloud:local"),
+            (KILL, kinds.ABSENCE_CONFIRMED, "m2 is gone, interrupted by the cloud.", "cloud:local"),
         ):  # fmt: skip
             self.say(job_id, seconds, kind, message, who)
 

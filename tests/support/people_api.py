@@ -144,6 +144,17 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
         assert stop_cloud(local_cloud_folder(settings.state_dir), timeout_seconds=60) == 0
 
 
+@contextlib.contextmanager
+def people_api_with_sessions(settings: Settings) -> Iterator[PeopleApi]:
+    """The same with the deployment's row, as a first start writes it: browsers can sign in."""
+    with people_api(settings) as api:
+        with api.engine.begin() as connection:
+            connection.execute(
+                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
+            )
+        yield api
+
+
 def price_pool(api: PeopleApi, microusd_per_hour: int) -> None:
     """The one pool that is quoted, with this price."""
     pools = money_tables.pools

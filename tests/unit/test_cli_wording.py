@@ -134,7 +134,7 @@ def test_text_from_elsewhere_cannot_move_the_cursor():
 
 
 def test_lines_of_a_log_come_whole_though_the_bytes_do_not():
-    reader = Reader(1, 1, 0, "attempt-0001/node-0.log")
+    reader = Reader(1, 1, 0, "attempt-0001/node-0.log", "m1")
     accent = "é\n".encode()
     assert reader.lines(b"one\ntw" + accent[:1]) == ["one"]
     assert reader.lines(accent[1:] + b"three") == ["twé"]
@@ -143,7 +143,7 @@ def test_lines_of_a_log_come_whole_though_the_bytes_do_not():
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever():
-    reader = Reader(1, 1, 0, "attempt-0001/node-0.log")
+    reader = Reader(1, 1, 0, "attempt-0001/node-0.log", "m1")
     assert len("".join(reader.lines(b"x" * 200_000))) == 200_000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,20 @@ def test_a_part_that_is_zero_is_not_listed_and_a_tiny_one_does_not_look_like_zer
     assert bill(found)[1] == (
         "        where it went: useful $0.008 drain <$0.001 minimum charge $0.012"
     )
+
+
+def test_a_machine_without_a_price_is_called_by_its_name() -> None:
+    out, document = io.StringIO(), cost(20_000, None, None)
+    document["unbilled"] = ["01890000-0000-7000-8000-000093ec1b47"]
+    document["instances"] = [
+        {
+            "instance_id": document["unbilled"][0], "label": "m2", "pool": None, "from_at": None,
+            "to_at": None, "booked_microusd": 0, "waived_microusd": 0, "status": "provisional",
+            "ended_by": None,
+        }
+    ]  # fmt: skip
+    print_job_cost(Terminal(out=out, errors=io.StringIO()), document)
+    assert re.search(r"without a price +m2\n", out.getvalue())
 
 
 def test_a_job_that_is_not_compared_says_nothing_of_on_demand() -> None:

@@ -60,6 +60,9 @@ def test_a_p90_that_counts_waits_stands_beside_the_simulated_one_and_is_explaine
     text = told(57_780.0, 4_320.0)
     head, row = text.splitlines()[1:3]
     assert "P90 SIMULATED" in head
+    # Time is what a job took; machines are interrupted.
+    assert "INTERRUPTED" in head
+    assert "TAKEN" not in head
     assert "16h 3m" in row
     assert "1h 12m" in row
     assert WAITS in text

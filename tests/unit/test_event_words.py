@@ -26,28 +26,36 @@ def test_every_kind_of_event_has_words_that_a_person_knows():
 
 
 @pytest.mark.parametrize(
-    ("actor", "told"),
+    ("actor", "machine", "told"),
     [
-        ("person:ada", "ada"),
-        ("controller:claim_jobs", "control plane"),
-        ("cloud:reconcile_instances", "cloud"),
-        ("agent:01890000-0000-7000-8000-000093ec1b47", "machine 93ec1b47"),
-        ("agent:01890000-0000-7000-8000-000000000002", "machine m2"),
-        ("agent:i-0abc", "machine i-0abc"),
-        ("of a later version", "of a later version"),
-        ("oracle:delphi", "oracle:delphi"),
+        ("person:ada", "m2", "ada"),
+        ("controller:claim_jobs", "m2", "control plane"),
+        ("cloud:reconcile_instances", None, "cloud"),
+        ("agent:01890000-0000-7000-8000-000093ec1b47", "m2", "m2"),
+        ("agent:01890000-0000-7000-8000-000093ec1b47", None, "a machine"),
+        ("of a later version", None, "of a later version"),
+        ("oracle:delphi", None, "oracle:delphi"),
     ],
 )
-def test_whoever_caused_an_entry_is_called_what_people_call_it(actor: str, told: str):
-    assert actor_words(actor, {"01890000-0000-7000-8000-000000000002": "m2"}) == told
+def test_whoever_caused_an_entry_is_called_what_people_call_it(
+    actor: str, machine: str | None, told: str
+):
+    assert actor_words(actor, machine) == told
 
 
 def test_what_was_just_said_is_not_said_again():
     said = ["Training starts.", "Training starts.", "Saved.", "Training starts."]
-    rows = [{"seq": number, "message": message} for number, message in enumerate(said)]
+    rows = [{"seq": n, "message": message, "machine": None} for n, message in enumerate(said)]
     assert [row["seq"] for row in without_doubles(rows)] == [0, 2, 3]
     assert [row["message"] for row in without_doubles(rows[::-1])] == [said[0], said[2], said[0]]
     assert without_doubles([]) == []
+
+
+def test_what_happens_to_two_machines_is_said_of_each():
+    entries = [(1, None), (2, "m1"), (3, "m2"), (4, "m2"), (5, None)]
+    rows = [{"seq": seq, "message": "Gone.", "machine": machine} for seq, machine in entries]
+    for given in (rows, rows[::-1]):
+        assert sorted(row["machine"] for row in without_doubles(given)) == ["m1", "m2"]
 
 
 @pytest.mark.parametrize("state", list(InstanceState))

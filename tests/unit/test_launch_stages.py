@@ -42,6 +42,7 @@ def event(kind: str, seconds: float, message: str = "said") -> dict[str, Any]:
 
 def machine(**changes: Any) -> dict[str, Any]:
     return {
+        "name": "m1",
         "provider": "aws",
         "provider_instance_id": "i-0abc",
         "pool": AWS_POOL,
@@ -91,7 +92,7 @@ def test_each_stage_takes_from_the_end_of_the_one_before() -> None:
     }
     assert failure_of(done) is None
     assert still_there(done) == []
-    assert "i-0abc (aws us-east-1a g4dn.xlarge spot)" in views(done)[0].sentence
+    assert "m1 (i-0abc, aws us-east-1a g4dn.xlarge spot)" in views(done)[0].sentence
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_machine_that_never_called_is_named_with_its_console() -> None:
     failure = failure_of(story(1, attempts=(ended,), machines=(silent,)))
     assert failure is not None
     assert failure.stage is Stage.REGISTER
-    assert failure.reason.startswith("Not registered in 600 s: nothing was heard from i-0abc")
+    assert failure.reason.startswith("Not registered in 600 s: nothing was heard from m1 (i-0abc, ")
     assert "LOWTIDE_PUBLIC_URL" in failure.remedy
     google = machine(
         provider="gcp",
@@ -192,7 +193,7 @@ def test_a_machine_that_the_control_plane_gave_up() -> None:
     failure = failure_of_pools(waits, asked, pools, BEGAN)
     assert failure is not None
     assert failure.stage is Stage.REGISTER
-    assert "nothing was heard from i-0abc" in failure.reason
+    assert "nothing was heard from m1 (i-0abc, " in failure.reason
     assert failure_of_pools(waits, {AWS_POOL: offer(None)}, pools, BEGAN) is None
     assert may_ask_pools(story())
     assert failure_of_pools(story(), {AWS_POOL: offer("denied")}, pools, BEGAN) is not None

@@ -191,6 +191,36 @@ def test_a_second_attempt_begins_its_curve_where_it_resumed():
     )
 
 
+@pytest.mark.parametrize(
+    ("saved", "parent", "label", "title"),
+    [
+        (30, 30, "resumed at step 30", "Attempt 2 resumed at step 30"),
+        (0, None, "started again from the beginning",
+         "Attempt 2 started again from the beginning: no checkpoint had been saved"),
+        (30, None, "started again from the beginning",
+         "Attempt 2 started again from the beginning: no checkpoint was restored"),
+        (0, 0, "resumed from its last checkpoint", "Attempt 2 resumed from its last checkpoint"),
+    ],
+)  # fmt: skip
+def test_the_mark_of_an_attempt_says_where_it_went_on_and_why(
+    saved: int, parent: int | None, label: str, title: str
+):
+    first = attempt(1, 20, best_step=40, committed_step=saved, ended_at=after(60))
+    timeline = JobTimeline((first, attempt(2, 80, parent_step=parent)), (lane(),), 0)
+    chart = time_chart(story(timeline=timeline))
+    assert chart is not None
+    [mark] = [one for one in chart.limits if one.kind == "resumed"]
+    assert (mark.label, mark.title, mark.anchor) == (label, title, "end")
+
+
+def test_an_attempt_before_which_nothing_trained_has_no_mark():
+    untrained = attempt(1)
+    untrained.trained_at = None
+    chart = time_chart(story(timeline=JobTimeline((untrained, attempt(2, 80)), (lane(),), 0)))
+    assert chart is not None
+    assert not [one for one in chart.limits if one.kind == "resumed"]
+
+
 def points(values: list[tuple[int, int, Any]], name: str = "loss") -> list[dict[str, Any]]:
     return [{"fence": fence, "step": step, "metrics": {name: v}} for fence, step, v in values]
 

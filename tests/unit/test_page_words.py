@@ -37,6 +37,16 @@ def test_no_checkpoint_is_promised_to_a_job_that_does_not_train(state: JobState)
     )
 
 
+@pytest.mark.parametrize("command", [JobCommand.CANCEL, JobCommand.PAUSE])
+def test_a_job_that_is_stopping_is_not_counted_as_running(command: JobCommand) -> None:
+    said = consequences(command, JobState.RUNNING, JobState.STOPPING, JobState.STOPPING)
+    assert said[0].startswith("1 job is running: ")
+    assert said[-1] == (
+        "2 jobs are stopping already: the machines are released as soon as a program that can save "
+        "has done so."
+    )
+
+
 def test_a_label_has_one_value() -> None:
     same = read_query([("label", "team=nlp"), ("label", "team = nlp"), ("label", "tier=a")])
     assert same.problem is None

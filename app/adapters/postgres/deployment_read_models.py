@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Engine, func, or_, select, text
 
 from app.adapters.postgres import money_tables, tables
+from app.adapters.postgres.machine_names import machine_names
 from app.adapters.postgres.price_history_report import price_histories
 from app.domain.errors import NotFound
 from app.domain.instance import LIVE_INSTANCE_STATES
@@ -65,7 +66,9 @@ class DeploymentReports:
                 text(tables.one_of("instances.state", LIVE_INSTANCE_STATES))
             )
         with self._engine.connect() as connection:
-            return [dict(row) for row in connection.execute(statement).mappings()]
+            rows = [dict(row) for row in connection.execute(statement).mappings()]
+            names = machine_names(connection, {row["job_id"] for row in rows})
+        return [{**row, "name": names.get(row["id"])} for row in rows]
 
     def instance_address(self, project_id: UUID, instance_id: UUID) -> tuple[str, str | None]:
         """(provider, its id of the machine) of one of the project's instances; raises NotFound."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from app.adapters.postgres.replacement_statement import REPLACING
 from app.adapters.postgres.tables import one_of
 from app.domain.disk_full import DISK_FULL_KEY, DISK_FULL_SENTENCE
 from app.domain.end_reason import COUNTED_END_REASONS
@@ -59,7 +60,7 @@ WITH page AS (
     SELECT numbered.*, budgets.cap_microusd, budgets.spent_microusd,
         coalesce(now.machines, 0) AS machines,
         coalesce(now.microusd_per_hour, 0) AS microusd_per_hour,
-        coalesce(now.pools, '[]'::json) AS pools, now.disk_full,
+        coalesce(now.pools, '[]'::json) AS pools, now.disk_full, {replacing} AS replacing,
         greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step,
         last.end_message AS last_failure
     FROM numbered
@@ -90,6 +91,7 @@ SELECT json_build_object(
         'remaining_seconds', {remaining},
         'eta_from', CASE WHEN {remaining} IS NOT NULL THEN eta_from END,
         'node_count', node_count, 'nodes', nodes, 'machines', machines, 'pools', pools,
+        'replacing', replacing,
         'market_mode', market_mode, 'microusd_per_hour', microusd_per_hour,
         'spent_microusd', spent_microusd, 'budget_microusd', cap_microusd,
         'net_saved_microusd', {compared} - spent_microusd,
@@ -152,6 +154,7 @@ def _statement(conditions: str, limit: int) -> str:
         conditions=conditions,
         limit=limit,
         live=_LIVE,
+        replacing=REPLACING.format(job="numbered"),
         claimable=_CLAIMABLE,
         counted=_COUNTED,
         remaining=_REMAINING,

@@ -17,6 +17,7 @@ from app.adapters.postgres import money_tables, tables
 from app.adapters.postgres.attempt_ordinals import ORDINAL, ordinals_of
 from app.adapters.postgres.deployment_read_models import DeploymentReports
 from app.adapters.postgres.job_list_statement import matching_statement
+from app.adapters.postgres.machine_names import machine_names, machine_of
 from app.adapters.postgres.mapping import (
     ReadAttempt,
     ReadBudget,
@@ -24,6 +25,7 @@ from app.adapters.postgres.mapping import (
     ReadInstance,
     ReadJob,
 )
+from app.adapters.postgres.replacement_statement import REPLACING_IN_JOB
 from app.domain.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.entities import Attempt
 from app.domain.errors import NotFound
@@ -121,6 +123,7 @@ class PostgresJobReports(DeploymentReports):
                 counts=self._counts(session, job_id, attempt),
                 attempt=attempt,
                 machines=self._machines(session, job_id),
+                replacing=session.scalar(REPLACING_IN_JOB, {"job_id": job_id}),
                 last_checkpoint=self._last_checkpoint(session, job_id),
             )
 
@@ -153,19 +156,28 @@ class PostgresJobReports(DeploymentReports):
                     .order_by(members.c.attempt_id, members.c.node_rank)
                 )
             )
+            names = machine_names(connection, [job_id])
         for row in found:
-            row["members"] = [m for m in joined if m["attempt_id"] == row["id"]]
+            row["members"] = [
+                {**m, "machine": names.get(m["instance_id"])}
+                for m in joined
+                if m["attempt_id"] == row["id"]
+            ]
         return found
 
     def events(self, job_id: UUID, after: int, limit: int) -> list[dict[str, Any]]:
         """History after a number, in order."""
         table = tables.events
-        return self._read(
+        statement = (
             select(*(column for column in table.c if column.name != "job_id"))
             .where(table.c.job_id == job_id, table.c.seq > after)
             .order_by(table.c.seq)
             .limit(limit)
         )
+        with self._engine.connect() as connection:
+            rows = _rows(connection.execute(statement))
+            names = machine_names(connection, [job_id]) if rows else {}
+        return [{**row, "machine": machine_of(row, names)} for row in rows]
 
     def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
         """Committed checkpoints, newest first, with the ordinals of their attempts."""
@@ -195,11 +207,15 @@ class PostgresJobReports(DeploymentReports):
     def log_streams(self, job_id: UUID) -> list[dict[str, Any]]:
         """Streams of logs with their sizes, by name."""
         table = tables.log_streams
-        return self._read(
+        statement = (
             select(table.c.stream, table.c.instance_id, table.c.size_bytes, table.c.updated_at)
             .where(table.c.job_id == job_id)
             .order_by(table.c.stream)
         )
+        with self._engine.connect() as connection:
+            rows = _rows(connection.execute(statement))
+            names = machine_names(connection, [job_id]) if rows else {}
+        return [{**row, "machine": names.get(row["instance_id"])} for row in rows]
 
     def log_chunks(
         self, job_id: UUID, stream: str, start: int, end: int, limit: int
@@ -250,7 +266,11 @@ class PostgresJobReports(DeploymentReports):
             .where(instances.c.job_id == job_id, instances.c.state.in_(LIVE_INSTANCE_STATES))
             .order_by(instances.c.requested_at, instances.c.id)
         )
-        return tuple(MachineFacts(*row) for row in rows)
+        names = machine_names(session, [job_id])
+        return tuple(
+            MachineFacts(instance, contact, price, names.get(instance.id))
+            for instance, contact, price in rows
+        )
 
     def _read(self, statement: Select[Any]) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:

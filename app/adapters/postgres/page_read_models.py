@@ -24,6 +24,7 @@ from app.adapters.postgres.job_search_statement import (
     chosen_statement,
     search_statement,
 )
+from app.adapters.postgres.machine_names import machine_names, machine_of
 from app.adapters.postgres.mapping import ReadAttempt, ReadInstance, ReadJob
 from app.adapters.postgres.web_sessions import LIVE_KEYS
 from app.domain.entities import Instance
@@ -120,7 +121,7 @@ class PostgresPageReports:
             )
             rated, _ = rate_machines(session, shown)
             phases = _phases(session, job_id, [one.id for one in shown])
-            labels = _labels(instances)
+            labels = machine_names(session, [job_id])
             job = session.get_one(ReadJob, job_id)
             reach = attempt_reach(session, job, attempts, [one.id for one in shown])
             lanes = [
@@ -163,7 +164,14 @@ class PostgresPageReports:
             select(table).where(table.c.job_id == job_id).order_by(table.c.seq.desc()).limit(limit)
         )
         with self._engine.connect() as connection:
-            return [dict(row) for row in connection.execute(statement).mappings()]
+            rows = [dict(row) for row in connection.execute(statement).mappings()]
+            names = machine_names(connection, [job_id])
+        return [{**row, "machine": machine_of(row, names)} for row in rows]
+
+    def machine_names(self, job_id: UUID) -> dict[UUID, str]:
+        """What people call the job's machines that the cloud has started, by instance id."""
+        with self._engine.connect() as connection:
+            return machine_names(connection, [job_id])
 
     def recent_metrics(self, job_id: UUID, points_max: int) -> list[dict[str, Any]]:
         """Points in order of (fence, step), thinned evenly where there are more."""
@@ -233,11 +241,6 @@ def _instances(session: Session, job_id: UUID) -> list[Instance]:
         .order_by(table.c.requested_at, table.c.id)
     )
     return list(session.scalars(statement))
-
-
-def _labels(instances: Sequence[Instance]) -> dict[UUID, str]:
-    ran = [one for one in instances if one.launched_at is not None]
-    return {one.id: f"m{number}" for number, one in enumerate(ran, 1)}
 
 
 def _phases(
