@@ -1,7 +1,8 @@
 """What agents call: registration, reports, logs, working folders. No inbound port on machines.
 
 Lives here: HTTP in and out, and which error has which status. Not here: what a report does
-(`app.orchestration.receive_agent_report`), or the memory that answers steady ones (`agent_board`).
+(`app.orchestration.receive_agent_report`), or the memory that answers steady ones
+(`app.orchestration.agent_report_cache`).
 """
 
 from __future__ import annotations
@@ -18,21 +19,13 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from app.api.agent_board import AgentBoard, BoardSilent
+from app.api.agent_board import AgentBoard
 from app.api.error_responses import PROBLEM_JSON
 from app.api.hot_route import HotRoute
 from app.api.json_answers import JSON, as_json
-from app.api.steady_report import (
-    INT_MAX,
-    METRICS_MAX,
-    PROTOCOLS,
-    SECONDS_MAX,
-    STEP_MAX,
-    TEXT_MAX,
-    read_steady,
-)
 from app.api.storage_grants import StorageGrants, read_held
 from app.domain.credentials import digest
+from app.orchestration.agent_report_cache import CacheSilent
 from app.orchestration.append_logs import (
     CHUNK_BYTES_MAX,
     GAP_BYTES_MAX,
@@ -41,12 +34,20 @@ from app.orchestration.append_logs import (
     append_log,
     fill_log_gap,
 )
+from app.orchestration.read_steady_report import (
+    INT_MAX,
+    METRICS_MAX,
+    PROTOCOLS,
+    SECONDS_MAX,
+    STEP_MAX,
+    TEXT_MAX,
+    read_steady,
+)
 from app.orchestration.read_workdir import read_workdir
 from app.orchestration.receive_agent_report import (
     CredentialRefused,
     FenceRefused,
-    instance_of_credential,
-    receive_agent_report,
+    receive_in_transaction,
 )
 from app.orchestration.record_refusal import record_refusal
 from app.orchestration.register_agent import (
@@ -164,8 +165,8 @@ async def report(request: Request) -> Response:
     steady = read_steady(document)
     if steady is not None:
         try:
-            answer = board.answer(credential_hash, steady)
-        except BoardSilent:
+            answer = board.cache.answer(credential_hash, steady)
+        except CacheSilent:
             text = "The answer cannot be stored at the moment; try again."
             raise HTTPException(503, text, _SOON) from None
         if answer is not None:
@@ -192,15 +193,11 @@ async def _receive(
     board: AgentBoard, credential_hash: str, news: AgentReport
 ) -> tuple[UUID, ReportReply]:
     """Take a report in under its job's lock, and remember the agent: its job, and the answer."""
-    runtime, computed = board.runtime, board.now()
-
-    def in_transaction() -> tuple[UUID, ReportReply]:
-        with runtime.begin() as uow:
-            _, job_id = instance_of_credential(uow, credential_hash, news.instance_id)
-            return job_id, receive_agent_report(uow, runtime, credential_hash, news)
-
-    job_id, reply = await run_in_threadpool(in_transaction)
-    board.admit(credential_hash, job_id, news, reply, computed)
+    computed = board.cache.now()
+    job_id, reply = await run_in_threadpool(
+        receive_in_transaction, board.runtime, credential_hash, news
+    )
+    board.cache.admit(credential_hash, job_id, news, reply, computed)
     return job_id, reply
 
 

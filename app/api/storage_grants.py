@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from app.api.steady_report import TEXT_MAX
 from app.domain.job_spec import parse_spec
 from app.domain.storage_places import StoragePlace, scope_digest
+from app.orchestration.read_steady_report import TEXT_MAX
 from app.orchestration.record_storage_access import record_storage_access
 from app.orchestration.register_agent import storage_places
 from app.orchestration.runtime import Runtime

@@ -1,7 +1,7 @@
 """The directives of all machines of some jobs, read at one instant and without any lock.
 
 Lives here: the reading that answers from memory rest on. Not here: what a directive is
-(`compute_directive`), or the memory (`app.api.agent_board`).
+(`compute_directive`), or the memory (`agent_report_cache`).
 """
 
 from __future__ import annotations

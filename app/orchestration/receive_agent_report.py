@@ -1,7 +1,7 @@
 """Apply what an agent reports: each fact once, in order, under the job's lock.
 
 Lives here: the report's way into the rows. A report without new facts changes no state and is
-answered from memory by the api (`app.api.agents`), which flushes contacts in batches. Not here:
+answered from memory (`agent_report_cache`), which writes contacts in batches. Not here:
 the meaning of each fact (`apply_facts`).
 """
 
@@ -37,6 +37,15 @@ class CredentialRefused(DomainError):
 
 class FenceRefused(DomainError):
     """The machine reports for an attempt it is no member of (HTTP 403)."""
+
+
+def receive_in_transaction(
+    runtime: Runtime, credential_hash: str, report: AgentReport
+) -> tuple[UUID, ReportReply]:
+    """The agent's job and the answer, by `receive_agent_report` in a transaction of its own."""
+    with runtime.begin() as uow:
+        _, job_id = instance_of_credential(uow, credential_hash, report.instance_id)
+        return job_id, receive_agent_report(uow, runtime, credential_hash, report)
 
 
 def receive_agent_report(

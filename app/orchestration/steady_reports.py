@@ -1,8 +1,7 @@
 """Reports that carry no news, and the rule by which memory may answer them.
 
-Lives here: what the api's board and the simulator's share. Not here: the board itself
-(`app.api.agent_board`), the reading of a request (`app.api.steady_report`), or what a report with
-news does (`receive_agent_report`).
+Not here: the memory (`agent_report_cache`), the reading of a request (`read_steady_report`), or
+what a report with news does (`receive_agent_report`).
 """
 
 from __future__ import annotations

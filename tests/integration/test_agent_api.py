@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import Engine, select, text, update
 
 from app.adapters.postgres import tables
-from app.api import agent_board
 from app.domain.instance import EndedBy
+from app.orchestration import agent_report_cache
 from app.orchestration.aggregate import open_job
 from app.orchestration.lose_instances import note_end
 from app.orchestration.runtime import Runtime
@@ -149,7 +149,7 @@ def test_steady_reports_take_no_transaction_and_are_written_soon(
     for _ in range(20):
         assert agent.report().status_code == 200
     assert _version(engine, agent) == version
-    assert agent_board.FLUSH_SECONDS <= 0.5, "soon"
+    assert agent_report_cache.FLUSH_SECONDS <= 0.5, "soon"
     wait_until(lambda: _contact(engine, agent).seq == agent.seq)
     answered_at = _contact(engine, agent).answered_at
     assert began_at - timedelta(seconds=2) <= answered_at <= datetime.now(UTC)
@@ -245,8 +245,8 @@ def test_a_gang_meets_and_a_notice_reaches_the_other_rank_at_once(
     engine: Engine, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ):
     # At once: the look that comes every half second would be too late.
-    monkeypatch.setattr(agent_board, "FLUSH_SECONDS", 600.0)
-    monkeypatch.setattr(agent_board, "PROMISE_SECONDS_MAX", 600.0)
+    monkeypatch.setattr(agent_report_cache, "FLUSH_SECONDS", 600.0)
+    monkeypatch.setattr(agent_report_cache, "PROMISE_SECONDS_MAX", 600.0)
     with served(runtime) as api:
         _a_notice_reaches_the_other_rank(api, engine, runtime)
 
@@ -269,7 +269,7 @@ def test_a_cancel_by_another_process_is_seen_within_a_second_and_its_time_runs(
     cancel(runtime, first.gang.job_id)
     for agent in (first, second):
         wait_until(lambda: _drains(agent))  # noqa: B023
-    assert agent_board.FLUSH_SECONDS <= 1.0, "each of its looks finds what has changed"
+    assert agent_report_cache.FLUSH_SECONDS <= 1.0, "each of its looks finds what has changed"
     earlier = first.directive(fence=1, phase="train")["drain_seconds"]
     time.sleep(0.3)
     later = first.directive(fence=1, phase="train")["drain_seconds"]
@@ -323,8 +323,8 @@ def test_a_revoked_credential_is_refused_within_a_second(
             limits=runtime.limits,
         )  # fmt: skip
     wait_until(lambda: agent.report(fence=1).status_code == 401)
-    assert agent_board.FLUSH_SECONDS <= 1.0, "each of its looks finds what was revoked"
-    assert len(api.board) == 0
+    assert agent_report_cache.FLUSH_SECONDS <= 1.0, "each of its looks finds what was revoked"
+    assert len(api.board.cache) == 0
 
 
 def test_who_may_report_what(api: ServedApi, engine: Engine, runtime: Runtime):
@@ -399,7 +399,7 @@ def test_a_nul_in_what_a_trainer_said_costs_no_fact(
 def test_no_lease_is_renewed_while_answers_cannot_be_written(
     api: ServedApi, engine: Engine, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(agent_board, "PROMISE_SECONDS_MAX", 3.0)
+    monkeypatch.setattr(agent_report_cache, "PROMISE_SECONDS_MAX", 3.0)
     (agent,) = _agents(api, engine, runtime, 1)
     with engine.connect() as connection:
         connection.execute(text("LOCK TABLE contacts IN ACCESS EXCLUSIVE MODE"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from app.api.agents import REPORT_BYTES_MAX
-from app.api.steady_report import METRICS_MAX, read_steady
+from app.orchestration.read_steady_report import METRICS_MAX, read_steady
 from tests.support.supervised_machine import HOLD, LEASE, Machine, committed, ended, of, saved
 from trainer.agent import actions as act
 from trainer.agent import observations as seen

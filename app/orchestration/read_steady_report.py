@@ -1,7 +1,7 @@
 """The quick reading of a report that carries no news; anything unusual takes the full way.
 
 Not here: the full reading (`trainer.protocol.wire.decode`), which also says what is wrong, or the
-rule by which memory answers (`app.orchestration.steady_reports`).
+rule by which memory answers (`steady_reports`).
 """
 
 from __future__ import annotations
