@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from app.domain.errors import DomainError
-from app.simulation.agent_network import AgentNetwork, Unreachable
+from app.simulation.agent_network import AgentNetwork
+from app.simulation.api_process import Unreachable
 from app.simulation.event_loop import EventLoop
 from app.simulation.seeded_entropy import Dice
 from trainer.protocol.agent_report import AgentReport, Registration

@@ -1,76 +1,72 @@
-"""The control plane's API as simulated agents reach it.
+"""The control plane's API as simulated agents reach it: api processes behind one address.
 
-Lives here: registration and reports through the production verbs, the board that answers steady
-reports from memory by the real board's rule, and outages. What the real board does every half
-second, this one does when somebody is about to look. Not here: the agent (`simulated_agent`), or
-what gets lost between the two (`faults`).
+Lives here: registration through the production verb, which process a report reaches, and outages.
+Not here: how a process answers (`api_process`), the agent (`simulated_agent`), or what gets lost
+between the two (`faults`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
+from sqlalchemy import Engine
+
 from app.domain.credentials import digest
-from app.orchestration.lost_rows import note_listening
-from app.orchestration.read_directives import read_directives
-from app.orchestration.receive_agent_report import receive_agent_report
 from app.orchestration.register_agent import register_agent
 from app.orchestration.runtime import Runtime
-from app.orchestration.steady_reports import SteadyReport, answered, is_steady
+from app.simulation.api_process import ApiProcess, Unreachable
 from app.simulation.event_log import EventLog
-from app.simulation.virtual_clock import VirtualClock
+from app.simulation.event_loop import EventLoop
+from app.simulation.seeded_entropy import Dice
+from app.simulation.virtual_clock import MICROSECONDS
 from app.simulation.watched_transactions import Interrupted, WatchedTransactions
 from trainer.protocol.agent_report import AgentReport, Registration
-from trainer.protocol.directive import Directive, DirectiveKind, RegistrationReply, ReportReply
-from trainer.protocol.wire import decode, encode
+from trainer.protocol.directive import RegistrationReply, ReportReply
 
-_LISTENING_US = 5_000_000
-
-
-class Unreachable(Exception):
-    """No answer came: the request or its reply was lost, or the control plane is away."""
-
-
-@dataclass
-class _Entry:
-    """An agent on the board, under the digest of its credential."""
-
-    instance_id: UUID
-    job_id: UUID
-    session_id: str
-    seq: int
-    fence: int | None
-    total_steps: int | None
-    ack_fact_no: int
-    directive: Directive
-    disk_full: bool
+_TOLD_US = 60 * MICROSECONDS
 
 
 class AgentNetwork:
-    """One api process."""
+    """All api processes. Implements `Ticker` and `ExchangeListener`.
+
+    answered_us: when each instance was answered last, so that a record of it is left somewhere.
+    hears_since_us: since when one of them could hear agents.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
+        engine: Engine,
         transactions: WatchedTransactions,
-        clock: VirtualClock,
+        loop: EventLoop,
         log: EventLog,
+        dice: Dice,
+        processes: int,
     ) -> None:
-        self.away = False
-        self.full_reports = 0
-        self.steady_reports = 0
         self.answered_us: dict[str, int] = {}
-        self.hears_since_us = clock.starts_us
+        self.hears_since_us = loop.clock.starts_us
         self.on_heard_again: Callable[[], None] = lambda: None
         self._runtime = runtime
-        self._transactions = transactions
-        self._clock = clock
+        self._clock = loop.clock
+        self._loop = loop
         self._log = log
-        self._board: dict[str, _Entry] = {}
-        self._unwritten: dict[UUID, tuple[AgentReport, int]] = {}
-        self._listened_us: int | None = None
+        self._dice = dice
+        self._written_us: dict[str, int] = {}
+        self._listened_us = self._told_us = -_TOLD_US
+        self._database_away = self._left = False
+        self.processes = [
+            ApiProcess(number, runtime, engine, transactions, loop, self)
+            for number in range(processes)
+        ]
+
+    @property
+    def away(self) -> bool:
+        """Whether no request can be served."""
+        return self._database_away or not any(process.up for process in self.processes)
+
+    # --- requests -----------------------------------------------------------------------------
 
     def register(self, registration: Registration) -> RegistrationReply:
         """Through the production verb. Raises Unreachable and what the verb raises."""
@@ -87,147 +83,102 @@ class AgentNetwork:
 
         is_copy: it is late or doubled, so nobody waits for the answer and it proves no life.
         """
-        if self.away:
+        up = [process for process in self.processes if process.up]
+        if not up:
             raise Unreachable
-        key = digest(credential)
-        entry = self._steady(key, report)
-        if entry is None:
-            reply = self._full(key, report)
-            if not is_copy:
-                self._heard(report.instance_id)
-            return reply
-        self.steady_reports += 1
+        reply = self._dice.choice(up).report(digest(credential), report)
         if not is_copy:
-            self._heard(report.instance_id)
-        entry.seq = report.seq
-        self._unwritten[entry.instance_id] = (report, self._clock.true_us)
-        return self._reply(entry)
-
-    @property
-    def promised(self) -> bool:
-        """Whether it has answered reports that are not written as yet."""
-        return bool(self._unwritten)
-
-    def flush(self) -> None:
-        """Write what was promised, and that somebody listens."""
-        now_us, listened_us = self._clock.true_us, self._listened_us
-        listens = listened_us is None or now_us - listened_us >= _LISTENING_US
-        if self.away or not (listens or self._unwritten):
-            return
-        unwritten, self._unwritten = self._unwritten, {}
-        # The real process writes every five seconds, this one only when it is looked at: what
-        # lies between is no gap in hearing.
-        between_us = 0 if listened_us is None else now_us - listened_us
-        gap_seconds = self._runtime.limits.listening_gap_seconds + between_us / 1_000_000
-        try:
-            with self._runtime.begin() as uow:
-                if listens:
-                    note_listening(uow, gap_seconds)
-                reports = [
-                    answered(_plain(report), max(0.0, (now_us - at_us) / 1_000_000))
-                    for _, (report, at_us) in sorted(unwritten.items())
-                ]
-                uow.contacts.store(reports, uow.now)
-        except Interrupted:
-            self._unwritten = {**unwritten, **self._unwritten}
-            return
-        if listens:
-            self._listened_us = now_us
-
-    def leave(self) -> None:
-        """The api process ends; what it had promised half a second ago is written."""
-        self.flush()
-        self.away = True
-        self._board.clear()
-        self._listened_us = None
-
-    def come_back(self) -> None:
-        """It is started again, and listens."""
-        self.away = False
-        self.hears_since_us = self._clock.true_us
-        self.flush()
-        self.on_heard_again()
-
-    def _heard(self, instance_id: str) -> None:
-        """Remember the answer; after a silence, whoever watches for silence is told."""
-        before_us, now_us = self.answered_us.get(instance_id), self._clock.true_us
-        self.answered_us[instance_id] = now_us
-        interval_us = 1_000_000 * self._runtime.limits.report_interval_seconds
-        if before_us is None or now_us - before_us > 2 * interval_us:
-            self.on_heard_again()
-
-    def _steady(self, key: str, report: AgentReport) -> _Entry | None:
-        """The entry that answers a report without news; None when it needs a transaction."""
-        entry = self._board.get(key)
-        if entry is None or report.facts or report.disk_full is not None:
-            return None
-        if not is_steady(entry, _plain(report)):
-            return None
-        if self._transactions.changed_since(entry.job_id, "board"):
-            self._refresh(entry.job_id)
-        found = self._board.get(key)
-        timed = found is not None and found.directive.kind is DirectiveKind.DRAIN
-        return None if timed else found
-
-    def _refresh(self, job_id: UUID) -> None:
-        """Read the directives of a changed job's machines, as the board's exchange does."""
-        held = read_directives(self._runtime, [job_id])[job_id]
-        self._transactions.mark(job_id, "board")
-        for key in [key for key, entry in self._board.items() if entry.job_id == job_id]:
-            entry = self._board[key]
-            directive = held.get(entry.instance_id)
-            if directive is None or directive.credential_hash != key:
-                del self._board[key]
-            elif directive.directive.version > entry.directive.version:
-                entry.directive = directive.directive
-
-    def _full(self, key: str, report: AgentReport) -> ReportReply:
-        self.full_reports += 1
-        # What crosses a process crosses it as JSON: the shapes must survive that.
-        arrived = decode(AgentReport, encode(report))
-        self._board.pop(key, None)
-        try:
-            with self._runtime.begin() as uow:
-                reply = receive_agent_report(uow, self._runtime, key, arrived)
-                found = uow.instances.get(UUID(report.instance_id))
-                job_id = None if found is None else found.job_id
-        except Interrupted as error:
-            raise Unreachable from error
-        if job_id is not None:
-            progress = report.progress
-            self._board[key] = _Entry(
-                instance_id=UUID(report.instance_id),
-                job_id=job_id,
-                session_id=report.session_id,
-                seq=report.seq,
-                fence=report.fence,
-                total_steps=None if progress is None else progress.total_steps,
-                ack_fact_no=reply.ack_fact_no,
-                directive=reply.directive,
-                disk_full=report.disk_full is not None,
-            )
+            self.answered_us[report.instance_id] = self._clock.true_us
         return reply
 
-    def _reply(self, entry: _Entry) -> ReportReply:
-        limits = self._runtime.limits
-        return ReportReply(
-            ack_fact_no=entry.ack_fact_no,
-            lease_seconds=limits.agent_lease_seconds,
-            next_report_seconds=limits.report_interval_seconds,
-            directive=entry.directive,
-        )
+    # --- what processes tell ------------------------------------------------------------------
 
+    def written(self, instance_id: UUID, answered_us: int) -> None:
+        """After a silence, whoever watches for silence is told."""
+        key = str(instance_id)
+        before_us = self._written_us.get(key)
+        self._written_us[key] = max(answered_us, before_us or 0)
+        interval_us = MICROSECONDS * self._runtime.limits.report_interval_seconds
+        if before_us is None or answered_us - before_us > 2 * interval_us:
+            self.on_heard_again()
 
-def _plain(report: AgentReport) -> SteadyReport:
-    progress = report.progress
-    return SteadyReport(
-        instance_id=UUID(report.instance_id),
-        session_id=report.session_id,
-        seq=report.seq,
-        fence=report.fence,
-        phase=report.phase.value,
-        step=None if progress is None else progress.step,
-        total_steps=None if progress is None else progress.total_steps,
-        metrics={} if progress is None else dict(progress.metrics),
-        pace=None if progress is None else progress.pace,
-    )
+    def listened(self) -> None:
+        """After a gap, and every minute, whoever waits until agents are heard is told."""
+        now_us = self._clock.true_us
+        gap_us = MICROSECONDS * self._runtime.limits.listening_gap_seconds
+        if now_us - self._listened_us > gap_us or now_us - self._told_us > _TOLD_US:
+            self._told_us = now_us
+            self.on_heard_again()
+        self._listened_us = now_us
+
+    # --- the ticker ---------------------------------------------------------------------------
+
+    def next_us(self) -> int | None:
+        """When the first process is to exchange."""
+        due = [at for process in self.processes if (at := process.next_us()) is not None]
+        return min(due, default=None)
+
+    def tick(self) -> None:
+        """Let the first process that is due exchange."""
+        now_us = self._clock.true_us
+        next(one for one in self.processes if one.next_us() == now_us).tick()
+
+    def exchange_now(self) -> bool:
+        """Let every process exchange; whether all that was answered is written, and what each
+        remembers is what the rows say."""
+        written = [process.exchange_now() for process in self.processes if process.up]
+        return all(written)
+
+    # --- what goes wrong ----------------------------------------------------------------------
+
+    def kill_one(self, seconds: float) -> bool:
+        """SIGKILL to an api process, which is back after so long; False where none is up."""
+        up = [process for process in self.processes if process.up]
+        if not up:
+            return False
+        process = self._dice.choice(up)
+        for instance_id in process.kill():
+            key = str(instance_id)
+            # Its agent was answered, and nobody can know.
+            self.answered_us[key] = self._written_us.get(key, self._clock.starts_us)
+        self._log.write("api", f"one process is killed, and comes back in {seconds:.0f} s")
+        self._loop.after(seconds, partial(self._start, process))
+        return True
+
+    def leave(self) -> None:
+        """Every api process ends as it is asked to; what they had promised is written."""
+        self._left = True
+        for process in self.processes:
+            if process.up:
+                process.stop()
+
+    def come_back(self) -> None:
+        """All are started again, and listen."""
+        self._left = False
+        for process in self.processes:
+            self._start(process)
+
+    def lose_database(self) -> None:
+        """The processes run on, and the database is away."""
+        self._database_away = True
+        for process in self.processes:
+            process.database_away = True
+
+    def find_database(self) -> None:
+        """The database can be reached again."""
+        self._database_away = False
+        self.hears_since_us = self._clock.true_us
+        for process in self.processes:
+            process.database_away = False
+
+    def restored(self) -> None:
+        """The rows are older ones now."""
+        for process in self.processes:
+            process.watch.forget()
+
+    def _start(self, process: ApiProcess) -> None:
+        if process.up or self._left:
+            return
+        if not any(one.up for one in self.processes):
+            self.hears_since_us = self._clock.true_us
+        process.start()

@@ -188,28 +188,35 @@ class ByzantineFaults:
         self._world.loop.after(self._dice.uniform(30.0, 300.0), room)
         return True
 
-    def _backup_restored(self) -> bool:
+    def _backup_restored(self, api_runs_on: bool = False) -> bool:
         """A backup is made now, and minutes later the database is what it was."""
         if self._backed_up:
             return False
-        self.restore_after(self._dice.uniform(300.0, 900.0))
+        self.restore_after(self._dice.uniform(300.0, 900.0), api_runs_on)
         return True
 
-    def restore_after(self, seconds: float) -> None:
+    def restore_after(self, seconds: float, api_runs_on: bool = False) -> None:
         """Back up now; so many seconds later the control plane starts anew from that."""
-        self._world.loop.after(seconds, self.back_up())
+        self._world.loop.after(seconds, self.back_up(api_runs_on))
 
-    def back_up(self) -> Callable[[], None]:
-        """Back up now; what is returned lets the control plane start anew from that."""
+    def back_up(self, api_runs_on: bool = False) -> Callable[[], None]:
+        """Back up now; what is returned lets the control plane start anew from that.
+
+        api_runs_on: but for the api processes, which only miss the database for a while.
+        """
         self._backed_up = True
-        return partial(self._restore, Backup(self._world.engine), self._world.clock.true_us)
+        backup, made_us = Backup(self._world.engine), self._world.clock.true_us
+        return partial(self._restore, backup, made_us, api_runs_on)
 
-    def _restore(self, backup: Backup, made_us: int) -> None:
+    def _restore(self, backup: Backup, made_us: int, api_runs_on: bool) -> None:
         world = self._world
         lost_seconds = (world.clock.true_us - made_us) / MICROSECONDS
         self._history.away_seconds += lost_seconds + _RESTORE_SECONDS + _CONFIRMED_AFTER_SECONDS
         world.log.write("fault", "the database goes back to its backup")
-        if not world.network.away:
+        if api_runs_on:
+            world.network.lose_database()
+            world.loop.after(_RESTORE_SECONDS, world.network.find_database)
+        elif not world.network.away:
             world.network.leave()
             world.loop.after(_RESTORE_SECONDS, world.network.come_back)
         world.worker.kill(_RESTORE_SECONDS)
@@ -257,4 +264,5 @@ class ByzantineFaults:
         Fault.CLOCKS_APART: _clocks_apart,
         Fault.STORE_FULL: _store_full,
         Fault.BACKUP_RESTORED: _backup_restored,
+        Fault.BACKUP_UNDER_API: partial(_backup_restored, api_runs_on=True),
     }

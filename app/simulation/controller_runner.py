@@ -30,6 +30,11 @@ _EMPTY_RUNS_MAX = 300
 _RING_SECONDS = 0.005
 
 
+def _hears_all(write: Write) -> bool:
+    """It is deaf to no write."""
+    return False
+
+
 class ControllerSpins(AssertionError):
     """A controller says again and again that it has work, and finds none."""
 
@@ -118,14 +123,11 @@ class ControllerRunner:
         loop: EventLoop,
         log: EventLog,
         dice: Dice,
-        before: dict[str, Callable[[], None]],
-        deaf: dict[str, frozenset[str]],
+        deaf: dict[str, Callable[[Write], bool]],
         leases: LeaseWatch,
     ) -> None:
-        """before: what has to be written down before a controller looks at its rows.
-
-        deaf: tables whose writes can only make a controller due later; it is asked when due.
-        """
+        """deaf: which writes a controller does not notice, because they only make it due later; it
+        is asked again when it is due."""
         self.late = LateFaults()
         self.runs: dict[str, int] = {}
         self._runtime = runtime
@@ -134,7 +136,6 @@ class ControllerRunner:
         self._clock: VirtualClock = loop.clock
         self._log = log
         self._dice = dice
-        self._before = before
         self._deaf = deaf
         self.leases = leases
         self._life = 0
@@ -165,10 +166,12 @@ class ControllerRunner:
         """Die once so many more phases have been done, between that one and the next."""
         self._die_after = phases
 
-    def forget(self, name: str | None = None) -> None:
-        """Ask a controller again when it is due, or all of them: the clock has jumped."""
+    def forget(self, *names: str) -> None:
+        """Ask these controllers again when they are due, or all of them: the clock has jumped."""
         for station in self._stations.values():
-            station.asked = station.asked and name not in (None, station.controller.name)
+            station.asked = station.asked and station.controller.name not in (
+                names or self._stations
+            )
         self._fresh = False
 
     # --- the ticker ---
@@ -217,10 +220,6 @@ class ControllerRunner:
         stale = [one for one in self._stations.values() if not one.asked and not one.running]
         if not stale:
             return
-        for station in stale:
-            prepare = self._before.get(station.controller.name)
-            if prepare is not None:
-                prepare()
         with self._transactions.look() as uow:
             for station in stale:
                 with self._transactions.reading() as words:
@@ -241,7 +240,7 @@ class ControllerRunner:
                 one
                 for one in self._stations.values()
                 if table in one.words
-                and table not in self._deaf.get(one.controller.name, ())
+                and not self._deaf.get(one.controller.name, _hears_all)(write)
                 and (columns is None or not columns.isdisjoint(one.words))
             )
         for station in stations:
@@ -255,12 +254,9 @@ class ControllerRunner:
         rung = station.rung_us is not None
         station.rung_us, station.asked = None, rung is False
         self._fresh = False
-        prepare = self._before.get(controller.name)
-        if prepare is not None:
-            prepare()
-            if not rung and not station.tried:
-                station.tried, station.asked = True, False
-                return  # with what is written down now it may be due later: it is asked again
+        if controller.name in self._deaf and not rung and not station.tried:
+            station.tried, station.asked = True, False
+            return  # with what has been written since it may be due later
         station.asked = station.tried = False
         self.runs[controller.name] = self.runs.get(controller.name, 0) + 1
         try:

@@ -21,6 +21,9 @@ class Fault(StrEnum):
     RING_DOUBLED = "ring_doubled"
     CLOCK_JUMP = "clock_jump"
     OUTAGE = "outage"  # the whole control plane is away
+    API_KILLED = "api_killed"  # one of its processes, and its memory of agents with it
+    EXCHANGE_FAILS = "exchange_fails"  # what one process has answered is written late
+    EXCHANGE_SLOW = "exchange_slow"
     REPORT_LOST = "report_lost"
     REPLY_LOST = "reply_lost"
     REPORT_LATE = "report_late"
@@ -66,6 +69,7 @@ class Fault(StrEnum):
     CLOCKS_APART = "clocks_apart"  # those of the database, and of api and worker
     STORE_FULL = "store_full"
     BACKUP_RESTORED = "backup_restored"
+    BACKUP_UNDER_API = "backup_under_api"  # restored while the api processes run on
 
 
 RATES: Mapping[Fault, float] = {
@@ -77,6 +81,9 @@ RATES: Mapping[Fault, float] = {
     Fault.RING_DOUBLED: 1.0,
     Fault.CLOCK_JUMP: 0.06,
     Fault.OUTAGE: 0.12,
+    Fault.API_KILLED: 0.4,
+    Fault.EXCHANGE_FAILS: 0.4,
+    Fault.EXCHANGE_SLOW: 0.4,
     Fault.REPORT_LOST: 1.0,
     Fault.REPLY_LOST: 1.0,
     Fault.REPORT_LATE: 0.5,
@@ -121,6 +128,7 @@ RATES: Mapping[Fault, float] = {
     Fault.CLOCKS_APART: 0.1,
     Fault.STORE_FULL: 0.1,
     Fault.BACKUP_RESTORED: 0.05,
+    Fault.BACKUP_UNDER_API: 0.05,
 }
 """How often each happens to a seed's world, per virtual hour."""
 

@@ -119,6 +119,28 @@ class Faults:
         self._world.loop.after(seconds, network.come_back)
         return True
 
+    def _api_killed(self) -> bool:
+        network, seconds = self._world.network, self._dice.choice((3.0, 12.0, 60.0))
+        killed = network.kill_one(seconds)
+        if killed and network.away:
+            self.history.away_seconds += seconds
+        return killed
+
+    def _exchange_fails(self) -> bool:
+        troubles = self._dice.choice(self._world.network.processes).faults
+        seconds = self._dice.choice((0.0, 4.0, 15.0, 40.0, 200.0))
+        if seconds:
+            until_us = self._world.clock.true_us + microseconds(seconds)
+            troubles.fails_until_us = max(troubles.fails_until_us, until_us)
+        else:
+            troubles.doubtful += 1
+        return True
+
+    def _exchange_slow(self) -> bool:
+        troubles = self._dice.choice(self._world.network.processes).faults
+        troubles.slow += [self._dice.uniform(0.2, 9.0) for _ in range(3)]
+        return True
+
     # --- agents ---
 
     def _report_lost(self) -> bool:
@@ -256,6 +278,9 @@ class Faults:
         Fault.RING_DOUBLED: _ring_doubled,
         Fault.CLOCK_JUMP: _clock_jump,
         Fault.OUTAGE: _outage,
+        Fault.API_KILLED: _api_killed,
+        Fault.EXCHANGE_FAILS: _exchange_fails,
+        Fault.EXCHANGE_SLOW: _exchange_slow,
         Fault.REPORT_LOST: _report_lost,
         Fault.REPLY_LOST: _reply_lost,
         Fault.REPORT_LATE: _report_late,

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from app.domain.errors import CommandRefused
 from app.orchestration.receive_agent_report import CredentialRefused, FenceRefused
 from app.orchestration.register_agent import NotKnownYet, TokenRefused
-from app.simulation.agent_network import Unreachable
+from app.simulation.api_process import Unreachable
 from app.simulation.broken import InvariantBroken
 from app.simulation.simulated_agent import SimulatedAgent
 from app.simulation.world import World
@@ -90,9 +90,9 @@ class LyingAgents:
     def after_its_end(self, agent: SimulatedAgent) -> bool:
         """A machine that is known to be gone reports once more."""
         last = _last(agent)
-        return last is not None and self._refused(
-            "a report of a machine that is gone", lambda: self._send(agent, last)
-        )
+        if last is None or not self._world.network.exchange_now():
+            return False  # an api may not know as yet that its machine has ended
+        return self._refused("a report of a machine that is gone", lambda: self._send(agent, last))
 
     def second_agent(self, agent: SimulatedAgent) -> bool:
         """Somebody else who has read its launch token registers for the same machine."""
@@ -133,9 +133,8 @@ class LyingAgents:
             for one in agent.line.delivered
             if one.facts and one.session_id == last.session_id and one.seq < last.seq
         ]
-        self._world.network.flush()
-        row = self._known(agent)
-        if row is None or row.session_id != last.session_id or self._world.network.promised:
+        written, row = self._world.network.exchange_now(), self._known(agent)
+        if not written or row is None or row.session_id != last.session_id:
             return False
         newest = max((fact.fact_no for report in old for fact in report.facts), default=0)
         if row.seq < last.seq or row.fact_no < newest:

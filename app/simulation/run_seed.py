@@ -17,7 +17,13 @@ from app.simulation.world import JobPlan, WorldSettings
 _FAULTS_UNTIL = 0.75
 _GROWTH_MAX = 1.5
 _ENDING = frozenset(
-    {Fault.CANCEL, Fault.CANCEL_WHILE_LAUNCHING, Fault.OUTAGE, Fault.BACKUP_RESTORED}
+    {
+        Fault.CANCEL,
+        Fault.CANCEL_WHILE_LAUNCHING,
+        Fault.OUTAGE,
+        Fault.BACKUP_RESTORED,
+        Fault.BACKUP_UNDER_API,
+    }
 )
 
 
@@ -35,7 +41,7 @@ def run_seed(
     rate: how many times as often faults happen. shuffled: have the database find rows in another
     physical order. Raises SimulationFailed.
     """
-    settings = WorldSettings(seed, hours, echo=echo)
+    settings = WorldSettings(seed, hours, echo=echo, api_processes=2)
 
     def begin(run: Run) -> None:
         dice = run.world.entropy.stream("workload")

@@ -1,7 +1,7 @@
 """What a named scenario is made of, and what its script and its check may use.
 
 Not here: the scenarios themselves (`cloud_scenarios`, `control_plane_scenarios`,
-`agent_scenarios`, `elastic_scenarios`, `byzantine_scenarios`, `hour_scenarios`).
+`agent_scenarios`, `api_scenarios`, `elastic_scenarios`, `byzantine_scenarios`, `hour_scenarios`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Scenario:
     market: MarketSettings = CALM
     limits: Limits = SIMULATED_LIMITS
     project_cap_microusd: int | None = None
+    api_processes: int = 1
 
 
 class Seen:

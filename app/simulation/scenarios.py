@@ -6,6 +6,7 @@ A scenario is small and about one thing; the sweep over seeds (`run_seed`) mixes
 from __future__ import annotations
 
 from app.simulation.agent_scenarios import AGENT_SCENARIOS
+from app.simulation.api_scenarios import API_SCENARIOS
 from app.simulation.byzantine_scenarios import BYZANTINE_SCENARIOS
 from app.simulation.cloud_scenarios import CLOUD_SCENARIOS
 from app.simulation.control_plane_scenarios import CONTROL_PLANE_SCENARIOS
@@ -20,6 +21,7 @@ SCENARIOS: dict[str, Scenario] = {
     **CLOUD_SCENARIOS,
     **CONTROL_PLANE_SCENARIOS,
     **AGENT_SCENARIOS,
+    **API_SCENARIOS,
     **ELASTIC_SCENARIOS,
     **MIGRATION_SCENARIOS,
     **BYZANTINE_SCENARIOS,
@@ -45,6 +47,7 @@ def run_scenario(url: str, name: str, seed: int = 1, echo: bool = False) -> Outc
             limits=scenario.limits,
             echo=echo,
             project_cap_microusd=scenario.project_cap_microusd,
+            api_processes=scenario.api_processes,
         ),
         begin,
         scenario.hours,

@@ -1,8 +1,7 @@
 """One machine's agent: the real supervisor, driven in virtual time.
 
-Lives here: what `machine_runtime` does on a real machine: registering, reporting, and carrying
-out actions, with the trainer, the store and the network simulated. Not here: any rule of the
-agent, which is production code, or what the network loses (`agent_network`, `faults`).
+Lives here: what `machine_runtime` does on a real machine: registering, reporting, and carrying out
+actions, with trainer, store and network simulated. Not here: the agent's rules (`trainer.agent`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from app.domain.instance import EndedBy
 from app.orchestration.receive_agent_report import CredentialRefused, FenceRefused
 from app.orchestration.register_agent import NotKnownYet
 from app.simulation.agent_line import AgentLine
-from app.simulation.agent_network import AgentNetwork, Unreachable
+from app.simulation.agent_network import AgentNetwork
+from app.simulation.api_process import Unreachable
 from app.simulation.event_log import EventLog
 from app.simulation.event_loop import Event, EventLoop
 from app.simulation.machine_clock import MachineClock

@@ -56,6 +56,7 @@ class WatchedTransactions:
         self._changed: set[UUID] = set()
         self._wrote = False
         self._reading: set[str] | None = None
+        self._spared = False
         event.listen(engine, "before_cursor_execute", self._see)
 
     @contextmanager
@@ -75,14 +76,23 @@ class WatchedTransactions:
         for job_id in changed:
             self._marks.pop(job_id, None)
         self.touched_jobs |= changed
-        if self.lose_answers and wrote:
+        if self.lose_answers and wrote and not self._spared:
             self.lose_answers -= 1
             raise Interrupted("the commit held, and its answer was lost")
 
     def _may_die(self) -> None:
-        if self.lose_commits and self._wrote:
+        if self.lose_commits and self._wrote and not self._spared:
             self.lose_commits -= 1
             raise Interrupted("the process died before its commit")
+
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        """Faults of commits are kept for others than the transactions inside."""
+        self._spared = True
+        try:
+            yield
+        finally:
+            self._spared = False
 
     @contextmanager
     def look(self) -> Iterator[UnitOfWork]:

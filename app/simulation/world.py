@@ -37,7 +37,7 @@ from app.simulation.simulated_gang import Trainings, Workload
 from app.simulation.simulated_machine import SimulatedMachine
 from app.simulation.simulated_market import MarketSettings, SimulatedMarket
 from app.simulation.virtual_clock import MICROSECONDS, HostClock, VirtualClock
-from app.simulation.watched_transactions import Interrupted, WatchedTransactions
+from app.simulation.watched_transactions import Interrupted, WatchedTransactions, Write
 
 SIMULATED_LIMITS = Limits(
     report_interval_seconds=60.0,
@@ -53,6 +53,13 @@ SIMULATED_LIMITS = Limits(
 Reports come every minute here, not every ten seconds: settling waits longer than two missed ones.
 """
 
+_LISTENING: Write = ("deployment", frozenset({"hearing_since_at", "listening_at"}))
+# What api processes write all the time. After a gap, and every minute, these are asked anyway.
+_DEAF: dict[str, Callable[[Write], bool]] = {
+    "watch_contacts": lambda write: write[0] in ("contacts", "deployment"),
+    "claim_jobs": lambda write: write == _LISTENING,
+    "sweep_deployment": lambda write: write == _LISTENING,
+}
 _SUBMITTED_AGAIN_SECONDS = 120.0
 
 MakeControllers = Callable[[Runtime], tuple[AnyController, ...]]
@@ -81,6 +88,7 @@ class WorldSettings:
     controllers: MakeControllers = all_controllers
     echo: bool = False
     project_cap_microusd: int | None = None
+    api_processes: int = 1
 
 
 class World:
@@ -115,7 +123,15 @@ class World:
             checkpoint_root_uri="simulated://",
             limits=settings.limits,
         )
-        self.network = AgentNetwork(self.runtime, self.transactions, self.clock, self.log)
+        self.network = AgentNetwork(
+            self.runtime,
+            engine,
+            self.transactions,
+            self.loop,
+            self.log,
+            self.entropy.stream("network"),
+            settings.api_processes,
+        )
         self.worker = ControllerRunner(
             self.runtime,
             self.transactions,
@@ -123,13 +139,12 @@ class World:
             self.loop,
             self.log,
             self.entropy.stream("worker"),
-            before={"watch_contacts": self.network.flush, "claim_jobs": self.network.flush},
-            deaf={"watch_contacts": frozenset({"contacts", "deployment"})},
+            deaf=_DEAF,
             leases=LeaseWatch(engine, self.clock, self._changing_calls),
         )
-        self.network.on_heard_again = lambda: self.worker.forget("watch_contacts")
+        self.network.on_heard_again = lambda: self.worker.forget(*_DEAF)
         self.wakeups.runner = self.worker
-        self.loop.tickers.append(self.worker)
+        self.loop.tickers += [self.network, self.worker]
         self.project_id = self._found()
         self.jobs: list[UUID] = []
         self.planned = 0
@@ -140,6 +155,7 @@ class World:
         """The database has gone back to a backup: nobody knows better than its rows."""
         self.transactions.forget()
         self.worker.leases.forget()
+        self.network.restored()
         self.worker.forget()
         for listen in self.on_restored:
             listen()

@@ -8,7 +8,16 @@ from app.simulation.scenarios import SCENARIOS
 from tests.mutants.catalogue import places, read_mutants
 from tests.support.source_tree import ROOT
 
-AREAS = {"fences", "leases", "budgets", "ledger", "release", "lineage", "last safe moment"}
+AREAS = {
+    "fences",
+    "leases",
+    "budgets",
+    "ledger",
+    "release",
+    "lineage",
+    "last safe moment",
+    "memory",
+}
 NOT_EQUIVALENT_MIN = 30
 HOURS_MAX = 3.0
 

@@ -243,8 +243,8 @@ def test_events_call_attempts_by_their_count(engine: Engine, tmp_path: Path) -> 
     assert [text.partition(":")[0] for text in said if "machine" in text] == [
         "Attempt 1", "Attempt 2", "Attempt 3",
     ]  # fmt: skip
-    ends = [text for text in said if "retry" in text]
-    assert [text.partition(" with")[0] for text in ends] == ["Attempt 1 ended", "Attempt 2 ended"]
+    ends = [text.partition(" with")[0] for text in said if text.startswith("Retry ")]
+    assert [text.partition(": ")[2] for text in ends] == ["attempt 1 ended", "attempt 2 ended"]
     [late] = [text for text in said if "Nothing changes" in text]
     assert late.startswith("Attempt 2 had ended before this report arrived")
     told = "Attempt 3 found the attempt with fence 5000 in the checkpoint store and stopped."

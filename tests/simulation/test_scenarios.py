@@ -23,6 +23,7 @@ SHORT = {
     "absent_for_one_look",
     "hour_hangs",
     "store_away",
+    "cancelled_from_memory",
     "backup_restored",
 }
 
