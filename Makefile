@@ -31,12 +31,14 @@ demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine
 
 # Six workers on two cores, as tests of real processes wait half of their time. Types are checked
 # beside them, as that takes a minute of one core where nothing is cached; and tests are compiled
-# once, as six workers that start together would all do it.
+# and collected once, as six workers would all do it (tests/support/late_modules.py).
 test: $(DEV_READY) browser ## run every check and every test but the long ones
 	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
 	$(MAKE) --no-print-directory static && \
-	$(STEP) "Collecting the tests" .make/collected.log $(BIN)/python -m pytest --collect-only -qq tests \
-	&& $(PYTEST) -n 6 tests; tests=$$?; wait $$types; types=$$?; \
+	$(STEP) "Collecting the tests" .make/collected.log \
+		$(BIN)/python -m pytest --collect-only -qq --collected .make/collected.json tests \
+	&& $(PYTEST) -n 6 --collected .make/collected.json tests; tests=$$?; \
+	wait $$types; types=$$?; \
 	cat .make/types.line; exit $$((tests | types))
 
 test-full: $(DEV_READY) browser static ## run the long tests, too

@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.support.second_runs",
     "tests.support.cpu_seconds",
     "tests.support.tiers",
+    "tests.support.late_modules",
     "tests.support.scheduling",
 ]
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 import pytest
 
 MARK = "full"
+LEFT_OUT = pytest.StashKey[int]()
+"""How many tests this session left out."""
 
 
 class Tiers:
     """Takes the long tests out at collection, and counts them."""
 
-    def __init__(self) -> None:
-        self._left_out = 0
+    def __init__(self, config: pytest.Config) -> None:
+        self._stash = config.stash
+        self._stash[LEFT_OUT] = 0
 
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
@@ -31,7 +34,7 @@ class Tiers:
             long = item.get_closest_marker(MARK) is not None
             (left_out if long and not asked_for else kept).append(item)
         if left_out:
-            self._left_out = len(left_out)
+            self._stash[LEFT_OUT] = max(self._stash[LEFT_OUT], len(left_out))
             config.hook.pytest_deselected(items=left_out)
             items[:] = kept
 
@@ -39,18 +42,18 @@ class Tiers:
     def pytest_testnodedown(self, node: object) -> None:
         """Under xdist every worker collects the same tests; one count stands for all."""
         output = getattr(node, "workeroutput", {})
-        self._left_out = max(self._left_out, output.get("left_for_full", 0))
+        self._stash[LEFT_OUT] = max(self._stash[LEFT_OUT], output.get("left_for_full", 0))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
-            output["left_for_full"] = self._left_out
+            output["left_for_full"] = self._stash[LEFT_OUT]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._left_out:
+        if left_out := self._stash[LEFT_OUT]:
             terminalreporter.write_line(
-                f"left for `make test-full` (pytest --full): {self._left_out} long tests"
+                f"left for `make test-full` (pytest --full): {left_out} long tests"
             )
 
 
@@ -59,4 +62,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Tiers(), "tiers")
+    config.pluginmanager.register(Tiers(config), "tiers")
