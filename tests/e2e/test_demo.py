@@ -14,7 +14,12 @@ from tests.support.control_plane import LOWTIDE, clean_environment, left_running
 _LIMIT_SECONDS = 480.0
 
 
-@pytest.mark.parametrize("prove", [(), pytest.param(("--prove",), marks=pytest.mark.full)])
+# Four ranks of PyTorch and a deployment: seventy CPU-seconds, a thirteenth of `make test`. There
+# are a notice and its exact resume in test_interruptions.py, a gang of PyTorch that drains in
+# tests/training/test_training_runs.py, closed books after each module here, and what is said of
+# losses in tests/unit/test_demo_losses.py.
+@pytest.mark.full
+@pytest.mark.parametrize("prove", [(), ("--prove",)])
 def test_the_demo_ends_well_and_leaves_nothing_running(prove: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="lowtide-demo-") as name:
         folder = Path(name)

@@ -112,6 +112,8 @@ def test_a_notice_on_the_replacement_too(plane: ControlPlane):
     assert len(zones) == 1
 
 
+# In make test: test_gangs_survive_kills_while_they_save[victims0] (test_kills.py).
+@pytest.mark.full
 def test_a_kill_without_notice(plane: ControlPlane):
     job = submit_endless(plane, STEP_SECONDS=0.05, SAVE_EVERY=10)
     job.until_committed(10)

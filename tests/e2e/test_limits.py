@@ -106,6 +106,9 @@ def test_a_deadline_that_stops(jobs: dict[str, FollowedJob]):
     assert shown["progress"]["committed_step"] == shown["progress"]["step"] > 0
 
 
+# test_the_bill_stays_below_the_cap_and_more_of_it_goes_on resumes what was paused, too; a person's
+# pause is in tests/integration/test_orchestration_stops.py.
+@pytest.mark.full
 def test_a_person_pauses_and_resumes(plane: ControlPlane):
     job = submit_small(plane, 120, **SLOW)
     job.until_step(10)

@@ -7,6 +7,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from tests.support.control_plane import ControlPlane, Document
 from tests.support.followed_job import (
     FollowedJob,
@@ -52,6 +54,9 @@ def test_one_idempotency_key_is_one_job(plane: ControlPlane):
     job.finish()
 
 
+# The agent: test_cut_off_by_a_later_fence (tests/integration/test_agent_run.py); the control plane:
+# test_orchestration_fences.py there, and tests/simulation/test_rules_can_fail.py.
+@pytest.mark.full
 def test_a_writer_that_was_cut_off_cannot_extend_the_lineage(plane: ControlPlane):
     """Another attempt's fence record appears while a machine trains on, as after a partition."""
     job = submit_endless(plane, STEP_SECONDS=0.05, SAVE_EVERY=20)

@@ -279,9 +279,10 @@ def test_prices_of_the_local_cloud_come_in_by_themselves(up: Up):
     wait_until(lambda: b"us-west-2a" in up.get("/api/v1/offers", key)[1], "offers are listed")
 
 
+# The others are killed, too, in test_every_server_is_killed_in_turn of tests/e2e.
 @pytest.mark.parametrize(
     "program",
-    ["api", "worker", *(pytest.param(one, marks=pytest.mark.full) for one in ("beat", "postgres"))],
+    ["api", *(pytest.param(one, marks=pytest.mark.full) for one in ("worker", "beat", "postgres"))],
 )
 def test_a_killed_program_comes_back(up: Up, program: str):
     before = up.pids()
@@ -342,6 +343,9 @@ def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(up: Up)
         assert second.process.wait(60) == 0
 
 
+# An `up` clears the same: test_what_an_earlier_run_left_is_stopped_before_the_port_is_tried; and
+# test_stop_running_cleans_up_after_a_killed_supervisor (test_process_supervisor.py) is `down`.
+@pytest.mark.full
 def test_down_clears_what_a_killed_up_left_behind(folder: Path):
     state_dir = folder / "killed"
     with running(state_dir) as found:

@@ -6,25 +6,22 @@ import pytest
 
 from app.simulation.scenarios import SCENARIOS, run_scenario
 
-# One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds.
+# One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds. Limits of a
+# cloud's api, machines of no job, budgets and restored backups are in tests/integration, too:
+# test_call_pace.py in tests/unit, test_sweeps.py, test_budgets.py, test_restored_backups.py.
 SHORT = {
     "hour_noticed",
     "notice_while_booting",
     "hour_killed_on_ec2",
-    "throttled",
-    "machine_of_no_job",
     "worker_dies_after_phase_1",
-    "worker_dies_after_phase_7",
     "no_rings",
     "clock_jumps_back",
     "cancel_races_a_launch_reply",
-    "hour_budget_used_up",
     "hour_slower_than_estimated",
     "absent_for_one_look",
     "hour_hangs",
     "store_away",
     "cancelled_from_memory",
-    "backup_restored",
 }
 
 

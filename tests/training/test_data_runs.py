@@ -137,6 +137,9 @@ def test_a_checkpoint_on_its_way_when_a_run_fails_is_finished(tmp_path: Path) ->
     assert [line["step"] for line in lines if line["type"] == "checkpoint"] == [1]
 
 
+# The error: test_data_buckets.py, ..._or_refuses_gets_one_line. Its word: test_training_endings.py,
+# test_what_the_trainer_says_itself_has_a_kind_of_its_own.
+@pytest.mark.full
 def test_a_bucket_that_falls_silent_is_worth_another_try(tmp_path: Path) -> None:
     """By the word that the control plane knows it by; what was saved before stays."""
     fake = S3Fake()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.protocol.agent_report import STORE_UNAVAILABLE
 from trainer.training import distributed, ending
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.config import parse_config
@@ -17,6 +18,7 @@ from trainer.training.ending import Ending
 from trainer.training.errors import (
     CheckpointCorruptError,
     ConfigError,
+    DataUnavailableError,
     LossNotFiniteError,
     PreflightError,
     RendezvousError,
@@ -202,6 +204,7 @@ def test_errors_are_sorted_by_what_they_mean(error: BaseException, kind: str, co
 @pytest.mark.parametrize(
     ("error", "kind", "lost_a_peer"),
     [
+        (DataUnavailableError("x"), STORE_UNAVAILABLE, False),
         (LossNotFiniteError("x"), "loss_not_finite", False),
         (PreflightError("x"), "preflight", False),
         (RendezvousError("x"), "rendezvous", True),

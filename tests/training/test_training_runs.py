@@ -85,6 +85,7 @@ def test_sigusr1_dumps_stacks_and_training_goes_on(drained: list[Machine]) -> No
     assert "most recent call first" not in drained[0].log()
 
 
+# Starts a gang of its own; test_one_machines_notice_drains_all_ranks_at_one_step stays.
 @pytest.mark.full
 def test_signal_to_torchrun_and_ranks_alike_drains_once(drained_again: Machine) -> None:
     endings = [drained_again.ending(rank) for rank in (0, 1)]
@@ -93,6 +94,16 @@ def test_signal_to_torchrun_and_ranks_alike_drains_once(drained_again: Machine) 
     assert drained_again.lines("checkpoint")[-1]["step"] == endings[0]["step"]
 
 
+def test_ranks_of_two_machines_compute_what_those_of_one_do(
+    uninterrupted: Machine, drained: list[Machine]
+) -> None:
+    expected, losses = uninterrupted.losses(), drained[0].losses()
+    assert len(losses) >= 60
+    assert losses == {step: expected[step] for step in losses}
+
+
+# What a rank resumes is in test_cut_runs.py, and what each of several gets in test_data_loader.py.
+@pytest.mark.full
 def test_two_ranks_resume_with_bit_equal_losses(
     uninterrupted: Machine, drained: list[Machine], drained_again: Machine
 ) -> None:
@@ -101,8 +112,7 @@ def test_two_ranks_resume_with_bit_equal_losses(
     step = drained[0].ending(0)["step"]
     assert min(resumed) == step + 1
     assert len(resumed) >= 150
-    for losses in (drained[0].losses(), resumed):
-        assert losses == {step: expected[step] for step in losses}
+    assert resumed == {step: expected[step] for step in resumed}
 
 
 @pytest.mark.full

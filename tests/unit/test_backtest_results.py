@@ -32,7 +32,9 @@ def _rows(setting: Setting, information: Information, hours: float) -> list[Row]
     # What the product knows; who sees every pool is the comparison.
     [Information.ATTEMPTS, pytest.param(Information.VISIBLE, marks=pytest.mark.full)],
 )
-@pytest.mark.parametrize("setting", list(Setting))
+@pytest.mark.parametrize(
+    "setting", [Setting.ZONES, pytest.param(Setting.ONE_ZONE, marks=pytest.mark.full)]
+)
 def test_lowtide_costs_less_than_uniform_progress(
     setting: Setting, information: Information, hours: float
 ):

@@ -48,7 +48,7 @@ def collected(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyt
     pytester.makeini("[pytest]\nmarkers = full: long")
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_first=FIRST, test_second=SECOND)
-    pytester.runpytest_subprocess(*PLUGINS, "--collect-only", "--collected", "ids.json")
+    pytester.runpytest_inprocess(*PLUGINS, "--collect-only", "--collected", "ids.json")
     return pytester
 
 

@@ -30,15 +30,16 @@ def tiered(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
 def test_long_tests_are_left_out_and_counted(
     tiered: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
-    result = tiered.runpytest_subprocess("-p", "tests.support.tiers", *workers)
+    run = tiered.runpytest_subprocess if workers else tiered.runpytest_inprocess
+    result = run("-p", "tests.support.tiers", *workers)
     result.stdout.fnmatch_lines(["left for `make test-full`*: 1 long tests", "*1 passed*"])
 
 
 def test_all_tests_run_in_full(tiered: pytest.Pytester) -> None:
-    result = tiered.runpytest_subprocess("-p", "tests.support.tiers", "--full")
+    result = tiered.runpytest_inprocess("-p", "tests.support.tiers", "--full")
     result.assert_outcomes(passed=2)
 
 
 def test_a_long_test_that_is_named_runs(tiered: pytest.Pytester) -> None:
-    result = tiered.runpytest_subprocess("-p", "tests.support.tiers", "test_two.py::test_long")
+    result = tiered.runpytest_inprocess("-p", "tests.support.tiers", "test_two.py::test_long")
     result.assert_outcomes(passed=1)
