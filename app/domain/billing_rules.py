@@ -61,11 +61,6 @@ class BillingRules:
         """These rules with the bill's clock running `billing_speed` times as fast."""
         return replace(self, billing_speed=Fraction(billing_speed))
 
-    def unmet_minimum_seconds(self, elapsed_seconds: int) -> int:
-        """Billed seconds of the minimum charge not yet reached after so much wall time."""
-        elapsed = Fraction(elapsed_seconds) * self.billing_speed
-        return max(0, -((elapsed - self.minimum_seconds) // 1))
-
 
 REGION_SILENCE_SECONDS: Final = 86_400
 """So long after a machine's end its region's prices are waited for while others are quoted."""

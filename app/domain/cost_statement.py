@@ -14,7 +14,7 @@ from fractions import Fraction
 from uuid import UUID
 
 from app.domain.apportionment import apportion, divide_half_even, divide_up
-from app.domain.billing import BillLine, Component
+from app.domain.billing import Component
 from app.domain.phase_timeline import (
     MICROSECOND,
     AttemptSteps,
@@ -82,17 +82,6 @@ class CostSpan:
     gap_activity: Activity = Activity.IDLE
     minimum_added: timedelta = timedelta()
 
-    @classmethod
-    def of_line(cls, line: BillLine, gap_activity: Activity = Activity.IDLE) -> CostSpan:
-        """The span of a bill's line whose amount is booked."""
-        return cls(
-            line.key.component,
-            line.usage_from_at,
-            line.usage_to_at,
-            line.amount_microusd,
-            gap_activity,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class InstanceCosts:
@@ -152,7 +141,6 @@ class JobCostStatement:
     net (the headline): `on_demand_comparison_microusd` is on-demand for the useful machine time
     plus one boot and start-up of the gang, with on-demand's own least charge; `net_saved_microusd`
     is that less everything the job paid, and negative when the job paid more.
-    rate: how much less one billed compute hour cost than on-demand; waived time is not billed.
     Figures that need an on-demand offer, a divisor that is 0, or useful work are None.
     """
 
@@ -161,12 +149,10 @@ class JobCostStatement:
     by_activity: Mapping[Activity, int]
     by_instance: Mapping[UUID, int]
     waived_microusd: int
-    useful_seconds: int
     billed_seconds: int
     on_demand_comparison_microusd: int | None
     net_saved_microusd: int | None
     net_saved_ratio: Fraction | None
-    rate_saved_ratio: Fraction | None
 
 
 def split_span(
@@ -247,22 +233,19 @@ def job_cost_statement(
         if machine.waived_microusd == 0:
             billed_us += _compute_us(machine)
     total = sum(by_component.values())
-    compared = same_time = None
+    compared = None
     if yardstick is not None:
         compared = yardstick.run_microusd(useful_us) if useful_us else None
-        same_time = yardstick.cost_microusd(billed_us)
     return JobCostStatement(
         total_microusd=total,
         by_component=by_component,
         by_activity=by_activity,
         by_instance=by_instance,
         waived_microusd=sum(machine.waived_microusd for machine in costs),
-        useful_seconds=useful_us // US_PER_SECOND,
         billed_seconds=billed_us // US_PER_SECOND,
         on_demand_comparison_microusd=compared,
         net_saved_microusd=None if compared is None else compared - total,
         net_saved_ratio=_saved_ratio(total, compared),
-        rate_saved_ratio=_saved_ratio(by_component[Component.COMPUTE], same_time),
     )
 
 

@@ -121,10 +121,3 @@ def events_for(state: InstanceState, event: InstanceEvent) -> tuple[InstanceEven
     if state in (_REQ, _LING) and event in _PROOFS_OF_LAUNCH:
         return (InstanceEvent.LAUNCH_ACCEPTED, event)
     return (event,)
-
-
-def state_after(state: InstanceState, event: InstanceEvent) -> InstanceState:
-    """The state after `event` and whatever it implies; raises IllegalTransition."""
-    for step in events_for(state, event):
-        state = INSTANCE_TRANSITIONS.next_state(state, step)
-    return state

@@ -92,8 +92,6 @@ class MoveDecision:
 
     to: str | None
     sentence: str
-    stay_microusd: int
-    move_microusd: int
 
 
 def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDecision:
@@ -104,7 +102,7 @@ def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDe
     later = min(hours)
     stay = _stay(here, later)
     if not theres:
-        return MoveDecision(None, "No other pool fits.", round(stay), round(stay))
+        return MoveDecision(None, "No other pool fits.")
     costs = [_move(here, there, later, terms) for there in theres]
     best = min(range(len(theres)), key=lambda index: (costs[index], index))
     there, saving = theres[best], stay - costs[best]
@@ -118,9 +116,9 @@ def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDe
     enough = max(stay * terms.saving_share, float(terms.saving_microusd))
     if saving <= 0 or saving < enough:
         why = f"a move must save at least {_usd(enough)}"
-        return MoveDecision(None, f"{told}: {why}.", round(stay), round(costs[best]))
+        return MoveDecision(None, f"{told}: {why}.")
     sentence = f"{told}: it saves {percent(saving / stay)}."
-    return MoveDecision(there.name, sentence, round(stay), round(costs[best]))
+    return MoveDecision(there.name, sentence)
 
 
 def expected_work_seconds(machines: Sequence[MachineLife], most_seconds: float) -> float:

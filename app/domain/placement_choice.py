@@ -221,7 +221,6 @@ class Placement:
         tick = self.terms.tick_seconds
         lives = self.pools.remaining_hours(tick, LIFE_HOURS_MAX)
         hazards = self.pools.hazard_per_hour(tick)
-        restart = self.terms.restart_seconds / 3600
         rows = []
         for index, pool in enumerate(self.terms.pools):
             price, life = moment.prices[index], float(lives[index])
@@ -233,8 +232,6 @@ class Placement:
                     seen=moment.seen[index],
                     hazard_per_hour=float(hazards[index]),
                     remaining_hours=life,
-                    expected_usd_per_hour=price * (life + restart) / life,
-                    worth_usd_per_hour=choice.worths[index] if choice.worths else math.nan,
                     chosen=chosen,
                     why=self._why(moment, choice, index),
                 )

@@ -70,15 +70,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """One pool in an explanation. expected_usd_per_hour: price of an hour of progress."""
+    """One pool in an explanation."""
 
     pool: str
     price: float
     seen: int
     hazard_per_hour: float
     remaining_hours: float
-    expected_usd_per_hour: float
-    worth_usd_per_hour: float
     chosen: bool
     why: str
 

@@ -8,7 +8,6 @@ times nothing is known. Here: that reading of the past. Not here: hazards learne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -57,11 +56,6 @@ def states(sightings: Sightings, end: datetime, step: timedelta, steps: int) -> 
         if begin <= at <= end:
             note(min(_step_of(at, begin, step), steps - 1), at, DOWN)
     return found
-
-
-def state_lately(sightings: Sequence[Sightings], end: datetime, step: timedelta) -> list[int]:
-    """The state of each pool as seen within the last step."""
-    return [states(one, end, step, 1)[0] for one in sightings]
 
 
 def _step_of(at: datetime, begin: datetime, step: timedelta) -> int:

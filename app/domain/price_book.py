@@ -64,10 +64,6 @@ class PriceBook:
                 latest[point.at] = point
         return cls(tuple(sorted(latest.values(), key=lambda point: point.at)))
 
-    def with_points(self, points: Iterable[PricePoint]) -> PriceBook:
-        """This book with more points; a late one for a known instant replaces it."""
-        return PriceBook.of((*self.points, *points))
-
     def price_at(self, instant: datetime) -> PricePoint:
         """The point in effect at `instant`.
 

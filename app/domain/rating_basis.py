@@ -28,7 +28,6 @@ class AdjustmentReason(StrEnum):
     PRICE_REVISED = "price_revised"  # a late or corrected price, or another billing rule
     END_REVISED = "end_revised"  # another end, or another start, than we had billed
     REASSIGNED = "reassigned"
-    INVOICE = "invoice"
 
 
 @dataclass(frozen=True, slots=True)

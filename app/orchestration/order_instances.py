@@ -29,7 +29,6 @@ class LaunchPurpose(StrEnum):
     GANG = "gang"
     REPLACEMENT = "replacement"
     GROWTH = "growth"
-    BEFORE_DEADLINE = "before_deadline"
     MIGRATION = "migration"
 
 

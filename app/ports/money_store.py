@@ -121,14 +121,6 @@ class Money(Protocol):
         """Append ledger entries and add them to the rollup in the same transaction."""
         ...
 
-    def spent_by_job(self, job_id: UUID) -> int:
-        """Sum of all entries of a job."""
-        ...
-
     def on_demand_comparison(self, job_id: UUID) -> int | None:
         """What the job's useful work would have cost on demand, as its cost statement says."""
-        ...
-
-    def spent_by_project(self, project_id: UUID) -> int:
-        """Sum of all entries of a project, for a project budget that is made later."""
         ...

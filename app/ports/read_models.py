@@ -34,16 +34,11 @@ class CostStatus(StrEnum):
 
 @dataclass(frozen=True)
 class BudgetFigures:
-    """A cap and what counts against it, micro-dollars; `left_microusd` is None without a cap."""
+    """A cap and what counts against it, micro-dollars; without a cap there is no limit."""
 
     cap_microusd: int | None
     spent_microusd: int
     reserved_microusd: int
-
-    @property
-    def left_microusd(self) -> int | None:
-        """Cap less what is spent."""
-        return None if self.cap_microusd is None else self.cap_microusd - self.spent_microusd
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,6 @@ class JobCost:
     statement: JobCostStatement
     instances: tuple[InstanceCost, ...]
     budget: BudgetFigures
-    project_budget: BudgetFigures | None
     booked_until_at: datetime | None
     unbilled: tuple[UUID, ...]
     not_metered: tuple[str, ...]

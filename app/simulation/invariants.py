@@ -132,7 +132,6 @@ class Invariants:
         self.lineage = LineageWatch()
         self.history = HistoryWatch(world)
         self.budgets = BudgetWatch(world.settings.limits)
-        self.full_checks = 0
         self._world = world
         self._committed: dict[UUID, int] = {}
         self._given: dict[tuple[UUID, int], UUID] = {}
@@ -165,7 +164,6 @@ class Invariants:
 
     def check_all(self) -> None:
         """Everything that must hold at any instant."""
-        self.full_checks += 1
         with self._reader.connect() as connection:
             self._check_assignments(connection)
             self._check_machines(connection)

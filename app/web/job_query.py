@@ -60,11 +60,6 @@ class JobQuery:
         return frozenset() if "all" in self.state.split(",") else frozenset(found)
 
     @property
-    def is_filtered(self) -> bool:
-        """Whether it leaves out any job."""
-        return bool(self.states or self.name or self.prefix or self.labels)
-
-    @property
     def groups_now(self) -> bool:
         """Whether rows are grouped: the jobs of one group are shown one by one."""
         return self.grouped and not self.prefix

@@ -300,15 +300,6 @@ def test_the_timer_powers_off_at_its_deadline_and_not_before(tmp_path: Path) -> 
     assert float(told.read_text().split()[0]) >= first_at + 0.98, "before the later deadline"
 
 
-def test_a_disarmed_timer_ends_without_a_power_off(tmp_path: Path) -> None:
-    deadline = tmp_path / "power-off-at"
-    dead_man.arm(deadline, time.clock_gettime(time.CLOCK_BOOTTIME) + 0.3)
-    dead_man.disarm(deadline)
-    with dead_man.start_timer(deadline, f"touch {tmp_path}/off") as timer:
-        assert timer.wait(timeout=60) == 0
-    assert not (tmp_path / "off").exists()
-
-
 # --- the working folder ---
 
 

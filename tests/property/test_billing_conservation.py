@@ -352,7 +352,12 @@ def test_a_statement_sums_exactly_to_what_is_booked(
     case: Case, timeline: tuple[PhaseSpan, ...], until: int, gap: Activity, reached: list[int]
 ) -> None:
     lines = rate(case.facts, case.prices, case.rules, instant(until))
-    spans = tuple(CostSpan.of_line(line, gap) for line in lines)
+    spans = tuple(
+        CostSpan(
+            line.key.component, line.usage_from_at, line.usage_to_at, line.amount_microusd, gap
+        )
+        for line in lines
+    )
     spans += (CostSpan(Component.EGRESS, ORIGIN, FAR, 1_234_567),)
     machine = InstanceCosts(case.facts.instance_id, spans, timeline, case.prices)
     attempts = [AttemptSteps(fence, 0, step) for fence, step in enumerate(reached, start=1)]

@@ -24,7 +24,7 @@ from app.domain.attempt import (
     verdict_event,
 )
 from app.domain.end_reason import EndReason
-from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent, InstanceState, state_after
+from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent, InstanceState, events_for
 from app.domain.job import (
     ATTEMPT_JOB_STATES,
     CLAIMABLE_JOB_STATES,
@@ -232,7 +232,8 @@ class MachineWalk(RuleBasedStateMachine):
 
     def move(self, event: InstanceEvent) -> None:
         before = self.state
-        self.state = state_after(self.state, event)
+        for step in events_for(self.state, event):
+            self.state = INSTANCE_TRANSITIONS.next_state(self.state, step)
         if before in INSTANCE_TRANSITIONS.terminal:
             assert self.state is before
 

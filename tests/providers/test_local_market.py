@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.adapters.providers.local.catalog import RECORDINGS, TRACES_FOLDER, cloud_of, shown_place
+from app.adapters.providers.local.catalog import RECORDINGS, TRACES_FOLDER
 from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings
 from app.adapters.providers.local.market import RecordedMarkets
 from app.adapters.providers.local.trace_file import TraceFileError, read_trace
@@ -85,7 +85,7 @@ def test_every_pool_has_a_price_below_on_demand_and_a_twin() -> None:
     assert len(pools) == 26
     for pool, market in pools.items():
         assert pool.zone.startswith(pool.region)
-        assert market.cloud == cloud_of(pool)
+        assert (market.cloud == "gce") == ("-" in pool.zone[-2:])
         twin = pools[replace(pool, market=Market.ON_DEMAND)]
         price = played.price_at(pool, EPOCH_US)
         if pool.market is Market.SPOT:
@@ -237,8 +237,3 @@ def test_a_bid_at_the_price_is_enough() -> None:
     with open_local_cloud() as cloud:
         order = replace(an_order(), bids=(PoolBid(AWS_POOL, 918_000),))
         assert len(cloud.provider.launch(order).accepted) == 1
-
-
-def test_places_are_shown_as_people_know_them() -> None:
-    assert shown_place(AWS_POOL) == "aws us-west-2a"
-    assert shown_place(GCP_POOL) == "gcp us-central1-a"

@@ -100,14 +100,14 @@ def test_overlapping_assignments_are_an_error() -> None:
 
 
 def test_the_price_of_each_moment_counts() -> None:
-    book = BOOK.with_points([PricePoint(after(100), 2 * PRICE, "trace", START)])
+    book = PriceBook.of([*BOOK.points, PricePoint(after(100), 2 * PRICE, "trace", START)])
     found = bill(machine(), book.segments(START, after(500)), EC2_RULES, after(160))
     assert total(found) == 100_000 + 60 * 2_000
 
 
 def test_hour_start_pricing_holds_the_price_of_each_instance_hour() -> None:
     rules = replace(EC2_RULES, spot_pricing=SpotPricing.HOUR_START)
-    book = BOOK.with_points([PricePoint(after(100), 2 * PRICE, "trace", START)])
+    book = PriceBook.of([*BOOK.points, PricePoint(after(100), 2 * PRICE, "trace", START)])
     prices = book.segments(START, after(9000))
     assert total(bill(machine(), prices, rules, after(3600))) == 3_600_000
     assert total(bill(machine(), prices, rules, after(3601))) == 3_602_000
@@ -202,7 +202,7 @@ def test_a_second_without_a_price_is_an_error_not_a_free_second() -> None:
 
 def test_a_line_names_its_span_and_its_last_price() -> None:
     later = after(100)
-    book = BOOK.with_points([PricePoint(later, PRICE, "api", later)])
+    book = PriceBook.of([*BOOK.points, PricePoint(later, PRICE, "api", later)])
     (line,) = rate(machine(), book.segments(START, NOON), EC2_RULES, after(160))
     assert (line.usage_from_at, line.usage_to_at) == (START, after(160))
     assert (line.price_source, line.price_captured_at) == ("api", later)
@@ -214,9 +214,6 @@ def test_rules_are_found_by_id() -> None:
         rules_for("azure")
     with pytest.raises(ValueError, match="billing_speed must be positive"):
         EC2_RULES.at_speed(0)
-    assert EC2_RULES.at_speed(60).unmet_minimum_seconds(0) == 60
-    assert GCE_RULES.unmet_minimum_seconds(45) == 15
-    assert GCE_RULES.unmet_minimum_seconds(61) == 0
 
 
 def test_naive_times_are_refused_and_our_own_observations_are_estimates() -> None:

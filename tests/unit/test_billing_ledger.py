@@ -124,7 +124,7 @@ def test_the_minimum_is_an_adjustment() -> None:
 def test_a_late_price_corrects_the_past_and_then_accrues() -> None:
     books = Books()
     books.close(100)
-    late = BOOK.with_points([PricePoint(after(50), 2 * PRICE, "api", after(110))])
+    late = PriceBook.of([*BOOK.points, PricePoint(after(50), 2 * PRICE, "api", after(110))])
     assert books.close(120, book=late) == [
         (ADJUSTMENT, AdjustmentReason.PRICE_REVISED, 50_000),
         (ACCRUAL, None, 40_000),
@@ -134,7 +134,7 @@ def test_a_late_price_corrects_the_past_and_then_accrues() -> None:
 def test_a_new_price_for_unbooked_time_is_no_correction() -> None:
     books = Books()
     books.close(100)
-    later = BOOK.with_points([PricePoint(after(110), 2 * PRICE, "api", after(110))])
+    later = PriceBook.of([*BOOK.points, PricePoint(after(110), 2 * PRICE, "api", after(110))])
     assert books.close(120, book=later) == [(ACCRUAL, None, 30_000)]
 
 

@@ -60,7 +60,7 @@ def test_a_later_capture_replaces_a_point_in_any_order_of_arrival() -> None:
     first, corrected = point(0, 100, captured=1), point(0, 150, captured=5)
     for points in ([first, corrected], [corrected, first]):
         assert PriceBook.of(points).price_at(NOON).microusd_per_hour == 150
-    assert PriceBook.of([first]).with_points([corrected]).points == (corrected,)
+    assert PriceBook.of([first, corrected]).points == (corrected,)
 
 
 def test_naive_times_and_negative_prices_are_refused() -> None:

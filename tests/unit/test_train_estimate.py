@@ -5,7 +5,6 @@ import pytest
 from trainer.protocol.gpu_models import GPU_NAMES, model_of_device, model_of_label
 from trainer.protocol.model_figures import known_figures
 from trainer.protocol.train_estimate import (
-    IMAGENET_SAMPLES,
     Workload,
     estimate_on,
     fitting_micro_batch,
@@ -15,6 +14,7 @@ from trainer.protocol.train_estimate import (
 )
 
 IMAGE = (3, 224, 224)
+IMAGENET_SAMPLES = 1_281_167
 
 
 def work(model: str = "resnet50", batch_size: int = 256, **options: object) -> Workload:

@@ -27,7 +27,6 @@ from app.domain.instance import (
     InstanceEvent,
     InstanceState,
     events_for,
-    state_after,
 )
 from app.domain.job import (
     ATTEMPT_JOB_STATES,
@@ -330,16 +329,18 @@ def test_a_cause_names_its_events_and_its_end():
 )
 def test_a_fact_before_the_launch_reply_proves_the_launch(state, event, end):
     assert events_for(state, InstanceEvent(event)) == (InstanceEvent.LAUNCH_ACCEPTED, event)
-    assert state_after(state, InstanceEvent(event)) == end
+    launched = INSTANCE_TRANSITIONS.next_state(state, InstanceEvent.LAUNCH_ACCEPTED)
+    assert INSTANCE_TRANSITIONS.next_state(launched, InstanceEvent(event)) == end
 
 
 def test_a_released_machine_takes_a_late_launch_reply():
-    released = state_after(InstanceState.LAUNCHING, InstanceEvent.RELEASE_ORDERED)
+    next_state = INSTANCE_TRANSITIONS.next_state
+    released = next_state(InstanceState.LAUNCHING, InstanceEvent.RELEASE_ORDERED)
     assert events_for(released, InstanceEvent.STOP_OBSERVED) == (InstanceEvent.STOP_OBSERVED,)
-    assert state_after(released, InstanceEvent.LAUNCH_ACCEPTED) is InstanceState.TERMINATING
-    assert state_after(released, InstanceEvent.LAUNCH_REFUSED) is InstanceState.TERMINATED
+    assert next_state(released, InstanceEvent.LAUNCH_ACCEPTED) is InstanceState.TERMINATING
+    assert next_state(released, InstanceEvent.LAUNCH_REFUSED) is InstanceState.TERMINATED
     with pytest.raises(IllegalTransition):
-        state_after(released, InstanceEvent.LAUNCH_SUBMITTED)
+        next_state(released, InstanceEvent.LAUNCH_SUBMITTED)
 
 
 def test_launch_outcomes_follow_the_count():

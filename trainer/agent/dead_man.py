@@ -64,11 +64,6 @@ def arm(deadline_file: Path, at_seconds: float) -> bool:
         return False
 
 
-def disarm(deadline_file: Path) -> None:
-    """End the timer without a power-off."""
-    deadline_file.unlink(missing_ok=True)
-
-
 def power_off(command: str) -> None:
     """Run the power-off command; a second call does no harm."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError):

@@ -47,8 +47,3 @@ def checkpoint_interval_seconds(
 def mean_seconds_of(losses_per_hour: float) -> float:
     """Mean time between losses of a hazard; the bound on the interval decides where it is 0."""
     return _HOUR / losses_per_hour if losses_per_hour > 0 else math.inf
-
-
-def overhead_share(interval_seconds: float, cost_seconds: float, mean_seconds: float) -> float:
-    """The share of time lost to checkpoints and to work done twice, to first order."""
-    return cost_seconds / interval_seconds + interval_seconds / (2 * mean_seconds)

@@ -72,13 +72,6 @@ class StopRequest:
         self.requested = True
 
 
-def ignore_in_worker() -> None:
-    """For a process that reads data: torchrun signals the whole group, and the rank still needs it
-    to finish its step; it ends when the rank does."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def dump_stacks_on_signal() -> None:
     """SIGUSR1 writes the stacks of all threads to standard error and training goes on."""
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)

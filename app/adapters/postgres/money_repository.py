@@ -193,13 +193,6 @@ class MoneyRepository:
         for budget_id, spent in self._session.rows(statement, given):
             self._session.renew(Budget, (budget_id,), spent_microusd=spent)
 
-    def spent_by_job(self, job_id: UUID) -> int:
-        """Sum of all entries of a job."""
-        statement = select(func.coalesce(func.sum(ledger_entries.c.amount_microusd), 0)).where(
-            ledger_entries.c.job_id == job_id
-        )
-        return int(self._session.execute(statement).scalar() or 0)
-
     def on_demand_comparison(self, job_id: UUID) -> int | None:
         """What the job's useful work would have cost on demand, as its cost statement says."""
         connection = self._session.connection()
@@ -208,10 +201,3 @@ class MoneyRepository:
         with Session(connection, join_transaction_mode="rollback_only") as reading:
             cost = job_cost(reading, job_id, None)
         return None if cost is None else cost.statement.on_demand_comparison_microusd
-
-    def spent_by_project(self, project_id: UUID) -> int:
-        """Sum of all entries of a project, for a project budget that is made later."""
-        statement = select(func.coalesce(func.sum(ledger_entries.c.amount_microusd), 0)).where(
-            ledger_entries.c.project_id == project_id
-        )
-        return int(self._session.execute(statement).scalar() or 0)

@@ -122,9 +122,6 @@ def test_the_past_of_a_spot_price_comes_from_the_advice(gce: FakeGce) -> None:
         (steps[1][0], 1_700_000),
         (START, SPOT_MICROUSD),
     ]
-    history = prices.history_of(SPOT.instance_type, "us-central1")
-    assert history is not None
-    assert [one.rate for one in history.preemptions] == [0.25]
 
 
 def test_the_past_and_the_preemption_rates_are_told_for_each_pool(gce: FakeGce) -> None:

@@ -144,9 +144,9 @@ def test_a_region_without_advice_leaves_the_others_theirs(gce: FakeGce) -> None:
     gce.faults.append(LineFault(r"/regions/europe-west4/advice", 99, 403, "forbidden", "no"))
     prices, _ = price_source(gce)
     prices.offers()
-    assert prices.history_of("a2-highgpu-1g", "us-central1") is not None
-    assert prices.history_of("a2-highgpu-1g", "europe-west4") is None
     assert len(gce.calls("/regions/europe-west4/advice")) == 1, "one refusal is enough"
+    asked = [a_pool(zone) for zone in (HERE, THERE)]
+    assert {past.pool.region for past in prices.past_of(asked, start)} == {"us-central1"}
 
 
 def test_regions_whose_names_begin_alike_are_told_apart(gce: FakeGce) -> None:

@@ -19,17 +19,12 @@ WRITE_BYTES = 8 << 20
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)
 
 
-def write_image(path: Path, content: Any, size: int, direct: bool) -> None:
-    """Writes the first ``size`` bytes of ``content`` to the new file ``path``, durably.
-
-    ``content`` is a buffer that begins at a page and is padded to whole pages. Raises ``OSError``.
-    """
-    for _ in write_pieces(path, content, size, direct):
-        pass
-
-
 def write_pieces(path: Path, content: Any, size: int, direct: bool) -> Iterator[int]:
-    """As ``write_image``, piece by piece: yields the bytes of each; durable at the end."""
+    """Writes the first ``size`` bytes of ``content`` to the new file ``path``; durable at the end.
+
+    ``content`` is a buffer that begins at a page and is padded to whole pages. Yields the bytes of
+    each part as it is written. Raises ``OSError``.
+    """
     view = memoryview(content)
     if direct and hasattr(os, "O_DIRECT"):
         try:

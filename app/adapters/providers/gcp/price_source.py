@@ -102,12 +102,6 @@ class GcpPriceSource:
             points = self._points.get((_key(pool), pool.market))
             return points[-1].microusd_per_hour if points else None
 
-    def history_of(self, instance_type: str, region: str) -> CapacityHistory | None:
-        """A type's past in a region, its preemption rates among it, where Google told."""
-        with self._lock:
-            held = self._histories.get((instance_type, region))
-            return None if held is None else held[1]
-
     @property
     def past_changes(self) -> bool:
         """Preemption rates are news every day."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.domain.offer import Hardware, Pool
+from app.domain.offer import Hardware
 
 PROVIDER: Final = "local"
 EC2: Final = "ec2"
@@ -19,8 +19,6 @@ TRACES_FOLDER: Final = Path(__file__).parent / "traces"
 
 MISSING_PRICE_RATIO: Final = 0.318
 """Spot price as a share of on-demand where a recording holds none ($0.9731 of $3.06)."""
-
-_BRANDS: Final = {EC2: "aws", GCE: "gcp"}
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,3 @@ RECORDINGS: Final = (
 def region_of(zone: str, cloud: str) -> str:
     """`us-west-2a` lies in `us-west-2`, `us-central1-a` in `us-central1`."""
     return zone[:-1] if cloud == EC2 else zone.rpartition("-")[0]
-
-
-def cloud_of(pool: Pool) -> str:
-    """Whose rules a local pool follows: Google's zones end in `-a`, Amazon's in a digit and a."""
-    return GCE if pool.zone[-2:-1] == "-" else EC2
-
-
-def shown_place(pool: Pool) -> str:
-    """How people read a local pool's place: `aws us-west-2a`."""
-    return f"{_BRANDS[cloud_of(pool)]} {pool.zone}"
