@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 from fastapi import FastAPI
 
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class AgentBoard:
-    """The cache and all methods but `refresh_jobs` belong to the event loop's thread."""
+    """The cache and all methods belong to the event loop's thread."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -39,11 +38,6 @@ class AgentBoard:
         # A thread of its own: requests that fill the others cannot hold up the flush.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agent-board")
         self._task: asyncio.Task[None] | None = None
-
-    def refresh_jobs(self, job_ids: Iterable[UUID]) -> None:
-        """Read the directives of these jobs anew at once; from any thread, never blocks."""
-        with suppress(RuntimeError):  # the loop has ended, and the board with it
-            self._loop.call_soon_threadsafe(self.cache.mark, tuple(job_ids))
 
     async def start(self) -> None:
         """Say that this process listens, and begin to exchange."""

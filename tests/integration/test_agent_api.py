@@ -298,13 +298,12 @@ def test_an_end_that_lost_rows_were_told_is_found_by_an_api_that_runs_on(
     wait_until(ended)
 
 
-def test_a_command_of_this_process_is_seen_at_once(
+def test_a_command_reaches_the_memory_that_answers(
     api: ServedApi, engine: Engine, runtime: Runtime
 ):
     (agent,) = _training(api, engine, runtime, 1)
     agent.report(fence=1, phase="train")
     cancel(runtime, agent.gang.job_id)
-    api.board.refresh_jobs([agent.gang.job_id])
     wait_until(lambda: _drains(agent))
 
 
