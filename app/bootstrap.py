@@ -1,7 +1,7 @@
 """From settings to a running program's parts: the only place that wires adapters to ports.
 
 Lives here: `build_runtime` for each program, and the parts that a program holds beside it. Not
-here: reading the environment (`app.settings`), or starting programs (`app.cli.up`, `workers`).
+here: reading the environment (`app.settings`), or starting programs (`server.up`, `workers`).
 Adapters are imported where they are wired, so that a program loads only what it uses.
 """
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from app.adapters.providers.local.local_variables import local_settings_of
-from app.orchestration.limits import Limits
-from app.orchestration.schedule import TURNS, turn_of
+from app.adapters.providers.local.files.local_variables import local_settings_of
+from app.orchestration.frame.limits import Limits
+from app.orchestration.frame.schedule import TURNS, turn_of
 from app.settings import PREFIX, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from app.adapters.celery_wakeups import CeleryWakeups
     from app.adapters.disk_space import DiskProbe
     from app.adapters.providers.local.provider import LocalProvider
-    from app.orchestration.runtime import Runtime
+    from app.orchestration.frame.runtime import Runtime
     from app.ports.cloud_provider import CloudProvider
     from app.ports.object_store import ObjectStore
     from app.ports.price_source import PriceSource
     from app.ports.storage_grants import StorageGrantIssuer
-    from app.ports.unit_of_work import UnitOfWorkFactory
+    from app.ports.store.unit_of_work import UnitOfWorkFactory
     from app.ports.wakeups import Wakeups
 
 Role = Literal["api", "worker"]
@@ -75,7 +75,7 @@ def build_runtime(
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
     from app.adapters.thread_effects import ThreadEffects
-    from app.orchestration.runtime import Runtime
+    from app.orchestration.frame.runtime import Runtime
 
     providers, prices = _clouds(settings, engine) if role == "worker" else ({}, {})
     bell = wakeups
@@ -125,7 +125,7 @@ def controller_schedule(settings: Settings) -> tuple[ScheduledController, ...]:
 
 def open_engine(settings: Settings, role: Role) -> Engine:
     """The program's engine. Raises SettingsError when no database is set."""
-    from app.adapters.postgres.engine import make_engine
+    from app.adapters.postgres.session.engine import make_engine
 
     if role == "api":
         kept, more = _API_CONNECTIONS
@@ -184,8 +184,8 @@ def local_cloud_folder(state_dir: Path) -> Path:
 def deployment_folders(settings: Settings) -> dict[str, Path]:
     """The folders on this machine that a deployment writes to, by name."""
     from app.adapters.disk_space import DATABASE
-    from app.adapters.embedded.server_account import recorded_home
-    from app.adapters.embedded.state_folder import recorded_port
+    from app.adapters.embedded.processes.server_account import recorded_home
+    from app.adapters.embedded.processes.state_folder import recorded_port
     from app.adapters.object_stores.store_address import parse_address
     from app.ports.object_store import ObjectStoreError
 
@@ -325,14 +325,14 @@ def _machine_files(settings: Settings) -> dict[str, bytes]:
     if not set(settings.active_providers) - {"local"}:
         return {}
     from app.adapters.agent_wheel import agent_wheel
-    from app.orchestration.publish_agent import agent_key
+    from app.orchestration.instances.publish_agent import agent_key
 
     made = agent_wheel()
     return {agent_key(made.filename, made.content): made.content}
 
 
 def _aws(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudProvider, PriceSource]:
-    from app.adapters.providers.aws.aws_variables import aws_settings_of
+    from app.adapters.providers.aws.client.aws_variables import aws_settings_of
     from app.adapters.providers.boot_script import EC2, render
     from app.adapters.providers.machine_catalog import load_catalog
 
@@ -353,7 +353,7 @@ def _aws(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudPro
 
 def _gcp(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudProvider, PriceSource]:
     from app.adapters.providers.boot_script import GCE, render
-    from app.adapters.providers.gcp.gcp_variables import gcp_settings_of
+    from app.adapters.providers.gcp.client.gcp_variables import gcp_settings_of
     from app.adapters.providers.machine_catalog import load_catalog
 
     try:

@@ -16,11 +16,11 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from app.adapters.connection_variables import ConnectionVariables
-from app.adapters.providers.aws.aws_variables import AwsVariables, aws_problem
+from app.adapters.providers.aws.client.aws_variables import AwsVariables, aws_problem
 from app.adapters.providers.boot_variables import BootVariables
-from app.adapters.providers.gcp.gcp_variables import GcpVariables, gcp_problem
-from app.adapters.providers.local.local_variables import LocalVariables, local_problem
-from app.domain.setting_lists import read_buckets, read_folders, read_places, read_words
+from app.adapters.providers.gcp.client.gcp_variables import GcpVariables, gcp_problem
+from app.adapters.providers.local.files.local_variables import LocalVariables, local_problem
+from app.domain.deployment.setting_lists import read_buckets, read_folders, read_places, read_words
 from trainer.protocol.storage_access import (
     DRAIN_RESERVE_SECONDS,
     LIFETIME_SECONDS,

@@ -1,1 +1,1 @@
-"""Alembic's scripts: how the schema came to be. Run through `app.adapters.postgres.migrate`."""
+"""Alembic's scripts: how the schema came to be. Run through `postgres.session.migrate`."""

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 from sqlalchemy import Engine
 
-from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 from tests.support.embedded import open_folder
 from tests.support.postgres import LentDatabase, PostgresForTests, fast_folder
 

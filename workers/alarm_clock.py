@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from app.orchestration.controller_frame import AnyController
-from app.ports.unit_of_work import UnitOfWorkFactory
+from app.orchestration.frame.controller_frame import AnyController
+from app.ports.store.unit_of_work import UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ while it runs, it runs once more. So rings never pile up, and since a cloud cont
 four runs at a time, slow clouds cannot take the threads of the queue. A run lasts as long as its
 slowest call, so three calls of one controller may hang and hold up no other; a fourth one would,
 until the first of them has reached its time limit. Not here: what a run does
-(`app.orchestration.controller_frame`).
+(`app.orchestration.frame.controller_frame`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
-from app.orchestration.controller_frame import AnyController
-from app.ports.unit_of_work import RowsLocked
+from app.orchestration.frame.controller_frame import AnyController
+from app.ports.store.unit_of_work import RowsLocked
 
 log = logging.getLogger(__name__)
 

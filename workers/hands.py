@@ -12,8 +12,8 @@ from typing import Final
 from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
 from app.bootstrap import build_runtime, open_engine
-from app.orchestration.controller_frame import AnyController, run_controller
 from app.orchestration.controllers import controllers_by_name
+from app.orchestration.frame.controller_frame import AnyController, run_controller
 from app.settings import Settings
 from workers.alarm_clock import AlarmClock
 from workers.controller_threads import ControllerThreads

@@ -1,7 +1,7 @@
 """The wheel that machines install: the trainer package of this very release, packed on the spot.
 
 Here: which files, and a form that is equal to the byte wherever it is made. Not here: the route
-that serves it (`app.api.agent_wheel`), or installing it (`app.adapters.providers.boot`).
+that serves it (`app.api.agents.agent_wheel`), or installing it (`app.adapters.providers.boot`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Clouds count calls per account and region and refuse those above; what each allows is not told, so
 the pace is learnt: every refusal makes it a tenth slower, every other answer a hundredth quicker.
 Without it, hundreds of launches would refuse each other and wait ever longer between tries.
-Not here: what a refused launch does next (`app.orchestration.launch_instances`).
+Not here: what a refused launch does next (`app.orchestration.instances.launch_instances`).
 """
 
 from __future__ import annotations

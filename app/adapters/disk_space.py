@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.domain.size_text import size_text
+from app.domain.units.size_text import size_text
 
 DATABASE: Final = "database"
 NEEDED_BYTES: Final = 4 * 2**20

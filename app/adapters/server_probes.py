@@ -1,7 +1,7 @@
 """Asking a deployment's own servers how they are: database, Redis, and the public address.
 
 Here: one bounded look at each, as a finding. Not here: which of them are looked at
-(`app.cli.doctor`), or what else is checked (`app.orchestration.diagnose`).
+(`app.cli.server.doctor`), or what else is checked (`app.orchestration.deployment.diagnose`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 
-from app.adapters.postgres.revision import mark_of, newest_revision
+from app.adapters.postgres.session.revision import mark_of, newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
-from app.domain.finding import Finding, clock_finding, warning
+from app.domain.deployment.finding import Finding, clock_finding, warning
 
 _SECONDS: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 65_536

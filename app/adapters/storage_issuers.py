@@ -1,7 +1,7 @@
 """What issues credentials for object stores, by service, from the settings of the clouds.
 
 Loads a cloud's SDK only where credentials of that cloud are to be issued. Not here: the issuing
-(`job_data_role`, `job_data_token`), who is given what and when (`app.api.storage_grants`).
+(`job_data_role`, `job_data_token`), who is given what and when (`app.api.agents.storage_grants`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from app.adapters.providers.aws.aws_variables import AwsVariables, aws_settings_of
-from app.adapters.providers.aws.session_policy import policy_problem
-from app.adapters.providers.gcp.access_boundary import boundary_problem
-from app.adapters.providers.gcp.gcp_variables import GcpVariables, gcp_settings_of
-from app.domain.storage_places import StoragePlace
+from app.adapters.providers.aws.client.aws_variables import AwsVariables, aws_settings_of
+from app.adapters.providers.aws.client.session_policy import policy_problem
+from app.adapters.providers.gcp.client.access_boundary import boundary_problem
+from app.adapters.providers.gcp.client.gcp_variables import GcpVariables, gcp_settings_of
+from app.domain.market.storage_places import StoragePlace
 from app.ports.storage_grants import StorageGrantIssuer
 from trainer.protocol.storage_access import GOOGLE, S3
 
@@ -39,11 +39,11 @@ def open_issuers(
     services = storage_services(aws, gcp, active)
     issuers: dict[str, StorageGrantIssuer] = {}
     if S3 in services and aws.aws_data_role is not None:
-        from app.adapters.providers.aws.job_data_role import JobDataRole
+        from app.adapters.providers.aws.client.job_data_role import JobDataRole
 
         issuers[S3] = JobDataRole(aws.aws_data_role, aws_settings_of(aws))
     if GOOGLE in services and gcp.gcp_data_account is not None:
-        from app.adapters.providers.gcp.job_data_token import JobDataToken
+        from app.adapters.providers.gcp.client.job_data_token import JobDataToken
 
         issuers[GOOGLE] = JobDataToken(gcp.gcp_data_account, gcp_settings_of(gcp))
     return issuers

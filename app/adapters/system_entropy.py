@@ -1,6 +1,6 @@
 """The machine's randomness behind the entropy port.
 
-Not here: derived secrets (`app.domain.credentials`), or a replayable source (the simulator's).
+Not here: derived secrets (`deployment.credentials`), or a replayable source (the simulator's).
 """
 
 from __future__ import annotations

@@ -16,35 +16,31 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.adapters.disk_space import full_sentence
-from app.api import (
-    agent_wheel,
-    agents,
+from app.api.agents import agent_wheel, agents
+from app.api.agents.agent_board import start_board, stop_board
+from app.api.agents.storage_grants import StorageGrants
+from app.api.fleet import costs, instances, sweeps
+from app.api.jobs import (
     checkpoint_files,
-    costs,
     estimates,
     explanations,
-    health,
-    instances,
     job_batches,
     job_commands,
     job_history,
     jobs,
-    submission_checks,
-    sweeps,
-    workdirs,
 )
-from app.api.agent_board import start_board, stop_board
-from app.api.connection_limits import ConnectionLimits
-from app.api.error_responses import describe_problems, explained, install_error_responses
-from app.api.hot_route import HotPaths, QuickEndpoint
-from app.api.monitoring import CountRequests, RequestCounts
-from app.api.page_spec_forms import PageSpecForms
-from app.api.parts import open_parts
-from app.api.reader_turns import ReaderTurns
-from app.api.request_limits import RequestLimits
-from app.api.storage_grants import StorageGrants
+from app.api.jobs.page_spec_forms import PageSpecForms
+from app.api.serving import health
+from app.api.serving.connection_limits import ConnectionLimits
+from app.api.serving.error_responses import describe_problems, explained, install_error_responses
+from app.api.serving.hot_route import HotPaths, QuickEndpoint
+from app.api.serving.monitoring import CountRequests, RequestCounts
+from app.api.serving.parts import open_parts
+from app.api.serving.reader_turns import ReaderTurns
+from app.api.serving.request_limits import RequestLimits
+from app.api.submission import submission_checks, workdirs
 from app.bootstrap import database_disk, deployment_folders, open_grant_issuers
-from app.domain.job_spec import JobSpec
+from app.domain.spec.job_spec import JobSpec
 from app.settings import Settings, load_settings, unknown_variables
 from app.web.page_frame import PageParts
 from app.web.pages import mount_pages

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import typer
 
-from app.cli.costs import cost
-from app.cli.destroy import destroy
-from app.cli.download import download
-from app.cli.estimate import estimate
-from app.cli.explain import explain
-from app.cli.follow import watch
-from app.cli.history import checkpoints, events, metrics
-from app.cli.instances import instances
-from app.cli.job_commands import cancel, pause, resume
-from app.cli.jobs import jobs, show
-from app.cli.login import login
-from app.cli.logs import logs
-from app.cli.offers import offers
-from app.cli.submit import submit
-from app.cli.sweep import sweep
+from app.cli.client.login import login
+from app.cli.fleet.costs import cost
+from app.cli.fleet.destroy import destroy
+from app.cli.fleet.instances import instances
+from app.cli.fleet.offers import offers
+from app.cli.fleet.sweep import sweep
+from app.cli.jobs.download import download
+from app.cli.jobs.estimate import estimate
+from app.cli.jobs.explain import explain
+from app.cli.jobs.follow import watch
+from app.cli.jobs.history import checkpoints, events, metrics
+from app.cli.jobs.job_commands import cancel, pause, resume
+from app.cli.jobs.jobs import jobs, show
+from app.cli.jobs.logs import logs
+from app.cli.jobs.submit import submit
 
 
 def add_api_commands(program: typer.Typer) -> None:

@@ -10,9 +10,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli import backtest, catalog, demo, doctor, init, migrate, server_status, up
 from app.cli.api_commands import add_api_commands
-from app.cli.command_groups import ProgramGroup
+from app.cli.client.command_groups import ProgramGroup
+from app.cli.demo import demo
+from app.cli.fleet import catalog
+from app.cli.jobs import init
+from app.cli.server import backtest, doctor, migrate, server_status, up
 
 app = typer.Typer(
     name="lowtide",

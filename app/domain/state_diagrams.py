@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeVar
 
-from app.domain.attempt import ATTEMPT_TRANSITIONS
-from app.domain.end_reason import END_REASONS, EndClass
-from app.domain.instance import INSTANCE_TRANSITIONS
-from app.domain.job import JOB_TRANSITIONS, StopCause
-from app.domain.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS, pool_cool_down_seconds
-from app.domain.transition_table import ILLEGAL, Move, Outcome, TransitionTable
+from app.domain.lifecycle.attempt import ATTEMPT_TRANSITIONS
+from app.domain.lifecycle.end_reason import END_REASONS, EndClass
+from app.domain.lifecycle.instance import INSTANCE_TRANSITIONS
+from app.domain.lifecycle.job import JOB_TRANSITIONS, StopCause
+from app.domain.lifecycle.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS, pool_cool_down_seconds
+from app.domain.lifecycle.transition_table import ILLEGAL, Move, Outcome, TransitionTable
 
 S = TypeVar("S", bound=StrEnum)
 E = TypeVar("E", bound=StrEnum)

@@ -6,30 +6,30 @@ Lives here: which controllers there are, by name. Not here: what they do, or how
 
 from __future__ import annotations
 
-from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.check_books import CheckBooks
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.clear_remains import ClearRemains
-from app.orchestration.close_job_costs import CloseJobCosts
-from app.orchestration.controller_frame import AnyController
-from app.orchestration.enforce_budgets import EnforceBudgets
-from app.orchestration.expire_deadlines import ExpireDeadlines
-from app.orchestration.foresee_losses import ForeseeLosses
-from app.orchestration.keep_estimates import KeepEstimates
-from app.orchestration.launch_instances import LaunchInstances
-from app.orchestration.locate_buckets import LocateBuckets
-from app.orchestration.prune_checkpoints import PruneCheckpoints
-from app.orchestration.read_interruptions import ReadInterruptions
-from app.orchestration.read_pool_pasts import ReadPoolPasts
-from app.orchestration.reconcile_instances import ReconcileInstances
-from app.orchestration.refresh_prices import RefreshPrices
-from app.orchestration.release_instances import ReleaseInstances
-from app.orchestration.resize_gangs import ResizeGangs
-from app.orchestration.runtime import Runtime
-from app.orchestration.sweep_deployment import SweepDeployment
-from app.orchestration.watch_contacts import WatchContacts
-from app.orchestration.watch_deadlines import WatchDeadlines
-from app.orchestration.weigh_moves import WeighMoves
+from app.orchestration.agents.watch_contacts import WatchContacts
+from app.orchestration.checkpoints.prune_checkpoints import PruneCheckpoints
+from app.orchestration.deployment.clear_remains import ClearRemains
+from app.orchestration.deployment.sweep_deployment import SweepDeployment
+from app.orchestration.estimates.keep_estimates import KeepEstimates
+from app.orchestration.frame.controller_frame import AnyController
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.instances.read_interruptions import ReadInterruptions
+from app.orchestration.instances.reconcile_instances import ReconcileInstances
+from app.orchestration.instances.release_instances import ReleaseInstances
+from app.orchestration.market.read_pool_pasts import ReadPoolPasts
+from app.orchestration.market.refresh_prices import RefreshPrices
+from app.orchestration.money.accrue_costs import AccrueCosts
+from app.orchestration.money.check_books import CheckBooks
+from app.orchestration.money.close_job_costs import CloseJobCosts
+from app.orchestration.money.enforce_budgets import EnforceBudgets
+from app.orchestration.placement.foresee_losses import ForeseeLosses
+from app.orchestration.placement.locate_buckets import LocateBuckets
+from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
+from app.orchestration.transitions.resize_gangs import ResizeGangs
+from app.orchestration.transitions.watch_deadlines import WatchDeadlines
+from app.orchestration.transitions.weigh_moves import WeighMoves
 
 
 def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:

@@ -1,7 +1,7 @@
 """The provider port: launch, look, terminate. Fits EC2 CreateFleet and GCE bulkInsert.
 
 Lives here: the orders, the answers and the typed errors every provider maps its cloud onto. Not
-here: prices (`price_source`) or what a state means to us (`app.domain.instance`).
+here: prices (`price_source`) or what a state means to us (`app.domain.lifecycle.instance`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from app.domain.instance import EndedBy
-from app.domain.offer import Market, Pool
-from app.domain.refusal import RefusalKind, RefusalScope
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.refusal import RefusalKind, RefusalScope
+from app.domain.market.offer import Market, Pool
 
 __all__ = [
     "AcceptedMachine",

@@ -1,7 +1,7 @@
 """What a provider leaves in its cloud besides machines: disks, templates, groups, policies.
 
 An optional part of a provider; one without it leaves nothing. Not here: when any of it is removed
-(`app.orchestration.clear_remains`).
+(`app.orchestration.deployment.clear_remains`).
 """
 
 from __future__ import annotations

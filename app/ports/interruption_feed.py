@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from app.domain.machine_facts import TimeSource
+from app.domain.billing.machine_facts import TimeSource
 from app.ports.cloud_provider import MachineState
 
 

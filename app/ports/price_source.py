@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from app.domain.offer import Offer, Pool
+from app.domain.market.offer import Offer, Pool
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """What a provider may tell about itself: is it set up, and which machines it has.
 
 Both protocols are optional: a provider that has the method has the ability. Not here: launching
-and looking (`cloud_provider`), or how findings are shown (`app.cli.doctor`).
+and looking (`cloud_provider`), or how findings are shown (`app.cli.server.doctor`).
 """
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from app.domain.finding import Finding as Finding
-from app.domain.finding import clock_finding as clock_finding
-from app.domain.finding import warning as warning
-from app.domain.machine_catalog import MachineType
+from app.domain.deployment.finding import Finding as Finding
+from app.domain.deployment.finding import clock_finding as clock_finding
+from app.domain.deployment.finding import warning as warning
+from app.domain.market.machine_catalog import MachineType
 
 
 @runtime_checkable
@@ -35,6 +35,6 @@ class MachineTypeSource(Protocol):
         """Every type with GPUs that a configured region offers, by name.
 
         Raises ProviderError when the cloud cannot be asked. A type whose GPU
-        `app.domain.gpu_catalog` does not know is left out.
+        `app.domain.market.gpu_catalog` does not know is left out.
         """
         ...

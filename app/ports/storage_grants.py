@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from app.domain.storage_places import StoragePlace
+from app.domain.market.storage_places import StoragePlace
 
 
 class GrantRefused(Exception):

@@ -11,11 +11,11 @@ import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 
-from app.simulation.failure_report import SimulationFailed
-from app.simulation.run_seed import run_seed
-from app.simulation.run_world import Outcome
-from app.simulation.scenarios import SCENARIOS, run_scenario
-from app.simulation.scratch_database import scratch_database
+from app.simulation.engine.scratch_database import scratch_database
+from app.simulation.runs.failure_report import SimulationFailed
+from app.simulation.runs.run_seed import run_seed
+from app.simulation.runs.run_world import Outcome
+from app.simulation.scenarios.scenarios import SCENARIOS, run_scenario
 
 HOURS_MAX = 24.0 * 31
 RATE_MAX = 20.0

@@ -17,8 +17,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from app.simulation.scratch_database import scratch_databases
-from app.simulation.seed_runs import Ending, SeedResult, SeedRuns, digest_of
+from app.simulation.engine.scratch_database import scratch_databases
+from app.simulation.runs.seed_runs import Ending, SeedResult, SeedRuns, digest_of
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX_PER_HOUR = 300.0

@@ -1,7 +1,7 @@
 """The page of estimates against what jobs took: the calibration error as a figure.
 
 Lives here: figures, rows and dots ready for the template. Not here: the figures' meaning
-(`app.domain.calibration`), or making estimates (`app.domain.what_if`).
+(`app.domain.estimate.calibration`), or making estimates (`app.domain.estimate.what_if`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from app.domain.calibration import Borne, Calibration, calibration
-from app.domain.percent import percent
+from app.domain.estimate.calibration import Borne, Calibration, calibration
+from app.domain.units.percent import percent
 from app.web import formats
 from app.web.page_frame import PageParts
 

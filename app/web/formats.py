@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from math import floor, isfinite
 
-from app.domain.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
-from app.domain.money import format_usd, short_usd
-from app.domain.size_text import size_text
+from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from app.domain.units.money import format_usd, short_usd
+from app.domain.units.size_text import size_text
 
 DASH = "–"
 

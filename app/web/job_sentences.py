@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from app.domain.attempt import AttemptState, DrainCause
-from app.domain.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full
-from app.domain.entities import Attempt, Instance, Job
-from app.domain.instance import InstanceState
-from app.domain.job import TERMINAL_JOB_STATES, JobState
-from app.domain.machine_words import PHASE_WORDS
-from app.domain.stop_words import why_stopping
-from app.ports.job_reports import JobFacts
+from app.domain.deployment.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full
+from app.domain.lifecycle.attempt import AttemptState, DrainCause
+from app.domain.lifecycle.entities import Attempt, Instance, Job
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
+from app.domain.wording.machine_words import PHASE_WORDS
+from app.domain.wording.stop_words import why_stopping
+from app.ports.reports.job_reports import JobFacts
 from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
 

@@ -28,17 +28,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.domain.errors import CommandRefused, DomainError, InvalidValue, NotFound
-from app.domain.event_words import actor_words, event_words
-from app.domain.job_spec import JobSpec
-from app.orchestration.runtime import Runtime
-from app.ports.job_reports import JobReports, KeyOwner
-from app.ports.job_submission import Submitted
+from app.domain.spec.job_spec import JobSpec
+from app.domain.units.errors import CommandRefused, DomainError, InvalidValue, NotFound
+from app.domain.wording.event_words import actor_words, event_words
+from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
-from app.ports.page_reports import PageReports
-from app.ports.read_models import CostReports
-from app.ports.unit_of_work import DatabaseFull, RowsLocked
-from app.ports.web_sessions import WebSessions
+from app.ports.reports.job_reports import JobReports, KeyOwner
+from app.ports.reports.page_reports import PageReports
+from app.ports.reports.read_models import CostReports
+from app.ports.store.job_submission import Submitted
+from app.ports.store.unit_of_work import DatabaseFull, RowsLocked
+from app.ports.store.web_sessions import WebSessions
 from app.web import formats
 from app.web.session import Sessions, Visitor
 

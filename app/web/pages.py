@@ -16,14 +16,17 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from app.orchestration.copy_job import copied_spec
-from app.web import downloads, job_copies, job_forms, job_selection, sign_in
+from app.orchestration.queue.copy_job import copied_spec
+from app.web import sign_in
 from app.web.borne_out import borne_out
-from app.web.job_copies import spec_yaml
-from app.web.job_list import job_list
-from app.web.job_page import job_view
-from app.web.job_query import read_query
-from app.web.log_tail import log_tail
+from app.web.job import downloads, job_copies, job_forms
+from app.web.job.job_copies import spec_yaml
+from app.web.job.job_page import job_view
+from app.web.job.log_tail import log_tail
+from app.web.job.saved_files import saved_files
+from app.web.jobs import job_selection
+from app.web.jobs.job_list import job_list
+from app.web.jobs.job_query import read_query
 from app.web.page_frame import (
     HEADERS,
     STATIC_FOLDER,
@@ -35,7 +38,6 @@ from app.web.page_frame import (
     redirect,
     render,
 )
-from app.web.saved_files import saved_files
 from app.web.session import HOME, Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

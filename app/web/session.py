@@ -17,13 +17,13 @@ from itsdangerous import BadData, URLSafeTimedSerializer
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.domain.credentials import derive, digest
-from app.domain.events import Actor, ActorKind
+from app.domain.deployment.credentials import derive, digest
+from app.domain.lifecycle.events import Actor, ActorKind
 from app.ports.clock import Clock
 from app.ports.entropy import Entropy
-from app.ports.job_reports import KeyOwner
-from app.ports.page_reports import PageReports
-from app.ports.web_sessions import WebSessions
+from app.ports.reports.job_reports import KeyOwner
+from app.ports.reports.page_reports import PageReports
+from app.ports.store.web_sessions import WebSessions
 
 COOKIE: Final = "lowtide_session"
 SESSION_SECONDS: Final = 7 * 24 * 3600

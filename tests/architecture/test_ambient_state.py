@@ -9,7 +9,7 @@ from tests.support.source_tree import SourceFile, source_files
 _PASS_ENVIRONMENT_ON = (
     "app/adapters/embedded/",
     "app/adapters/providers/local/",
-    "app/cli/demo_control_plane.py",
+    "app/cli/demo/demo_control_plane.py",
 )
 _SQL_CLOCKS_AND_DICE = re.compile(
     r"\b(now|gen_random_uuid|uuidv4|uuidv7|random|nextval|statement_timestamp"
@@ -19,9 +19,9 @@ _SQL_CLOCKS_AND_DICE = re.compile(
 # The unit of work's own reading, and the one that comes back with a job's lock; and how long
 # transactions have been open, which the database began by its own clock.
 _CLOCK_READERS = (
-    "app/adapters/postgres/books_store.py",
+    "app/adapters/postgres/money/books_store.py",
     "app/adapters/postgres/unit_of_work.py",
-    "app/adapters/postgres/job_statements.py",
+    "app/adapters/postgres/jobs/job_statements.py",
 )
 
 

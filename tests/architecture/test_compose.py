@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cli import up
+from app.cli.server import up
 from app.settings import PREFIX, Settings
 from tests.support.source_tree import ROOT
 
@@ -211,7 +211,7 @@ def test_the_proxy_speaks_tls_1_3_alone():
 
 
 def test_the_proxy_takes_what_the_api_takes():
-    from app.api.request_limits import BODY_BYTES_MAX, LARGER_BODIES, MIB
+    from app.api.serving.request_limits import BODY_BYTES_MAX, LARGER_BODIES, MIB
 
     conf = (ROOT / "deploy/proxy/nginx.conf").read_text("utf-8")
     outer = int(re.search(r"^    client_max_body_size (\d+)m;", conf, re.MULTILINE)[1]) * MIB

@@ -12,8 +12,8 @@ import typer
 import yaml
 
 import app.adapters.providers.local
-from app.cli.launch_stages import Story, refusal_failure
-from app.domain.job_spec import parse_spec
+from app.cli.server.launch_stages import Story, refusal_failure
+from app.domain.spec.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
 from app.simulation.backtest.cells import Overrides, Setting, cells_of, read_plan
 from app.simulation.backtest.traces import read_trace

@@ -20,7 +20,7 @@ _OFFENCES = {
     "The api and the pages know neither": ("app/api/x.py", "import app.simulation"),
     "The command line talks to the api over HTTP": ("app/cli/x.py", "import app.api"),
     "The simulator does not know the command line": ("app/simulation/x.py", "import app.cli"),
-    "No cycles between siblings": ("app/domain/errors.py", "import app.domain.job_spec"),
+    "No cycles between siblings": ("app/domain/units/errors.py", "import app.domain.spec.job_spec"),
     "The trainer installs and imports without": ("trainer/agent/x.py", "import app.domain"),
     "Inside trainer, agent, training and callbacks": (
         "trainer/training/x.py",

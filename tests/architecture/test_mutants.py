@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from app.simulation.scenarios import SCENARIOS
+from app.simulation.scenarios.scenarios import SCENARIOS
 from tests.mutants.catalogue import places, read_mutants
 from tests.support.source_tree import ROOT
 

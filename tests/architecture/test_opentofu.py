@@ -159,7 +159,7 @@ def test_events_reach_the_queue_and_wait_there_for_four_days():
     rules = local_values("aws/region")["events"]
     told = {plain(one) for rule in rules.values() for one in rule["detail-type"]}
     adapter = DEPLOY.parent / "app/adapters/providers/aws"
-    text = "".join(path.read_text("utf-8") for path in sorted(adapter.glob("*.py")))
+    text = "".join(path.read_text("utf-8") for path in sorted(adapter.rglob("*.py")))
     read = set(re.findall(r'"(EC2 [\w -]+ (?:Warning|Recommendation|Notification))"', text))
     assert len(read) >= 3
     assert read <= told
@@ -176,7 +176,7 @@ def test_google_s_apis_are_on_before_anything_uses_them():
     adapter = DEPLOY.parent / "app/adapters/providers/gcp"
     hosts = {
         host
-        for path in sorted(adapter.glob("*.py"))
+        for path in sorted(adapter.rglob("*.py"))
         for host in re.findall(r"https://([a-z]+)\.googleapis\.com", path.read_text("utf-8"))
     }
     assert "cloudbilling" in hosts

@@ -17,24 +17,24 @@ from uuid import UUID
 
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.postgres.engine import make_engine
+from app.adapters.postgres.session.engine import make_engine
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.providers.aws.opening import open_aws
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
-from app.domain.job_spec import parse_spec
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import AnyController, run_controller
-from app.orchestration.launch_instances import LaunchInstances
-from app.orchestration.limits import Limits
-from app.orchestration.refresh_prices import RefreshPrices
-from app.orchestration.runtime import Runtime
-from app.orchestration.submit_job import submit_job
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.frame.controller_frame import AnyController, run_controller
+from app.orchestration.frame.limits import Limits
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.market.refresh_prices import RefreshPrices
+from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.queue.submit_job import submit_job
 from app.settings import Settings
 from tests.bench import job_rows
 from tests.bench.results import Figure

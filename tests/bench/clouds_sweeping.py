@@ -20,18 +20,18 @@ from uuid import UUID
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.engine import make_engine
+from app.adapters.postgres.schema import tables
+from app.adapters.postgres.session.engine import make_engine
 from app.adapters.providers.aws.provider import AwsProvider
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.job_spec import parse_spec
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.limits import Limits
-from app.orchestration.submit_job import submit_job
-from app.orchestration.sweep_deployment import SweepDeployment
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.deployment.sweep_deployment import SweepDeployment
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.frame.limits import Limits
+from app.orchestration.queue.submit_job import submit_job
 from app.ports.cloud_provider import CloudMachine, CloudProvider
 from tests.bench import job_rows
 from tests.bench.results import Figure

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.adapters.postgres.engine import make_engine
+from app.adapters.postgres.session.engine import make_engine
 from tests.bench import job_rows
 from tests.bench.process_cost import memory
 from tests.bench.results import Figure
@@ -26,10 +26,10 @@ from tests.support.aws_parts import ENVIRONMENT
 from tests.support.fake_metadata import FakeMetadata
 from tests.support.gce_fake import open_fake_gce
 from tests.support.gce_fake_state import PROJECT
-from trainer.agent.notice_watch import NoticeSource, watch_notices
 from trainer.agent.notices.aws import Ec2Notices
 from trainer.agent.notices.gcp import GceNotices
-from trainer.agent.observations import Observation
+from trainer.agent.rules.observations import Observation
+from trainer.agent.runtime.notice_watch import NoticeSource, watch_notices
 
 _MB = 1_000_000
 _STOP_SECONDS = 15.0

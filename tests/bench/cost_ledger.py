@@ -18,10 +18,10 @@ from uuid import UUID, uuid4
 import psycopg
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.cost_read_models import PostgresCostReports
-from app.adapters.postgres.engine import make_engine
-from app.adapters.postgres.money_tables import ledger_entries
-from app.ports.read_models import CostGroup
+from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.adapters.postgres.schema.money_tables import ledger_entries
+from app.adapters.postgres.session.engine import make_engine
+from app.ports.reports.read_models import CostGroup
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings, driver_url
 from tests.support.agent_api import Gang, make_gang, make_runtime

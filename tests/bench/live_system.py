@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.adapters.embedded.run_record import describe_running
-from app.cli.api_client import ApiClient
-from app.cli.demo_control_plane import DemoControlPlane
-from app.cli.server_address import Server
+from app.adapters.embedded.processes.run_record import describe_running
+from app.cli.client.api_client import ApiClient
+from app.cli.client.server_address import Server
+from app.cli.demo.demo_control_plane import DemoControlPlane
 
 T = TypeVar("T")
 Document = dict[str, Any]

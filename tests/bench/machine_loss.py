@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.cli.failures import CommandFailed
+from app.cli.client.failures import CommandFailed
 from tests.bench.live_system import Document, LiveSystem, instant, wait_for
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings

@@ -15,13 +15,13 @@ from time import process_time
 
 import numpy as np
 
-from app.domain.job_spec import parse_spec
-from app.domain.live_placement import LiveMoment, LivePlacement, LivePool, LiveTerms
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import consider, need_of
-from app.domain.placement_choice import Placement
-from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
-from app.domain.pool_sightings import NO_SIGHTINGS
+from app.domain.availability.pool_sightings import NO_SIGHTINGS
+from app.domain.deadline.live_placement import LiveMoment, LivePlacement, LivePool, LiveTerms
+from app.domain.deadline.placement_choice import Placement
+from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.placement import consider, need_of
+from app.domain.spec.job_spec import parse_spec
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from app.cli.failures import CommandFailed
+from app.cli.client.failures import CommandFailed
 from tests.bench.live_system import LiveSystem, instant, wait_for
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings

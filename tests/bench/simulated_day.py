@@ -20,7 +20,7 @@ HOURS = 24.0
 _LIMIT_SECONDS = 150
 _PROGRAM = """
 import json, sys
-from app.simulation.run_seed import run_seed
+from app.simulation.runs.run_seed import run_seed
 done = run_seed(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
 print(json.dumps({"events": done.events, "transactions": done.transactions,
                   "machines": done.machines, "virtual_hours": done.virtual_hours}))

@@ -21,9 +21,9 @@ from typing import Self
 import psycopg
 from sqlalchemy import make_url
 
-from app.adapters.embedded.postgres_server import EmbeddedPostgres
-from app.adapters.embedded.valkey_server import EmbeddedValkey
-from app.adapters.postgres.migrate import upgrade
+from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
+from app.adapters.postgres.session.migrate import upgrade
 from tests.bench.live_system import LiveSystem, up
 from tests.bench.process_cost import family_cpu_seconds
 from tests.support.embedded import open_folder
@@ -158,7 +158,9 @@ def serve(
     """Run an application as `lowtide up` runs the api; `probe` is a path that answers 200."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", application, "--host", "127.0.0.1"]
-    http = "app.api.connection_limits:LimitedHttp" if application == API_APP else "httptools"
+    http = (
+        "app.api.serving.connection_limits:LimitedHttp" if application == API_APP else "httptools"
+    )
     command += ["--port", str(port), "--loop", "uvloop", "--http", http]
     command += ["--log-level", "warning", "--no-access-log", "--no-server-header"]
     command += ["--no-proxy-headers", "--timeout-graceful-shutdown", "3"]

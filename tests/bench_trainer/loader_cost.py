@@ -23,7 +23,7 @@ from tests.bench.results import Figure
 from tests.bench_trainer.around import Around
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import SampleOrder, load_data
-from trainer.training.data.loader import Loader
+from trainer.training.data.loading.loader import Loader
 
 PHOTO = (500, 375)  # ImageNet's usual
 BATCH = 32

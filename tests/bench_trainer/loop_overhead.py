@@ -57,9 +57,9 @@ import os, statistics, sys, time
 from pathlib import Path
 from trainer.training.config import parse_config
 from trainer.training.drain import StopRequest
-from trainer.training.place import Place
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import read_rank_environment
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import Progress
+from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.run import Run
 from trainer.training.train import train
 steps, warm_up = int(sys.argv[2]), int(sys.argv[3])

@@ -18,12 +18,12 @@ from tests.bench.results import Figure
 from tests.bench_trainer.around import Around
 from tests.support.object_store_fakes import GcsFake
 from tests.training.interrupted_run import Attempt, InterruptedRun
-from trainer.agent.actions import PublishCheckpoint
-from trainer.agent.object_store import ObjectStore
-from trainer.agent.observations import CheckpointPublished, Observation
-from trainer.agent.outbox import Outbox
-from trainer.agent.publisher import Publisher
-from trainer.agent.trainer_run import LOOK_SECONDS
+from trainer.agent.attempt.trainer_run import LOOK_SECONDS
+from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.outbox import Outbox
+from trainer.agent.checkpoints.publisher import Publisher
+from trainer.agent.rules.actions import PublishCheckpoint
+from trainer.agent.rules.observations import CheckpointPublished, Observation
 
 STORE_BYTES_PER_SECOND = 200e6
 LIMIT_SECONDS = 300.0

@@ -30,9 +30,9 @@ OURS = """
 import os, sys, time
 from pathlib import Path
 from trainer.training.config import parse_config
-from trainer.training.place import Place
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import read_rank_environment
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import Progress
+from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.run import Run
 config = parse_config({"model": "resnet50", "data": "synthetic", "steps": 1, "batch_size": 2,
                        "synthetic_shape": [3, 224, 224], "synthetic_classes": 1000,

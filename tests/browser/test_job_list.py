@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from app.domain.end_reason import EndReason
-from app.domain.job import JobState
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.job import JobState
 from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 from tests.support.people_api import make_key, make_project

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, expect
 
-from app.domain.end_reason import EndReason
-from app.domain.events import JobEventKind
-from app.domain.job import JobState
-from app.orchestration.append_logs import append_log
-from app.ports.kept_estimates import KeptEstimate
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.events import JobEventKind
+from app.domain.lifecycle.job import JobState
+from app.orchestration.agents.append_logs import append_log
+from app.ports.store.kept_estimates import KeptEstimate
 from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 from tests.support.page_story import AGE_SECONDS

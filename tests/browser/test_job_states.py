@@ -7,7 +7,7 @@ from uuid import UUID
 
 from playwright.sync_api import Browser, expect
 
-from app.domain.job import JobState
+from app.domain.lifecycle.job import JobState
 from tests.browser.conftest import Site
 from tests.support import decision_story, page_endings
 from tests.support.browser import PHONE, Visit, visit

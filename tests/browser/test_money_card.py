@@ -6,8 +6,8 @@ import re
 
 from playwright.sync_api import expect
 
-from app.domain.end_reason import EndReason
-from app.domain.job import JobState
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.job import JobState
 from tests.browser.conftest import Site
 from tests.support.browser import Visit
 from tests.support.page_story import AGE_SECONDS

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final, Protocol
 
-from app.domain.machine_catalog import MachineCatalog, MachineType
-from app.domain.offer import Market, Pool
+from app.domain.market.machine_catalog import MachineCatalog, MachineType
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import CloudProvider
 
 PREFIX: Final = "LOWTIDE_TEST_"
@@ -71,7 +71,7 @@ class AwsAccount:
 
     def provider(self, deployment_id: str) -> CloudProvider:
         """A provider for one test."""
-        from app.adapters.providers.aws.aws_settings import AwsSettings
+        from app.adapters.providers.aws.client.aws_settings import AwsSettings
         from app.adapters.providers.aws.provider import AwsProvider
 
         settings = AwsSettings(
@@ -142,8 +142,8 @@ class GcpAccount:
 
     def provider(self, deployment_id: str) -> CloudProvider:
         """A provider for one test."""
-        from app.adapters.providers.gcp.compute_api import ComputeApi
-        from app.adapters.providers.gcp.gcp_settings import GcpSettings
+        from app.adapters.providers.gcp.client.compute_api import ComputeApi
+        from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
         from app.adapters.providers.gcp.provider import GcpProvider
 
         settings = GcpSettings(

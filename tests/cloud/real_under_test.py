@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import (
     CloudMachine,
     CloudProvider,

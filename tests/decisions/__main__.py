@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from app.simulation.scratch_database import scratch_databases
+from app.simulation.engine.scratch_database import scratch_databases
 from tests.decisions.backtest import kinds_of, recorded_courses
 from tests.decisions.comparing import differing_courses, differing_triples, read_courses
 from tests.decisions.recording import record_parts, recorded_parts

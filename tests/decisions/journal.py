@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, StaticPool, create_engine, text
 
 # Who brings every table into the metadata.
 from app.adapters.postgres import unit_of_work  # noqa: F401
-from app.adapters.postgres.schema import metadata
+from app.adapters.postgres.schema.schema import metadata
 
 Row = dict[str, Any]
 Place = tuple[str, tuple[Any, ...]]

@@ -16,11 +16,11 @@ from typing import Any
 
 import orjson
 
-from app.domain.errors import DomainError
-from app.orchestration.runtime import Limits
-from app.simulation.run_world import Run, run_world
-from app.simulation.scratch_database import ScratchDatabases
-from app.simulation.world import WorldSettings
+from app.domain.units.errors import DomainError
+from app.orchestration.frame.runtime import Limits
+from app.simulation.engine.scratch_database import ScratchDatabases
+from app.simulation.runs.run_world import Run, run_world
+from app.simulation.simulated.world import WorldSettings
 from tests.decisions.journal import begin_journal
 from tests.decisions.outcome import Outcome, outcome_of, source_of
 from tests.decisions.replaying import Situation, replays

@@ -19,16 +19,16 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.seeded_draws import seeded_draws
-from app.domain import live_placement
-from app.domain.cost_to_go import prepare
-from app.domain.credentials import digest
-from app.domain.instance import EndedBy
-from app.domain.offer import Pool
-from app.orchestration.controller_frame import apply_phase, effect_phase
+from app.domain.deadline import live_placement
+from app.domain.deadline.cost_to_go import prepare
+from app.domain.deployment.credentials import digest
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Pool
+from app.orchestration.agents.receive_agent_report import receive_agent_report
+from app.orchestration.agents.register_agent import register_agent
 from app.orchestration.controllers import controllers_by_name
-from app.orchestration.receive_agent_report import receive_agent_report
-from app.orchestration.register_agent import register_agent
-from app.orchestration.runtime import Limits, Runtime
+from app.orchestration.frame.controller_frame import apply_phase, effect_phase
+from app.orchestration.frame.runtime import Limits, Runtime
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,
@@ -42,8 +42,8 @@ from app.ports.cloud_provider import (
 )
 from app.simulation.backtest.job_view import Briefing, Policy
 from app.simulation.backtest.lowtide import Lowtide
-from app.simulation.memory_store import MemoryStore
-from app.simulation.one_by_one import OneByOne
+from app.simulation.engine.memory_store import MemoryStore
+from app.simulation.engine.one_by_one import OneByOne
 from trainer.protocol.agent_report import AgentReport, Registration
 from trainer.protocol.wire import decode
 

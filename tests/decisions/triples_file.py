@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.simulation.virtual_clock import MICROSECONDS, STARTS_AT
+from app.simulation.engine.virtual_clock import MICROSECONDS, STARTS_AT
 from tests.decisions.journal import KEYS, Row, place_of
 from tests.decisions.outcome import Outcome
 from tests.decisions.replaying import Situation

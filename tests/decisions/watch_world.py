@@ -15,12 +15,12 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from app.domain.credentials import digest
-from app.orchestration.controller_frame import AnyController
+from app.domain.deployment.credentials import digest
 from app.orchestration.controllers import all_controllers
-from app.orchestration.runtime import Runtime
-from app.simulation.run_world import Run
-from app.simulation.world import World
+from app.orchestration.frame.controller_frame import AnyController
+from app.orchestration.frame.runtime import Runtime
+from app.simulation.runs.run_world import Run
+from app.simulation.simulated.world import World
 from tests.decisions.journal import Change, changes_since
 from trainer.protocol.agent_report import AgentReport, FactKind, Registration
 from trainer.protocol.wire import encode

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.orchestration.runtime import Limits
-from app.simulation.fault_kinds import Fault
-from app.simulation.run_seed import mixed_jobs, rates_times
-from app.simulation.run_world import Run
-from app.simulation.scenarios import SCENARIOS
-from app.simulation.seeded_entropy import Dice
-from app.simulation.simulated_gang import Workload
-from app.simulation.simulated_market import MarketSettings
-from app.simulation.world import SIMULATED_LIMITS, JobPlan
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.orchestration.frame.runtime import Limits
+from app.simulation.engine.seeded_entropy import Dice
+from app.simulation.faults.fault_kinds import Fault
+from app.simulation.runs.run_seed import mixed_jobs, rates_times
+from app.simulation.runs.run_world import Run
+from app.simulation.scenarios.scenarios import SCENARIOS
+from app.simulation.simulated.simulated_gang import Workload
+from app.simulation.simulated.simulated_market import MarketSettings
+from app.simulation.simulated.world import SIMULATED_LIMITS, JobPlan
 
 STEPS_PER_HOUR: Final = 1_800
 SEEDS: Final = (1, 2)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from app.adapters.embedded.postgres_server import EmbeddedPostgres
+from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
 from tests.e2e.conftest import SETTINGS
 from tests.support.control_plane import ControlPlane, running_control_plane
 from tests.support.followed_job import (

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.adapters.providers.local import power_off
+from app.adapters.providers.local.machines import power_off
 from tests.support.command_line import CommandLine, Ran
 from tests.support.control_plane import (
     LOWTIDE,

@@ -16,8 +16,8 @@ from tests.support.followed_job import (
     submit_endless,
     submit_small,
 )
-from trainer.agent.checkpoint_sync import list_fences
-from trainer.agent.object_store import ObjectStore
+from trainer.agent.checkpoints.checkpoint_sync import list_fences
+from trainer.agent.checkpoints.object_store import ObjectStore
 from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, load_manifest, manifest_key
 from trainer.protocol.wire import encode
 

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from trainer.agent.script_modules import place_script_modules
+from trainer.agent.machine.script_modules import place_script_modules
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 CUT_AFTER_LINES = 45

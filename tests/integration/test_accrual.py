@@ -10,21 +10,21 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.cost_read_models import PostgresCostReports
-from app.domain.entities import Instance, Job
-from app.domain.events import Actor, ActorKind
-from app.domain.instance import EndedBy, InstanceState
-from app.domain.job import JobState
-from app.domain.machine_rating import RatedMachine
-from app.domain.offer import Offer
-from app.orchestration.accrue_costs import DueBill
-from app.orchestration.aggregate import open_job
-from app.orchestration.controller_frame import apply_phase, run_controller
-from app.orchestration.lose_instances import note_end
-from app.orchestration.refresh_prices import RefreshPrices
+from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.domain.billing.machine_rating import RatedMachine
+from app.domain.lifecycle.entities import Instance, Job
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.instance import EndedBy, InstanceState
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Offer
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import apply_phase, run_controller
+from app.orchestration.gang.lose_instances import note_end
+from app.orchestration.market.refresh_prices import RefreshPrices
+from app.orchestration.money.accrue_costs import DueBill
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.price_source import PriceChange
-from app.ports.unit_of_work import Billing
+from app.ports.store.unit_of_work import Billing
 from tests.support.money_story import LIMITS, POOL, PRICE, MoneyStory, locked_budgets
 
 

@@ -14,13 +14,13 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select, text, update
 
-from app.adapters.postgres import tables
-from app.domain.instance import EndedBy
-from app.orchestration import agent_report_cache
-from app.orchestration.aggregate import open_job
-from app.orchestration.lose_instances import note_end
-from app.orchestration.runtime import Runtime
-from app.ports.contact_store import AnsweredReport
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.directives import agent_report_cache
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.gang.lose_instances import note_end
+from app.ports.store.contact_store import AnsweredReport
 from tests.support.agent_api import (
     BY_PERSON,
     ServedApi,

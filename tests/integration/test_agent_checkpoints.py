@@ -13,19 +13,29 @@ from pathlib import Path
 
 import pytest
 
-from trainer.agent.actions import PublishCheckpoint
-from trainer.agent.checkpoint_restore import CheckpointCorrupt, Restored, RestoreFailed, Restorer
-from trainer.agent.checkpoint_sync import (
+from trainer.agent.checkpoints.checkpoint_restore import (
+    CheckpointCorrupt,
+    Restored,
+    RestoreFailed,
+    Restorer,
+)
+from trainer.agent.checkpoints.checkpoint_sync import (
     Abandoned,
     CommitForbidden,
     CutOff,
     PublishOrder,
     publish,
 )
-from trainer.agent.object_store import ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
-from trainer.agent.observations import CheckpointPublished, Observation
-from trainer.agent.outbox import Outbox, read_folder_facts
-from trainer.agent.publisher import Publisher
+from trainer.agent.checkpoints.object_store import (
+    ObjectExists,
+    ObjectMissing,
+    ObjectStore,
+    StoreUnavailable,
+)
+from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
+from trainer.agent.checkpoints.publisher import Publisher
+from trainer.agent.rules.actions import PublishCheckpoint
+from trainer.agent.rules.observations import CheckpointPublished, Observation
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,

@@ -16,11 +16,11 @@ import pytest
 from tests.support.agent_world import World
 from tests.support.fake_control_plane import wait_until
 from tests.support.object_store_fakes import S3Fake
-from trainer.agent.checkpoint_restore import RestoreCancelled
-from trainer.agent.input_folders import InputFolders, InputsFailed
-from trainer.agent.object_store import ObjectStore
-from trainer.agent.observations import Observation, OutputsFailed, OutputsSaved
-from trainer.agent.output_folders import OutputsUpload
+from trainer.agent.checkpoints.checkpoint_restore import RestoreCancelled
+from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.folders.input_folders import InputFolders, InputsFailed
+from trainer.agent.folders.output_folders import OutputsUpload
+from trainer.agent.rules.observations import Observation, OutputsFailed, OutputsSaved
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind
 
@@ -103,7 +103,7 @@ def test_outputs_that_cannot_be_saved_are_said_and_the_job_is_done(
 def test_outputs_are_tried_again_with_what_is_not_there_yet(
     tmp_path: Path, s3: S3Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.agent.output_folders.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("trainer.agent.folders.output_folders.RETRY_SECONDS", 0.001)
     (tmp_path / "file").write_text("")
     address, torn = f"s3://{s3.bucket}/results", (tmp_path / "file").as_uri()
     seen: queue.Queue[Observation] = queue.Queue()

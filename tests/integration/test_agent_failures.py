@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_world import REPOSITORY, World, failing_agent
-from trainer.agent import process_group
-from trainer.agent.machine_folders import MachineFolders
+from trainer.agent.machine import process_group
+from trainer.agent.machine.machine_folders import MachineFolders
 from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind

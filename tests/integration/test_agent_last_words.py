@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.agent_world import World
 from tests.support.fake_control_plane import wait_until
-from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.progress_file import ProgressTail, StepLine
+from trainer.agent.machine.boot_clock import boot_seconds
+from trainer.agent.machine.progress_file import ProgressTail, StepLine
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind
 

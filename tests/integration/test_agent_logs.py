@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.fake_control_plane import FakeControlPlane, wait_until
-from trainer.agent.control_plane_client import ControlPlaneClient
-from trainer.agent.log_shipper import LogShipper
+from trainer.agent.machine.control_plane_client import ControlPlaneClient
+from trainer.agent.machine.log_shipper import LogShipper
 from trainer.protocol.agent_report import Registration
 from trainer.protocol.run_config import RunConfig
 

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import Engine
 
 from app.adapters.agent_wheel import agent_wheel
-from app.api.agent_wheel import router
-from app.orchestration.launch_instances import LaunchInstances
-from app.orchestration.publish_agent import agent_key, find_agent
+from app.api.agents.agent_wheel import router
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.instances.publish_agent import agent_key, find_agent
 from tests.support.agent_api import ServedApi, make_runtime, served
 from tests.support.orchestration_story import Story
 

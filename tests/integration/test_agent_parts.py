@@ -15,14 +15,20 @@ from typing import Any
 import pytest
 
 from tests.support.fake_control_plane import wait_until
-from trainer.agent import dead_man, process_group
-from trainer.agent.agent_settings import SettingsError, read_settings
-from trainer.agent.control_plane_client import WorkdirInvalid
-from trainer.agent.end_files import failed_already, read_end
-from trainer.agent.kernel_kills import RECENT_SECONDS, KernelKills
-from trainer.agent.peer_probe import PeerUnreachable, ProbeListener, hold_free_port, probe_peers
-from trainer.agent.progress_file import PhaseLine, ProgressTail, StepLine
-from trainer.agent.workdir import unpack
+from trainer.agent.attempt.end_files import failed_already, read_end
+from trainer.agent.attempt.workdir import unpack
+from trainer.agent.machine import process_group
+from trainer.agent.machine.agent_settings import SettingsError, read_settings
+from trainer.agent.machine.control_plane_client import WorkdirInvalid
+from trainer.agent.machine.kernel_kills import RECENT_SECONDS, KernelKills
+from trainer.agent.machine.peer_probe import (
+    PeerUnreachable,
+    ProbeListener,
+    hold_free_port,
+    probe_peers,
+)
+from trainer.agent.machine.progress_file import PhaseLine, ProgressTail, StepLine
+from trainer.agent.runtime import dead_man
 from trainer.protocol.agent_report import MachinePhase, TrainerOutcome
 from trainer.protocol.directive import Peer
 

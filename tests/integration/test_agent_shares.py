@@ -15,10 +15,17 @@ import pytest
 
 from tests.support.fake_control_plane import wait_until
 from tests.support.saving_gang import SavingGang, gang_in
-from trainer.agent.agent_state import LocalCheckpoint, TrainerEnd
-from trainer.agent.gather_shares import SILENT_SECONDS, ShareGatherer, ShareLost, ShareMissing
-from trainer.agent.object_store import ObjectStore
-from trainer.agent.observations import (
+from trainer.agent.checkpoints.gather_shares import (
+    SILENT_SECONDS,
+    ShareGatherer,
+    ShareLost,
+    ShareMissing,
+)
+from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.outbox import Outbox
+from trainer.agent.checkpoints.send_share import record_loss
+from trainer.agent.rules.agent_state import LocalCheckpoint, TrainerEnd
+from trainer.agent.rules.observations import (
     CheckpointPublished,
     CheckpointReady,
     FencedOff,
@@ -26,8 +33,6 @@ from trainer.agent.observations import (
     ShareSent,
     TrainerExited,
 )
-from trainer.agent.outbox import Outbox
-from trainer.agent.send_share import record_loss
 from trainer.protocol.agent_report import TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef, FenceRecord, fence_key
 from trainer.protocol.checkpoint_shares import ShareOrder, life_key

@@ -18,13 +18,14 @@ import pytest
 
 from tests.support.fake_control_plane import wait_until
 from tests.support.free_port import free_port
-from trainer.agent import kernel_kills, process_group, trainer_command
-from trainer.agent.boot_clock import boot_seconds
-from trainer.agent.end_files import read_end
-from trainer.agent.machine_folders import AttemptFolders, MachineFolders
-from trainer.agent.observations import Observation, TrainerExited
-from trainer.agent.run_place import MachinePlace
-from trainer.agent.trainer_run import TrainerRun
+from trainer.agent.attempt import trainer_command
+from trainer.agent.attempt.end_files import read_end
+from trainer.agent.attempt.run_place import MachinePlace
+from trainer.agent.attempt.trainer_run import TrainerRun
+from trainer.agent.machine import kernel_kills, process_group
+from trainer.agent.machine.boot_clock import boot_seconds
+from trainer.agent.machine.machine_folders import AttemptFolders, MachineFolders
+from trainer.agent.rules.observations import Observation, TrainerExited
 from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
 from trainer.protocol.agent_report import TrainerOutcome
 from trainer.protocol.directive import Directive, DirectiveKind, Peer

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_spec import parse_spec
+from app.domain.spec.job_spec import parse_spec
 from tests.support.agent_world import World
 from tests.support.object_store_fakes import S3Fake
 from tests.training import small_data
-from trainer.agent.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import ObjectStore
 from trainer.protocol.agent_report import FactKind
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import insert
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.page_read_models import PostgresPageReports
+from app.adapters.postgres.reports.page_read_models import PostgresPageReports
+from app.adapters.postgres.schema import tables
 from tests.support.agent_api import Gang, SpeakingAgent
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
 from tests.support.postgres import PostgresForTests

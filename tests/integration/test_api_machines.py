@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import insert, update
 
-from app.adapters.postgres import money_tables, tables
-from app.domain.instance import EndedBy
-from app.domain.offer import Market, Pool
+from app.adapters.postgres.schema import money_tables, tables
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import MachineState
 from tests.support.agent_api import POOL
 from tests.support.command_line import CommandLine

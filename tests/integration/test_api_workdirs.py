@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from app.adapters.input_checks import workdir_archive
-from app.domain.errors import SpecError
+from app.domain.units.errors import SpecError
 from tests.support.people_api import (
     SPEC,
     PeopleApi,

@@ -10,18 +10,18 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, update
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.money_tables import pools
-from app.domain.attempt import AttemptEvent
-from app.domain.end_reason import EndReason
-from app.domain.entities import Instance
-from app.domain.instance import EndedBy, InstanceState
-from app.domain.offer import Market, Pool
-from app.orchestration.aggregate import open_job
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.end_attempt import end_attempt
-from app.orchestration.watch_deadlines import WatchDeadlines
+from app.adapters.postgres.schema import tables
+from app.adapters.postgres.schema.money_tables import pools
+from app.domain.lifecycle.attempt import AttemptEvent
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.entities import Instance
+from app.domain.lifecycle.instance import EndedBy, InstanceState
+from app.domain.market.offer import Market, Pool
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.gang.end_attempt import end_attempt
+from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import (
     FAR,

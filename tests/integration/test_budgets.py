@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.budget import Verdict
-from app.domain.entities import Job
-from app.domain.instance import InstanceState
-from app.domain.job import JobState, StopCause
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.reserve_budget import check_and_reserve, live_reserve
+from app.domain.billing.budget import Verdict
+from app.domain.lifecycle.entities import Job
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import JobState, StopCause
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.gang.reserve_budget import check_and_reserve, live_reserve
 from tests.support.money_story import LIMITS, PRICE, MoneyStory, locked_budgets
 
 WINDOW = 60 + 90 + 15 + 30
@@ -202,7 +202,7 @@ def test_a_waiver_is_not_counted_on(story: MoneyStory) -> None:
 def _stop_message(story: MoneyStory, job_id: UUID) -> str:
     from sqlalchemy import select
 
-    from app.adapters.postgres.tables import events
+    from app.adapters.postgres.schema.tables import events
 
     with story.engine.connect() as connection:
         rows = connection.execute(

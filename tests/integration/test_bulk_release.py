@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.domain.job import StopCause
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.reconcile_instances import ReconcileInstances
-from app.orchestration.release_instances import ReleaseInstances
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.job import StopCause
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.instances.reconcile_instances import ReconcileInstances
+from app.orchestration.instances.release_instances import ReleaseInstances
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.orchestration_story import Story
 

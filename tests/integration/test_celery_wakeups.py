@@ -15,7 +15,7 @@ import redis
 from celery import Celery
 
 from app.adapters.celery_wakeups import RUN_TASK, CeleryWakeups, Ringable, broker_settings
-from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 from app.adapters.redis_list import RedisAddress, RedisAway, RedisList
 from app.adapters.system_entropy import SystemEntropy
 from tests.support.embedded import open_folder, wait_until

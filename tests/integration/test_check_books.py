@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, text
 
-from app.adapters.postgres.cost_read_models import PostgresCostReports
-from app.adapters.postgres.money_tables import books_differences
-from app.domain.books_check import BooksCheck, BooksVerdict
-from app.orchestration import check_books
-from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.check_books import CheckBooks
-from app.ports.read_models import PeriodCosts
+from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.adapters.postgres.schema.money_tables import books_differences
+from app.domain.billing.books_check import BooksCheck, BooksVerdict
+from app.orchestration.money import check_books
+from app.orchestration.money.accrue_costs import AccrueCosts
+from app.orchestration.money.check_books import CheckBooks
+from app.ports.reports.read_models import PeriodCosts
 from tests.support.money_story import MoneyStory
 
 DAY = timedelta(days=1)

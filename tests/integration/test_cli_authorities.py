@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.api_client import ApiClient
-from app.cli.failures import CommandFailed
-from app.cli.server_address import Server
+from app.cli.client.api_client import ApiClient
+from app.cli.client.failures import CommandFailed
+from app.cli.client.server_address import Server
 from tests.support.tls_server import Authority, served
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
+from app.adapters.postgres.schema import tables
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for
 
@@ -160,7 +160,7 @@ def test_a_state_folder_of_another_user_is_bad_input():
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from app.adapters.embedded.state_folder import open_state_folder\n"
+        "from app.adapters.embedded.processes.state_folder import open_state_folder\n"
         "os.setuid(65534)\n"
         "open_state_folder(Path(sys.argv[1]))\n"
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, update
 
-from app.adapters.postgres import money_tables, tables
-from app.domain.offer import Hardware, Market, Offer, Pool
+from app.adapters.postgres.schema import money_tables, tables
+from app.domain.market.offer import Hardware, Market, Offer, Pool
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for

@@ -20,20 +20,20 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from app.adapters.disk_space import DiskProbe, full_sentence, measure_folders
-from app.adapters.embedded.process_spec import ProcessSpec
-from app.adapters.embedded.process_supervisor import ProcessSupervisor
-from app.adapters.embedded.restart_policy import RestartLimits
-from app.adapters.embedded.run_record import describe_running
-from app.adapters.embedded.state_folder import kept_secret, write_atomically
+from app.adapters.embedded.processes.process_spec import ProcessSpec
+from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
+from app.adapters.embedded.processes.restart_policy import RestartLimits
+from app.adapters.embedded.processes.run_record import describe_running
+from app.adapters.embedded.processes.state_folder import kept_secret, write_atomically
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.adapters.postgres.engine import make_engine
+from app.adapters.postgres.session.engine import make_engine
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.bootstrap import NoRings, deployment_folders
-from app.orchestration.controller_frame import lease_phase, run_controller
-from app.orchestration.failing_work import FailingWork
-from app.orchestration.keep_estimates import KeepEstimates
+from app.orchestration.estimates.keep_estimates import KeepEstimates
+from app.orchestration.frame.controller_frame import lease_phase, run_controller
+from app.orchestration.frame.failing_work import FailingWork
 from app.ports.object_store import ObjectStoreFull
-from app.ports.unit_of_work import DatabaseFull
+from app.ports.store.unit_of_work import DatabaseFull
 from app.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.embedded import wait_until

@@ -9,15 +9,16 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres import cost_lines, tables
-from app.adapters.postgres.cost_read_models import PostgresCostReports
-from app.domain.attachments import Attachments
-from app.domain.billing import Component
-from app.domain.cost_statement import Activity
-from app.domain.entities import Instance, Job
-from app.domain.errors import InvalidValue
-from app.domain.job import JobState
-from app.ports.read_models import CostGroup, CostLine, CostStatus
+from app.adapters.postgres.money import cost_lines
+from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.adapters.postgres.schema import tables
+from app.domain.billing.billing import Component
+from app.domain.billing.cost_statement import Activity
+from app.domain.lifecycle.entities import Instance, Job
+from app.domain.lifecycle.job import JobState
+from app.domain.market.attachments import Attachments
+from app.domain.units.errors import InvalidValue
+from app.ports.reports.read_models import CostGroup, CostLine, CostStatus
 from tests.support.money_story import POOL, START, MoneyStory
 
 DAY = date(2026, 3, 1)

@@ -8,17 +8,17 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine, insert, text, update
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.cost_read_models import PostgresCostReports
-from app.adapters.postgres.page_read_models import PostgresPageReports
-from app.domain.attempt import AttemptState
-from app.domain.cost_statement import Activity
-from app.domain.entities import Contact, Instance, Job
-from app.domain.errors import InvalidValue
-from app.domain.instance import EndedBy
-from app.domain.job import JobState
-from app.ports.job_reports import JobFilter
-from app.ports.read_models import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
+from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.adapters.postgres.reports.page_read_models import PostgresPageReports
+from app.adapters.postgres.schema import tables
+from app.domain.billing.cost_statement import Activity
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Contact, Instance, Job
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.job import JobState
+from app.domain.units.errors import InvalidValue
+from app.ports.reports.job_reports import JobFilter
+from app.ports.reports.read_models import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
 from tests.support.money_story import ON_DEMAND_PRICE, POOL, PRICE, MoneyStory
 
 DAY = date(2026, 3, 1)

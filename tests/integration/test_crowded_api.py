@@ -10,8 +10,8 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from app.adapters.postgres.job_read_models import PostgresJobReports
-from app.api.reader_turns import READERS_AT_ONCE
+from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.api.serving.reader_turns import READERS_AT_ONCE
 from tests.bench.crowded_api import (
     JOBS,
     RATIO_MAX,

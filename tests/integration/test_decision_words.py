@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.expected_cost import expect
-from app.domain.placement_decision import PlacementDecision
+from app.domain.placement.expected_cost import expect
+from app.domain.placement.placement_decision import PlacementDecision
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
 from tests.support.weighed_story import weighed_story
 

@@ -15,15 +15,15 @@ import psycopg
 import pytest
 from psycopg.sql import SQL
 
-from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.providers.machine_catalog import load_catalog, shipped_catalog
 from app.adapters.server_probes import probe_public_url
 from app.adapters.system_entropy import SystemEntropy
 from app.bootstrap import _deployment_id
-from app.domain.finding import Finding, clock_finding, warning
-from app.domain.machine_catalog import MachineType
-from app.orchestration.diagnose import (
+from app.domain.deployment.finding import Finding, clock_finding, warning
+from app.domain.market.machine_catalog import MachineType
+from app.orchestration.deployment.diagnose import (
     check_bucket_place,
     check_object_store,
     check_provider,

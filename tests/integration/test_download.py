@@ -15,11 +15,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from app.adapters.postgres import tables
+from app.adapters.postgres.schema import tables
 from tests.support.cli_world import World, small_world
 from tests.support.people_api import make_key, settings_for
-from trainer.agent.checkpoint_sync import PublishOrder, publish
-from trainer.agent.object_store import ObjectStore
+from trainer.agent.checkpoints.checkpoint_sync import PublishOrder, publish
+from trainer.agent.checkpoints.object_store import ObjectStore
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     data_key,

@@ -11,19 +11,19 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.cost_read_models import PostgresCostReports
-from app.adapters.postgres.money_tables import bucket_places, ledger_entries, transfers
-from app.domain.attachments import Attachments
-from app.domain.egress import BYTES_PER_GB, Place, Restore
-from app.domain.instance import EndedBy
-from app.domain.offer import Market, Pool
-from app.orchestration.aggregate import open_job
+from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.adapters.postgres.schema.money_tables import bucket_places, ledger_entries, transfers
+from app.domain.billing.egress import BYTES_PER_GB, Place, Restore
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.attachments import Attachments
+from app.domain.market.offer import Market, Pool
 from app.orchestration.controllers import all_controllers
-from app.orchestration.fill_gang import offers_for
-from app.orchestration.locate_buckets import LocateBuckets
-from app.orchestration.reserve_budget import reserve_for_bids
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.gang.fill_gang import offers_for
+from app.orchestration.gang.reserve_budget import reserve_for_bids
+from app.orchestration.placement.locate_buckets import LocateBuckets
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.traffic import DEFAULT_BUCKET
+from app.ports.store.traffic import DEFAULT_BUCKET
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import PaperCloud, Story
 from trainer.protocol.agent_report import FactKind

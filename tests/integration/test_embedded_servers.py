@@ -20,14 +20,18 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.adapters.embedded.binaries import ServerBinaries, installed_binaries, reachable_binaries
-from app.adapters.embedded.embedded_server import EmbeddedServer
 from app.adapters.embedded.errors import EmbeddedServerError
-from app.adapters.embedded.postgres_server import EmbeddedPostgres
-from app.adapters.embedded.process_supervisor import ProcessSupervisor
-from app.adapters.embedded.restart_policy import RestartLimits
-from app.adapters.embedded.server_account import server_account
-from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
+from app.adapters.embedded.processes.restart_policy import RestartLimits
+from app.adapters.embedded.processes.server_account import server_account
+from app.adapters.embedded.servers.binaries import (
+    ServerBinaries,
+    installed_binaries,
+    reachable_binaries,
+)
+from app.adapters.embedded.servers.embedded_server import EmbeddedServer
+from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 from tests.support.embedded import (
     expected_server_uid,
     is_running,
@@ -39,8 +43,8 @@ from tests.support.embedded import (
 
 START_BOTH = """
 import pathlib, sys, time
-from app.adapters.embedded.postgres_server import EmbeddedPostgres
-from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 servers = EmbeddedPostgres(pathlib.Path(sys.argv[1]), fsync=False), EmbeddedValkey(
     pathlib.Path(sys.argv[1]))
 print(*(server.start() for server in servers), flush=True)

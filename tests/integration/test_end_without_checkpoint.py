@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.job_read_models import PostgresJobReports
-from app.api.job_document import job_document
-from app.domain.instance import EndedBy
-from app.ports.job_reports import LastCheckpoint
+from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.adapters.postgres.schema import tables
+from app.api.jobs.job_document import job_document
+from app.domain.lifecycle.instance import EndedBy
+from app.ports.reports.job_reports import LastCheckpoint
 from app.web.job_sentences import why
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind

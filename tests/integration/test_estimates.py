@@ -10,14 +10,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.adapters.postgres import money_tables, tables
-from app.domain.instance import EndedBy, InstanceState
-from app.domain.job import JobState
-from app.domain.launch import LaunchOutcome
-from app.domain.pool_life import hazard_factor
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.keep_estimates import KeepEstimates
-from app.ports.kept_estimates import KeptEstimate
+from app.adapters.postgres.schema import money_tables, tables
+from app.domain.availability.pool_life import hazard_factor
+from app.domain.lifecycle.instance import EndedBy, InstanceState
+from app.domain.lifecycle.job import JobState
+from app.domain.lifecycle.launch import LaunchOutcome
+from app.orchestration.estimates.keep_estimates import KeepEstimates
+from app.orchestration.frame.controller_frame import run_controller
+from app.ports.store.kept_estimates import KeptEstimate
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import ON_DEMAND_PRICE, POOL, START, MoneyStory
 from tests.support.people_api import settings_for

@@ -12,12 +12,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.placement_decision_rows import KEPT_MOST
-from app.api.explanation_shapes import Explanation
-from app.domain.job import JobState
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import run_controller
+from app.adapters.postgres.jobs.placement_decision_rows import KEPT_MOST
+from app.adapters.postgres.schema import tables
+from app.api.jobs.explanation_shapes import Explanation
+from app.domain.lifecycle.job import JobState
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.queue.claim_jobs import ClaimJobs
 from tests.support import decision_story
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL

@@ -11,13 +11,18 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres import tables
-from app.domain.instance import EndedBy
-from app.orchestration.controller_frame import RowController, run_controller
-from app.orchestration.failing_work import REMEMBERED_MAX, WAIT_SECONDS_MAX, FailingWork, work_key
-from app.orchestration.reconcile_instances import ReconcileInstances
-from app.orchestration.release_instances import ReleaseInstances
-from app.ports.unit_of_work import UnitOfWork
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.frame.controller_frame import RowController, run_controller
+from app.orchestration.frame.failing_work import (
+    REMEMBERED_MAX,
+    WAIT_SECONDS_MAX,
+    FailingWork,
+    work_key,
+)
+from app.orchestration.instances.reconcile_instances import ReconcileInstances
+from app.orchestration.instances.release_instances import ReleaseInstances
+from app.ports.store.unit_of_work import UnitOfWork
 from tests.support.orchestration_story import PaperCloud, Story
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

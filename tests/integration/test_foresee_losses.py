@@ -10,16 +10,16 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres import tables
-from app.domain.gang_hazard import FAULTS_PER_HOUR, WARNED_PER_HOUR
-from app.domain.pool_life import TAKEN_PER_HOUR
-from app.orchestration.foresee_losses import ForeseeLosses
+from app.adapters.postgres.schema import tables
+from app.domain.availability.gang_hazard import FAULTS_PER_HOUR, WARNED_PER_HOUR
+from app.domain.availability.pool_life import TAKEN_PER_HOUR
+from app.orchestration.placement.foresee_losses import ForeseeLosses
 from tests.support.agent_world import World
 from tests.support.fake_control_plane import wait_until
 from tests.support.orchestration_story import PRICES, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind
-from trainer.training.save_schedule import AUTO_LEAST_SECONDS
+from trainer.training.saving.save_schedule import AUTO_LEAST_SECONDS
 
 HOUR = 3600.0
 
@@ -105,7 +105,7 @@ def _was_taken(story: Story, after_seconds: float) -> None:
 SCRIPT = """
 import json, os, time
 from trainer.training.config import parse_config
-from trainer.training.save_schedule import SaveSchedule
+from trainer.training.saving.save_schedule import SaveSchedule
 schedule = SaveSchedule(parse_config({"model": "mlp", "data": "digits", "steps": 9}), 0)
 schedule.cost(stall_seconds=0.7, inflation_seconds=0.0, durable_seconds=1.0)
 step = 0

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres import tables
+from app.adapters.postgres.schema import tables
 from tests.support.agent_api import SpeakingAgent, make_gang, make_runtime, served
 from tests.support.agent_world import World
 from tests.support.booted_machine import fake_command
 from tests.support.supervised_machine import Machine
-from trainer.agent.gpu_faults import GpuFaultWatch, SmiAnswer, watch_gpus
-from trainer.agent.observations import Observation
+from trainer.agent.gpu.gpu_faults import GpuFaultWatch, SmiAnswer, watch_gpus
+from trainer.agent.rules.observations import Observation
 from trainer.protocol.agent_report import FactKind
 
 FALLEN = (

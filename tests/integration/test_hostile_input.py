@@ -23,13 +23,13 @@ import httpx
 import pytest
 
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.api.cost_table import _safe
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.watch_deadlines import WatchDeadlines
+from app.api.fleet.cost_table import _safe
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from tests.support.agent_api import SpeakingAgent, wait_until
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
 from tests.support.postgres import PostgresForTests
-from trainer.agent.control_plane_client import ControlPlaneClient
+from trainer.agent.machine.control_plane_client import ControlPlaneClient
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
     AgentReport,

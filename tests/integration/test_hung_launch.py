@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.thread_effects import ThreadEffects
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.launch_instances import LaunchInstances
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.ports.cloud_provider import LaunchOrder, LaunchResult, ProviderError, RefusalKind
 from tests.support.embedded import wait_until
 from tests.support.idle_controllers import run_until_idle

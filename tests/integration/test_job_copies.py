@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.orchestration.read_workdir import workdir_key
+from app.orchestration.agents.read_workdir import workdir_key
 from tests.support.people_api import (
     PeopleApi,
     make_key,

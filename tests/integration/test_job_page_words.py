@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.job_read_models import PostgresJobReports
+from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.web.job.why_here import why_here
 from app.web.job_sentences import gang_steps
-from app.web.why_here import why_here
 from tests.support.orchestration_story import ZONE_A, Story
 
 

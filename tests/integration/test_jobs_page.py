@@ -18,11 +18,12 @@ import httpx
 import pytest
 from sqlalchemy import insert, select, update
 
-from app.adapters.postgres import job_search_statement, money_tables, tables
-from app.adapters.postgres.page_read_models import PostgresPageReports
-from app.domain.job import TERMINAL_JOB_STATES, JobState
-from app.ports import job_search
-from app.ports.job_search import FoundGroup, FoundJob, JobOrder, JobSearch
+from app.adapters.postgres.reports import job_search_statement
+from app.adapters.postgres.reports.page_read_models import PostgresPageReports
+from app.adapters.postgres.schema import money_tables, tables
+from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
+from app.ports.reports import job_search
+from app.ports.reports.job_search import FoundGroup, FoundJob, JobOrder, JobSearch
 from tests.support.people_api import (
     SPEC,
     PeopleApi,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.instance import EndedBy
-from app.orchestration.controller_frame import apply_phase, effect_phase, lease_phase
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.frame.controller_frame import apply_phase, effect_phase, lease_phase
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,

@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.money_tables import pools
-from app.domain.instance import EndedBy
-from app.domain.offer import Pool
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import lease_phase, run_controller
-from app.orchestration.launch_instances import LaunchInstances
+from app.adapters.postgres.schema import tables
+from app.adapters.postgres.schema.money_tables import pools
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Pool
+from app.orchestration.frame.controller_frame import lease_phase, run_controller
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
     PoolRefusal,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.agent.launcher_report import LauncherReports
+from trainer.agent.attempt.launcher_report import LauncherReports
 
 SCRIPT = """
 import os, pathlib, signal, sys, time

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.embedded.run_record import describe_running, record_now, write_record
-from app.adapters.embedded.state_folder import open_state_folder, up_lock
-from app.cli.local_run import RunPhase, look_at_run
-from app.cli.server_status import forget_address, remember_address
+from app.adapters.embedded.processes.run_record import describe_running, record_now, write_record
+from app.adapters.embedded.processes.state_folder import open_state_folder, up_lock
+from app.cli.client.local_run import RunPhase, look_at_run
+from app.cli.server.server_status import forget_address, remember_address
 from tests.support.command_line import CommandLine
 from tests.support.embedded import is_running, python_process, sleeping_stranger, wait_until
 
@@ -26,8 +26,8 @@ NOBODY = "http://127.0.0.1:9"
 # is at.
 SUPERVISING = """
 import pathlib, sys
-from app.adapters.embedded.process_spec import ProcessSpec
-from app.adapters.embedded.process_supervisor import ProcessSupervisor
+from app.adapters.embedded.processes.process_spec import ProcessSpec
+from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
 slow = "trap '' TERM; exec sleep 600"
 with ProcessSupervisor(pathlib.Path(sys.argv[1])) as supervisor:
     supervisor.start([ProcessSpec("api", ["sh", "-c", slow],
@@ -41,7 +41,7 @@ with ProcessSupervisor(pathlib.Path(sys.argv[1])) as supervisor:
 # Holds the folder as an `up` does that has not written anything down yet.
 HOLDING = """
 import pathlib, sys, time
-from app.adapters.embedded.state_folder import up_lock
+from app.adapters.embedded.processes.state_folder import up_lock
 with up_lock(pathlib.Path(sys.argv[1])):
     print("up", flush=True)
     time.sleep(600)

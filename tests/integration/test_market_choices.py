@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.domain.instance import EndedBy
-from app.domain.live_placement import LiveChoice
-from app.domain.offer import Market, Pool
-from app.domain.placement_decision import DecisionVerdict, PlacementDecision
-from app.domain.placement_moment import Verdict
-from app.orchestration.settle_market import staying_words
+from app.adapters.postgres.schema import tables
+from app.domain.deadline.live_placement import LiveChoice
+from app.domain.deadline.placement_moment import Verdict
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market, Pool
+from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
+from app.orchestration.transitions.settle_market import staying_words
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 from tests.support.weighed_story import ESTIMATE, decisions, weighed_story
 

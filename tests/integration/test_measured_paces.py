@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.instance import EndedBy
+from app.domain.lifecycle.instance import EndedBy
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 

@@ -11,9 +11,9 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from app.adapters.postgres import migrate
-from app.adapters.postgres import money_tables as _money_tables  # fills metadata  # noqa: F401
-from app.adapters.postgres.tables import metadata
+from app.adapters.postgres.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
+from app.adapters.postgres.schema.tables import metadata
+from app.adapters.postgres.session import migrate
 
 ROOT = Path(__file__).parents[2]
 _UPGRADE = [

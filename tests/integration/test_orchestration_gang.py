@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, text, update
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.engine import make_engine
-from app.adapters.postgres.money_tables import assignments, pools
-from app.domain.instance import EndedBy
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.reconcile_instances import ReconcileInstances
+from app.adapters.postgres.schema import tables
+from app.adapters.postgres.schema.money_tables import assignments, pools
+from app.adapters.postgres.session.engine import make_engine
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.ports.cloud_provider import MachineState
 from tests.support.orchestration_story import ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind

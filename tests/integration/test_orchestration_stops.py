@@ -10,15 +10,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.domain.errors import CommandRefused
-from app.domain.instance import EndedBy
-from app.domain.job import StopCause
-from app.orchestration.aggregate import open_job
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import apply_phase, lease_phase, run_controller
-from app.orchestration.launch_instances import LaunchInstances
-from app.orchestration.stop_job import resume
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.job import StopCause
+from app.domain.units.errors import CommandRefused
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import apply_phase, lease_phase, run_controller
+from app.orchestration.gang.stop_job import resume
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.queue.claim_jobs import ClaimJobs
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.job_command import JobCommand
-from app.orchestration.stop_many import CONTROLLERS, CommandOutcome, command_jobs
+from app.domain.lifecycle.job_command import JobCommand
+from app.orchestration.gang.stop_many import CONTROLLERS, CommandOutcome, command_jobs
 from tests.support.agent_api import BY_PERSON
 from tests.support.money_story import RungBells
 from tests.support.orchestration_story import Story

@@ -11,10 +11,20 @@ import pytest
 
 from app.adapters.object_stores.store_address import open_client, parse_address
 from tests.support.object_store_fakes import GcsFake, S3Fake
-from trainer.agent import part_upload
-from trainer.agent.checkpoint_sync import CHUNK_BYTES, PublishOrder, chunk_hashes, publish
-from trainer.agent.object_store import ObjectExists, ObjectStore
-from trainer.agent.part_upload import PART_BYTES_MIN, PARTS_MAX, part_bytes, put_in_parts
+from trainer.agent.checkpoints import part_upload
+from trainer.agent.checkpoints.checkpoint_sync import (
+    CHUNK_BYTES,
+    PublishOrder,
+    chunk_hashes,
+    publish,
+)
+from trainer.agent.checkpoints.object_store import ObjectExists, ObjectStore
+from trainer.agent.checkpoints.part_upload import (
+    PART_BYTES_MIN,
+    PARTS_MAX,
+    part_bytes,
+    put_in_parts,
+)
 from trainer.protocol.checkpoint_manifest import data_key, manifest_key
 
 CHUNK = bytes(range(256)) * 4_096  # 1 MiB

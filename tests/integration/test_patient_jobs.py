@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.job import JobState
-from app.domain.placement_decision import DecisionVerdict, PlacementDecision
-from app.simulation.world import SIMULATED_LIMITS
+from app.domain.lifecycle.job import JobState
+from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
+from app.simulation.simulated.world import SIMULATED_LIMITS
 from tests.support.orchestration_story import ZONE_A, ZONE_B, Story
 
 

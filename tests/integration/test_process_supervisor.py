@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from app.adapters.embedded.errors import ChildFailedError, StateFolderBusyError
-from app.adapters.embedded.postgres_server import EmbeddedPostgres
-from app.adapters.embedded.process_spec import ProcessSpec
-from app.adapters.embedded.process_supervisor import ProcessSupervisor
-from app.adapters.embedded.restart_policy import CrashHistory, RestartLimits
-from app.adapters.embedded.run_record import describe_running, stop_running
+from app.adapters.embedded.processes.process_spec import ProcessSpec
+from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
+from app.adapters.embedded.processes.restart_policy import CrashHistory, RestartLimits
+from app.adapters.embedded.processes.run_record import describe_running, stop_running
+from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
 from tests.support.embedded import is_running, python_process, sleeping_stranger, wait_until
 
 QUICK = RestartLimits(first_delay_seconds=0.05, max_delay_seconds=0.1, max_crashes=3)
@@ -52,8 +52,8 @@ time.sleep(600)
 # A supervisor in a process of its own, with one polite child; argv: state folder, pid file, log.
 SUPERVISING = f"""
 import pathlib, sys
-from app.adapters.embedded.process_spec import ProcessSpec
-from app.adapters.embedded.process_supervisor import ProcessSupervisor
+from app.adapters.embedded.processes.process_spec import ProcessSpec
+from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
 pid_file = pathlib.Path(sys.argv[2])
 argv = [sys.executable, "-c", {POLITE!r}, str(pid_file), sys.argv[3], "child"]
 with ProcessSupervisor(pathlib.Path(sys.argv[1])) as supervisor:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.server_probes import probe_public_url
-from app.domain.finding import Finding
+from app.domain.deployment.finding import Finding
 from tests.support.tls_server import Authority, served
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.quotas import quota_markets
+from app.adapters.providers.aws.machines.quotas import quota_markets
 from tests.support.source_tree import ROOT
 
 _G = "All G and VT Spot Instance Requests"

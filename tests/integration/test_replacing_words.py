@@ -10,18 +10,18 @@ import orjson
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.job_read_models import PostgresJobReports
-from app.adapters.postgres.page_read_models import PostgresPageReports
-from app.api.job_document import job_document
-from app.api.json_answers import as_json
-from app.cli.job_view import summary
-from app.cli.jobs import _where
-from app.cli.terminal import Terminal
-from app.domain.instance import EndedBy
-from app.domain.job import StopCause
-from app.orchestration.aggregate import open_job
-from app.orchestration.stop_job import resume
-from app.ports.job_reports import JobFilter
+from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.adapters.postgres.reports.page_read_models import PostgresPageReports
+from app.api.jobs.job_document import job_document
+from app.api.serving.json_answers import as_json
+from app.cli.client.job_view import summary
+from app.cli.client.terminal import Terminal
+from app.cli.jobs.jobs import _where
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.job import StopCause
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.gang.stop_job import resume
+from app.ports.reports.job_reports import JobFilter
 from tests.support.orchestration_story import BY_PERSON, ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 

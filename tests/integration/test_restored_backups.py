@@ -10,24 +10,24 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.domain.credentials import launch_token
-from app.domain.instance import EndedBy
-from app.domain.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_MAX
-from app.orchestration.confirm_sweep import ask_for_sweep
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.lost_rows import (
+from app.adapters.postgres.schema import tables
+from app.domain.deployment.credentials import launch_token
+from app.domain.deployment.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_MAX
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.agents.register_agent import NotKnownYet, TokenRefused, register_agent
+from app.orchestration.checkpoints.prune_checkpoints import PruneCheckpoints
+from app.orchestration.deployment.confirm_sweep import ask_for_sweep
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.frame.lost_rows import (
     forgotten_parents,
     highest_fence,
     note_listening,
     number_beyond,
     numbered_before_gap,
 )
-from app.orchestration.prune_checkpoints import PruneCheckpoints
-from app.orchestration.register_agent import NotKnownYet, TokenRefused, register_agent
 from app.ports.cloud_provider import MachineList, ProviderError, RefusalKind
 from app.ports.object_store import ObjectStore, ObjectStoreError
-from app.simulation.memory_store import MemoryStore
+from app.simulation.engine.memory_store import MemoryStore
 from tests.support.backup import dump, restore
 from tests.support.orchestration_story import SECRET, PaperCloud, Story
 from trainer.protocol.agent_report import (

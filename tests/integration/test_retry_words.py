@@ -12,16 +12,16 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.job_list_statement import list_statement
-from app.adapters.postgres.job_read_models import PostgresJobReports
-from app.api.job_document import job_document
-from app.domain.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS
-from app.domain.verdict import OUT_OF_MEMORY_ADVICE
-from app.orchestration.append_logs import append_log
-from app.ports.job_reports import JobFilter
-from app.ports.page_reports import JobTimeline
-from app.web.job_failure import JobFailure, job_failure
+from app.adapters.postgres.reports.job_list_statement import list_statement
+from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.adapters.postgres.schema import tables
+from app.api.jobs.job_document import job_document
+from app.domain.lifecycle.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS
+from app.domain.lifecycle.verdict import OUT_OF_MEMORY_ADVICE
+from app.orchestration.agents.append_logs import append_log
+from app.ports.reports.job_reports import JobFilter
+from app.ports.reports.page_reports import JobTimeline
+from app.web.job.job_failure import JobFailure, job_failure
 from app.web.job_sentences import why
 from app.web.page_frame import PageParts
 from tests.support.orchestration_story import Story

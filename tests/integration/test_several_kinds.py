@@ -11,18 +11,18 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import tables
-from app.domain.attempt import AttemptState
-from app.domain.events import Actor, ActorKind
-from app.domain.job_spec import parse_spec
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement_decision import DecisionVerdict, PlacementDecision
-from app.domain.same_work import work_digest
-from app.orchestration.aggregate import open_job
-from app.orchestration.estimate_job import JobEstimate, estimate_job
-from app.orchestration.fill_gang import offers_for
-from app.orchestration.limits import Limits
-from app.orchestration.weigh_moves import WeighMoves
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
+from app.domain.spec.job_spec import parse_spec
+from app.domain.throughput.same_work import work_digest
+from app.orchestration.estimates.estimate_job import JobEstimate, estimate_job
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.limits import Limits
+from app.orchestration.gang.fill_gang import offers_for
+from app.orchestration.transitions.weigh_moves import WeighMoves
 from tests.support.orchestration_story import (
     FAR,
     ON_DEMAND_A,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.adapters.providers.aws.aws_settings import AwsSettings
-from app.adapters.providers.aws.clients import AwsClients
-from app.adapters.providers.aws.job_data_role import JobDataRole
-from app.api import storage_grants
-from app.orchestration.runtime import Limits, Runtime
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
+from app.adapters.providers.aws.client.clients import AwsClients
+from app.adapters.providers.aws.client.job_data_role import JobDataRole
+from app.api.agents import storage_grants
+from app.orchestration.frame.runtime import Limits, Runtime
 from tests.support.agent_api import (
     Gang,
     ServedApi,
@@ -30,8 +30,8 @@ from tests.support.agent_api import (
 )
 from tests.support.aws_parts import shared_session
 from tests.support.scoped_s3 import DATA_ROLE, ScopedS3
-from trainer.agent.object_store import ObjectStore, StoreDenied, TokenRefused
-from trainer.agent.storage_access import StorageAccess
+from trainer.agent.checkpoints.object_store import ObjectStore, StoreDenied, TokenRefused
+from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.storage_access import StorageGrant
 

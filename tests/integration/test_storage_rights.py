@@ -24,28 +24,28 @@ from app.adapters.object_stores.obstore_store import (
     open_object_store,
     values_as_options,
 )
-from app.adapters.providers.aws.aws_settings import AwsSettings
-from app.adapters.providers.aws.clients import AwsClients
-from app.adapters.providers.aws.job_data_role import JobDataRole
-from app.adapters.providers.aws.session_policy import policy_problem, session_policy
-from app.adapters.providers.gcp.access_boundary import access_boundary, boundary_problem
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
-from app.adapters.providers.gcp.job_data_token import JobDataToken
-from app.domain.storage_places import StoragePlace, StorageRight, job_places
-from app.orchestration.diagnose_grants import check_storage_grants
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
+from app.adapters.providers.aws.client.clients import AwsClients
+from app.adapters.providers.aws.client.job_data_role import JobDataRole
+from app.adapters.providers.aws.client.session_policy import policy_problem, session_policy
+from app.adapters.providers.gcp.client.access_boundary import access_boundary, boundary_problem
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.client.job_data_token import JobDataToken
+from app.domain.market.storage_places import StoragePlace, StorageRight, job_places
+from app.orchestration.deployment.diagnose_grants import check_storage_grants
 from app.ports.storage_grants import GrantRefused, IssuedCredential, StorageGrantIssuer
 from tests.support.aws_parts import shared_session
 from tests.support.scoped_gcs import CONTROL_TOKEN, DATA_ACCOUNT, MACHINE_TOKEN, ScopedGcs
 from tests.support.scoped_s3 import CONTROL_KEY, DATA_ROLE, MACHINE_KEY, ScopedS3
-from trainer.agent.object_store import (
+from trainer.agent.checkpoints.object_store import (
     ObjectMissing,
     ObjectStore,
     StoreDenied,
     StoreUnavailable,
     TokenRefused,
 )
-from trainer.agent.part_upload import put_shard
-from trainer.agent.storage_access import StorageAccess
+from trainer.agent.checkpoints.part_upload import put_shard
+from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.protocol.storage_access import StorageGrant
 
 JOB_A, JOB_B = UUID(int=0xA), UUID(int=0xB)
@@ -341,7 +341,7 @@ def test_a_credential_that_the_store_refuses_is_waited_out(cloud: Cloud, when: s
 def test_a_credential_that_is_never_accepted_ends_with_a_word(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.agent.storage_access.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("trainer.agent.checkpoints.storage_access.WAIT_SECONDS", 0.2)
     lineage = opened(cloud, PLACES["A's checkpoints"], access_of(cloud, "expired"))
     with pytest.raises(StoreUnavailable) as error:
         lineage.put_new("fences/0000000001.json", b"{}")

@@ -9,17 +9,17 @@ from uuid import UUID, uuid5
 import pytest
 from sqlalchemy import Engine, delete, event, select
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.money_tables import assignments
-from app.domain.errors import CommandRefused
-from app.domain.events import Actor, ActorKind
-from app.domain.instance import EndedBy
-from app.domain.sweep_rules import FENCES_SKIPPED, version_floor, why_rows_are_missing
-from app.orchestration.confirm_sweep import ask_for_sweep, confirm_sweep
-from app.orchestration.destroy_deployment import order_destroy
-from app.orchestration.register_agent import NotKnownYet
+from app.adapters.postgres.schema import tables
+from app.adapters.postgres.schema.money_tables import assignments
+from app.domain.deployment.sweep_rules import FENCES_SKIPPED, version_floor, why_rows_are_missing
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.units.errors import CommandRefused
+from app.orchestration.agents.register_agent import NotKnownYet
+from app.orchestration.deployment.confirm_sweep import ask_for_sweep, confirm_sweep
+from app.orchestration.deployment.destroy_deployment import order_destroy
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.sweep_store import SweepOrders
+from app.ports.store.sweep_store import SweepOrders
 from tests.support.backup import dump, restore
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind

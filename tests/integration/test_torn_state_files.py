@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from app.adapters.embedded.errors import EmbeddedServerError
-from app.adapters.embedded.run_record import (
+from app.adapters.embedded.processes.run_record import (
     describe_running,
     record_supervisor,
     stop_left_overs,
     write_record,
 )
-from app.adapters.embedded.server_account import recorded_home, server_home
-from app.adapters.embedded.state_folder import kept_port, kept_secret
-from app.adapters.providers.local.cloud_settings import (
+from app.adapters.embedded.processes.server_account import recorded_home, server_home
+from app.adapters.embedded.processes.state_folder import kept_port, kept_secret
+from app.adapters.providers.local.files.cloud_settings import (
     LocalSettings,
     TermsUnreadable,
     read_terms,

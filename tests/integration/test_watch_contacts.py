@@ -11,17 +11,17 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.adapters.postgres import tables
-from app.domain.attempt import AttemptState
-from app.domain.credentials import digest
-from app.domain.instance import InstanceState
-from app.domain.job import JobState
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.expire_deadlines import ExpireDeadlines
-from app.orchestration.receive_agent_report import receive_agent_report
-from app.orchestration.register_agent import register_agent
-from app.orchestration.runtime import Limits
-from app.orchestration.watch_contacts import WatchContacts
+from app.adapters.postgres.schema import tables
+from app.domain.deployment.credentials import digest
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import JobState
+from app.orchestration.agents.receive_agent_report import receive_agent_report
+from app.orchestration.agents.register_agent import register_agent
+from app.orchestration.agents.watch_contacts import WatchContacts
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.frame.runtime import Limits
+from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
 from tests.support.agent_api import Gang, make_gang, make_runtime
 from trainer.protocol.agent_report import (
     EXIT_DRAINED,

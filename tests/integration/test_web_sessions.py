@@ -18,9 +18,9 @@ import httpx
 import pytest
 from sqlalchemy import insert, select, update
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.web_sessions import PostgresWebSessions
-from app.domain.credentials import digest
+from app.adapters.postgres.reports.web_sessions import PostgresWebSessions
+from app.adapters.postgres.schema import tables
+from app.domain.deployment.credentials import digest
 from app.web.session import COOKIE, SESSION_SECONDS
 from tests.support.agent_api import wait_until
 from tests.support.free_port import free_port
@@ -59,7 +59,7 @@ def another_process(database_url: str, redis_url: str, folder: Path) -> Iterator
         "LOWTIDE_STATE_DIR": str(folder),
     }
     command = [sys.executable, "-m", "uvicorn", "app.api.main:app", "--port", str(port)]
-    command += ["--http", "app.api.connection_limits:LimitedHttp"]
+    command += ["--http", "app.api.serving.connection_limits:LimitedHttp"]
     process = subprocess.Popen([*command, "--log-level", "warning"], env={**os.environ, **settings})
 
     def answers() -> bool:

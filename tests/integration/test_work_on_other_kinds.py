@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.instance import EndedBy
-from app.domain.offer import Hardware, Market, Offer, Pool
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Hardware, Market, Offer, Pool
 from tests.support.orchestration_story import ON_DEMAND_A, ON_DEMAND_PRICE, Story
 from tests.support.weighed_story import weighed_story
 

@@ -5,7 +5,7 @@ is broken; a kill counts where the unmutated sources hold in the same world. Res
 file, and a call goes on where the last one stopped, as long as the sources are the same.
 
 Lives here: the order of runs, the file, the table. Not here: the mutants (`mutants.toml`), applying
-one (`catalogue`), or one run (`app.simulation.seed_runs`).
+one (`catalogue`), or one run (`app.simulation.runs.seed_runs`).
 
 Exit status 0 when every mutant that is not equivalent was killed, 1 when one survives, 2 for a
 wrong argument.
@@ -24,8 +24,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.simulation.scratch_database import scratch_databases
-from app.simulation.seed_runs import Ending, SeedRuns, digest_of
+from app.simulation.engine.scratch_database import scratch_databases
+from app.simulation.runs.seed_runs import Ending, SeedRuns, digest_of
 from tests.mutants.catalogue import CATALOGUE, Mutant, read_mutants, scratch_tree
 from tests.support.source_tree import ROOT
 

@@ -1,6 +1,6 @@
 """The mutants as data, and one of them applied to a scratch copy of the sources.
 
-Not here: running them (`__main__`), or the worlds that must notice (`app.simulation.scenarios`).
+Not here: running them (`__main__`), or the worlds that must notice (`scenarios.scenarios`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.simulation.seed_runs import SOURCES
+from app.simulation.runs.seed_runs import SOURCES
 from tests.support.source_tree import ROOT
 
 CATALOGUE = Path(__file__).with_name("mutants.toml")

@@ -12,10 +12,9 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.apportionment import apportion, divide_half_even
-from app.domain.billing import Component, bill, is_waived, rate
-from app.domain.billing_rules import EC2_RULES, GCE_RULES, BillingRules, SpotPricing
-from app.domain.cost_statement import (
+from app.domain.billing.billing import Component, bill, is_waived, rate
+from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES, BillingRules, SpotPricing
+from app.domain.billing.cost_statement import (
     Activity,
     CostSpan,
     InstanceCosts,
@@ -23,19 +22,20 @@ from app.domain.cost_statement import (
     job_cost_statement,
     split,
 )
-from app.domain.instance import EndedBy
-from app.domain.ledger import Entry, EntryKind, close_books
-from app.domain.machine_facts import (
+from app.domain.billing.ledger import Entry, EntryKind, close_books
+from app.domain.billing.machine_facts import (
     AddressRate,
     AssignmentSpan,
     DiskRate,
     MachineFacts,
     Transfer,
 )
-from app.domain.offer import Market
-from app.domain.phase_timeline import AttemptSteps, PhaseSpan
-from app.domain.price_book import PriceBook, PricePoint, PriceSegment
-from app.domain.rating_basis import RatingBasis
+from app.domain.billing.phase_timeline import AttemptSteps, PhaseSpan
+from app.domain.billing.rating_basis import RatingBasis
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
+from app.domain.market.price_book import PriceBook, PricePoint, PriceSegment
+from app.domain.units.apportionment import apportion, divide_half_even
 from trainer.protocol.agent_report import MachinePhase
 
 ORIGIN = datetime(2026, 3, 1, 9, 59, 47, 250_000, UTC)

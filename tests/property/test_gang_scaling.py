@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.gang_scaling import (
+from app.domain.placement.gang_size import SizeOption, SizeQuestion, choose_size
+from app.domain.spec.node_range import NodeRange
+from app.domain.throughput.gang_scaling import (
     EXPECTED_SCALING,
     SERIAL_SHARE,
     GangScaling,
     gang_scaling,
     scaling_of_share,
 )
-from app.domain.gang_size import SizeOption, SizeQuestion, choose_size
-from app.domain.measured_run import Kind, MeasuredRun
-from app.domain.node_range import NodeRange
+from app.domain.throughput.measured_run import Kind, MeasuredRun
 
 V100, A100 = Kind("V100", 16, 1), Kind("A100", 40, 8)
 HOUR = 3_600.0

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.gang_size import SizeOption, SizeQuestion, choose_size
-from app.domain.node_range import NodeRange
+from app.domain.placement.gang_size import SizeOption, SizeQuestion, choose_size
+from app.domain.spec.node_range import NodeRange
 
 HOUR = 3_600.0
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import SpecError
-from app.domain.job_spec import JobSpec, parse_spec, spec_digest
-from app.domain.machine_need import INTERCONNECT_WORDS
-from app.domain.spec_text import SpecTextType, parse_spec_text
+from app.domain.market.machine_need import INTERCONNECT_WORDS
+from app.domain.spec.job_spec import JobSpec, parse_spec, spec_digest
+from app.domain.spec.spec_text import SpecTextType, parse_spec_text
+from app.domain.units.errors import SpecError
 from trainer.training.config import parse_config
 
 MILLION = 10**6

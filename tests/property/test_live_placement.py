@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.gpu_choice import GpuChoice
-from app.domain.hazard_priors import POOL_LOG_PRIOR
-from app.domain.live_placement import (
+from app.domain.availability.hazard_priors import POOL_LOG_PRIOR
+from app.domain.availability.pool_belief import HazardBelief
+from app.domain.availability.pool_sightings import Sightings, states
+from app.domain.deadline.live_placement import (
     TABLES_KEPT,
     LiveChoice,
     LiveMoment,
@@ -26,12 +27,11 @@ from app.domain.live_placement import (
     LiveTerms,
     tables,
 )
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider, hour_of_progress
-from app.domain.placement_moment import Running, Verdict
-from app.domain.placement_reasons import Outcome, pool_verdicts
-from app.domain.pool_belief import HazardBelief
-from app.domain.pool_sightings import Sightings, states
+from app.domain.deadline.placement_moment import Running, Verdict
+from app.domain.market.gpu_choice import GpuChoice
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.placement import Considered, Need, consider, hour_of_progress
+from app.domain.placement.placement_reasons import Outcome, pool_verdicts
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOLS = [Pool("aws", "r", zone, "type", Market.SPOT) for zone in "abcde"]

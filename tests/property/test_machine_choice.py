@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.adapters.providers.machine_catalog import CATALOG_PROVIDERS, shipped_catalog
-from app.domain.errors import InvalidValue
-from app.domain.gpu_catalog import GPU_MODELS, GPU_NAMES, relative_speed
-from app.domain.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
-from app.domain.machine_catalog import MachineType, read_catalog
-from app.domain.machine_need import INTERCONNECT_WORDS, MachineNeed, carries_gpus, lacks
+from app.domain.market.gpu_catalog import GPU_MODELS, GPU_NAMES, relative_speed
+from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
+from app.domain.market.machine_catalog import MachineType, read_catalog
+from app.domain.market.machine_need import INTERCONNECT_WORDS, MachineNeed, carries_gpus, lacks
+from app.domain.units.errors import InvalidValue
 
 TYPES = [one for name in CATALOG_PROVIDERS for one in shipped_catalog(name).types]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from trainer.agent.checkpoint_sync import chunk_hashes
+from trainer.agent.checkpoints.checkpoint_sync import chunk_hashes
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.errors import SpecError
-from app.domain.gpu_choice import GpuChoice
-from app.domain.imagined_pools import posterior
-from app.domain.imagined_run import PoolQuote, Question, imagined_run
-from app.domain.job_spec import parse_spec
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.patience import Patience, back_chance, patient
-from app.domain.placement import Considered, Need, consider
+from app.domain.estimate.imagined_pools import posterior
+from app.domain.estimate.imagined_run import PoolQuote, Question, imagined_run
+from app.domain.market.gpu_choice import GpuChoice
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.patience import Patience, back_chance, patient
+from app.domain.placement.placement import Considered, Need, consider
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import SpecError
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOLS = [Pool("aws", "r", zone, "type", Market.SPOT) for zone in "abcde"]

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from app.domain.attempt import (
+from app.domain.lifecycle.attempt import (
     ATTEMPT_TRANSITIONS,
     AttemptEvent,
     AttemptState,
@@ -23,9 +23,14 @@ from app.domain.attempt import (
     drain_ordered,
     verdict_event,
 )
-from app.domain.end_reason import EndReason
-from app.domain.instance import INSTANCE_TRANSITIONS, InstanceEvent, InstanceState, events_for
-from app.domain.job import (
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.instance import (
+    INSTANCE_TRANSITIONS,
+    InstanceEvent,
+    InstanceState,
+    events_for,
+)
+from app.domain.lifecycle.job import (
     ATTEMPT_JOB_STATES,
     CLAIMABLE_JOB_STATES,
     JOB_TRANSITIONS,
@@ -37,9 +42,9 @@ from app.domain.job import (
     raise_stop_cause,
     stop_end_reason,
 )
-from app.domain.retry_policy import ending_of
-from app.domain.transition_table import IllegalTransition
-from app.domain.verdict import MemberEnd, MemberOutcome, settle
+from app.domain.lifecycle.retry_policy import ending_of
+from app.domain.lifecycle.transition_table import IllegalTransition
+from app.domain.lifecycle.verdict import MemberEnd, MemberOutcome, settle
 
 WALKS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 

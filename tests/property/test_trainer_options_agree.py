@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import SpecError
-from app.domain.job_spec import parse_spec
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import SpecError
 from trainer.protocol.train_options import OptionError, parse_options
 from trainer.protocol.train_options.option import Kind, Option, Rules
 from trainer.protocol.train_options.train_config import OPTIONS

@@ -13,13 +13,18 @@ from uuid import UUID
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, Contact, Job
-from app.domain.job import JobState
-from app.domain.job_spec import JobSpec, parse_spec
-from app.orchestration.estimate_remaining import SECONDS_MAX, WorkLeft, note_training, work_left
-from app.orchestration.keep_pace import hear_pace, keep_pace, pace_of
-from trainer.agent.step_pace import JUMP_RATIO, StepPace
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Attempt, Contact, Job
+from app.domain.lifecycle.job import JobState
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.orchestration.estimates.estimate_remaining import (
+    SECONDS_MAX,
+    WorkLeft,
+    note_training,
+    work_left,
+)
+from app.orchestration.estimates.keep_pace import hear_pace, keep_pace, pace_of
+from trainer.agent.rules.step_pace import JUMP_RATIO, StepPace
 from trainer.protocol.agent_report import Pace
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from tests.providers.provider_under_test import CloudAtHand
 from tests.support.local_cloud import (
     SLOTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import CloudProvider
 
 

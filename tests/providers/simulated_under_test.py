@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from app.domain.offer import Market, Pool
-from app.simulation.event_log import EventLog
-from app.simulation.event_loop import EventLoop
-from app.simulation.seeded_entropy import SeededEntropy
-from app.simulation.simulated_cloud import CloudTools, SimulatedCloud
-from app.simulation.simulated_market import MarketSettings, SimulatedMarket
-from app.simulation.virtual_clock import VirtualClock, microseconds
+from app.domain.market.offer import Market, Pool
+from app.simulation.engine.event_log import EventLog
+from app.simulation.engine.event_loop import EventLoop
+from app.simulation.engine.seeded_entropy import SeededEntropy
+from app.simulation.engine.virtual_clock import VirtualClock, microseconds
+from app.simulation.simulated.simulated_cloud import CloudTools, SimulatedCloud
+from app.simulation.simulated.simulated_market import MarketSettings, SimulatedMarket
 from tests.providers.provider_under_test import CloudAtHand
 
 _HOURS = 4.0

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.instance import EndedBy
-from app.domain.offer import Market, Pool
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.simulation.seeded_entropy import Dice
+from app.simulation.engine.seeded_entropy import Dice
 from tests.support.aws_parts import ENVIRONMENT
 from tests.support.fault_rules import check
 from tests.support.fault_schedule import FaultRun

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from moto.backends import get_backend
 
-from app.adapters.providers.aws.aws_settings import DEFAULT_IMAGE
+from app.adapters.providers.aws.client.aws_settings import DEFAULT_IMAGE
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.gcp.opening import open_gcp
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Pool
+from app.domain.market.offer import Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
 from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake, open_aws_fake

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.providers.local.job_accounts import (
+from app.adapters.providers.local.machines.job_accounts import (
     closed_folder,
     entering_command,
     give_disk,
     settle_accounts,
     sharing_sentence,
 )
-from app.adapters.providers.local.job_python import make_python
+from app.adapters.providers.local.machines.job_python import make_python
 from tests.support.postgres import fast_folder
 from tests.support.small_disk import small_disk
 
@@ -33,7 +33,7 @@ FIRST = 60_578
 _CAP_SYS_PTRACE, _CAP_SYS_ADMIN, _DROP = 19, 21, 24
 SETTLE = (
     "import pathlib, sys;"
-    "from app.adapters.providers.local.job_accounts import settle_accounts;"
+    "from app.adapters.providers.local.machines.job_accounts import settle_accounts;"
     "print(settle_accounts(pathlib.Path(sys.argv[1]), 60578).problem)"
 )
 

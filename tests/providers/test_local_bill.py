@@ -17,17 +17,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.adapters.providers.local.cloud_bill import attached_microusd, compute_microusd
-from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings, settle_terms
-from app.adapters.providers.local.machine import Machine
-from app.adapters.providers.local.market import RecordedMarkets
+from app.adapters.providers.local.files.cloud_settings import (
+    CloudTerms,
+    LocalSettings,
+    settle_terms,
+)
+from app.adapters.providers.local.machines.machine import Machine
+from app.adapters.providers.local.market.market import RecordedMarkets
 from app.adapters.providers.local.provider import instant
-from app.domain.billing import bill
-from app.domain.billing_rules import rules_for
-from app.domain.instance import EndedBy
-from app.domain.machine_facts import AddressRate, DiskRate, MachineFacts, TimeSource
-from app.domain.offer import Market, Pool
-from app.domain.price_book import PriceBook, PricePoint, PriceSegment
+from app.adapters.providers.local.server.cloud_bill import attached_microusd, compute_microusd
+from app.domain.billing.billing import bill
+from app.domain.billing.billing_rules import rules_for
+from app.domain.billing.machine_facts import AddressRate, DiskRate, MachineFacts, TimeSource
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market, Pool
+from app.domain.market.price_book import PriceBook, PricePoint, PriceSegment
 from app.ports.cloud_provider import MachineState
 from tests.support.local_cloud import AWS_POOL, GCP_POOL, an_order, open_local_cloud, spot_pool
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.providers.local.cloud_stop import repair_cloud, stop_cloud
-from app.adapters.providers.local.journal import ROOM_BYTES, Journal, JournalFull
-from app.adapters.providers.local.machine import Machine
-from app.domain.instance import EndedBy
+from app.adapters.providers.local.machines.machine import Machine
+from app.adapters.providers.local.server.cloud_stop import repair_cloud, stop_cloud
+from app.adapters.providers.local.server.journal import ROOM_BYTES, Journal, JournalFull
+from app.domain.lifecycle.instance import EndedBy
 from app.ports.cloud_provider import MachineState, RefusalKind
 from tests.support.full_flushes import FullFlush
 from tests.support.local_cloud import AWS_POOL, an_order, open_local_cloud

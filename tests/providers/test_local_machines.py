@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.providers.local.cloud_stop import stop_cloud
-from app.domain.instance import EndedBy
-from app.domain.offer import Market
+from app.adapters.providers.local.server.cloud_stop import stop_cloud
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
 from tests.support.local_cloud import (
     AWS_POOL,
@@ -350,7 +350,7 @@ def test_a_cloud_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
 
 
 def test_the_daemon_loads_nothing_heavy() -> None:
-    listing = "import sys, app.adapters.providers.local.cloud; print(*sys.modules)"
+    listing = "import sys, app.adapters.providers.local.server.cloud; print(*sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", listing], capture_output=True, text=True, timeout=120, check=True
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.adapters.providers.local.catalog import RECORDINGS, TRACES_FOLDER
-from app.adapters.providers.local.cloud_settings import CloudTerms, LocalSettings
-from app.adapters.providers.local.market import RecordedMarkets
-from app.adapters.providers.local.trace_file import TraceFileError, read_trace
-from app.domain.instance import EndedBy
-from app.domain.offer import Market
+from app.adapters.providers.local.files.cloud_settings import CloudTerms, LocalSettings
+from app.adapters.providers.local.market.catalog import RECORDINGS, TRACES_FOLDER
+from app.adapters.providers.local.market.market import RecordedMarkets
+from app.adapters.providers.local.market.trace_file import TraceFileError, read_trace
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import MachineState, PoolBid, RefusalKind
 from tests.support.local_cloud import (
     AWS_POOL,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.simulation.run_seed import run_seed
+from app.simulation.runs.run_seed import run_seed
 from tests.simulation.conftest import NewDatabase
 
 ROOT = Path(__file__).parents[2]

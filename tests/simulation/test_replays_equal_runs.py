@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from app.domain.billing import bill
-from app.domain.billing_rules import EC2_RULES
-from app.domain.live_placement import tick_seconds_of
+from app.domain.billing.billing import bill
+from app.domain.billing.billing_rules import EC2_RULES
+from app.domain.deadline.live_placement import tick_seconds_of
 from app.simulation.backtest.job_view import Terms
 from app.simulation.backtest.lowtide import Lowtide
 from app.simulation.backtest.replay import Information, Outcome, Replay
 from app.simulation.backtest.traces import Window
-from app.simulation.run_world import Run, run_world
-from app.simulation.scenario import Seen
+from app.simulation.runs.run_world import Run, run_world
+from app.simulation.scenarios.scenario import Seen
 from tests.support.recorded_market import (
     LOOK_SECONDS,
     Rented,

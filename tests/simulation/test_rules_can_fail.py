@@ -9,28 +9,28 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.instance import EndedBy
-from app.domain.ledger import Entry
-from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.aggregate import JobAggregate
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import AnyController
+from app.domain.billing.ledger import Entry
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.agents.watch_contacts import WatchContacts
 from app.orchestration.controllers import all_controllers
-from app.orchestration.expire_deadlines import ExpireDeadlines
-from app.orchestration.launch_instances import LaunchAnswer, LaunchInstances, LaunchWork
-from app.orchestration.lose_instances import note_lease_over
-from app.orchestration.reconcile_instances import LookBatch, ReconcileInstances, Seen
-from app.orchestration.release_instances import ReleaseInstances
-from app.orchestration.release_order import order_release
-from app.orchestration.runtime import Runtime
-from app.orchestration.silence import GivenUpBy
-from app.orchestration.watch_contacts import WatchContacts
+from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.frame.controller_frame import AnyController
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.silence import GivenUpBy
+from app.orchestration.gang.lose_instances import note_lease_over
+from app.orchestration.gang.release_order import order_release
+from app.orchestration.instances.launch_instances import LaunchAnswer, LaunchInstances, LaunchWork
+from app.orchestration.instances.reconcile_instances import LookBatch, ReconcileInstances, Seen
+from app.orchestration.instances.release_instances import ReleaseInstances
+from app.orchestration.money.accrue_costs import AccrueCosts
+from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
 from app.ports.cloud_provider import MachineState
-from app.simulation.failure_report import SimulationFailed
-from app.simulation.run_world import Run, run_world
-from app.simulation.scenario import agent, one_job, when
-from app.simulation.scenarios import SCENARIOS
-from app.simulation.world import WorldSettings
+from app.simulation.runs.failure_report import SimulationFailed
+from app.simulation.runs.run_world import Run, run_world
+from app.simulation.scenarios.scenario import agent, one_job, when
+from app.simulation.scenarios.scenarios import SCENARIOS
+from app.simulation.simulated.world import WorldSettings
 
 Script = Callable[[Run], None]
 

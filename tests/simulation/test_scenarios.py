@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.simulation.scenarios import SCENARIOS, run_scenario
+from app.simulation.scenarios.scenarios import SCENARIOS, run_scenario
 
 # One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds. Limits of a
 # cloud's api, machines of no job, budgets and restored backups are in tests/integration, too:

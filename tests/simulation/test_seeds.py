@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.simulation.run_seed import run_seed
+from app.simulation.runs.run_seed import run_seed
 
 SHORT_SEEDS = range(1, 7)
 SHORT_HOURS = 1.0

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from app.simulation import sweep
-from app.simulation.seed_runs import digest_of
+from app.simulation.runs.seed_runs import digest_of
 from tests.mutants import __main__ as hunt
 from tests.support.control_plane import left_running
 from tests.support.embedded import killed_at_the_end, open_folder, wait_until

@@ -23,25 +23,25 @@ from fastapi import FastAPI
 from sqlalchemy import Engine, insert, text
 
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.adapters.postgres import tables
+from app.adapters.postgres.schema import tables
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
-from app.api.agent_board import AgentBoard, start_board, stop_board
-from app.api.agents import router
-from app.api.error_responses import install_error_responses
-from app.api.storage_grants import StorageGrants
-from app.domain.attempt import AttemptState
-from app.domain.credentials import digest
-from app.domain.entities import Attempt, AttemptMember, Budget, Instance, Job, Launch
-from app.domain.events import Actor, ActorKind
-from app.domain.instance import InstanceState
-from app.domain.job import JobState, StopCause
-from app.domain.launch import LaunchOutcome
-from app.domain.offer import Market, Pool
-from app.orchestration.aggregate import open_job
-from app.orchestration.runtime import Limits, Runtime
-from app.orchestration.stop_job import order_stop
+from app.api.agents.agent_board import AgentBoard, start_board, stop_board
+from app.api.agents.agents import router
+from app.api.agents.storage_grants import StorageGrants
+from app.api.serving.error_responses import install_error_responses
+from app.domain.deployment.credentials import digest
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Attempt, AttemptMember, Budget, Instance, Job, Launch
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import JobState, StopCause
+from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.market.offer import Market, Pool
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.runtime import Limits, Runtime
+from app.orchestration.gang.stop_job import order_stop
 from app.ports.storage_grants import StorageGrantIssuer
 from tests.support.money_story import OneByOne, RungBells
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind

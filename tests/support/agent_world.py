@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.fake_metadata import FakeMetadata
 from tests.support.free_port import free_port
-from trainer.agent.process_group import marked_processes
+from trainer.agent.machine.process_group import marked_processes
 from trainer.protocol.run_config import RunConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]

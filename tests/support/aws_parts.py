@@ -8,10 +8,10 @@ from typing import Any
 
 import boto3
 
-from app.adapters.providers.aws.aws_settings import AwsSettings
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
 from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid
 from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake
 from tests.support.aws_requests import check_requests_of

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine, insert, select
 
-from app.adapters.postgres import tables
-from app.domain.attempt import AttemptState
-from app.domain.entities import Instance, Job
-from app.domain.instance import EndedBy
-from app.domain.job import JobState
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Instance, Job
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.job import JobState
 from app.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.money_story import START, MoneyStory

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.adapters.providers.local.machine_processes import find_processes, kill_once
+from app.adapters.providers.local.machines.machine_processes import find_processes, kill_once
 from tests.support.fake_metadata import FakeMetadata
 
 _LOOK_SECONDS = 0.05

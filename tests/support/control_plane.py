@@ -23,9 +23,9 @@ from typing import Any
 import httpx
 from sqlalchemy import create_engine, text
 
-from app.adapters.embedded.postgres_server import EmbeddedPostgres
-from app.adapters.embedded.run_record import describe_running
-from app.adapters.embedded.valkey_server import EmbeddedValkey
+from app.adapters.embedded.processes.run_record import describe_running
+from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 from tests.support.postgres import fast_folder
 from tests.support.small_disk import SmallDisk, small_disk
 

@@ -1,7 +1,7 @@
 """Decisions about a job's machines for the pages, the api and the command line to tell.
 
 Here: real domain values, as a controller would record them, with figures that are easy to read.
-Not here: the jobs (`money_story`, `page_story`), or making decisions (`app.domain.placement`).
+Not here: the jobs (`money_story`, `page_story`), or making decisions (`placement.placement`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.domain.offer import Market
-from app.domain.placement_decision import (
+from app.domain.market.offer import Market
+from app.domain.placement.placement_decision import (
     DecisionVerdict,
     PlacementDecision,
     PoolVerdict,
     Unblock,
 )
-from app.ports.unit_of_work import UnitOfWork
+from app.ports.store.unit_of_work import UnitOfWork
 
 HOSTILE = "<script>document.title='taken'</script>\x1b[2J"
 FULL_PRICE = 3_060_000

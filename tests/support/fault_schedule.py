@@ -16,25 +16,25 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert, select
 
-from app.adapters.postgres import tables
-from app.domain.instance import TERMINAL_INSTANCE_STATES
-from app.domain.job import TERMINAL_JOB_STATES, JobState, StopCause
-from app.domain.job_spec import parse_spec
-from app.orchestration.aggregate import open_job
-from app.orchestration.controller_frame import (
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.instance import TERMINAL_INSTANCE_STATES
+from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState, StopCause
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.controllers import all_controllers
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import (
     AnyController,
     apply_phase,
     effect_phase,
     lease_phase,
 )
-from app.orchestration.controllers import all_controllers
-from app.orchestration.failing_work import FailingWork
-from app.orchestration.limits import Limits
-from app.orchestration.runtime import Runtime
-from app.orchestration.stop_job import order_stop
-from app.orchestration.submit_job import submit_job
+from app.orchestration.frame.failing_work import FailingWork
+from app.orchestration.frame.limits import Limits
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.queue.submit_job import submit_job
 from app.ports.cloud_provider import ProviderError
-from app.simulation.seeded_entropy import Dice, SeededEntropy
+from app.simulation.engine.seeded_entropy import Dice, SeededEntropy
 from tests.support.agent_api import BY_PERSON, make_runtime
 from tests.support.scripted_agents import Crowd
 from tests.support.scripted_cloud import GPUS, ScriptedCloud

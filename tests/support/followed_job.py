@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.adapters.providers.local.cloud_settings import LocalSettings
-from app.adapters.providers.local.machine_processes import find_processes
+from app.adapters.providers.local.files.cloud_settings import LocalSettings
+from app.adapters.providers.local.machines.machine_processes import find_processes
 from app.adapters.providers.local.provider import LocalProvider
 from tests.support.control_plane import SMALL_TRAINER, ControlPlane, Document
 from tests.support.small_trainer import expected

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from app.orchestration.controller_frame import AnyController, run_controller
-from app.orchestration.runtime import Runtime
+from app.orchestration.frame.controller_frame import AnyController, run_controller
+from app.orchestration.frame.runtime import Runtime
 
 
 def run_until_idle(

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from app.adapters.providers.local.cloud_folder import DAEMON_LOCK
-from app.adapters.providers.local.cloud_settings import LocalSettings
-from app.adapters.providers.local.cloud_stop import stop_cloud
-from app.adapters.providers.local.machine_processes import find_processes
+from app.adapters.providers.local.files.cloud_folder import DAEMON_LOCK
+from app.adapters.providers.local.files.cloud_settings import LocalSettings
+from app.adapters.providers.local.machines.machine_processes import find_processes
 from app.adapters.providers.local.price_source import LocalPriceSource
 from app.adapters.providers.local.provider import LocalProvider
-from app.domain.offer import Market, Pool
+from app.adapters.providers.local.server.cloud_stop import stop_cloud
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import CloudMachine, LaunchOrder, MachineState, PoolBid
 
 SLEEPING_AGENT = ("/bin/sh", "-c", "env; echo that is all; exec sleep 600")

@@ -15,22 +15,30 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres import tables
-from app.adapters.postgres.money_tables import cost_rollups, ledger_entries
+from app.adapters.postgres.schema import tables
+from app.adapters.postgres.schema.money_tables import cost_rollups, ledger_entries
 from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.attempt import AttemptState
-from app.domain.entities import Assignment, Attempt, AttemptMember, Budget, Instance, Job, Launch
-from app.domain.instance import EndedBy, InstanceState
-from app.domain.job import JobState
-from app.domain.launch import LaunchOutcome
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.close_job_costs import CloseJobCosts
-from app.orchestration.controller_frame import AnyController, run_controller
-from app.orchestration.enforce_budgets import EnforceBudgets
-from app.orchestration.failing_work import FailingWork
-from app.orchestration.runtime import Limits, Runtime
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import (
+    Assignment,
+    Attempt,
+    AttemptMember,
+    Budget,
+    Instance,
+    Job,
+    Launch,
+)
+from app.domain.lifecycle.instance import EndedBy, InstanceState
+from app.domain.lifecycle.job import JobState
+from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.orchestration.frame.controller_frame import AnyController, run_controller
+from app.orchestration.frame.failing_work import FailingWork
+from app.orchestration.frame.runtime import Limits, Runtime
+from app.orchestration.money.accrue_costs import AccrueCosts
+from app.orchestration.money.close_job_costs import CloseJobCosts
+from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.ports.price_source import PriceChange
 from tests.support.idle_controllers import run_until_idle
 

@@ -16,26 +16,26 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres import tables
-from app.domain.credentials import digest, launch_token
-from app.domain.instance import LIVE_INSTANCE_STATES, EndedBy
-from app.domain.job import StopCause
-from app.domain.job_spec import parse_spec
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.orchestration.aggregate import open_job
-from app.orchestration.claim_jobs import ClaimJobs
-from app.orchestration.controller_frame import AnyController, run_controller
-from app.orchestration.expire_deadlines import ExpireDeadlines
-from app.orchestration.launch_instances import LaunchInstances
-from app.orchestration.receive_agent_report import receive_agent_report
-from app.orchestration.reconcile_instances import ReconcileInstances
-from app.orchestration.register_agent import register_agent
-from app.orchestration.release_instances import ReleaseInstances
-from app.orchestration.resize_gangs import ResizeGangs
-from app.orchestration.runtime import Limits, Runtime
-from app.orchestration.stop_job import order_stop
-from app.orchestration.submit_job import submit_job
-from app.orchestration.sweep_deployment import SweepDeployment
+from app.adapters.postgres.schema import tables
+from app.domain.deployment.credentials import digest, launch_token
+from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES, EndedBy
+from app.domain.lifecycle.job import StopCause
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.agents.receive_agent_report import receive_agent_report
+from app.orchestration.agents.register_agent import register_agent
+from app.orchestration.deployment.sweep_deployment import SweepDeployment
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import AnyController, run_controller
+from app.orchestration.frame.runtime import Limits, Runtime
+from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.instances.launch_instances import LaunchInstances
+from app.orchestration.instances.reconcile_instances import ReconcileInstances
+from app.orchestration.instances.release_instances import ReleaseInstances
+from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.queue.submit_job import submit_job
+from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
+from app.orchestration.transitions.resize_gangs import ResizeGangs
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
-from app.domain.end_reason import EndReason
-from app.domain.job import JobState
-from app.orchestration.append_logs import append_log
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.job import JobState
+from app.orchestration.agents.append_logs import append_log
 from tests.support.page_story import AGE_SECONDS, PageStory
 
 LOST_PEER = {"error": {"type": "DistError", "message": "gone", "peer_communication": True}}

@@ -18,20 +18,28 @@ from sqlalchemy import Engine
 
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.system_entropy import SystemEntropy
-from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, AttemptMember, Checkpoint, Contact, Instance, Job, Launch
-from app.domain.events import Actor, ActorKind, JobEventKind
-from app.domain.instance import EndedBy
-from app.domain.job import JobState
-from app.domain.job_spec import parse_spec
-from app.domain.launch import LaunchOutcome
-from app.domain.offer import Market
-from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.aggregate import open_job
-from app.orchestration.append_logs import append_log
-from app.orchestration.submit_job import submit_job
-from app.ports.log_index import LogStream
-from app.ports.unit_of_work import PhaseRecord
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import (
+    Attempt,
+    AttemptMember,
+    Checkpoint,
+    Contact,
+    Instance,
+    Job,
+    Launch,
+)
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.job import JobState
+from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.market.offer import Market
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.agents.append_logs import append_log
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.money.accrue_costs import AccrueCosts
+from app.orchestration.queue.submit_job import submit_job
+from app.ports.store.log_index import LogStream
+from app.ports.store.unit_of_work import PhaseRecord
 from tests.support.money_story import MoneyStory
 from trainer.protocol.bottleneck import Shares
 

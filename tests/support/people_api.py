@@ -19,16 +19,16 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres import money_tables, tables
-from app.adapters.postgres.engine import make_engine
-from app.adapters.providers.local.cloud_stop import stop_cloud
+from app.adapters.postgres.schema import money_tables, tables
+from app.adapters.postgres.session.engine import make_engine
+from app.adapters.providers.local.server.cloud_stop import stop_cloud
 from app.adapters.system_entropy import SystemEntropy
-from app.api.connection_limits import LimitedHttp
 from app.api.main import create_app
-from app.api.parts import ApiParts
+from app.api.serving.connection_limits import LimitedHttp
+from app.api.serving.parts import ApiParts
 from app.bootstrap import local_cloud_folder
-from app.domain.credentials import digest
-from app.domain.offer import Hardware
+from app.domain.deployment.credentials import digest
+from app.domain.market.offer import Hardware
 from app.settings import Settings
 from tests.support.agent_api import POOL, Gang, make_gang, wait_until
 

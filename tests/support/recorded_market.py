@@ -12,15 +12,15 @@ from datetime import timedelta
 
 import numpy as np
 
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from app.simulation.backtest.job_view import Terms
 from app.simulation.backtest.traces import Window
-from app.simulation.run_world import Run
-from app.simulation.scenario import CALM, Seen
-from app.simulation.simulated_gang import Workload
-from app.simulation.simulated_market import Drought, PoolPath
-from app.simulation.virtual_clock import MICROSECONDS, instant
-from app.simulation.world import SIMULATED_LIMITS, JobPlan, WorldSettings
+from app.simulation.engine.virtual_clock import MICROSECONDS, instant
+from app.simulation.runs.run_world import Run
+from app.simulation.scenarios.scenario import CALM, Seen
+from app.simulation.simulated.simulated_gang import Workload
+from app.simulation.simulated.simulated_market import Drought, PoolPath
+from app.simulation.simulated.world import SIMULATED_LIMITS, JobPlan, WorldSettings
 
 BEGINS_SECONDS = 600.0
 """The window begins when prices are known: a job that came sooner would wait for them."""

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.fake_control_plane import wait_until
-from trainer.agent.actions import PublishCheckpoint
-from trainer.agent.agent_state import LocalCheckpoint, TrainerEnd
-from trainer.agent.checkpoint_restore import Restored, Restorer
-from trainer.agent.gather_shares import ShareGatherer
-from trainer.agent.object_store import ObjectStore
-from trainer.agent.observations import (
+from trainer.agent.checkpoints.checkpoint_restore import Restored, Restorer
+from trainer.agent.checkpoints.gather_shares import ShareGatherer
+from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.outbox import ASKED_WITHIN_SECONDS, Outbox
+from trainer.agent.checkpoints.publisher import Publisher
+from trainer.agent.checkpoints.share_sender import ShareSender
+from trainer.agent.rules.actions import PublishCheckpoint
+from trainer.agent.rules.agent_state import LocalCheckpoint, TrainerEnd
+from trainer.agent.rules.observations import (
     CheckpointReady,
     Observation,
     PublicationFailed,
     TrainerExited,
 )
-from trainer.agent.outbox import ASKED_WITHIN_SECONDS, Outbox
-from trainer.agent.publisher import Publisher
-from trainer.agent.share_sender import ShareSender
 from trainer.protocol.agent_report import TrainerOutcome
 
 LIMIT_SECONDS = 60.0

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.domain.credentials import digest
-from app.domain.errors import DomainError
-from app.orchestration.receive_agent_report import receive_agent_report
-from app.orchestration.register_agent import NotKnownYet, register_agent
-from app.orchestration.runtime import Runtime
-from app.simulation.seeded_entropy import Dice
+from app.domain.deployment.credentials import digest
+from app.domain.units.errors import DomainError
+from app.orchestration.agents.receive_agent_report import receive_agent_report
+from app.orchestration.agents.register_agent import NotKnownYet, register_agent
+from app.orchestration.frame.runtime import Runtime
+from app.simulation.engine.seeded_entropy import Dice
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
     AgentReport,

@@ -14,12 +14,12 @@ from uuid import UUID
 from botocore.config import Config
 from moto.moto_api._internal import mock_random
 
-from app.adapters.providers.aws import clients
+from app.adapters.providers.aws.client import clients
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.ports.cloud_provider import CloudProvider
 from app.ports.price_source import PriceSource
-from app.simulation.seeded_entropy import Dice
+from app.simulation.engine.seeded_entropy import Dice
 from tests.support.aws_fake import AwsFake, open_aws_fake
 from tests.support.aws_fake_garble import EVERYWHERE, NO_FLEET_ID
 from tests.support.aws_parts import a_script, settings_for, shared_session

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from app.ports.cloud_provider import CloudProvider
 from app.ports.price_source import PriceSource
-from app.simulation.seeded_entropy import Dice
-from app.simulation.virtual_clock import since_epoch_us
+from app.simulation.engine.seeded_entropy import Dice
+from app.simulation.engine.virtual_clock import since_epoch_us
 
 STARTS_AT = datetime(2027, 3, 1, 6, 0, tzinfo=UTC)
 """Where every schedule begins, so that equal seeds have equal ids: an arbitrary Monday."""

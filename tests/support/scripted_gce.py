@@ -11,14 +11,14 @@ from uuid import UUID
 
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.ports.cloud_provider import CloudProvider
 from app.ports.price_source import PriceSource
-from app.simulation.seeded_entropy import Dice
+from app.simulation.engine.seeded_entropy import Dice
 from tests.support.aws_parts import a_script
 from tests.support.gce_fake import CUT, LOGIN_PAGE, FakeGce, LineFault, open_fake_gce
 from tests.support.gce_fake_bill import bill_microusd

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from app.domain.offer import Pool
+from app.domain.market.offer import Pool
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,

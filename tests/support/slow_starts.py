@@ -13,15 +13,15 @@ from typing import Final
 
 from sqlalchemy import text
 
-from app.domain.errors import SpecError
-from app.domain.job_spec import parse_spec
-from app.orchestration.weigh_promise import weigh_promise
-from app.simulation.run_world import Run, run_world
-from app.simulation.scenario import CALM
-from app.simulation.seeded_entropy import Dice
-from app.simulation.simulated_cloud import spot_machines
-from app.simulation.simulated_gang import Workload
-from app.simulation.world import SIMULATED_LIMITS, JobPlan, WorldSettings
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import SpecError
+from app.orchestration.estimates.weigh_promise import weigh_promise
+from app.simulation.engine.seeded_entropy import Dice
+from app.simulation.runs.run_world import Run, run_world
+from app.simulation.scenarios.scenario import CALM
+from app.simulation.simulated.simulated_cloud import spot_machines
+from app.simulation.simulated.simulated_gang import Workload
+from app.simulation.simulated.world import SIMULATED_LIMITS, JobPlan, WorldSettings
 
 START_UP_SECONDS: Final = (10.0, 1_200.0)
 WORK_SECONDS: Final = (300.0, 7_200.0)

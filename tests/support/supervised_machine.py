@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainer.agent import actions as act
-from trainer.agent import observations as seen
-from trainer.agent import supervisor
-from trainer.agent.agent_state import AgentState, LocalCheckpoint, Stage, TrainerEnd
+from trainer.agent.rules import actions as act
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules import supervisor
+from trainer.agent.rules.agent_state import AgentState, LocalCheckpoint, Stage, TrainerEnd
 from trainer.protocol.agent_report import (
     AgentReport,
     FactKind,

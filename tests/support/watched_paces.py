@@ -1,6 +1,6 @@
 """What the agents of a story measure of their trainers' steps, by the story's time.
 
-Not here: the measuring itself, which is the agent's own (`trainer.agent.step_pace`).
+Not here: the measuring itself, which is the agent's own (`trainer.agent.rules.step_pace`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from trainer.agent.step_pace import StepPace
+from trainer.agent.rules.step_pace import StepPace
 from trainer.protocol.agent_report import FactKind, Pace
 from trainer.protocol.wire import encode
 

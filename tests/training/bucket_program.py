@@ -17,7 +17,7 @@ def upload(folder: str, address: str) -> None:
     """Every file below the folder, under the address."""
     import obstore
 
-    from trainer.training.data.bucket import Bucket
+    from trainer.training.data.sources.bucket import Bucket
 
     bucket = Bucket(address)
     for path in sorted(Path(folder).rglob("*")):
@@ -43,7 +43,7 @@ def _found(data: str, **options: Any) -> dict[str, Any]:
         # Only now: most of this process's time goes into importing torch.
         import torch
 
-        from trainer.training.data.loader import Loader
+        from trainer.training.data.loading.loader import Loader
 
         order = SampleOrder(0, len(opened.train), 6)
         device = torch.device("cpu")

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from tests.training.one_rank import STACK
-from trainer.training import distributed
 from trainer.training.config import parse_config
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import read_rank_environment
-from trainer.training.saving import Saving
+from trainer.training.gang import distributed
+from trainer.training.gang.rank_environment import read_rank_environment
+from trainer.training.reporting.progress import Progress
+from trainer.training.saving.saving import Saving
 
 HEADER: dict[str, Any] = {"step": 4, "final": True, "fence": 1, "world_size": 2}
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from trainer.training import distributed
 from trainer.training.config import parse_config
 from trainer.training.drain import StopRequest
-from trainer.training.ending import Ending
-from trainer.training.place import Place
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import read_rank_environment
+from trainer.training.gang import distributed
+from trainer.training.gang.ending import Ending
+from trainer.training.gang.rank_environment import read_rank_environment
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import Progress
 from trainer.training.run import Run
 from trainer.training.train import train
 

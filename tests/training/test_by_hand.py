@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, wait_until
-from trainer.training.rank_environment import read_rank_environment
-from trainer.training.terminal import Terminal
+from trainer.training.gang.rank_environment import read_rank_environment
+from trainer.training.reporting.terminal import Terminal
 
 CONFIG = {
     "model": "mlp",

@@ -15,8 +15,8 @@ import pytest
 from tests.support.object_store_fakes import GcsFake, S3Fake
 from tests.training import small_data
 from tests.training.torchrun_gang import REPOSITORY
-from trainer.training.data import cache as data_cache
-from trainer.training.data.cache import DataCache, open_cache
+from trainer.training.data.sources import cache as data_cache
+from trainer.training.data.sources.cache import DataCache, open_cache
 
 Fake = S3Fake | GcsFake
 LIMIT_SECONDS = 60.0
@@ -109,7 +109,7 @@ def test_the_cache_lies_on_scratch_where_there_is_one(
 
 def fill(bucket: Fake, address: str, cache: Path, limit: int) -> None:
     """Waits for a process that copies the bucket into the cache."""
-    command = ["-m", "trainer.training.data.bucket", "fill", address]
+    command = ["-m", "trainer.training.data.sources.bucket", "fill", address]
     done = subprocess.run(
         [sys.executable, *command, "--cache", str(cache), "--limit", str(limit)],
         env={**os.environ, **bucket.environment()},

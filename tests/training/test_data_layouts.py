@@ -15,8 +15,8 @@ import pytest
 from tests.training import small_data
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import Part, load_data
-from trainer.training.data import images as image_files
-from trainer.training.data.parts import BadSampleError, SubPart
+from trainer.training.data.loading.parts import BadSampleError, SubPart
+from trainer.training.data.sources import images as image_files
 from trainer.training.errors import ConfigError, DataError
 
 

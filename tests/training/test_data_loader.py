@@ -15,8 +15,8 @@ import torch
 from tests.training import small_data
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import SampleOrder, load_data
-from trainer.training.data.loader import Loader, MicroBatch, zero_batch
-from trainer.training.data.workers import worker_count
+from trainer.training.data.loading.loader import Loader, MicroBatch, zero_batch
+from trainer.training.data.loading.workers import worker_count
 from trainer.training.errors import DataError
 
 BATCH = 12

@@ -17,7 +17,7 @@ from tests.training.interrupted_run import InterruptedRun
 from tests.training.test_data_buckets import run as run_bucket_program
 from tests.training.test_training_runs import run_alone, step_losses
 from tests.training.torchrun_gang import GangStarter
-from trainer.agent.end_files import read_end
+from trainer.agent.attempt.end_files import read_end
 from trainer.protocol.agent_report import STORE_UNAVAILABLE
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.checkpoint import load_checkpoint

@@ -12,9 +12,9 @@ import torch
 from tests.training import small_data
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import load_data
-from trainer.training.data.batches import BatchReader, Request
-from trainer.training.data.draws import uniforms
-from trainer.training.data.transforms import (
+from trainer.training.data.loading.batches import BatchReader, Request
+from trainer.training.data.loading.draws import uniforms
+from trainer.training.data.loading.transforms import (
     ImageTransform,
     centre_box,
     image_transforms,

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from trainer.protocol.gpu_models import GPU_MODELS, model_of_label
-from trainer.training import estimate, run_estimate
-from trainer.training.calibration import Calibration, calibrate
+from trainer.training import estimate
 from trainer.training.config import TrainConfig, parse_config
 from trainer.training.errors import ConfigError
-from trainer.training.estimate_report import as_text
-from trainer.training.run_estimate import Estimate, figures_of
+from trainer.training.estimating import run_estimate
+from trainer.training.estimating.calibration import Calibration, calibrate
+from trainer.training.estimating.estimate_report import as_text
+from trainer.training.estimating.run_estimate import Estimate, figures_of
 
 IMAGENET: dict[str, Any] = {
     "model": "resnet50",

@@ -23,15 +23,15 @@ from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, rank_variabl
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.errors import CheckpointCorruptError, ConfigError
 from trainer.training.export import export
-from trainer.training.export_formats import (
+from trainer.training.extras.export_formats import (
     ExportDiffersError,
     compare,
     example_batch,
     to_torch_export,
 )
-from trainer.training.model_card import as_markdown, model_card, seconds_in
+from trainer.training.extras.model_card import as_markdown, model_card, seconds_in
+from trainer.training.extras.signing import file_digest, sign
 from trainer.training.models import build_model
-from trainer.training.signing import file_digest, sign
 
 CONFIG = {
     "model": "mlp",

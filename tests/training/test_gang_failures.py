@@ -16,9 +16,9 @@ from tests.training.one_rank import STACK
 from tests.training.own_models import Spare
 from tests.training.torchrun_gang import GangStarter, wait_until
 from trainer.training.config import parse_config
-from trainer.training.distributed import Gang
 from trainer.training.errors import ConfigError
-from trainer.training.shared_model import SharedModel
+from trainer.training.gang.distributed import Gang
+from trainer.training.gang.shared_model import SharedModel
 
 SPARE: dict[str, Any] = {**STACK, "model": "tests.training.own_models:Spare"}
 

@@ -12,12 +12,12 @@ from tests.support.free_port import free_port
 from tests.training.gathered_shares import gather_shares
 from tests.training.one_rank import STACK, train_here
 from tests.training.torchrun_gang import GangStarter, Machine
-from trainer.training import distributed
 from trainer.training.checkpoint import load_checkpoint
 from trainer.training.config import parse_config
 from trainer.training.errors import RendezvousError
-from trainer.training.network_settings import export_network_settings
-from trainer.training.rank_environment import read_rank_environment
+from trainer.training.gang import distributed
+from trainer.training.gang.network_settings import export_network_settings
+from trainer.training.gang.rank_environment import read_rank_environment
 
 SHARDED: dict[str, Any] = {
     **STACK,

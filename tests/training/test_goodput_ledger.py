@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.training.goodput import Bucket, Ledger, goodput
-from trainer.training.progress import Progress, boot_seconds, process_started_at, reached_step
+from trainer.training.reporting.goodput import Bucket, Ledger, goodput
+from trainer.training.reporting.progress import (
+    Progress,
+    boot_seconds,
+    process_started_at,
+    reached_step,
+)
 
 
 class Clock:

@@ -20,7 +20,7 @@ from tests.training.notices_in_flight import (
     notice_in_flight,
 )
 from tests.training.one_rank import STACK
-from trainer.agent.notice_file import write_deadline
+from trainer.agent.folders.notice_file import write_deadline
 from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
 from trainer.training.checkpoint import (
     CheckpointEngine,
@@ -29,11 +29,11 @@ from trainer.training.checkpoint import (
     load_checkpoint,
 )
 from trainer.training.config import parse_config
-from trainer.training.distributed import Gang
-from trainer.training.last_save import LastSave
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import read_rank_environment
-from trainer.training.saving import Saving
+from trainer.training.gang.distributed import Gang
+from trainer.training.gang.rank_environment import read_rank_environment
+from trainer.training.reporting.progress import Progress
+from trainer.training.saving.last_save import LastSave
+from trainer.training.saving.saving import Saving
 
 MEGABYTES = 192
 _TRIES = 6

@@ -14,7 +14,6 @@ from tests.training.gathered_shares import gather_shares
 from tests.training.one_rank import STACK, train_here
 from tests.training.own_models import Moving
 from tests.training.torchrun_gang import GangStarter
-from trainer.training import restoring
 from trainer.training.checkpoint import (
     CheckpointEngine,
     CheckpointFolder,
@@ -24,8 +23,14 @@ from trainer.training.checkpoint import (
 )
 from trainer.training.checkpoint import __main__ as command
 from trainer.training.errors import ConfigError
-from trainer.training.module_state import EXTRA_KEY, own_state, put_back, require_storable_state
-from trainer.training.own_tensors import own_tensors_of
+from trainer.training.loop.module_state import (
+    EXTRA_KEY,
+    own_state,
+    put_back,
+    require_storable_state,
+)
+from trainer.training.saving import restoring
+from trainer.training.saving.own_tensors import own_tensors_of
 
 MOVING: dict[str, Any] = {
     **STACK,

@@ -20,28 +20,28 @@ from trainer.protocol.model_figures import known_figures
 from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options import OptionError, parse_options
 from trainer.protocol.train_options.observing import ObservingOptions
-from trainer.training.bottleneck import Window
 from trainer.training.errors import ConfigError
-from trainer.training.flops import (
+from trainer.training.kernels.flops import (
     count_for,
     mfu,
     this_gpu,
     training_flops_of,
     usd_per_million_samples,
 )
-from trainer.training.goodput import Bucket, Ledger
-from trainer.training.gpu_metrics import (
+from trainer.training.loop.recomputing import recompute_blocks
+from trainer.training.models import MODELS, build_model, model_blocks
+from trainer.training.observer import Observed, Observer, usd_per_hour
+from trainer.training.reporting.bottleneck import Window
+from trainer.training.reporting.goodput import Bucket, Ledger
+from trainer.training.reporting.gpu_metrics import (
     GpuReadings,
     ReadingThread,
     allocator_numbers,
     open_readings,
 )
-from trainer.training.models import MODELS, build_model, model_blocks
-from trainer.training.observer import Observed, Observer, usd_per_hour
-from trainer.training.profiling import ProfileWindow
-from trainer.training.progress import Progress
-from trainer.training.recomputing import recompute_blocks
-from trainer.training.tensorboard_files import TensorBoardFiles
+from trainer.training.reporting.profiling import ProfileWindow
+from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.tensorboard_files import TensorBoardFiles
 
 CPU = torch.device("cpu")
 

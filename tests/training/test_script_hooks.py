@@ -18,8 +18,8 @@ import pytest
 
 from tests.support.saving_gang import gang_in
 from tests.training.script_ranks import Ended, ScriptGangs
-from trainer.agent.notice_file import write_deadline
-from trainer.agent.observations import CheckpointPublished
+from trainer.agent.folders.notice_file import write_deadline
+from trainer.agent.rules.observations import CheckpointPublished
 from trainer.hooks import Hooks
 
 CUDA_ONLY = "cuda:gloo"

@@ -22,9 +22,9 @@ from trainer.training.checkpoint import (
     Saved,
     load_checkpoint,
 )
-from trainer.training.ending import Ending, write_ending, write_started
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.gang.ending import Ending, write_ending, write_started
+from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.reporting.progress import Progress
 
 
 @pytest.fixture

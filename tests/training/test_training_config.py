@@ -14,8 +14,8 @@ from tests.training.torchrun_gang import REPOSITORY
 from trainer.training.config import DATA_NAMES, MODEL_NAMES, load_config, parse_config
 from trainer.training.data import DATA_SETS
 from trainer.training.errors import ConfigError
+from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.models import MODELS
-from trainer.training.rank_environment import read_rank_environment
 
 GOOD: dict[str, Any] = {"model": "cnn", "data": "digits", "epochs": 3}
 

@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from trainer.protocol.agent_report import STORE_UNAVAILABLE
-from trainer.training import distributed, ending
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.config import parse_config
 from trainer.training.drain import StopRequest
-from trainer.training.ending import Ending
 from trainer.training.errors import (
     CheckpointCorruptError,
     ConfigError,
@@ -25,9 +23,11 @@ from trainer.training.errors import (
     StepOutOfMemoryError,
     is_out_of_memory,
 )
-from trainer.training.place import Place
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.gang import distributed, ending
+from trainer.training.gang.ending import Ending
+from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import Progress
 from trainer.training.run import Run
 from trainer.training.train import run_to_end, train
 

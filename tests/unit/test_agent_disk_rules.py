@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from tests.support.supervised_machine import Machine, ended, saved
-from trainer.agent import observations as seen
-from trainer.agent.disk_rules import BLAMED_SECONDS
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules.disk_rules import BLAMED_SECONDS
 from trainer.protocol.agent_report import (
     DISK_FULL,
     STORE_UNAVAILABLE,

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.supervised_machine import Machine, committed, ended, of, saved
-from trainer.agent import actions as act
-from trainer.agent import observations as seen
-from trainer.agent.agent_state import Limits, LocalCheckpoint, Stage
 from trainer.agent.notices import Notice, NoticeKind
+from trainer.agent.rules import actions as act
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules.agent_state import Limits, LocalCheckpoint, Stage
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import DirectiveKind, DrainCause

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.supervised_machine import Machine, of
-from trainer.agent import actions as act
-from trainer.agent.machine_folders import AttemptFolders
-from trainer.agent.outlook_file import write_outlook
-from trainer.agent.trainer_command import CommandContext, trainer_environment
+from trainer.agent.attempt.trainer_command import CommandContext, trainer_environment
+from trainer.agent.folders.outlook_file import write_outlook
+from trainer.agent.machine.machine_folders import AttemptFolders
+from trainer.agent.rules import actions as act
 from trainer.protocol.directive import Directive, DirectiveKind
 from trainer.protocol.run_config import RunConfig
 from trainer.protocol.wire import decode, encode

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.supervised_machine import Machine, committed, ended, of, saved
-from trainer.agent import actions as act
-from trainer.agent import observations as seen
-from trainer.agent.agent_state import Limits, Stage
 from trainer.agent.notices import Notice, NoticeKind
+from trainer.agent.rules import actions as act
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules.agent_state import Limits, Stage
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.directive import DirectiveKind, Peer
 

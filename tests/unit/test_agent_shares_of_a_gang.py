@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised_machine import Machine, committed, ended, of
-from trainer.agent import actions as act
-from trainer.agent import observations as seen
-from trainer.agent.agent_state import LocalCheckpoint, Stage
-from trainer.agent.machine_folders import AttemptFolders
+from trainer.agent.attempt.trainer_command import CommandContext, trainer_environment
+from trainer.agent.machine.machine_folders import AttemptFolders
 from trainer.agent.notices import Notice, NoticeKind
-from trainer.agent.trainer_command import CommandContext, trainer_environment
+from trainer.agent.rules import actions as act
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules.agent_state import LocalCheckpoint, Stage
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import Directive, DirectiveKind, DrainCause, Peer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.supervised_machine import Machine, committed, ended, of, saved
-from trainer.agent import actions as act
-from trainer.agent import observations as seen
-from trainer.agent.agent_state import LocalCheckpoint, Stage
 from trainer.agent.notices import Notice, NoticeKind
+from trainer.agent.rules import actions as act
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules.agent_state import LocalCheckpoint, Stage
 from trainer.protocol.agent_report import (
     FactKind,
     MachinePhase,

@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 from uuid import UUID
 
-from app.api.agents import REPORT_BYTES_MAX
-from app.orchestration.read_steady_report import METRICS_MAX, read_steady
+from app.api.agents.agents import REPORT_BYTES_MAX
+from app.orchestration.directives.read_steady_report import METRICS_MAX, read_steady
 from tests.support.supervised_machine import HOLD, LEASE, Machine, committed, ended, of, saved
-from trainer.agent import actions as act
-from trainer.agent import observations as seen
-from trainer.agent import supervisor
-from trainer.agent.agent_state import Stage
-from trainer.agent.fact_backlog import FactBacklog
-from trainer.agent.time_rules import next_due
+from trainer.agent.rules import actions as act
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules import supervisor
+from trainer.agent.rules.agent_state import Stage
+from trainer.agent.rules.fact_backlog import FactBacklog
+from trainer.agent.rules.time_rules import next_due
 from trainer.protocol.agent_report import (
     FactKind,
     MachinePhase,

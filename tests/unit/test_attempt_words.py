@@ -2,7 +2,12 @@
 
 import pytest
 
-from app.domain.attempt_words import attempt_words, sentence_about, stream_ordinal, stream_words
+from app.domain.wording.attempt_words import (
+    attempt_words,
+    sentence_about,
+    stream_ordinal,
+    stream_words,
+)
 
 ORDINALS = {1: 1, 1002: 2, 1003: 3}
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from app.domain.billing import BillKey, bill
-from app.domain.billing_rules import EC2_RULES, GCE_RULES, BillingRules
-from app.domain.ledger import close_books
-from app.domain.rating_basis import RatingBasis
+from app.domain.billing.billing import BillKey, bill
+from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES, BillingRules
+from app.domain.billing.ledger import close_books
+from app.domain.billing.rating_basis import RatingBasis
 from app.simulation.backtest.baselines import UniformProgress
 from app.simulation.backtest.job_view import PolicyMaker, Terms
 from app.simulation.backtest.lowtide import Lowtide

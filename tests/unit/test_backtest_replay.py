@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.domain.billing_rules import EC2_RULES, GCE_RULES
+from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES
 from app.simulation.backtest.baselines import (
     CheapestUniformProgress,
     Evolved,

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.best_checkpoint import Scored, best_of, metric_of
-from app.domain.entities import Checkpoint
-from app.domain.job_spec import parse_spec
-from app.orchestration.prune_checkpoints import spare_checkpoints
+from app.domain.lifecycle.best_checkpoint import Scored, best_of, metric_of
+from app.domain.lifecycle.entities import Checkpoint
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.checkpoints.prune_checkpoints import spare_checkpoints
 
 ID = UUID(int=1)
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.gpu_choice import parse_gpu_choice
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Need, consider, together
+from app.domain.market.gpu_choice import parse_gpu_choice
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.placement import Need, consider, together
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B, FAR = (

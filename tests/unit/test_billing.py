@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.billing import (
+from app.domain.billing.billing import (
     BillKey,
     Component,
     bill,
@@ -18,12 +18,18 @@ from app.domain.billing import (
     rate,
     waived_microusd,
 )
-from app.domain.billing_rules import EC2_RULES, GCE_RULES, SpotPricing, rules_for
-from app.domain.instance import EndedBy
-from app.domain.machine_facts import AddressRate, AssignmentSpan, DiskRate, MachineFacts, TimeSource
-from app.domain.offer import Market
-from app.domain.price_book import PriceBook, PricePoint, UnknownPrice
-from app.domain.usage_stretches import OverlappingAssignments
+from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES, SpotPricing, rules_for
+from app.domain.billing.machine_facts import (
+    AddressRate,
+    AssignmentSpan,
+    DiskRate,
+    MachineFacts,
+    TimeSource,
+)
+from app.domain.billing.usage_stretches import OverlappingAssignments
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
+from app.domain.market.price_book import PriceBook, PricePoint, UnknownPrice
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 START = NOON - timedelta(minutes=30)

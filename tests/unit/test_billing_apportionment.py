@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.apportionment import apportion, divide_half_even, divide_up
+from app.domain.units.apportionment import apportion, divide_half_even, divide_up
 
 
 def test_left_over_units_go_to_the_largest_remainders_then_to_the_earlier_key() -> None:

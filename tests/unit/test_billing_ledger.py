@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.billing import BillKey, Component
-from app.domain.billing_rules import EC2_RULES, BillingRules
-from app.domain.instance import EndedBy
-from app.domain.ledger import Entry, EntryKind, close_books
-from app.domain.machine_facts import AssignmentSpan, DiskRate, MachineFacts, TimeSource
-from app.domain.offer import Market
-from app.domain.price_book import PriceBook, PricePoint
-from app.domain.rating_basis import AdjustmentReason, RatingBasis
+from app.domain.billing.billing import BillKey, Component
+from app.domain.billing.billing_rules import EC2_RULES, BillingRules
+from app.domain.billing.ledger import Entry, EntryKind, close_books
+from app.domain.billing.machine_facts import AssignmentSpan, DiskRate, MachineFacts, TimeSource
+from app.domain.billing.rating_basis import AdjustmentReason, RatingBasis
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
+from app.domain.market.price_book import PriceBook, PricePoint
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MACHINE, FIRST, SECOND = UUID(int=1), UUID(int=11), UUID(int=12)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.price_book import PriceBook, PricePoint, UnknownPrice
+from app.domain.market.price_book import PriceBook, PricePoint, UnknownPrice
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

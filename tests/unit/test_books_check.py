@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.books_check import BooksCheck, BooksVerdict
+from app.domain.billing.books_check import BooksCheck, BooksVerdict
 
 AT = datetime(2026, 3, 1, 16, 18, 25, tzinfo=UTC)
 NOW = AT + timedelta(minutes=47)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from uuid import UUID
 
-from app.domain.budget import (
+from app.domain.billing.budget import (
     LiveInstance,
     ReserveWindow,
     claim_allowed,

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.calibration import Borne, Calibration, calibration
-from app.domain.percent import chances_text, percent
+from app.domain.estimate.calibration import Borne, Calibration, calibration
+from app.domain.units.percent import chances_text, percent
 
 
 def job(cost: int, seconds: float, finish: float | None = 100.0) -> Borne:

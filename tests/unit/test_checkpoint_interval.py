@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from trainer.agent.machine_folders import AttemptFolders
-from trainer.agent.trainer_command import CommandContext, trainer_command, trainer_environment
+from trainer.agent.attempt.trainer_command import (
+    CommandContext,
+    trainer_command,
+    trainer_environment,
+)
+from trainer.agent.machine.machine_folders import AttemptFolders
 from trainer.protocol.checkpoint_interval import (
     checkpoint_interval_seconds,
     mean_seconds_of,
@@ -19,8 +23,8 @@ from trainer.protocol.checkpoint_interval import (
 from trainer.protocol.directive import Directive, DirectiveKind
 from trainer.protocol.run_config import RunConfig
 from trainer.training.config import TrainConfig, parse_config
-from trainer.training.hazard import Hazard
-from trainer.training.save_schedule import AUTO_LEAST_SECONDS, SaveSchedule
+from trainer.training.reporting.hazard import Hazard
+from trainer.training.saving.save_schedule import AUTO_LEAST_SECONDS, SaveSchedule
 
 HOURS = 3600.0
 

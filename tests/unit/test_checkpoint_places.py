@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from app.api.data_places import DeploymentPlaces
-from app.api.key_ring import Caller
-from app.api.spec_body import check_places
-from app.domain.errors import SpecError
-from app.domain.job_spec import parse_spec
+from app.api.serving.key_ring import Caller
+from app.api.submission.data_places import DeploymentPlaces
+from app.api.submission.spec_body import check_places
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import SpecError
 from app.settings import SettingsError, load_settings
 
 CALLER = Caller(UUID(int=1), "key", UUID(int=2), "default")

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli import backtest
+from app.cli.server import backtest
 from app.simulation.backtest.run_cells import POLICIES
 
 ROW_KEYS = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.init import job_name
-from app.domain.job_spec import JobSpec, parse_spec
-from app.domain.spec_text import parse_spec_text
+from app.cli.jobs.init import job_name
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.spec_text import parse_spec_text
 from tests.support.command_line import CommandLine, Ran
 
 PLAIN = "import torch\nprint(torch.__version__)\n"

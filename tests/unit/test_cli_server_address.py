@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.failures import CommandFailed
-from app.cli.local_run import read_address
-from app.cli.server_address import Server, find_server, is_loopback, read_config, write_config
+from app.cli.client.failures import CommandFailed
+from app.cli.client.local_run import read_address
+from app.cli.client.server_address import (
+    Server,
+    find_server,
+    is_loopback,
+    read_config,
+    write_config,
+)
 from app.settings import Settings
 
 LOCAL = "http://127.0.0.1:8400"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.cli.failures import CommandFailed
-from app.cli.spec_edits import SpecDraft, SpecEdits, read_draft
+from app.cli.client.failures import CommandFailed
+from app.cli.jobs.spec_edits import SpecDraft, SpecEdits, read_draft
 
 DIGEST = "sha256:" + "a" * 64
 TRAINER = "trainer: {model: mlp, data: digits, epochs: 2}\n"

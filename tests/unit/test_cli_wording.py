@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.cli import wording
-from app.cli.failures import CommandFailed
-from app.cli.job_lookup import one_ending_in
-from app.cli.logs import Reader
-from app.cli.terminal import Column, Terminal, cut, printable
+from app.cli.client import wording
+from app.cli.client.failures import CommandFailed
+from app.cli.client.job_lookup import one_ending_in
+from app.cli.client.terminal import Column, Terminal, cut, printable
+from app.cli.jobs.logs import Reader
 from app.web import formats
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from app.adapters.input_checks.workdir_archive import check_archive
-from app.cli import workdir_archive
-from app.cli.failures import CommandFailed
-from app.cli.workdir_archive import packed
-from app.cli.workdir_files import find_members
+from app.cli.client.failures import CommandFailed
+from app.cli.jobs import workdir_archive
+from app.cli.jobs.workdir_archive import packed
+from app.cli.jobs.workdir_files import find_members
 
 MIB = 1 << 20
 

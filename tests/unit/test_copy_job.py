@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.orchestration.copy_job import next_names
-from app.web.job_copies import line_of
+from app.orchestration.queue.copy_job import next_names
+from app.web.job.job_copies import line_of
 
 SPEC = """name: tour-2
 trainer:

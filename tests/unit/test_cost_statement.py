@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.billing import Component
-from app.domain.cost_statement import (
+from app.domain.billing.billing import Component
+from app.domain.billing.cost_statement import (
     Activity,
     CostSpan,
     InstanceCosts,
@@ -18,14 +18,14 @@ from app.domain.cost_statement import (
     job_cost_statement,
     split,
 )
-from app.domain.phase_timeline import (
+from app.domain.billing.phase_timeline import (
     AttemptSteps,
     PhaseSpan,
     disjoint,
     rework_seconds,
     rework_through,
 )
-from app.domain.price_book import PriceBook, PricePoint
+from app.domain.market.price_book import PriceBook, PricePoint
 from trainer.protocol.agent_report import MachinePhase
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -11,11 +11,11 @@ from fractions import Fraction
 
 import pytest
 
-from app.api.cost_table import COLUMNS, accounts_of, cost_table
-from app.domain.billing import Component
-from app.domain.cost_statement import Activity
-from app.domain.offer import Pool
-from app.ports.read_models import CostLine, CostStatus
+from app.api.fleet.cost_table import COLUMNS, accounts_of, cost_table
+from app.domain.billing.billing import Component
+from app.domain.billing.cost_statement import Activity
+from app.domain.market.offer import Pool
+from app.ports.reports.read_models import CostLine, CostStatus
 from app.settings import Settings
 
 LINE = CostLine(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.cli.costs import print_job_cost
-from app.cli.demo_story import bill
-from app.cli.terminal import Terminal
+from app.cli.client.terminal import Terminal
+from app.cli.demo.demo_story import bill
+from app.cli.fleet.costs import print_job_cost
 
 
 def cost(total: int, compared: int | None, ratio: float | None) -> dict[str, Any]:

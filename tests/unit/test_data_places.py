@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from app.api.data_places import DeploymentPlaces, below_place
-from app.api.key_ring import Caller
-from app.api.spec_body import check_places
-from app.api.spec_places import check_grants
-from app.domain.errors import SpecError
-from app.domain.job_spec import parse_spec
+from app.api.serving.key_ring import Caller
+from app.api.submission.data_places import DeploymentPlaces, below_place
+from app.api.submission.spec_body import check_places
+from app.api.submission.spec_places import check_grants
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import SpecError
 from app.settings import load_settings
 
 MINE = Caller(UUID(int=1), "key", UUID(int=2), "mine")

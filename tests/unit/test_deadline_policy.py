@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from app.domain.deadline_policy import (
+from app.domain.deadline.deadline_policy import (
     DeadlineAction,
     DeadlineView,
     StartTimes,
@@ -13,7 +13,7 @@ from app.domain.deadline_policy import (
     last_safe_moment,
     seems_slower,
 )
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 
 DEADLINE = datetime(2026, 3, 2, 12, tzinfo=UTC)
 START = StartTimes(60, 240, 120, 1_800)

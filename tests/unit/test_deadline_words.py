@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.deadline_words import slack_sentence
-from app.domain.entities import Job
-from app.domain.job import JobState
-from app.domain.offer import Market
+from app.domain.deadline.deadline_words import slack_sentence
+from app.domain.lifecycle.entities import Job
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Market
 from tests.support import decision_story
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.demo_losses import ProgressRecorder, StepLoss, compare_losses, read_losses
-from app.cli.demo_story import proof
+from app.cli.demo.demo_losses import ProgressRecorder, StepLoss, compare_losses, read_losses
+from app.cli.demo.demo_story import proof
 
 TOTAL, RESUMED_AT = 10, 4
 LOSSES = [1 / step for step in range(1, TOTAL + 1)]

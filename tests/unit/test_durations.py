@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.durations import (
+from app.domain.units.durations import (
     MAX_DURATION_SECONDS,
     duration_text,
     format_duration,
     parse_duration,
 )
-from app.domain.errors import InvalidValue
+from app.domain.units.errors import InvalidValue
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.egress import (
+from app.domain.billing.egress import (
     Place,
     Restore,
     added_microusd_per_hour,
@@ -17,9 +17,9 @@ from app.domain.egress import (
     cost_microusd,
     price_to,
 )
-from app.domain.gpu_choice import GpuChoice
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Considered, Need, consider
+from app.domain.market.gpu_choice import GpuChoice
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.placement import Considered, Need, consider
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 GB = 2**30

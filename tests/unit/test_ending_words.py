@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.cli.job_view import summary
-from app.cli.terminal import Terminal
-from app.domain.end_reason import EndReason
-from app.domain.instance import EndedBy
-from app.domain.machine_words import ended_words
-from app.domain.stop_words import drained_words
-from app.domain.verdict import MemberOutcome
+from app.cli.client.job_view import summary
+from app.cli.client.terminal import Terminal
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.verdict import MemberOutcome
+from app.domain.wording.machine_words import ended_words
+from app.domain.wording.stop_words import drained_words
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 SAVED, KILLED = MemberOutcome.DRAINED, MemberOutcome.STOPPED

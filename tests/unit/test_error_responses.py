@@ -12,8 +12,9 @@ from psycopg_pool import PoolTimeout
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
-from app.api.error_responses import PROBLEM_JSON, install_error_responses, problem
-from app.domain.errors import (
+from app.api.serving.error_responses import PROBLEM_JSON, install_error_responses, problem
+from app.domain.lifecycle.job import JOB_TRANSITIONS, JobEvent, JobState
+from app.domain.units.errors import (
     CommandRefused,
     InvalidValue,
     NotFound,
@@ -21,10 +22,9 @@ from app.domain.errors import (
     SpecError,
     SpecProblem,
 )
-from app.domain.job import JOB_TRANSITIONS, JobEvent, JobState
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError
-from app.ports.unit_of_work import RowsLocked
+from app.ports.store.unit_of_work import RowsLocked
 
 _SPEC_ERROR = SpecError(
     [

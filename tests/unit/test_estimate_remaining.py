@@ -8,20 +8,20 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, Contact, Job
-from app.domain.job import JobState
-from app.domain.job_spec import JobSpec, parse_spec
-from app.domain.start_up import StartUp
-from app.orchestration.estimate_remaining import (
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Attempt, Contact, Job
+from app.domain.lifecycle.job import JobState
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.throughput.start_up import StartUp
+from app.orchestration.estimates.estimate_remaining import (
     WorkLeft,
     keep_progress,
     note_scaling,
     note_training,
     work_left,
 )
-from app.orchestration.keep_pace import keep_pace, pace_of
-from app.orchestration.read_start_up import start_up_of
+from app.orchestration.estimates.keep_pace import keep_pace, pace_of
+from app.orchestration.estimates.read_start_up import start_up_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = JobSpec.model_validate({"run": "true"})

@@ -6,8 +6,8 @@ import io
 import itertools
 from typing import Any
 
-from app.cli.estimate import print_estimate
-from app.cli.terminal import Terminal
+from app.cli.client.terminal import Terminal
+from app.cli.jobs.estimate import print_estimate
 
 WAITS = "while the deadline is far, Lowtide waits for cheaper machines"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.event_words import EVENT_WORDS, actor_words, event_words, without_doubles
-from app.domain.events import JobEventKind
-from app.domain.instance import InstanceState
-from app.domain.machine_words import PHASE_WORDS, machine_words
+from app.domain.lifecycle.events import JobEventKind
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.wording.event_words import EVENT_WORDS, actor_words, event_words, without_doubles
+from app.domain.wording.machine_words import PHASE_WORDS, machine_words
 from trainer.protocol.agent_report import MachinePhase
 
 # Names of our own tables, which nobody outside of the code knows.

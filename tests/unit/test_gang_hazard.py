@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.domain.gang_hazard import (
+from app.domain.availability.gang_hazard import (
     FAULTS_PER_HOUR,
     TOLD_AGAIN_RATIO,
     WARNED_PER_HOUR,
@@ -15,7 +15,7 @@ from app.domain.gang_hazard import (
     seconds_to_next_age,
     worth_telling,
 )
-from app.domain.pool_life import TAKEN_PER_HOUR
+from app.domain.availability.pool_life import TAKEN_PER_HOUR
 
 FRESH = MachineLife(0.0, 1.0)
 OLD = MachineLife(9 * 3600.0, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.domain.gang_size import (
+from app.domain.placement.gang_size import (
     RESIZE_EVERY_SECONDS,
     ResizeView,
     SizeOption,
@@ -12,7 +12,7 @@ from app.domain.gang_size import (
     choose_size,
     resize_repays,
 )
-from app.domain.node_range import NodeRange
+from app.domain.spec.node_range import NodeRange
 
 HOUR = 3_600.0
 NODES = NodeRange(1, 4)

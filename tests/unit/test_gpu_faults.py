@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.agent.gpu_faults import (
+from trainer.agent.gpu.gpu_faults import (
     GpuFaultWatch,
     KernelLog,
     SmiAnswer,

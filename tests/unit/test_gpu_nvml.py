@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainer.agent.gpu_faults import GpuFaultWatch, SmiAnswer, nvml_or_none
-from trainer.agent.gpu_nvml import NvmlUnavailable, open_nvml
+from trainer.agent.gpu.gpu_faults import GpuFaultWatch, SmiAnswer, nvml_or_none
+from trainer.agent.gpu.gpu_nvml import NvmlUnavailable, open_nvml
 
 BUSES = ("00000000:2B:00.0", "00000000:3B:00.0")
 NOT_SUPPORTED, DRIVER_NOT_LOADED = 3, 9

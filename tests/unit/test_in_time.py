@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.fit_verdict import FitVerdict
-from app.domain.in_time import TimeLeft, in_time
-from app.domain.kind_speed import NOTHING_MEASURED, V100, KindSpeeds
-from app.domain.measured_run import Kind
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Considered
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.fit_verdict import FitVerdict
+from app.domain.placement.in_time import TimeLeft, in_time
+from app.domain.placement.placement import Considered
+from app.domain.throughput.kind_speed import NOTHING_MEASURED, V100, KindSpeeds
+from app.domain.throughput.measured_run import Kind
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KINDS = {"t4": ("T4", 16), "v100": ("V100", 16), "h100": ("H100", 80)}

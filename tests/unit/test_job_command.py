@@ -4,9 +4,14 @@ import itertools
 
 import pytest
 
-from app.domain.errors import CommandRefused
-from app.domain.job import JOB_TRANSITIONS, JobEvent, JobState, StopCause, event_for_stop
-from app.domain.job_command import COMMANDED_STATES, JobCommand, has_happened, require_possible
+from app.domain.lifecycle.job import JOB_TRANSITIONS, JobEvent, JobState, StopCause, event_for_stop
+from app.domain.lifecycle.job_command import (
+    COMMANDED_STATES,
+    JobCommand,
+    has_happened,
+    require_possible,
+)
+from app.domain.units.errors import CommandRefused
 
 CAUSES = {JobCommand.CANCEL: StopCause.USER, JobCommand.PAUSE: StopCause.PAUSE}
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ProblemKind, SpecError, SpecProblem
-from app.domain.gpu_choice import GpuChoice
-from app.domain.infra_choice import InfraChoice
-from app.domain.job_spec import JobSpec, parse_spec, spec_digest
-from app.domain.job_spec_fields import Trainer
-from app.domain.names import DEFAULT_NAME_COUNT, default_name
+from app.domain.market.gpu_choice import GpuChoice
+from app.domain.spec.infra_choice import InfraChoice
+from app.domain.spec.job_spec import JobSpec, parse_spec, spec_digest
+from app.domain.spec.job_spec_fields import Trainer
+from app.domain.spec.names import DEFAULT_NAME_COUNT, default_name
+from app.domain.units.errors import ProblemKind, SpecError, SpecProblem
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 from trainer.training.config import TrainConfig, parse_config
 

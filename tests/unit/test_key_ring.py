@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from app.api.key_ring import KeyRing
-from app.ports.job_reports import KeyOwner
+from app.api.serving.key_ring import KeyRing
+from app.ports.reports.job_reports import KeyOwner
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = KeyOwner(UUID(int=1), "ada", UUID(int=2), "alpha", False)

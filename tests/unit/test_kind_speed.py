@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.kind_speed import MEASURED, V100, KindSpeeds, kind_speeds
-from app.domain.measured_run import Kind, MeasuredRun
+from app.domain.throughput.kind_speed import MEASURED, V100, KindSpeeds, kind_speeds
+from app.domain.throughput.measured_run import Kind, MeasuredRun
 
 A100 = Kind("A100", 40, 1)
 OPEN = A100._replace(memory_gb=0)

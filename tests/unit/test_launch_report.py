@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.cli.failures import CommandFailed
-from app.cli.launch_plan import GRACE_SECONDS, Wish, make_launch_plan
-from app.cli.launch_report import LaunchReport
-from app.cli.launch_stages import ORDER, Stage, StageView
-from app.cli.terminal import Terminal
+from app.cli.client.failures import CommandFailed
+from app.cli.client.terminal import Terminal
+from app.cli.server.launch_plan import GRACE_SECONDS, Wish, make_launch_plan
+from app.cli.server.launch_report import LaunchReport
+from app.cli.server.launch_stages import ORDER, Stage, StageView
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.launch_stages import (
+from app.cli.server.launch_stages import (
     REMEDIES,
     Failure,
     Stage,

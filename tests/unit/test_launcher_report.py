@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.agent.launcher_report import HELD_BYTES_MAX, LauncherReports
+from trainer.agent.attempt.launcher_report import HELD_BYTES_MAX, LauncherReports
 
 WARNED = (
     "W1123 07:11:12.000000 41 torch/distributed/elastic/agent/server/api.py:739] Received 15 "

@@ -17,8 +17,7 @@ from app.adapters.providers.machine_catalog import (
     save_catalog,
     shipped_catalog,
 )
-from app.domain.errors import InvalidValue
-from app.domain.gpu_catalog import (
+from app.domain.market.gpu_catalog import (
     CATALOG_DATE,
     GPU_MODELS,
     expected_throughput,
@@ -26,7 +25,8 @@ from app.domain.gpu_catalog import (
     models_of,
     relative_speed,
 )
-from app.domain.machine_catalog import make_catalog, read_catalog
+from app.domain.market.machine_catalog import make_catalog, read_catalog
+from app.domain.units.errors import InvalidValue
 
 MOTO_TYPES = importlib.resources.files("moto.ec2") / "resources/instance_types.json.gz"
 

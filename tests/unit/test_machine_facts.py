@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.machine_facts import TimeSource, is_better_end, is_better_start
+from app.domain.billing.machine_facts import TimeSource, is_better_end, is_better_start
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from app.api.data_places import DeploymentPlaces
-from app.api.key_ring import Caller
-from app.api.spec_body import check_places
-from app.domain.errors import SpecError
-from app.domain.job_spec import JobSpec, parse_spec
-from app.domain.no_offer import why_none_fits
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import capacity_key, consider, need_of
+from app.api.serving.key_ring import Caller
+from app.api.submission.data_places import DeploymentPlaces
+from app.api.submission.spec_body import check_places
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.no_offer import why_none_fits
+from app.domain.placement.placement import capacity_key, consider, need_of
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.units.errors import SpecError
 from app.settings import SettingsError, load_settings
 from trainer.protocol.run_config import folder_variable
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.aws_settings import AwsSettings
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.adapters.providers.machine_images import (
     IMAGE_PROVIDERS,
@@ -17,7 +17,7 @@ from app.adapters.providers.machine_images import (
     shipped_images,
     with_images,
 )
-from app.domain.gpu_catalog import GPU_NAMES
+from app.domain.market.gpu_catalog import GPU_NAMES
 from app.settings import SettingsError, load_settings
 from tests.support.source_tree import ROOT
 

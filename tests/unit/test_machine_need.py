@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from app.adapters.providers.machine_catalog import CATALOG_PROVIDERS, shipped_catalog
-from app.domain.errors import InvalidValue, SpecError
-from app.domain.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
-from app.domain.job_spec import parse_spec
-from app.domain.no_offer import why_none_fits
-from app.domain.offer import Market, Offer, Pool
-from app.domain.placement import capacity_key, consider, need_of
+from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
+from app.domain.market.offer import Market, Offer, Pool
+from app.domain.placement.no_offer import why_none_fits
+from app.domain.placement.placement import capacity_key, consider, need_of
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import InvalidValue, SpecError
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
 

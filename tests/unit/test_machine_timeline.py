@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from app.domain.machine_timeline import AttemptReach, PhaseStart, machine_timeline
+from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from trainer.protocol.agent_report import MachinePhase as Phase
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.small_disk import small_disk
-from trainer.agent.make_room import (
+from trainer.agent.machine.make_room import (
     LOG_BYTES_MAX,
     Removable,
     free_space,

@@ -7,9 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.gang_hazard import MachineLife, gang_hazard_per_hour
-from app.domain.migration import Here, MoveTerms, There, decide_move, expected_work_seconds
-from app.domain.pool_life import TAKEN_PER_HOUR, mean_seconds
+from app.domain.availability.gang_hazard import MachineLife, gang_hazard_per_hour
+from app.domain.availability.pool_life import TAKEN_PER_HOUR, mean_seconds
+from app.domain.placement.migration import (
+    Here,
+    MoveTerms,
+    There,
+    decide_move,
+    expected_work_seconds,
+)
 
 HOUR = 3_600.0
 USD = 1_000_000.0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidValue
-from app.domain.money import MAX_MICROUSD, format_usd, parse_usd, usd_text
+from app.domain.units.errors import InvalidValue
+from app.domain.units.money import MAX_MICROUSD, format_usd, parse_usd, usd_text
 
 
 @pytest.mark.parametrize(

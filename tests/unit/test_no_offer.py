@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.gpu_choice import GpuChoice, parse_gpu_choice
-from app.domain.infra_choice import InfraChoice
-from app.domain.machine_need import MachineNeed
-from app.domain.no_offer import docker_settings, what_all_lack, why_none_fits
-from app.domain.offer import Hardware, Market, Offer, Pool
-from app.domain.placement import Domain, Need, consider, together
-from app.domain.placement_reasons import Outcome, unblocked_by
+from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice
+from app.domain.market.machine_need import MachineNeed
+from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.placement.no_offer import docker_settings, what_all_lack, why_none_fits
+from app.domain.placement.placement import Domain, Need, consider, together
+from app.domain.placement.placement_reasons import Outcome, unblocked_by
+from app.domain.spec.infra_choice import InfraChoice
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NEED = Need((parse_gpu_choice("V100"),), 0, 4, Market.SPOT, (), 0.9)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.cli.launch_plan import SAYS, SCRIPT, write_script
+from app.cli.server.launch_plan import SAYS, SCRIPT, write_script
 from tests.support.free_port import free_port
 
 SECONDS = 60.0

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, Instance
-from app.domain.instance import ENDED_BY_CLOUD, EndedBy, InstanceState
-from app.domain.machine_words import ended_words
-from app.domain.offer import Market, Pool
-from app.domain.phase_timeline import PhaseSpan
-from app.domain.price_book import PriceSegment
-from app.ports.page_reports import JobTimeline, MachineLane
-from app.web.lane_pieces import Axis, lane_pieces
-from app.web.metric_charts import CHARTS_MAX, metric_charts
-from app.web.time_chart import Story, time_chart
+from app.domain.billing.phase_timeline import PhaseSpan
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Attempt, Instance
+from app.domain.lifecycle.instance import ENDED_BY_CLOUD, EndedBy, InstanceState
+from app.domain.market.offer import Market, Pool
+from app.domain.market.price_book import PriceSegment
+from app.domain.wording.machine_words import ended_words
+from app.ports.reports.page_reports import JobTimeline, MachineLane
+from app.web.charts.lane_pieces import Axis, lane_pieces
+from app.web.charts.metric_charts import CHARTS_MAX, metric_charts
+from app.web.charts.time_chart import Story, time_chart
 from trainer.protocol.agent_report import MachinePhase
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from app.web import formats
-from app.web.log_tail import readable
+from app.web.job.log_tail import readable
 from app.web.session import HOME, local_path
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from app.domain.job import JobState
-from app.domain.job_command import JobCommand
-from app.ports.job_search import ChosenJob
-from app.web.job_query import read_query
-from app.web.job_selection import Question
+from app.domain.lifecycle.job import JobState
+from app.domain.lifecycle.job_command import JobCommand
+from app.ports.reports.job_search import ChosenJob
+from app.web.jobs.job_query import read_query
+from app.web.jobs.job_selection import Question
 
 
 def consequences(command: JobCommand, *states: JobState) -> list[str]:

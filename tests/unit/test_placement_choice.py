@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.domain.placement_choice import Placement
-from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
-from app.domain.spot_ride import ride
+from app.domain.deadline.placement_choice import Placement
+from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.deadline.spot_ride import ride
 from app.simulation.backtest.job_view import (
     Act,
     Briefing,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.small_disk import small_disk
-from trainer.agent import dead_man
+from trainer.agent.runtime import dead_man
 
 
 def test_a_full_disk_does_not_keep_the_deadline_from_moving(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.cli.price_chart import chart, history_lines
-from app.domain.price_history import PriceSummary, Step, levels, summary, thinned, within
+from app.cli.fleet.price_chart import chart, history_lines
+from app.domain.market.price_history import PriceSummary, Step, levels, summary, thinned, within
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

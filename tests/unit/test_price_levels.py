@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.placement_choice import Placement
-from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
-from app.domain.price_levels import PriceLevels
+from app.domain.deadline.placement_choice import Placement
+from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.deadline.price_levels import PriceLevels
 
 HOUR = 3600.0
 TICK = 600.0

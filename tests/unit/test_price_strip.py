@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from app.domain.offer import Market, Pool
-from app.ports.page_reports import PricePoint
-from app.web.lane_pieces import Axis
-from app.web.price_strip import Prices, PriceStrip, pools_to_price, price_strip
+from app.domain.market.offer import Market, Pool
+from app.ports.reports.page_reports import PricePoint
+from app.web.charts.lane_pieces import Axis
+from app.web.charts.price_strip import Prices, PriceStrip, pools_to_price, price_strip
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPOT = Pool("local", "us-west-2", "us-west-2a", "p3.2xlarge", Market.SPOT)

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.launch import LAUNCH_CALLS_MAX, LaunchStep, launch_step
-from app.domain.offer import Market, Pool
-from app.domain.refusal import (
+from app.domain.lifecycle.launch import LAUNCH_CALLS_MAX, LaunchStep, launch_step
+from app.domain.lifecycle.refusal import (
     REFUSAL_RULES,
     NextStep,
     RefusalKind,
@@ -16,6 +15,7 @@ from app.domain.refusal import (
     family_of,
     rule_of,
 )
+from app.domain.market.offer import Market, Pool
 
 POOL = Pool("aws", "us-west-2", "us-west-2a", "p3.2xlarge", Market.SPOT)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.end_reason import END_REASONS, CoolDownScope, EndClass, EndReason
-from app.domain.job import AttemptEnding
-from app.domain.retry_policy import (
+from app.domain.lifecycle.end_reason import END_REASONS, CoolDownScope, EndClass, EndReason
+from app.domain.lifecycle.job import AttemptEnding
+from app.domain.lifecycle.retry_policy import (
     BACKOFF_SECONDS_MAX,
     backoff_seconds,
     ending_of,

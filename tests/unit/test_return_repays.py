@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from app.domain.live_placement import LiveChoice, Verdict
-from app.orchestration.limits import Limits
-from app.orchestration.spot_safety import Stay, return_repays
+from app.domain.deadline.live_placement import LiveChoice, Verdict
+from app.orchestration.frame.limits import Limits
+from app.orchestration.placement.spot_safety import Stay, return_repays
 
 LIMITS = Limits(boot_p95_seconds=300.0, drain_seconds=60.0)
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from app.domain.entities import Contact
-from app.web.metric_charts import metric_charts
-from app.web.run_verdict import run_verdict
+from app.domain.lifecycle.entities import Contact
+from app.web.charts.metric_charts import metric_charts
+from app.web.job.run_verdict import run_verdict
 from trainer.protocol.bottleneck import Shares
 
 WAITING = Shares(0.43, 0.0, 0.02, 18.0, ranks=2)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from app.orchestration.controllers import all_controllers
-from app.orchestration.limits import Limits
-from app.orchestration.runtime import Runtime
-from app.orchestration.schedule import TURNS, turn_of
+from app.orchestration.frame.limits import Limits
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.schedule import TURNS, turn_of
 
 _QUICK = replace(Limits(), accrual_seconds=2.0, next_look_seconds=1.0, sweep_seconds=8.0)
 

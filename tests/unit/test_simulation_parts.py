@@ -9,16 +9,16 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.offer import Market, Pool
-from app.simulation.broken import InvariantBroken
-from app.simulation.lineage_watch import LineageWatch
-from app.simulation.machine_clock import MachineClock
-from app.simulation.seed_runs import Ending, SeedResult
-from app.simulation.seeded_entropy import SeededEntropy
-from app.simulation.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
-from app.simulation.simulated_market import MarketSettings, SimulatedMarket
+from app.domain.market.offer import Market, Pool
+from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.seeded_entropy import SeededEntropy
+from app.simulation.engine.virtual_clock import HostClock, VirtualClock, instant, microseconds
+from app.simulation.runs.seed_runs import Ending, SeedResult
+from app.simulation.simulated.machine_clock import MachineClock
+from app.simulation.simulated.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
+from app.simulation.simulated.simulated_market import MarketSettings, SimulatedMarket
 from app.simulation.sweep import Progress
-from app.simulation.virtual_clock import HostClock, VirtualClock, instant, microseconds
+from app.simulation.watches.lineage_watch import LineageWatch
 from tests.mutants.catalogue import places, read_mutants, scratch_tree
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from app.domain.errors import SpecError
-from app.domain.spec_text import MAX_SPEC_BYTES, SpecTextType, parse_spec_text
+from app.domain.spec.spec_text import MAX_SPEC_BYTES, SpecTextType, parse_spec_text
+from app.domain.units.errors import SpecError
 
 
 def refused(text: bytes, content_type: SpecTextType) -> str:

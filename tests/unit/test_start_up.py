@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.start_up import StartUp, at_least, learn_start_up, start_up_left
+from app.domain.throughput.start_up import StartUp, at_least, learn_start_up, start_up_left
 
 
 def test_a_job_that_never_started_is_expected_to_start_as_its_like() -> None:

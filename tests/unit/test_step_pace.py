@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.supervised_machine import Machine, ended
-from trainer.agent import observations as seen
-from trainer.agent.progress_file import parse_line
-from trainer.agent.step_pace import StepPace
+from trainer.agent.machine.progress_file import parse_line
+from trainer.agent.rules import observations as seen
+from trainer.agent.rules.step_pace import StepPace
 from trainer.protocol.agent_report import FactKind, Pace, Progress, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import DirectiveKind

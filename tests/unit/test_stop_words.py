@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.attempt import AttemptState
-from app.domain.entities import Attempt, Job
-from app.domain.job import JobState, StopCause
-from app.domain.stop_words import why_stopping
-from app.orchestration.limits import Limits
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Attempt, Job
+from app.domain.lifecycle.job import JobState, StopCause
+from app.domain.wording.stop_words import why_stopping
+from app.orchestration.frame.limits import Limits
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainer.agent import storage_access
-from trainer.agent.storage_access import NoCredentials, StorageAccess
+from trainer.agent.checkpoints import storage_access
+from trainer.agent.checkpoints.storage_access import NoCredentials, StorageAccess
 from trainer.protocol.agent_report import AgentReport
 from trainer.protocol.directive import ReportReply
 from trainer.protocol.storage_access import StorageGrant, StorageHeld, renewed_below_seconds

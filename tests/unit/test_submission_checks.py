@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.api.submission_checks import _check_data, check_infra
-from app.domain.errors import SpecError
-from app.domain.job_spec import parse_spec
+from app.api.submission.submission_checks import _check_data, check_infra
+from app.domain.spec.job_spec import parse_spec
+from app.domain.units.errors import SpecError
 from app.settings import load_settings
 
 

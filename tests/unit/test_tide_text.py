@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.cli.tide_text import LANES_MAX, LEGEND, Tide, tide_lines
+from app.cli.jobs.tide_text import LANES_MAX, LEGEND, Tide, tide_lines
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOW = START + timedelta(seconds=200)

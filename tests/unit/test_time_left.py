@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.entities import Job
-from app.domain.job import JobState
-from app.domain.offer import Market
-from app.web.time_left import ExpectedEnd, TimeLeft, time_left
+from app.domain.lifecycle.entities import Job
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Market
+from app.web.job.time_left import ExpectedEnd, TimeLeft, time_left
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

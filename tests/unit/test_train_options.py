@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from app.domain.errors import SpecError
-from app.domain.job_spec import JobSpec, parse_spec
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.units.errors import SpecError
 from trainer.protocol.train_options import OptionError
 from trainer.protocol.train_options.check import accepted, checked
 from trainer.protocol.train_options.option import REQUIRED, Option, Plain, option, options_of

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_spec import JobSpec, parse_spec
-from app.domain.job_spec_fields import ESTIMATE_HOURS_MAX
-from app.domain.offer import Market
-from app.domain.placement import RUN_GPU_MEMORY_GB_MIN, capacity_key, need_of
-from app.domain.trainer_work import described_work, trainer_memory_gb, why_not_described
+from app.domain.market.offer import Market
+from app.domain.placement.placement import RUN_GPU_MEMORY_GB_MIN, capacity_key, need_of
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.job_spec_fields import ESTIMATE_HOURS_MAX
+from app.domain.spec.trainer_work import described_work, trainer_memory_gb, why_not_described
 
 PHOTOS: dict[str, Any] = {"model": "resnet50", "data": "/data/photos", "batch_size": 256}
 

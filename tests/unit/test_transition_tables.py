@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import pytest
 
-from app.domain.attempt import (
+from app.domain.lifecycle.attempt import (
     ATTEMPT_TRANSITIONS,
     AttemptEvent,
     AttemptState,
@@ -20,15 +20,14 @@ from app.domain.attempt import (
     merge_drain,
     verdict_event,
 )
-from app.domain.errors import CommandRefused
-from app.domain.events import Actor, ActorKind, JobEventKind
-from app.domain.instance import (
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.instance import (
     INSTANCE_TRANSITIONS,
     InstanceEvent,
     InstanceState,
     events_for,
 )
-from app.domain.job import (
+from app.domain.lifecycle.job import (
     ATTEMPT_JOB_STATES,
     JOB_TRANSITIONS,
     AttemptEnding,
@@ -42,8 +41,8 @@ from app.domain.job import (
     stop_end_reason,
     stopped_event,
 )
-from app.domain.launch import LaunchOutcome, launch_outcome
-from app.domain.transition_table import (
+from app.domain.lifecycle.launch import LaunchOutcome, launch_outcome
+from app.domain.lifecycle.transition_table import (
     ILLEGAL,
     STAY,
     IllegalTransition,
@@ -51,6 +50,7 @@ from app.domain.transition_table import (
     Row,
     TransitionTable,
 )
+from app.domain.units.errors import CommandRefused
 
 JOB_RULES = """
 queued recovering                            | claimed                 | starting

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from app.api.turns import Turns
+from app.api.serving.turns import Turns
 
 
 def test_turns_are_taken_in_order_and_a_full_queue_refuses():

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.domain.entities import Job
-from app.domain.job import JobState
-from app.domain.job_spec import parse_spec
-from app.domain.offer import Market, Pool
-from app.orchestration.unmet_needs import Unmet, unmet_needs
+from app.domain.lifecycle.entities import Job
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Market, Pool
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.placement.unmet_needs import Unmet, unmet_needs
 from tests.support import decision_story
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

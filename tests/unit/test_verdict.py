@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.attempt import AttemptState, DrainCause
-from app.domain.end_reason import EndReason
-from app.domain.instance import EndedBy
-from app.domain.verdict import MemberEnd, MemberOutcome, Verdict, settle
+from app.domain.lifecycle.attempt import AttemptState, DrainCause
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.verdict import MemberEnd, MemberOutcome, Verdict, settle
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

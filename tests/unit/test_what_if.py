@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.imagined_pools import ImaginedPool, age_at_any_time, posterior
-from app.domain.imagined_run import Outcome, PoolQuote, Question, imagined_run
-from app.domain.pool_life import (
+from app.domain.availability.pool_life import (
     AGE_EDGES_SECONDS,
     BACK_PER_HOUR,
     NO_EXPERIENCE,
@@ -21,7 +19,9 @@ from app.domain.pool_life import (
     mean_seconds,
     seconds_until,
 )
-from app.domain.what_if import (
+from app.domain.estimate.imagined_pools import ImaginedPool, age_at_any_time, posterior
+from app.domain.estimate.imagined_run import Outcome, PoolQuote, Question, imagined_run
+from app.domain.estimate.what_if import (
     WAITS_SHARE,
     deadline_curve,
     earliest_finish_seconds,

@@ -5,9 +5,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain import spec_yaml
-from app.domain.errors import SpecError
-from app.domain.spec_text import parse_spec_text
+from app.domain.spec import spec_yaml
+from app.domain.spec.spec_text import parse_spec_text
+from app.domain.units.errors import SpecError
 
 # Errors of the syntax are told in each parser's own words; all others are ours.
 SYNTAX = "not valid YAML"

@@ -16,34 +16,36 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainer.agent import dead_man, farewell, last_words, process_group, supervisor
-from trainer.agent.agent_settings import (
+from trainer.agent.attempt.docker_command import Docker
+from trainer.agent.attempt.preparation import PreparationTools
+from trainer.agent.attempt.trainer_command import CommandContext
+from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.storage_access import StorageAccess
+from trainer.agent.gpu.gpu_faults import GpuFaultWatch, nvml_or_none, watch_gpus
+from trainer.agent.machine import last_words, process_group
+from trainer.agent.machine.agent_settings import (
     AgentSettings,
     SettingsError,
     read_settings,
     without_secrets,
 )
-from trainer.agent.agent_state import AgentState, Limits
-from trainer.agent.boot_clock import boot_id, boot_seconds
-from trainer.agent.control_plane_client import (
+from trainer.agent.machine.boot_clock import boot_id, boot_seconds
+from trainer.agent.machine.control_plane_client import (
     ControlPlaneClient,
     ProtocolRefused,
     TokenRefused,
 )
-from trainer.agent.docker_command import Docker
-from trainer.agent.gpu_faults import GpuFaultWatch, nvml_or_none, watch_gpus
-from trainer.agent.log_shipper import LogShipper
-from trainer.agent.machine_folders import MachineFolders
-from trainer.agent.machine_runtime import MachineRuntime
-from trainer.agent.notice_watch import NoticeSource, notice_source, watch_notices
+from trainer.agent.machine.log_shipper import LogShipper
+from trainer.agent.machine.machine_folders import MachineFolders
+from trainer.agent.machine.small_files import replace_file
 from trainer.agent.notices.metadata_http import MetadataUnknown
-from trainer.agent.object_store import ObjectStore
-from trainer.agent.observations import Observation, Registered
-from trainer.agent.preparation import PreparationTools
-from trainer.agent.report_loop import RegistrationExpired, register, register_once
-from trainer.agent.small_files import replace_file
-from trainer.agent.storage_access import StorageAccess
-from trainer.agent.trainer_command import CommandContext
+from trainer.agent.rules import supervisor
+from trainer.agent.rules.agent_state import AgentState, Limits
+from trainer.agent.rules.observations import Observation, Registered
+from trainer.agent.runtime import dead_man, farewell
+from trainer.agent.runtime.machine_runtime import MachineRuntime
+from trainer.agent.runtime.notice_watch import NoticeSource, notice_source, watch_notices
+from trainer.agent.runtime.report_loop import RegistrationExpired, register, register_once
 from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
 

@@ -1,7 +1,7 @@
 """What an agent tells the control plane: registration, facts, and the periodic report.
 
 Lives here: the shapes and the closed list of fact kinds. Not here: how they are sent
-(`trainer.agent.control_plane_client`) or applied (`app.orchestration.receive_agent_report`).
+(`machine.control_plane_client`) or applied (`agents.receive_agent_report`).
 
 Only durations cross the wire: a fact carries the machine's uptime when it happened, the report
 the uptime when it was sent, and the control plane subtracts the difference from its own clock.

@@ -1,7 +1,7 @@
 """Which of two scores is the better one, and which score counts where nobody has named one.
 
 Lives here: what the trainer and the control plane must judge alike. Not here: which checkpoint is
-kept as the best (`app.domain.best_checkpoint`), or the trainer's own (`trainer.training.target`).
+kept as the best (`lifecycle.best_checkpoint`), or the trainer's own (`loop.target`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checkpoint lineage as it lies in an object store: keys, manifest, and which one counts.
 
 Lives here: key names, the manifest's shape and digest, and the pure order in which manifests are
-tried. Not here: reading or writing a store (`trainer.agent.checkpoint_sync`).
+tried. Not here: reading or writing a store (`trainer.agent.checkpoints.checkpoint_sync`).
 
 Every key is created once and never overwritten:
 `fences/<fence>.json`, `manifests/<fence>/<step>.json`, shards under `data/<fence>/<step>/`.

@@ -3,7 +3,7 @@
 Machine 0 writes numbered orders that name a save and the step under which it goes into the
 lineage; the others upload their files there and say so in a record beside them. Not here: the
 manifest that makes it all count (`checkpoint_manifest`), or any reading and writing of a store
-(`trainer.agent.gather_shares`, `trainer.agent.send_share`).
+(`trainer.agent.checkpoints.gather_shares`, `trainer.agent.checkpoints.send_share`).
 
 Every key is created once: orders `shares/<fence>/<number>.json`; records and signs of life
 `data/<fence>/<step>/share-<machine>-of-save-<save>…json`, which go when the checkpoint goes.

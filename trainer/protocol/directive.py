@@ -1,7 +1,7 @@
 """What the control plane wants of one machine: a desired state, computed from rows.
 
 Lives here: the directive, the answers to a registration and to a report. Not here: the decision
-(`app.orchestration.compute_directive`) or the obedience (`trainer.agent.supervisor`).
+(`directives.compute_directive`) or the obedience (`rules.supervisor`).
 """
 
 from __future__ import annotations

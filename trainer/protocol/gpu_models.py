@@ -1,8 +1,8 @@
 """The kinds of GPU that machines carry: names, memory, and the peaks their vendors print.
 
 Lives here: facts about the chips, and finding one by its catalog name or by what its driver calls
-it. Not here: the machine types that carry them (``app.domain.machine_catalog``), how fast they
-train (``app.domain.gpu_catalog`` against each other, ``train_estimate`` in seconds).
+it. Not here: the machine types that carry them (``market.machine_catalog``), how fast they
+train (``app.domain.market.gpu_catalog`` against each other, ``train_estimate`` in seconds).
 """
 
 from __future__ import annotations

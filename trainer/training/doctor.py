@@ -24,9 +24,9 @@ import numpy as np
 
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import DataSet, load_data
-from trainer.training.data.cores import usable_cores
-from trainer.training.data.parts import PART_NAMES, BadSampleError
-from trainer.training.data.progress_line import ProgressLine
+from trainer.training.data.loading.cores import usable_cores
+from trainer.training.data.loading.parts import PART_NAMES, BadSampleError
+from trainer.training.data.sources.progress_line import ProgressLine
 from trainer.training.errors import ConfigError, DataUnavailableError
 
 CHUNK = 64
@@ -127,7 +127,7 @@ def _looked(data: DataSet, work: list[tuple[str, Any]], processes: int) -> Itera
     if processes <= 1:
         yield from (_look(data, *each) for each in work)
         return
-    # Forked: a bucket's client is opened in each process; see ``data/source.py``.
+    # Forked: a bucket's client is opened in each process; see ``data/sources/source.py``.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         names, ids = zip(*work, strict=True) if work else ((), ())

@@ -23,14 +23,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer.protocol.gpu_models import GPU_MODELS, GPU_NAMES, GpuModel, model_of_label
-from trainer.training.calibration import calibrate
 from trainer.training.config import TrainConfig, load_config
 from trainer.training.data import DataSet, load_data
-from trainer.training.ending import EXIT_CONFIG
 from trainer.training.errors import ONE_LINE_ERRORS, ConfigError
-from trainer.training.estimate_report import as_text
-from trainer.training.flops import this_gpu
-from trainer.training.run_estimate import estimate
+from trainer.training.estimating.calibration import calibrate
+from trainer.training.estimating.estimate_report import as_text
+from trainer.training.estimating.run_estimate import estimate
+from trainer.training.gang.ending import EXIT_CONFIG
+from trainer.training.kernels.flops import this_gpu
 
 _BUILT_IN = ("digits", "synthetic")
 

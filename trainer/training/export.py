@@ -24,19 +24,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from trainer.training.checkpoint import load_checkpoint, own_tensors
-from trainer.training.ending import EXIT_CHECKPOINT_CORRUPT, EXIT_CONFIG
 from trainer.training.errors import CheckpointCorruptError, ConfigError
-from trainer.training.export_formats import (
+from trainer.training.extras.export_formats import (
     Compared,
     ExportDiffersError,
     example_batch,
     to_onnx,
     to_torch_export,
 )
-from trainer.training.export_tensorrt import to_tensorrt
-from trainer.training.model_card import as_markdown, model_card
+from trainer.training.extras.export_tensorrt import to_tensorrt
+from trainer.training.extras.model_card import as_markdown, model_card
+from trainer.training.extras.signing import sign, write_digests
+from trainer.training.gang.ending import EXIT_CHECKPOINT_CORRUPT, EXIT_CONFIG
 from trainer.training.models import build_model
-from trainer.training.signing import sign, write_digests
 
 FORMATS = ("onnx", "torch_export", "tensorrt")
 EXIT_DIFFERS = 3

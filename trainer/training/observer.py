@@ -17,22 +17,22 @@ import torch
 from trainer.protocol.bottleneck import verdict
 from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options.observing import ObservingOptions
-from trainer.training.bottleneck import Window
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
-from trainer.training.flops import mfu, this_gpu, training_flops_of, usd_per_million_samples
-from trainer.training.gpu_metrics import (
+from trainer.training.kernels.flops import mfu, this_gpu, training_flops_of, usd_per_million_samples
+from trainer.training.loop.learner import Learner
+from trainer.training.reporting.bottleneck import Window
+from trainer.training.reporting.gpu_metrics import (
     Numbers,
     ReadingThread,
     allocator_numbers,
     open_readings,
 )
-from trainer.training.hazard import told_usd_per_hour
-from trainer.training.learner import Learner
-from trainer.training.place import Place
-from trainer.training.profiling import ProfileWindow
-from trainer.training.progress import Progress, boot_seconds
-from trainer.training.tensorboard_files import TensorBoardFiles
+from trainer.training.reporting.hazard import told_usd_per_hour
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.profiling import ProfileWindow
+from trainer.training.reporting.progress import Progress, boot_seconds
+from trainer.training.reporting.tensorboard_files import TensorBoardFiles
 
 VERDICT_SECONDS = 60.0
 GOODPUT_SECONDS = 60.0

@@ -2,7 +2,7 @@
 
 Runs on the machine, as a file alone, with any Python 3 and nothing but its standard library. It
 says what GPU it finds, lets several machines meet over TCP, and keeps the trainer contract. Not
-here: who submits it and follows it (`app.cli.launch_check`).
+here: who submits it and follows it (`app.cli.server.launch_check`).
 """
 
 from __future__ import annotations

@@ -13,29 +13,25 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer.training import (
-    compilation,
-    distributed,
-    module_state,
-    preflight,
-    randomness,
-    restoring,
-)
 from trainer.training.config import TrainConfig
 from trainer.training.data import SampleOrder, load_data
-from trainer.training.data.loader import Loader
-from trainer.training.data_wait import DataWait, StopAgreed
+from trainer.training.data.loading.loader import Loader
 from trainer.training.errors import ConfigError, StepOutOfMemoryError
-from trainer.training.goodput import Bucket
-from trainer.training.learner import Learner
-from trainer.training.model_card import about_run, seconds_in
+from trainer.training.extras.model_card import about_run, seconds_in
+from trainer.training.gang import distributed, preflight
+from trainer.training.gang.data_wait import DataWait, StopAgreed
+from trainer.training.gang.rank_environment import RankEnvironment
+from trainer.training.kernels import compilation
+from trainer.training.loop import module_state, randomness
+from trainer.training.loop.learner import Learner
+from trainer.training.loop.target import require_scored
 from trainer.training.observer import observe
-from trainer.training.place import Place
-from trainer.training.progress import Progress
-from trainer.training.rank_environment import RankEnvironment
-from trainer.training.saving import Saving
-from trainer.training.step_notes import StepNotes
-from trainer.training.target import require_scored
+from trainer.training.reporting.goodput import Bucket
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.step_notes import StepNotes
+from trainer.training.saving import restoring
+from trainer.training.saving.saving import Saving
 
 SCORED_PARTS = ("validation", "test")
 AVERAGES = "averages"

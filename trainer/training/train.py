@@ -24,17 +24,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.hooks.notice import seconds_left
-from trainer.training import drain, ending
+from trainer.training import drain
 from trainer.training.config import TrainConfig, load_config
-from trainer.training.ending import Ending
 from trainer.training.errors import ONE_LINE_ERRORS, ConfigError
-from trainer.training.learning_rate import learning_rate_at
-from trainer.training.place import Place
-from trainer.training.progress import Progress, reached_step
-from trainer.training.rank_environment import RankEnvironment, read_rank_environment
-from trainer.training.save_schedule import SaveSchedule
-from trainer.training.target import is_best, target_reached
-from trainer.training.terminal import show_on_terminal
+from trainer.training.gang import ending
+from trainer.training.gang.ending import Ending
+from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.loop.learning_rate import learning_rate_at
+from trainer.training.loop.target import is_best, target_reached
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import Progress, reached_step
+from trainer.training.reporting.terminal import show_on_terminal
+from trainer.training.saving.save_schedule import SaveSchedule
 
 if TYPE_CHECKING:
     from trainer.training.data import SampleOrder
@@ -194,7 +195,7 @@ def run_to_end(
 
 
 def _lost_a_peer() -> bool:
-    from trainer.training.distributed import lost_a_peer
+    from trainer.training.gang.distributed import lost_a_peer
 
     return lost_a_peer()
 
@@ -250,7 +251,7 @@ def main() -> int:
     stop.end_early_by(end_early)
     result = run_to_end(options.config, environment, progress, place, stop)
     if result.error is None:
-        from trainer.training.distributed import leave
+        from trainer.training.gang.distributed import leave
 
         leave()
     progress.write_goodput(result.step, final=True)

@@ -1,6 +1,6 @@
 """Checks an uploaded archive in a child process of its own, which is killed at its limits.
 
-Not here: what an archive may hold (`workdir_archive`), or who waits for a turn (`app.api.turns`).
+Not here: what an archive may hold (`workdir_archive`), or who waits for a turn (`serving.turns`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import orjson
 
 from app.adapters.input_checks.child_process import start_child
 from app.adapters.input_checks.workdir_archive import CHECK_SECONDS_MAX
-from app.domain.errors import SpecError
+from app.domain.units.errors import SpecError
 
 _CHILD: Final = "app.adapters.input_checks.workdir_archive"
 _ADVICE: Final = "pack fewer or smaller files, or bring data as `inputs`"

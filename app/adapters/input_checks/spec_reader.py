@@ -1,7 +1,7 @@
 """Parses the text of job specs in a child process, so that no body holds up the api's own thread.
 
 The child is started at the first spec, serves one after the other, and is killed when one takes
-too long. Not here: who waits for a turn (`app.api.turns`), or the rules of the text (`domain`).
+too long. Not here: who waits for a turn (`serving.turns`), or the rules of the text (`domain`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import orjson
 
 from app.adapters.input_checks.child_process import start_child
 from app.adapters.input_checks.spec_reader_child import ANSWER, CODE_OF_TYPE, REQUEST
-from app.domain.errors import SpecError
-from app.domain.spec_text import SpecTextType
+from app.domain.spec.spec_text import SpecTextType
+from app.domain.units.errors import SpecError
 
 PARSE_SECONDS_MAX: Final = 15.0
 _CHILD: Final = "app.adapters.input_checks.spec_reader_child"

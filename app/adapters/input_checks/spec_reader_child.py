@@ -13,8 +13,8 @@ from typing import IO, Final
 import orjson
 
 from app.adapters.input_checks.child_process import ChildLimits, limit_this_process
-from app.domain.errors import SpecError
-from app.domain.spec_text import SpecTextType, parse_spec_text
+from app.domain.spec.spec_text import SpecTextType, parse_spec_text
+from app.domain.units.errors import SpecError
 
 LIMITS: Final = ChildLimits(memory_bytes=512 << 20, processor_seconds=None, niceness=5)
 REQUEST: Final = struct.Struct(">cI")

@@ -1,7 +1,7 @@
 """What a packed working folder may hold: the same rules under which machines unpack it, and bounds.
 
 As a program it is the child that checks the archive on stdin, and prints JSON with `refused`. Not
-here: who starts it (`archive_checker`), or unpacking (`trainer.agent.workdir`).
+here: who starts it (`archive_checker`), or unpacking (`trainer.agent.attempt.workdir`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Final, NoReturn
 import orjson
 
 from app.adapters.input_checks.child_process import ChildLimits, limit_this_process
-from app.domain.errors import SpecError
+from app.domain.units.errors import SpecError
 
 MEMBERS_MAX: Final = 100_000
 UNPACKED_BYTES_MAX: Final = 4 << 30

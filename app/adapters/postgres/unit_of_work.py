@@ -10,37 +10,37 @@ import psycopg
 from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 
-from app.adapters.postgres.attempt_repository import AttemptRepository
-from app.adapters.postgres.books_store import BooksStore
-from app.adapters.postgres.contact_statements import ContactStatements
-from app.adapters.postgres.experience_statements import ExperienceStatements
-from app.adapters.postgres.instance_repository import InstanceRepository
-from app.adapters.postgres.job_repository import JobRepository
-from app.adapters.postgres.kept_estimate_rows import KeptEstimateRows
-from app.adapters.postgres.launch_repository import LaunchRepository
-from app.adapters.postgres.log_repository import LogRepository
-from app.adapters.postgres.money_repository import MoneyRepository
-from app.adapters.postgres.offer_repository import OfferRepository
-from app.adapters.postgres.operations_repository import OperationsRepository
-from app.adapters.postgres.placement_decision_rows import PlacementDecisionRows
-from app.adapters.postgres.pool_past_repository import PoolPastRepository
-from app.adapters.postgres.ready_statement import Ready
-from app.adapters.postgres.record_session import RecordSession
-from app.adapters.postgres.sweep_repository import SweepRepository
-from app.adapters.postgres.traffic_repository import TrafficRepository
-from app.ports.books import Books
-from app.ports.contact_store import Contacts
-from app.ports.instance_repositories import Instances, Operations
-from app.ports.job_repositories import Attempts, Jobs, Launches
-from app.ports.kept_estimates import KeptEstimates
-from app.ports.log_index import LogIndex
-from app.ports.money_store import Money, Offers
-from app.ports.placement_decisions import PlacementDecisions
-from app.ports.pool_experience import PoolExperience
-from app.ports.pool_past import PoolPasts
-from app.ports.sweep_store import Sweeps
-from app.ports.traffic import Traffic
-from app.ports.unit_of_work import DatabaseFull, RowsLocked
+from app.adapters.postgres.instances.contact_statements import ContactStatements
+from app.adapters.postgres.instances.experience_statements import ExperienceStatements
+from app.adapters.postgres.instances.instance_repository import InstanceRepository
+from app.adapters.postgres.instances.launch_repository import LaunchRepository
+from app.adapters.postgres.instances.operations_repository import OperationsRepository
+from app.adapters.postgres.instances.sweep_repository import SweepRepository
+from app.adapters.postgres.jobs.attempt_repository import AttemptRepository
+from app.adapters.postgres.jobs.job_repository import JobRepository
+from app.adapters.postgres.jobs.kept_estimate_rows import KeptEstimateRows
+from app.adapters.postgres.jobs.log_repository import LogRepository
+from app.adapters.postgres.jobs.placement_decision_rows import PlacementDecisionRows
+from app.adapters.postgres.market.offer_repository import OfferRepository
+from app.adapters.postgres.market.pool_past_repository import PoolPastRepository
+from app.adapters.postgres.market.traffic_repository import TrafficRepository
+from app.adapters.postgres.money.books_store import BooksStore
+from app.adapters.postgres.money.money_repository import MoneyRepository
+from app.adapters.postgres.session.ready_statement import Ready
+from app.adapters.postgres.session.record_session import RecordSession
+from app.ports.store.books import Books
+from app.ports.store.contact_store import Contacts
+from app.ports.store.instance_repositories import Instances, Operations
+from app.ports.store.job_repositories import Attempts, Jobs, Launches
+from app.ports.store.kept_estimates import KeptEstimates
+from app.ports.store.log_index import LogIndex
+from app.ports.store.money_store import Money, Offers
+from app.ports.store.placement_decisions import PlacementDecisions
+from app.ports.store.pool_experience import PoolExperience
+from app.ports.store.pool_past import PoolPasts
+from app.ports.store.sweep_store import Sweeps
+from app.ports.store.traffic import Traffic
+from app.ports.store.unit_of_work import DatabaseFull, RowsLocked
 from app.ports.wakeups import Wakeups
 
 # The second one: the engine lets nothing be written while the disk is about to be full.
@@ -49,7 +49,7 @@ _CLOCK = Ready(select(func.clock_timestamp()), frozenset())
 
 
 class PostgresUnitOfWork:
-    """Implements `app.ports.unit_of_work.UnitOfWork`."""
+    """Implements `app.ports.store.unit_of_work.UnitOfWork`."""
 
     def __init__(self, session: RecordSession, read_clock: Callable[[], datetime] | None) -> None:
         self.session = session

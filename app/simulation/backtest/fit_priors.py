@@ -6,7 +6,7 @@ Each recording is cut into pieces of PIECE_HOURS, in which evidence is forgotten
 it; the weights of a mixture of the models are then fitted to all pieces by expectation
 maximisation. One block is for pools alone, one for sets of two and more pools of a recording, up
 while any is. `--without` leaves a recording out, to see what hangs on it.
-Here: that fit. Not here: the models (`app.domain.pool_hazards`), or the replay that judges a prior.
+Here: that fit. Not here: the models (`availability.pool_hazards`), or the replay that judges it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.pool_belief import HazardBelief
-from app.domain.pool_hazards import MODELS
+from app.domain.availability.pool_belief import HazardBelief
+from app.domain.availability.pool_hazards import MODELS
 from app.simulation.backtest.cells import Overrides, Setting, read_plan
 from app.simulation.backtest.traces import TraceProblem, read_trace
 

@@ -1,6 +1,6 @@
 """What the product would have foretold for a job of the replay, from what was known before it.
 
-Lives here: the question that `app.domain.what_if` is asked for a window, and a pool's experience
+Lives here: the question that `estimate.what_if` is asked for a window, and a pool's experience
 out of its recorded past. Not here: the estimate itself, or how often it held (`report`).
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.imagined_run import PoolQuote, Question
-from app.domain.pool_life import AGE_EDGES_SECONDS, NO_EXPERIENCE, Experience
-from app.domain.what_if import Estimate, estimate
+from app.domain.availability.pool_life import AGE_EDGES_SECONDS, NO_EXPERIENCE, Experience
+from app.domain.estimate.imagined_run import PoolQuote, Question
+from app.domain.estimate.what_if import Estimate, estimate
 from app.simulation.backtest.job_view import Terms
 from app.simulation.backtest.traces import Window
 

@@ -1,15 +1,15 @@
 """Lowtide's own policy in a replay: the view of a tick put into the words of the domain.
 
-Here: that translation. Not here: the choice itself (`app.domain.placement_choice`).
+Here: that translation. Not here: the choice itself (`app.domain.deadline.placement_choice`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from app.domain.placement_choice import Placement
-from app.domain.placement_moment import JobTerms, Moment, Running, Verdict
-from app.domain.start_up import start_up_left
+from app.domain.deadline.placement_choice import Placement
+from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.throughput.start_up import start_up_left
 from app.simulation.backtest.job_view import (
     ON_DEMAND,
     WAIT,

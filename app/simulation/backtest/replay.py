@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.domain.billing_rules import BillingRules
-from app.domain.probe_purse import PROBE_SECONDS
+from app.domain.billing.billing_rules import BillingRules
+from app.domain.deadline.probe_purse import PROBE_SECONDS
 from app.simulation.backtest.job_view import (
     Act,
     Choice,

@@ -1,6 +1,6 @@
 """What the rows of a backtest say: means, worst cells and misses, as tables of text and an SVG.
 
-Here: figures and layout. Not here: making rows (`run_cells`), writing files (`app.cli.backtest`).
+Here: figures and layout. Not here: making rows (`run_cells`), writing files (`server.backtest`).
 """
 
 from __future__ import annotations

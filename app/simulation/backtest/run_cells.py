@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.billing_rules import BillingRules
+from app.domain.billing.billing_rules import BillingRules
 from app.simulation.backtest.baselines import (
     CheapestUniformProgress,
     Evolved,

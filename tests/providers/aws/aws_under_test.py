@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from tests.providers.provider_under_test import CloudAtHand
 from tests.support.aws_fake import AwsFake, open_aws_fake
 from tests.support.aws_parts import ENVIRONMENT, aws_pool, provider_for

@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from app.ports.cloud_provider import ProviderError
-from app.ports.traffic import BucketTeller
+from app.ports.store.traffic import BucketTeller
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import provider_for, shared_session
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.describing import machine_of
-from app.adapters.providers.aws.terminating import REFUSALS_MAX, terminate_machines
+from app.adapters.providers.aws.client.describing import machine_of
+from app.adapters.providers.aws.machines.terminating import REFUSALS_MAX, terminate_machines
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.instance import EndedBy
-from app.domain.offer import Market
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import DEPLOYMENT, aws_order, aws_pool, provider_for

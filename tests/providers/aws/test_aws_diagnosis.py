@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from app.adapters.providers.aws.aws_settings import AwsSettings
-from app.adapters.providers.aws.clients import AwsClients
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
+from app.adapters.providers.aws.client.clients import AwsClients
 from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.machine_catalog import make_catalog
+from app.domain.market.machine_catalog import make_catalog
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
 from tests.support.aws_fake import AwsFake

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.fleet_request import Place, fleet_result
-from app.domain.offer import Pool
+from app.adapters.providers.aws.machines.fleet_request import Place, fleet_result
+from app.domain.market.offer import Pool
 from app.ports.cloud_provider import LaunchResult, PoolBid, RefusalKind, RefusalScope
 from tests.support.aws_parts import aws_order, aws_pool
 

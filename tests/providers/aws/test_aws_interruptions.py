@@ -12,15 +12,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres import job_tables, tables
-from app.adapters.postgres.money_tables import ledger_entries
-from app.adapters.providers.aws.interruption_events import read_message
-from app.adapters.providers.aws.interruption_queue import InterruptionQueue
-from app.domain.instance import EndedBy
-from app.orchestration.accrue_costs import AccrueCosts
-from app.orchestration.aggregate import open_job
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.read_interruptions import ReadInterruptions
+from app.adapters.postgres.schema import job_tables, tables
+from app.adapters.postgres.schema.money_tables import ledger_entries
+from app.adapters.providers.aws.interruptions.interruption_events import read_message
+from app.adapters.providers.aws.interruptions.interruption_queue import InterruptionQueue
+from app.domain.lifecycle.instance import EndedBy
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.instances.read_interruptions import ReadInterruptions
+from app.orchestration.money.accrue_costs import AccrueCosts
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, RefusalKind
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
 from tests.support.agent_api import BY_PERSON

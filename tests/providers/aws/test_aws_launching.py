@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws import launching
+from app.adapters.providers.aws.machines import launching
 from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.boot_script import EC2, USER_DATA_BYTES_MAX, render
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
     PoolBid,

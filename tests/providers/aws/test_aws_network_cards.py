@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.aws_settings import own_prefix
-from app.adapters.providers.aws.launch_template import template_data
+from app.adapters.providers.aws.client.aws_settings import own_prefix
+from app.adapters.providers.aws.client.region_facts import Image
+from app.adapters.providers.aws.machines.launch_template import template_data
 from app.adapters.providers.aws.opening import open_aws
-from app.adapters.providers.aws.region_facts import Image
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.machine_catalog import MachineType
-from app.domain.offer import Market
+from app.domain.market.machine_catalog import MachineType
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_fake_network import network_problem

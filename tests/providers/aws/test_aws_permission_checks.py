@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.permission_checks import READS, STATEMENTS
+from app.adapters.providers.aws.diagnosing.permission_checks import READS, STATEMENTS
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.provider_diagnosis import Finding
 from tests.support.aws_fake import AwsFake

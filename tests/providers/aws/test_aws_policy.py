@@ -17,12 +17,12 @@ import pytest
 from sqlalchemy import Engine
 
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.adapters.providers.aws.aws_settings import AwsSettings
-from app.adapters.providers.aws.job_data_role import JobDataRole
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
+from app.adapters.providers.aws.client.job_data_role import JobDataRole
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Market
-from app.domain.storage_places import StoragePlace, StorageRight
+from app.domain.market.offer import Market
+from app.domain.market.storage_places import StoragePlace, StorageRight
 from app.ports.cloud_provider import ProviderError
 from app.ports.object_store import ObjectExists
 from tests.providers.aws.test_aws_story import AwsStory
@@ -49,8 +49,8 @@ from tests.support.iam_policy import (
 )
 from tests.support.iam_requests import ACCOUNT, AwsCall, RequestsOfCalls, recorded_calls
 from tests.support.object_store_fakes import S3Fake
-from trainer.agent.object_store import ObjectStore
-from trainer.agent.part_upload import put_in_parts
+from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.part_upload import put_in_parts
 from trainer.protocol.agent_report import FactKind
 
 _ROLE = "lowtide-machine"

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.adapters.providers.aws.on_demand_prices import OnDemandPrices, shipped_prices
-from app.adapters.providers.aws.placement_scores import placement_scores
-from app.adapters.providers.aws.price_source import AwsPriceSource
-from app.adapters.providers.aws.quotas import quota_name, read_quotas
+from app.adapters.providers.aws.machines.quotas import quota_name, read_quotas
+from app.adapters.providers.aws.prices.on_demand_prices import OnDemandPrices, shipped_prices
+from app.adapters.providers.aws.prices.placement_scores import placement_scores
+from app.adapters.providers.aws.prices.price_source import AwsPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_fake_json import PRICED_AT

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres import tables
+from app.adapters.postgres.schema import tables
 from app.adapters.providers.aws.opening import open_aws
-from app.adapters.providers.aws.price_source import AwsPriceSource
+from app.adapters.providers.aws.prices.price_source import AwsPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import ProviderError
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import a_volume, aws_order, aws_pool, provider_for, shared_session

@@ -8,7 +8,7 @@ import sys
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.engine import make_engine
+from app.adapters.postgres.session.engine import make_engine
 from app.bootstrap import NoRings, build_runtime, require_usable_providers
 from app.ports.interruption_feed import InterruptionFeed
 from app.settings import SettingsError, load_settings

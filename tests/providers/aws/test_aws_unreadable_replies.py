@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore import xform_name
 
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
     MachineState,

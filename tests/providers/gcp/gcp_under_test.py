@@ -10,11 +10,11 @@ from typing import Any
 
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Market, Pool
+from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid
 from tests.providers.provider_under_test import CloudAtHand
 from tests.support.gce_fake import FakeGce, LineFault, open_fake_gce

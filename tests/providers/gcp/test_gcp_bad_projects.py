@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from google.oauth2 import service_account
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.price_data import price_data
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.prices.price_data import price_data
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
+from app.adapters.providers.gcp.prices.sku_catalog import read_unit_prices
 from app.adapters.providers.gcp.provider import GcpProvider
-from app.adapters.providers.gcp.sku_catalog import read_unit_prices
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.refusal import JobVerdict, rule_of
+from app.domain.lifecycle.refusal import JobVerdict, rule_of
 from app.ports.cloud_provider import PoolRefusal, ProviderError, RefusalKind, RefusalScope
 from tests.providers.gcp.gcp_under_test import (
     PRICE_MICROUSD,

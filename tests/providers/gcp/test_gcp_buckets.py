@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.providers.gcp.bucket_location import locate_bucket
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.client.bucket_location import locate_bucket
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 _BUCKETS = {

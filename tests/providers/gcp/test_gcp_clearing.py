@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.events import Actor, ActorKind
-from app.domain.remains_rules import REMAINS_GRACE_SECONDS
-from app.orchestration.confirm_sweep import confirm_sweep
-from app.orchestration.controller_frame import run_controller
-from app.orchestration.destroy_deployment import order_destroy
-from app.ports.sweep_store import DeploymentEvent, SweptRegion
+from app.domain.deployment.remains_rules import REMAINS_GRACE_SECONDS
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.orchestration.deployment.confirm_sweep import confirm_sweep
+from app.orchestration.deployment.destroy_deployment import order_destroy
+from app.orchestration.frame.controller_frame import run_controller
+from app.ports.store.sweep_store import DeploymentEvent, SweptRegion
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, an_order
 from tests.providers.gcp.test_gcp_controllers import World
 from tests.support.gce_fake import FakeGce, LineFault

@@ -13,20 +13,20 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine, func, insert, select
 
-from app.adapters.postgres import money_tables, tables
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.postgres.schema import money_tables, tables
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.job import StopCause
-from app.domain.job_spec import parse_spec
-from app.orchestration.aggregate import open_job
-from app.orchestration.controller_frame import run_controller
+from app.domain.lifecycle.job import StopCause
+from app.domain.spec.job_spec import parse_spec
 from app.orchestration.controllers import all_controllers
-from app.orchestration.limits import Limits
-from app.orchestration.runtime import Runtime
-from app.orchestration.stop_job import order_stop
-from app.orchestration.submit_job import submit_job
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.frame.limits import Limits
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.queue.submit_job import submit_job
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, gcp_settings, render
 from tests.support.agent_api import BY_PERSON, make_runtime
 from tests.support.gce_fake import FakeGce

@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from app.adapters.providers.gcp.attachment_prices import AS_OF, DISK_PRICES, SOURCE
-from app.adapters.providers.gcp.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.client.attachment_prices import AS_OF, DISK_PRICES, SOURCE
+from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
 from app.adapters.providers.gcp.provider import GcpProvider
-from app.domain.billing import bill
-from app.domain.billing_rules import GCE_RULES
-from app.domain.instance import EndedBy
-from app.domain.machine_facts import AssignmentSpan, DiskRate, MachineFacts, TimeSource
-from app.domain.offer import Market
-from app.domain.price_book import PriceBook, PricePoint
+from app.domain.billing.billing import bill
+from app.domain.billing.billing_rules import GCE_RULES
+from app.domain.billing.machine_facts import AssignmentSpan, DiskRate, MachineFacts, TimeSource
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Market
+from app.domain.market.price_book import PriceBook, PricePoint
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
 from tests.support.gce_fake import FakeGce

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.refusals import refusal_of
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.refusals import refusal_of
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind, RefusalScope
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, gcp_settings, open_provider
 from tests.support.gce_fake import FakeGce, LineFault

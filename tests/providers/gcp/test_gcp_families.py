@@ -8,13 +8,13 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.machine_fittings import as_wired
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.machines.machine_fittings import as_wired
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.machine_catalog import MachineType
-from app.domain.offer import Market
-from app.domain.refusal import covers, rule_of
+from app.domain.lifecycle.refusal import covers, rule_of
+from app.domain.market.machine_catalog import MachineType
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import RefusalKind, RefusalScope
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, gcp_settings, open_provider
 from tests.support.gce_fake import FakeGce, LineFault

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.instance import EndedBy
+from app.domain.lifecycle.instance import EndedBy
 from app.ports.cloud_provider import LaunchOutcomeUnknown, LaunchResult, MachineState
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
 from tests.support.gce_fake import FakeGce, LineFault

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
     LaunchResult,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.adapters.providers.gcp.parallel_calls import CALLS_AT_ONCE
+from app.adapters.providers.gcp.client.parallel_calls import CALLS_AT_ONCE
 from app.ports.cloud_provider import AcceptedMachine, ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, an_order, open_provider
 from tests.support.gce_fake import FakeGce, LineFault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from app.domain.machine_facts import TimeSource
+from app.domain.billing.machine_facts import TimeSource
 from app.ports.cloud_provider import MachineState
 from app.ports.interruption_feed import AnnouncementKind, InterruptionFeed
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider

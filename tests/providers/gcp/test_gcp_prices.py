@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.price_data import price_data
-from app.adapters.providers.gcp.price_source import GcpPriceSource
-from app.adapters.providers.gcp.sku_catalog import read_unit_prices
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.prices.price_data import price_data
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
+from app.adapters.providers.gcp.prices.sku_catalog import read_unit_prices
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.offer import Market, Offer, Pool
+from app.domain.market.offer import Market, Offer, Pool
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings
 from tests.support.gce_fake import FakeGce, LineFault

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.instance import EndedBy
+from app.domain.lifecycle.instance import EndedBy
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import (
     DEPLOYMENT,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from app.domain.offer import Market
+from app.domain.market.offer import Market
 from app.ports.cloud_provider import RefusalKind
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
 from tests.support.gce_fake import FakeGce

@@ -19,9 +19,9 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine
 
-from app.adapters.providers.gcp.bucket_location import locate_bucket
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.price_source import GcpPriceSource
+from app.adapters.providers.gcp.client.bucket_location import locate_bucket
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.ports.cloud_provider import ProviderError
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, an_order, open_provider
@@ -244,7 +244,7 @@ def test_the_roles_have_what_a_whole_story_needs_and_nothing_else(
 def test_every_call_in_the_source_is_known_here() -> None:
     """Every `Client.method` that the adapter's source names."""
     found = set()
-    for path in sorted(_ADAPTER.glob("*.py")):
+    for path in sorted(_ADAPTER.rglob("*.py")):
         text = path.read_text("utf-8")
         named = re.search(r'^_CLIENT: Final = "(\w+)"', text, re.MULTILINE)
         if named:

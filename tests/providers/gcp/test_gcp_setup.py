@@ -12,9 +12,9 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine
 
-from app.adapters.postgres.first_use import prepare_first_use
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.permission_checks import (
+from app.adapters.postgres.session.first_use import prepare_first_use
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.diagnosing.permission_checks import (
     ENDING_ROLE_FILE,
     NEEDED,
     ROLE_FILE,

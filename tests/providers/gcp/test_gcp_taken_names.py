@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.adapters.providers.gcp.pending_launch import PendingLaunch
+from app.adapters.providers.gcp.machines.pending_launch import PendingLaunch
 from app.ports.cloud_provider import LaunchOrder, LaunchOutcomeUnknown, RefusalKind
 from tests.providers.gcp.gcp_under_test import an_order, open_provider
 from tests.support.gce_fake import FakeGce

@@ -19,8 +19,8 @@ from torch import Tensor
 from trainer.training.checkpoint.files import write_bytes
 from trainer.training.checkpoint.reader import CheckpointReader, own_tensors
 from trainer.training.checkpoint.shards import Piece, file_image
-from trainer.training.ending import EXIT_CHECKPOINT_CORRUPT
 from trainer.training.errors import CheckpointCorruptError
+from trainer.training.gang.ending import EXIT_CHECKPOINT_CORRUPT
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.adapters.providers.aws.aws_settings import AwsSettings
-from app.adapters.providers.aws.price_source import AwsPriceSource
+from app.adapters.providers.aws.client.aws_settings import AwsSettings
+from app.adapters.providers.aws.prices.price_source import AwsPriceSource
 from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.machine_images import with_images
-from app.domain.machine_catalog import MachineCatalog
+from app.domain.market.machine_catalog import MachineCatalog
 
 
 def open_aws(

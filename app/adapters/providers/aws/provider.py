@@ -16,29 +16,29 @@ from functools import cached_property
 from typing import Any, Final
 
 from app.adapters.call_pace import PACE_SECONDS_MAX
-from app.adapters.providers.aws.aws_settings import (
+from app.adapters.providers.aws.client.aws_settings import (
     DEPLOYMENT_TAG,
     PROVIDER,
     TOKEN_TAG,
     AwsSettings,
 )
-from app.adapters.providers.aws.bucket_location import locate_bucket
-from app.adapters.providers.aws.clients import LAUNCH_SECONDS, AwsClients
-from app.adapters.providers.aws.describing import machines_of
-from app.adapters.providers.aws.diagnosis import (
+from app.adapters.providers.aws.client.bucket_location import locate_bucket
+from app.adapters.providers.aws.client.clients import LAUNCH_SECONDS, AwsClients
+from app.adapters.providers.aws.client.describing import machines_of
+from app.adapters.providers.aws.client.region_facts import RegionFacts
+from app.adapters.providers.aws.diagnosing.diagnosis import (
     UNKNOWN_DEPLOYMENT,
     diagnose,
     unknown_deployment,
 )
-from app.adapters.providers.aws.interruption_queues import InterruptionQueues
-from app.adapters.providers.aws.launch_template import LaunchTemplates
-from app.adapters.providers.aws.launching import PREPARE_SECONDS, Launching
-from app.adapters.providers.aws.offered_types import read_offered_types
-from app.adapters.providers.aws.region_facts import RegionFacts
-from app.adapters.providers.aws.remains import AwsRemains
-from app.adapters.providers.aws.terminating import terminate_machines
+from app.adapters.providers.aws.interruptions.interruption_queues import InterruptionQueues
+from app.adapters.providers.aws.machines.launch_template import LaunchTemplates
+from app.adapters.providers.aws.machines.launching import PREPARE_SECONDS, Launching
+from app.adapters.providers.aws.machines.offered_types import read_offered_types
+from app.adapters.providers.aws.machines.remains import AwsRemains
+from app.adapters.providers.aws.machines.terminating import terminate_machines
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.machine_catalog import MachineCatalog, MachineType
+from app.domain.market.machine_catalog import MachineCatalog, MachineType
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from app.adapters.providers.gcp.bucket_location import locate_bucket
-from app.adapters.providers.gcp.compute_api import ComputeApi
-from app.adapters.providers.gcp.diagnosis import diagnose
-from app.adapters.providers.gcp.gcp_settings import PROVIDER, GcpSettings
-from app.adapters.providers.gcp.launching import Launching
-from app.adapters.providers.gcp.machines import Machines
-from app.adapters.providers.gcp.offered_types import read_offered_types
-from app.adapters.providers.gcp.preemption_feed import PreemptionFeed
-from app.adapters.providers.gcp.remains import GcpRemains
-from app.adapters.providers.gcp.zone_lists import ZoneLists
-from app.domain.machine_catalog import MachineCatalog, MachineType
-from app.domain.offer import Pool
+from app.adapters.providers.gcp.client.bucket_location import locate_bucket
+from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.gcp_settings import PROVIDER, GcpSettings
+from app.adapters.providers.gcp.diagnosing.diagnosis import diagnose
+from app.adapters.providers.gcp.machines.launching import Launching
+from app.adapters.providers.gcp.machines.machines import Machines
+from app.adapters.providers.gcp.machines.preemption_feed import PreemptionFeed
+from app.adapters.providers.gcp.machines.remains import GcpRemains
+from app.adapters.providers.gcp.zones.offered_types import read_offered_types
+from app.adapters.providers.gcp.zones.zone_lists import ZoneLists
+from app.domain.market.machine_catalog import MachineCatalog, MachineType
+from app.domain.market.offer import Pool
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from app.adapters.disk_space import full_sentence
-from app.adapters.providers.local.cloud_folder import (
+from app.adapters.providers.local.files.cloud_folder import (
     DAEMON,
     LOG_FILE,
     prepare_folder,
     read_address,
 )
-from app.adapters.providers.local.cloud_settings import LocalSettings
-from app.adapters.providers.local.durable_files import owner_only
+from app.adapters.providers.local.files.cloud_settings import LocalSettings
+from app.adapters.providers.local.files.durable_files import owner_only
 from app.ports.cloud_provider import LaunchOutcomeUnknown, ProviderError, RefusalKind
 
 _CONNECT_PAUSE_SECONDS = 0.02

@@ -6,10 +6,10 @@ from datetime import datetime
 from pathlib import Path
 
 from app.adapters.providers.local.cloud_client import CloudClient
-from app.adapters.providers.local.cloud_settings import LocalSettings
+from app.adapters.providers.local.files.cloud_settings import LocalSettings
 from app.adapters.providers.local.provider import instant, microseconds
-from app.domain.attachments import Attachments
-from app.domain.offer import Hardware, Offer, Pool
+from app.domain.market.attachments import Attachments
+from app.domain.market.offer import Hardware, Offer, Pool
 from app.ports.price_source import PriceChange
 
 

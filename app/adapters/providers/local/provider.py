@@ -12,13 +12,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from app.adapters.providers.local.catalog import PROVIDER
 from app.adapters.providers.local.cloud_client import CloudClient
-from app.adapters.providers.local.cloud_settings import LocalSettings, read_terms
-from app.adapters.providers.local.market import recorded_regions
-from app.domain.instance import EndedBy
-from app.domain.machine_facts import TimeSource
-from app.domain.offer import Pool
+from app.adapters.providers.local.files.cloud_settings import LocalSettings, read_terms
+from app.adapters.providers.local.market.catalog import PROVIDER
+from app.adapters.providers.local.market.market import recorded_regions
+from app.domain.billing.machine_facts import TimeSource
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Pool
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,

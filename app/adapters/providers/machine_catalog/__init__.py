@@ -1,7 +1,7 @@
 """The shipped machine catalogs, and newer ones that a refresh has put in the state folder.
 
 Here: where the documents lie, and which of two counts. Not here: their shape
-(`app.domain.machine_catalog`), or asking a cloud for its types (each provider's own folder).
+(`app.domain.market.machine_catalog`), or asking a cloud for its types (each provider's own folder).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from app.adapters.embedded.state_folder import write_atomically
-from app.domain.errors import InvalidValue
-from app.domain.machine_catalog import MachineCatalog, read_catalog
+from app.adapters.embedded.processes.state_folder import write_atomically
+from app.domain.market.machine_catalog import MachineCatalog, read_catalog
+from app.domain.units.errors import InvalidValue
 
 CATALOG_PROVIDERS: Final = ("aws", "gcp")
 REFRESHED_FOLDER: Final = "machine_catalog"

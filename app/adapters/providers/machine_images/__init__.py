@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from app.domain.gpu_catalog import GPU_NAMES
-from app.domain.machine_catalog import MachineCatalog, MachineType
-from app.domain.offer import Hardware
+from app.domain.market.gpu_catalog import GPU_NAMES
+from app.domain.market.machine_catalog import MachineCatalog, MachineType
+from app.domain.market.offer import Hardware
 
 IMAGE_PROVIDERS: Final = ("aws", "gcp")
 

@@ -1,0 +1,1 @@
+"""Processes that this machine runs for Lowtide: started, watched, stopped, recorded."""

@@ -1,0 +1,1 @@
+"""Machines, launches, contacts and sweeps as rows."""

@@ -1,0 +1,1 @@
+"""Jobs, attempts, their history, decisions and estimates as rows."""

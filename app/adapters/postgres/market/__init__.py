@@ -1,0 +1,1 @@
+"""Offers, prices, the past of pools and transfers as rows."""

@@ -1,0 +1,1 @@
+"""What pages and the API read: jobs, lists, machines, prices, sessions."""

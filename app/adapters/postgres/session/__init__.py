@@ -1,0 +1,1 @@
+"""One transaction: engine, prepared statements, records, and the revision of the schema."""

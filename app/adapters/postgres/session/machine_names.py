@@ -1,0 +1,47 @@
+"""What people call a job's machines: m1, m2, … in the order in which they were asked for.
+
+One rule for pages, API and command line; the names count the machines that the cloud has started,
+as in reports of cost. Not here: the ids that are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.orm import Session
+
+from app.adapters.postgres.schema import tables
+from app.domain.lifecycle.events import Actor, ActorKind
+
+_instances = tables.instances.c
+
+
+def machine_names(connection: Connection | Session, job_ids: Collection[UUID]) -> dict[UUID, str]:
+    """Names by instance id; machines that the cloud has not started yet have none."""
+    number = func.row_number().over(
+        partition_by=_instances.job_id, order_by=(_instances.requested_at, _instances.id)
+    )
+    statement = select(_instances.id, number).where(
+        _instances.job_id.in_(job_ids), _instances.launched_at.is_not(None)
+    )
+    rows = connection.execute(statement).all() if job_ids else []
+    return {instance_id: f"m{place}" for instance_id, place in rows}
+
+
+def machine_of(event: Mapping[str, Any], names: Mapping[UUID, str]) -> str | None:
+    """The machine that an entry of a history is about, else the one that reported it."""
+    about = event["noun_id"] if event["noun"] == "instance" else None
+    if about is None:
+        about = _reporter(event["actor"])
+    return None if about is None else names.get(about)
+
+
+def _reporter(actor: str) -> UUID | None:
+    try:
+        who = Actor.parse(actor)
+        return UUID(who.name) if who.kind is ActorKind.AGENT else None
+    except ValueError:
+        return None  # of a later version

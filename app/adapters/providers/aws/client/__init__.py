@@ -1,0 +1,1 @@
+"""Calls to AWS: settings, credentials, errors, regions, roles."""

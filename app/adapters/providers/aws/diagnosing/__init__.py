@@ -1,0 +1,1 @@
+"""Whether an AWS account is set up."""

@@ -1,0 +1,1 @@
+"""Interruption notices of EC2 from its event queues."""

@@ -1,0 +1,1 @@
+"""EC2 machines: launch, types, quotas, release, leftovers."""

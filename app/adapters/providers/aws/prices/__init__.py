@@ -1,0 +1,1 @@
+"""Prices and placement scores of AWS."""

@@ -1,0 +1,1 @@
+"""Calls to Google Cloud: settings, credentials, errors, tokens."""

@@ -1,0 +1,1 @@
+"""Whether a Google Cloud project is set up."""

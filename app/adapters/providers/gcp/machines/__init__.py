@@ -1,0 +1,1 @@
+"""Machines of Google Cloud: launch, preemptions, release, leftovers."""

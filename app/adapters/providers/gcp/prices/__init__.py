@@ -1,0 +1,1 @@
+"""Prices and capacity history of Google Cloud."""

@@ -1,0 +1,1 @@
+"""Settings and files of the local cloud."""

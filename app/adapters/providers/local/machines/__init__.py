@@ -1,0 +1,1 @@
+"""Machines of the local cloud: processes with accounts, ports and agents."""

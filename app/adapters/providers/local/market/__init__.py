@@ -1,0 +1,1 @@
+"""What the local cloud rents out, and its recorded prices."""

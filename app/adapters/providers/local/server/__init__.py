@@ -1,0 +1,1 @@
+"""The local cloud's process: its machines, its bill, its metadata services."""

@@ -1,0 +1,115 @@
+"""What was spent, on what, and whether the books close.
+
+Not here: how it is computed (`app.adapters.postgres.money.cost_read_models`, `app.domain`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import date, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.fleet.cost_table import accounts_of, cost_table
+from app.api.serving.auth import SignedIn
+from app.api.serving.json_answers import as_json
+from app.api.serving.parts import ApiParts, parts_of
+from app.domain.billing.books_check import BooksCheck
+from app.domain.units.errors import InvalidValue, NotFound
+from app.ports.reports.read_models import CostGroup, Invoices
+
+router = APIRouter(prefix="/api/v1", tags=["costs"])
+
+_PERIOD_DAYS = 30
+_PERIOD_DAYS_MAX = 3_660
+_LAST_DAY = date.max - timedelta(days=1)  # a period ends with the midnight after its last day
+
+
+@router.get("/jobs/{job}/cost", response_model=None)
+def job_cost(
+    request: Request,
+    caller: SignedIn,
+    job: str,
+    reconcile: Annotated[bool, Query(description="Compare with the local cloud's bill")] = False,
+) -> Response:
+    """What a job cost so far: by machine, by activity, against on-demand, and how firm it is."""
+    parts = parts_of(request)
+    job_id = parts.reports.job_id(caller.project_id, job)
+    found = parts.costs.job_cost(job_id, _invoices(parts) if reconcile else None)
+    if found is None:
+        raise NotFound(f"There is no job {job[:80]!r} in this project.")
+    return as_json({**vars(found), "books": _books(found.books, parts)})
+
+
+@router.get(
+    "/costs",
+    response_model=None,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def costs(
+    request: Request,
+    caller: SignedIn,
+    from_day: Annotated[
+        date | None, Query(alias="from", description="First UTC day; default 30 days back")
+    ] = None,
+    to_day: Annotated[
+        date | None, Query(alias="to", description="Last UTC day; default today")
+    ] = None,
+    by: Annotated[CostGroup, Query(description="What to group by")] = CostGroup.JOB,
+    label: Annotated[str | None, Query(max_length=63, description="Name, for by=label")] = None,
+    form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
+) -> Response:
+    """The project's costs by usage over whole UTC days, dearest first, with what no job pays.
+
+    As CSV line by line, in columns that are always the same: `by` and `label` change nothing.
+    """
+    parts = parts_of(request)
+    last = to_day or parts.runtime.clock.now().date()
+    if last > _LAST_DAY:
+        raise InvalidValue(f"to: {_LAST_DAY} is the last day there is; give an earlier one", "to")
+    first = from_day
+    if first is None:
+        first = date.fromordinal(max(1, last.toordinal() - _PERIOD_DAYS + 1))
+    if last - first >= timedelta(days=_PERIOD_DAYS_MAX):
+        raise InvalidValue("from: a report covers ten years at most; give a later day", "from")
+    if form == "csv":
+        lines = parts.costs.cost_lines(first, last, project_id=caller.project_id)
+        text = cost_table(lines, accounts_of(parts.settings))
+        return Response(text, media_type="text/csv; charset=utf-8")
+    report = parts.costs.period_costs(first, last, by, label=label, project_id=caller.project_id)
+    books = _books(report.books, parts)
+    told = {name: books[name] for name in ("difference_microusd", "checked_at")}
+    return as_json({**vars(report), **told, "books": books})
+
+
+@router.get("/costs/verify", response_model=None)
+def verify(
+    request: Request,
+    caller: SignedIn,
+    job: Annotated[str | None, Query(max_length=63, description="Only this job")] = None,
+) -> Response:
+    """Recompute every bill from raw facts and prices and compare: `closed` when all agree.
+
+    Of one job, else of the key's project, and with an admin key of the whole deployment. The local
+    cloud's machines are compared with its own bill too.
+    """
+    parts = parts_of(request)
+    job_id = None if job is None else parts.reports.job_id(caller.project_id, job)
+    found = parts.costs.verify(
+        _invoices(parts),
+        job_id=job_id,
+        project_id=None if caller.is_admin else caller.project_id,
+    )
+    verified_at = parts.runtime.clock.now()
+    return as_json({"verified_at": verified_at, **vars(found), "closed": found.closed})
+
+
+def _books(check: BooksCheck, parts: ApiParts) -> dict[str, Any]:
+    now = parts.runtime.clock.now()
+    return {"verdict": check.verdict, "sentence": check.sentence(now), **asdict(check)}
+
+
+def _invoices(parts: ApiParts) -> Invoices | None:
+    return None if parts.local_cloud is None else {"local": parts.local_cloud.invoice()}

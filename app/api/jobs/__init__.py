@@ -1,0 +1,1 @@
+"""Routes about jobs: submit, list, show, command, explain, estimate."""

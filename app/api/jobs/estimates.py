@@ -1,0 +1,123 @@
+"""What a job would cost and when it would end, before it is submitted.
+
+Not here: the simulated runs (`app.domain.estimate.what_if`), or what the machines would be
+(`app.orchestration.estimates.estimate_job`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.serving.auth import SignedIn
+from app.api.serving.json_answers import as_json
+from app.api.serving.parts import parts_of
+from app.api.submission.spec_body import read_spec
+from app.domain.availability.pool_life import empty_chance, hazard_factor
+from app.domain.estimate.calibration import calibration
+from app.domain.estimate.imagined_run import PoolQuote
+from app.domain.estimate.what_if import Estimate
+from app.domain.placement.expected_cost import expect
+from app.orchestration.estimates.estimate_job import JobEstimate
+from app.orchestration.estimates.weigh_promise import estimate_known_work, risk_of
+
+router = APIRouter(prefix="/api/v1", tags=["estimates"])
+
+_JOBS_MAX = 1_000
+
+
+@router.post("/estimates", response_model=None)
+async def estimate(
+    request: Request,
+    caller: SignedIn,
+    seed: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=2**32 - 1,
+            description="Seed of the simulated runs; repeat one to get the same result",
+        ),
+    ] = 0,
+    accept_risk: Annotated[
+        bool, Query(description="A refusal does not advise to accept a risk: it is accepted")
+    ] = False,
+) -> Response:
+    """Cost and finish (P50, P90) and the chances of a spec, for each way to rent. Rents nothing.
+
+    The body is a job spec, as JSON or YAML. Its work is its `estimate`; without one that of the
+    bundled trainer's formula, where model, data and length tell it. `work_source` says which; how
+    fast it goes in each pool is measured where the project ran the same work (`speed_source`).
+    """
+    spec = await read_spec(request)
+    runtime = parts_of(request).runtime
+    ask = partial(estimate_known_work, accept_risk=accept_risk)
+    found, source = await to_thread.run_sync(ask, runtime, caller.project_id, spec, seed)
+    risk = risk_of(spec, found)
+    return as_json({**_document(found, source), "risk": None if risk is None else risk[1]})
+
+
+@router.get("/estimates/calibration", response_model=None)
+def borne_out(
+    request: Request,
+    caller: SignedIn,
+    limit: Annotated[int, Query(ge=1, le=_JOBS_MAX, description="Newest jobs only")] = 200,
+) -> Response:
+    """How well the project's estimates were borne out: shares under P90, and each job's pair."""
+    with parts_of(request).runtime.begin() as uow:
+        jobs = uow.kept_estimates.borne(caller.project_id, limit)
+    return as_json({**asdict(calibration(jobs)), "items": [asdict(one) for one in jobs]})
+
+
+def _document(found: JobEstimate, source: str) -> dict[str, Any]:
+    return {
+        "work_seconds": found.work_seconds,
+        "work_source": source,
+        "scaling": found.scaling,
+        "earliest_seconds": found.earliest_seconds,
+        "acquire_seconds": found.acquire_seconds,
+        "node_count": found.node_count,
+        "seed": found.seed,
+        "estimates": [_figures(one) for one in found.estimates],
+        "curve": [
+            {"deadline_seconds": point.deadline_seconds, **_figures(point.estimate)}
+            for point in found.curve
+        ],
+        "pools": [
+            _pool(one, found, hazard_factor(one.experience) * found.node_count)
+            for one in found.pools
+        ],
+        "on_demand": None if found.on_demand is None else _pool(found.on_demand, found, None),
+    }
+
+
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    """JSON has no infinity: a finish that is not reached is null."""
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in asdict(estimate).items()
+    }
+
+
+def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[str, Any]:
+    """One pool alone, if it always had machines; factor: of the gang, None on-demand."""
+    work_seconds = found.work_seconds / quote.speed
+    billed_per_hour = quote.microusd_per_hour * quote.billing_speed
+    alone = expect(billed_per_hour, work_seconds, found.restart_seconds, factor)
+    return {
+        "pool": quote.key,
+        "microusd_per_hour": quote.microusd_per_hour,
+        "billing_speed": quote.billing_speed,
+        "speed": quote.speed,
+        "speed_source": quote.speed_source,
+        "expected_microusd": alone.microusd,
+        "expected_seconds": alone.seconds,
+        "interruptions_per_hour": alone.interruptions_per_hour,
+        "empty_chance": None if factor is None else empty_chance(quote.experience),
+        "lived_hours": quote.experience.lived_hours,
+    }

@@ -1,0 +1,230 @@
+"""One job as its page, the command line and the API show it: everything in one shape.
+
+Pure: facts and an instant in, plain values out. Not here: reading the facts (`job_read_models`),
+or their documentation (`job_shapes`, which a test holds against this).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from app.domain.deployment.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full, without_disk
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.wording.stop_words import why_stopping
+from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
+from app.orchestration.estimates.estimate_remaining import WorkLeft
+from app.ports.reports.job_reports import JobFacts, MachineFacts
+
+_WAITS = {
+    JobState.QUEUED: "In the queue: looking for machines next.",
+    JobState.RECOVERING: "It continues from its last checkpoint as soon as machines are found.",
+}
+_BEGINS_ANEW = (
+    "It starts again from the beginning as soon as machines are found: no checkpoint was saved."
+)
+_STARTS = {
+    AttemptState.PROVISIONING: "Machines are being started.",
+    AttemptState.PREPARING: "The machines are up and are being prepared.",
+}
+
+
+def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
+    """The whole shape; `JobDetail` describes it. Money in micro-dollars, durations in seconds."""
+    job = facts.job
+    spec = parse_spec(job.spec)
+    left = left_of_facts(facts, spec, now)
+    return {
+        "id": job.id,
+        "name": job.name,
+        "project": facts.project_name,
+        "state": job.state,
+        "why": _why(facts, now),
+        "priority": job.priority,
+        "labels": spec.labels,
+        "node_count": job.node_count,
+        "nodes": spec.nodes.to_json(),
+        "market_mode": job.market_mode,
+        "stop_cause": job.stop_cause,
+        "stop_ordered_at": job.stop_ordered_at,
+        "end_reason": job.end_reason,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "updated_at": job.updated_at,
+        "next_look_at": job.claimable_at,
+        "version": job.version,
+        "progress": _progress(facts, left, now),
+        "machines": [_machine(machine, now) for machine in facts.machines],
+        "replacing": facts.replacing,
+        "money": _money(facts),
+        "deadline": _deadline(facts, spec, now),
+        "attempts": _attempts(facts, spec),
+        "spec": job.spec,
+    }
+
+
+def _why(facts: JobFacts, now: datetime) -> str | None:
+    """The present state, and why the last attempt failed; None while the job simply trains."""
+    job, attempt = facts.job, facts.attempt
+    if job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
+        return job.end_message
+    if job.state in _WAITS:
+        unsaved = job.state is JobState.RECOVERING and facts.last_checkpoint is None
+        next_one = _BEGINS_ANEW if unsaved else _WAITS[job.state]
+        return job.wait_reason or _joined(facts.last_failure, next_one)
+    if job.state is JobState.STOPPING:
+        return why_stopping(job, attempt, now)
+    noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
+    if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
+        lost = f" The cloud interrupts {noticed} of its machines." if noticed else ""
+        return f"This attempt is ending; the job continues after it.{lost}"
+    if attempt is None or attempt.state in _STARTS:
+        return _joined(None if attempt is None else _STARTS[attempt.state], facts.last_failure)
+    full = DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None
+    return full or facts.last_failure
+
+
+def _joined(*sentences: str | None) -> str | None:
+    return " ".join(one for one in sentences if one) or None
+
+
+def _has_full_disk(machine: MachineFacts) -> bool:
+    contact = machine.contact
+    here = machine.instance.ended_at is None and contact is not None
+    return here and contact is not None and free_bytes_when_full(contact.metrics) is not None
+
+
+def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> dict[str, Any]:
+    job, last = facts.job, facts.last_checkpoint
+    contacts = [machine.contact for machine in facts.machines if machine.contact is not None]
+    newest = max(
+        (c for c in contacts if c.step is not None and c.step == left.step),
+        key=lambda contact: contact.answered_at,
+        default=None,
+    )
+    metrics = {} if newest is None else without_disk(newest.metrics)
+    running = as_it_runs(facts, left, now)
+    ahead = running is not None
+    percent = None
+    if job.state is JobState.SUCCEEDED:
+        percent = 100.0
+    elif left.total_steps:
+        percent = round(min(100.0, 100.0 * left.step / left.total_steps), 1)
+    return {
+        "step": left.step,
+        "total_steps": left.total_steps,
+        "percent": percent,
+        "committed_step": job.committed_step,
+        "last_checkpoint_step": None if last is None else last.step,
+        "last_checkpoint_at": None if last is None else last.committed_at,
+        "step_at": None if newest is None else newest.step_at,
+        "steps_per_second": left.steps_per_second,
+        "samples_per_second": metrics.get("samples_per_second"),
+        "loss": metrics.get("loss"),
+        "metrics": metrics,
+        "start_up_seconds": job.start_up_seconds,
+        "start_up_left_seconds": left.start_seconds if ahead else None,
+        "remaining_seconds": left.to_the_end if running is None else running.remaining_seconds,
+        "eta_at": None if running is None else running.ends_at,
+        "eta_from": left.source if ahead else None,
+    }
+
+
+def _machine(machine: MachineFacts, now: datetime) -> dict[str, Any]:
+    instance, contact, pool = machine.instance, machine.contact, machine.instance.pool
+    notice = None
+    if instance.noticed_at is not None:
+        deadline_at = instance.notice_deadline_at
+        left = None if deadline_at is None else max(0.0, (deadline_at - now).total_seconds())
+        notice = {
+            "noticed_at": instance.noticed_at,
+            "deadline_at": deadline_at,
+            "seconds_left": left,
+        }
+    return {
+        "id": instance.id,
+        "name": machine.name,
+        "provider": instance.provider,
+        "cloud": instance.cloud,
+        "provider_instance_id": instance.provider_instance_id,
+        "pool": pool,
+        "region": None if pool is None else pool.region,
+        "zone": None if pool is None else pool.zone,
+        "instance_type": None if pool is None else pool.instance_type,
+        "market": instance.market,
+        "state": instance.state,
+        "phase": None if contact is None else contact.phase,
+        "step": None if contact is None else contact.step,
+        "microusd_per_hour": machine.price_microusd_per_hour,
+        "on_demand_microusd_per_hour": instance.on_demand_microusd_per_hour,
+        "requested_at": instance.requested_at,
+        "launched_at": instance.launched_at,
+        "registered_at": instance.registered_at,
+        "last_report_at": None if contact is None else contact.answered_at,
+        "unreachable_at": instance.unreachable_at,
+        "notice": notice,
+        "disk_full": _has_full_disk(machine),
+        "release_reason": instance.release_reason,
+    }
+
+
+def _money(facts: JobFacts) -> dict[str, Any]:
+    budget, job = facts.budget, facts.job
+    cap, spent = budget.cap_microusd, budget.spent_microusd
+    return {
+        "spent_microusd": spent,
+        "budget_microusd": cap,
+        "reserved_microusd": budget.reserved_microusd,
+        "left_microusd": None if cap is None else cap - spent,
+        "microusd_per_hour": facts.microusd_per_hour,
+        "cost_final_at": job.cost_final_at,
+    }
+
+
+def _deadline(facts: JobFacts, spec: JobSpec, now: datetime) -> dict[str, Any] | None:
+    job = facts.job
+    if job.deadline_at is None:
+        return None
+    slack = None
+    if job.last_safe_at is not None and job.ended_at is None:
+        slack = (job.last_safe_at - now).total_seconds()
+    return {
+        "at": job.deadline_at,
+        "on_deadline": spec.on_deadline,
+        "last_safe_at": job.last_safe_at,
+        "slack_seconds": slack,
+        "start_up_p95_seconds": job.start_up_p95_seconds,
+        "unsafe_since_at": job.unsafe_since_at,
+        "missed_at": job.deadline_missed_at,
+    }
+
+
+def _attempts(facts: JobFacts, spec: JobSpec) -> dict[str, Any]:
+    attempt, counts = facts.attempt, facts.counts
+    live = None
+    if attempt is not None:
+        live = {
+            "id": attempt.id,
+            "fence": attempt.fence,
+            "ordinal": counts.live,
+            "state": attempt.state,
+            "created_at": attempt.created_at,
+            "trained_at": attempt.trained_at,
+            "parent_step": attempt.parent_step,
+            "drain_cause": attempt.drain_cause,
+            "drain_until_at": attempt.drain_until_at,
+        }
+    last_end = None
+    if counts.last_end is not None:
+        last_end = {"reason": counts.last_end.reason, "message": counts.last_end.message}
+    return {
+        "count": counts.attempts,
+        "interruptions": counts.interruptions,
+        "retries_used": facts.job.retries_used,
+        "retries": spec.retries,
+        "live": live,
+        "last_end": last_end,
+    }

@@ -1,0 +1,224 @@
+"""Jobs: submit one, list them, see one.
+
+Submitting and listing are async and each a single statement by hand: they carry the load. Not
+here: commands to a job (`job_commands`) and its history (`job_history`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.jobs.job_document import job_document
+from app.api.jobs.job_filters import Since, read_cursor, read_states
+from app.api.jobs.job_shapes import SUBMIT_DOCS, JobCopy, JobDetail, JobPage
+from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.hot_route import HotRoute
+from app.api.serving.json_answers import JSON, as_json
+from app.api.serving.parts import ApiParts, parts_of
+from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
+from app.api.submission.submission_checks import WEIGHERS, check_submission
+from app.domain.spec.job_spec import JobSpec, spec_digest
+from app.domain.units.errors import InvalidValue, SpecError
+from app.orchestration.estimates.weigh_promise import weigh_promise
+from app.orchestration.queue.copy_job import copied_spec
+from app.orchestration.queue.submit_job import accept, replay
+from app.ports.reports.job_reports import JobFilter
+from app.ports.store.job_submission import Submitted
+
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+
+PAGE_MAX = 200
+_LABELS_MAX = 8
+_PLAIN_VALUE_MAX = 80
+
+
+async def submit(request: Request) -> Response:
+    """Submit a job. The body is the job spec, as JSON or YAML.
+
+    With an `Idempotency-Key`, the same spec again gets the same job (200); another spec is 409.
+    Of a spec with an `estimate`, a deadline that cannot be met is refused (`kind` impossible); one,
+    a budget or `max_duration`, that may not hold, too (`kind` risky), unless `accept_risk` is true.
+    """
+    parts = parts_of(request)
+    caller = await parts.keys.caller(request.headers.get("authorization"))
+    key = read_idempotency_key(request)
+    insisted = read_accept_risk(request)
+    spec = await read_spec(request)
+    submitted = await submit_spec(parts, caller, spec, key, insisted)
+    document = {
+        "id": submitted.job_id,
+        "name": submitted.name,
+        "project": caller.project_name,
+        "state": submitted.state,
+        "submitted_at": submitted.submitted_at,
+        "deadline_at": submitted.deadline_at,
+        "created": submitted.created,
+        "warnings": _warnings(parts, spec),
+    }
+    return as_json(
+        document,
+        201 if submitted.created else 200,
+        {"Location": f"/api/v1/jobs/{submitted.job_id}"},
+    )
+
+
+router.add_api_route(
+    "", submit, methods=["POST"], status_code=201, route_class_override=HotRoute, **SUBMIT_DOCS
+)
+
+
+def _warnings(parts: ApiParts, spec: JobSpec) -> list[str]:
+    places = spec.infra
+    local = places is None or any(place.provider == "local" for place in places)
+    told = [parts.local_warning] if parts.local_warning and local else []
+    if spec.run is not None and spec.checkpoint.interval_seconds is not None:
+        told.append(
+            "checkpoint.interval does nothing for a `run`: your own command decides when it saves; "
+            "save there as often as you want, and leave the field out"
+        )
+    return told
+
+
+async def submit_spec(
+    parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
+) -> Submitted:
+    """Check a spec, weigh its promise and store the job; `key` makes a repetition find it.
+
+    Raises SpecError and CommandRefused.
+    """
+    submitted = await _submit(parts, caller, spec, key, accept_risk)
+    if submitted.created:
+        estimated = () if spec.estimate is None else ("keep_estimates",)
+        parts.runtime.wakeups.ring(("claim_jobs", *estimated))
+    return submitted
+
+
+async def _submit(
+    parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
+) -> Submitted:
+    runtime = parts.runtime
+    try:
+        await check_submission(parts, caller, spec)
+        if spec.has_limit:
+            known = None if key is None else await parts.hot.known_job(caller.project_id, key)
+            if known is not None:
+                return replay(known, spec_digest(spec))
+            weigh = partial(weigh_promise, accept_risk=accept_risk)
+            await to_thread.run_sync(weigh, runtime, caller.project_id, spec, limiter=WEIGHERS)
+        return await accept(
+            parts.hot,
+            runtime.entropy,
+            runtime.clock.now(),
+            caller.project_id,
+            spec,
+            caller.actor,
+            key,
+        )
+    except SpecError:
+        # What was fine at first (a time that lay ahead) must stay fine for a repetition.
+        known = None if key is None else await parts.hot.known_job(caller.project_id, key)
+        if known is None:
+            raise
+        return replay(known, spec_digest(spec))
+
+
+@router.get("", response_model=None, responses={200: {"model": JobPage}})
+async def list_jobs(
+    request: Request,
+    caller: SignedIn,
+    state: Annotated[
+        str | None, Query(max_length=200, description="States, or live or ended; with commas")
+    ] = None,
+    name: Annotated[str | None, Query(max_length=63, description="A part of the name")] = None,
+    label: Annotated[
+        list[str] | None,
+        Query(max_length=_LABELS_MAX, description="key=value; repeatable: all must be there"),
+    ] = None,
+    since: Annotated[Since | None, Query(description="Submitted then or later")] = None,
+    cursor: Annotated[str | None, Query(max_length=80, description="`next` of a page")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 50,
+) -> Response:
+    """The project's jobs, newest first."""
+    wanted = JobFilter(
+        project_id=caller.project_id,
+        limit=limit,
+        states=read_states(state),
+        name=name,
+        labels=_labels(label or []),
+        since=since,
+        before=None if cursor is None else read_cursor(cursor),
+    )
+    parts = parts_of(request)
+    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
+    return Response(found, media_type=JSON)
+
+
+async def list_plainly(request: Request) -> Response | None:
+    """The same for a query that needs no checking but its own; None for any other."""
+    given = request.query_params
+    values = dict(given)
+    limit = values.pop("limit", "50")
+    if (
+        len(given.multi_items()) != len(given)
+        or not values.keys() <= {"state", "cursor"}
+        or not (limit.isascii() and limit.isdecimal() and len(limit) <= 3)
+        or not 1 <= int(limit) <= PAGE_MAX
+        or any(len(value) > _PLAIN_VALUE_MAX for value in values.values())
+    ):
+        return None
+    parts = parts_of(request)
+    caller = await parts.keys.caller(request.headers.get("authorization"))
+    wanted = JobFilter(
+        project_id=caller.project_id,
+        limit=int(limit),
+        states=read_states(values.get("state")),
+        name=None,
+        labels={},
+        since=None,
+        before=read_cursor(values["cursor"]) if "cursor" in values else None,
+    )
+    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
+    return Response(found, media_type=JSON)
+
+
+@router.get("/{job}", response_model=None, responses={200: {"model": JobDetail}})
+def show(request: Request, caller: SignedIn, job: str) -> Response:
+    """Everything about one job, by its id or name: the page of a job is made of this."""
+    parts = parts_of(request)
+    facts = parts.reports.job(parts.reports.job_id(caller.project_id, job))
+    return as_json(job_document(facts, parts.runtime.clock.now()))
+
+
+@router.get("/{job}/copy", response_model=None, responses={200: {"model": JobCopy}})
+def copy(request: Request, caller: SignedIn, job: str) -> Response:
+    """The job's spec under a name that is free now, to be changed or submitted as it is.
+
+    Stores nothing. The working folder is the one that the job was submitted with.
+    """
+    parts = parts_of(request)
+    job_id = parts.reports.job_id(caller.project_id, job)
+    with parts.runtime.begin() as uow:
+        found = uow.jobs.get(job_id)
+        assert found is not None, "its id was just found"
+        spec = copied_spec(uow, found)
+    return as_json({"name": spec.get("name"), "copied_from": found.name, "spec": spec})
+
+
+def _labels(written: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in written:
+        name, separator, value = text.partition("=")
+        if not separator or not name or len(text) > 300:
+            raise InvalidValue(f"label: write key=value, not {text[:40]!r}", "label")
+        if labels.setdefault(name, value) != value:
+            raise InvalidValue(
+                f"label: {name[:40]} is given with two values, {labels[name][:40]!r} and "
+                f"{value[:40]!r}, and a job has one; leave one out",
+                "label",
+            )
+    return labels

@@ -1,0 +1,60 @@
+"""Job specs from the forms of the pages, checked and submitted exactly as by `POST /jobs`.
+
+Lives here: the way from a page's thread to the routes' own functions. Not here: the forms
+(`app.web.job.job_copies`), or any rule of a spec.
+"""
+
+from __future__ import annotations
+
+from anyio import from_thread
+
+from app.api.jobs.jobs import submit_spec
+from app.api.serving.key_ring import Caller
+from app.api.serving.parts import ApiParts
+from app.api.submission.spec_body import parse_in_turn
+from app.api.submission.submission_checks import check_spec
+from app.domain.spec.job_spec import JobSpec
+from app.ports.reports.job_reports import KeyOwner
+from app.ports.store.job_submission import Submitted
+
+
+class PageSpecForms:
+    """Implements `app.web.page_frame.SpecForms`; called in threads that serve the app's routes."""
+
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
+
+    def parse(self, text: str) -> JobSpec:
+        """The spec that a YAML text writes."""
+        # Browsers send lines of a form's text with CRLF.
+        body = text.replace("\r\n", "\n").encode("utf-8", "replace")
+        return from_thread.run(parse_in_turn, self._parts, body, "yaml")
+
+    def check(self, owner: KeyOwner, spec: JobSpec) -> None:
+        """Whether this deployment would take it now; stores nothing."""
+
+        async def check() -> None:
+            await check_spec(self._parts, _caller(owner), spec, uploaded=True)
+
+        from_thread.run(check)
+
+    def submit(self, owner: KeyOwner, spec: JobSpec, key: str, *, accept_risk: bool) -> Submitted:
+        """Store the job; the same key again finds the job that it has made."""
+        return from_thread.run(self._submit, _caller(owner), spec, key, accept_risk)
+
+    async def _submit(
+        self, caller: Caller, spec: JobSpec, key: str, accept_risk: bool
+    ) -> Submitted:
+        # A form that is sent twice is one submission, though the free name is another by then.
+        known = await self._parts.hot.known_job(caller.project_id, key)
+        if known is not None:
+            return Submitted(
+                known.job_id, known.name, known.state, known.submitted_at, known.deadline_at, False
+            )
+        return await submit_spec(self._parts, caller, spec, key, accept_risk)
+
+
+def _caller(owner: KeyOwner) -> Caller:
+    return Caller(
+        owner.key_id, owner.key_name, owner.project_id, owner.project_name, owner.is_admin
+    )

@@ -1,0 +1,1 @@
+"""How requests are received and answered: limits, turns, sign-in, errors, health, JSON."""

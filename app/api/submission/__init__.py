@@ -1,0 +1,1 @@
+"""What is checked before a spec becomes a job: its text, its places, its working folder."""

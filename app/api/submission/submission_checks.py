@@ -1,0 +1,142 @@
+"""What the deployment alone can tell of a spec: whether it may be submitted here, and now.
+
+Lives here: the checks before a job is stored, and the route that makes them without storing one.
+Not here: the fields' own rules (`spec.job_spec`), single places and types (`spec_places`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.json_answers import as_json
+from app.api.serving.parts import ApiParts, parts_of
+from app.api.submission.data_places import DeploymentPlaces
+from app.api.submission.spec_body import check_places, read_spec
+from app.api.submission.spec_places import check_grants
+from app.domain.spec.infra_choice import InfraChoice
+from app.domain.spec.job_spec import JobSpec
+from app.domain.units.errors import SpecError
+from app.orchestration.placement.unmet_needs import require_docker
+from app.orchestration.queue.submit_job import name_candidates, name_taken
+from app.settings import Settings
+from trainer.protocol.run_config import TRAINING_DATA_INPUT
+
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+
+WEIGHERS = CapacityLimiter(2)
+"""Of what takes up to a fifth of a second of a processor, while agents wait behind."""
+
+
+@router.post("/check", response_model=None)
+async def check(
+    request: Request,
+    caller: SignedIn,
+    uploaded: Annotated[
+        bool, Query(description="Whether the spec's `workdir` must have been uploaded")
+    ] = True,
+) -> Response:
+    """Check a job spec as a submission would, and store nothing. The body is the job spec.
+
+    Refuses what a submission refuses (name, places, types, image, rights), and also data on this
+    machine that is not there. Deadline and budget are weighed by `POST /estimates`. Whether a
+    bucket holds anything is seen by the machines alone, which have the right to read it.
+    """
+    await check_spec(parts_of(request), caller, await read_spec(request), uploaded=uploaded)
+    return as_json({"ok": True})
+
+
+async def check_spec(parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded: bool) -> None:
+    """Raises SpecError and CommandRefused for a spec that a submission would refuse.
+
+    Also where a name is taken, and where data on this machine is not there; deadline and budget are
+    not weighed.
+    """
+    await check_submission(parts, caller, spec, uploaded=uploaded)
+    await to_thread.run_sync(_check_data, spec, parts.settings.active_providers)
+    if spec.name is not None:
+        names = [spec.name, *name_candidates(spec.name)]
+        taken = await parts.hot.taken_names(caller.project_id, names)
+        if spec.name in taken:
+            raise name_taken(spec.name, taken)
+    spec.require_deadline_ahead(parts.runtime.clock.now())
+
+
+async def check_submission(
+    parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded: bool = True
+) -> None:
+    """Raises SpecError for what this deployment cannot run. uploaded: so must its workdir be."""
+    runtime = parts.runtime
+    check_infra(spec.infra or (), parts.settings)
+    places = DeploymentPlaces.of(parts.settings)
+    store = runtime.object_store if uploaded else None
+    await check_places(spec, caller, store, places, parts.settings.state_dir)
+    if spec.image is not None:
+        await to_thread.run_sync(require_docker, parts.reports, spec, limiter=WEIGHERS)
+    check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
+
+
+def check_infra(choices: tuple[InfraChoice, ...], settings: Settings) -> None:
+    """Raises SpecError where none of the places is one that this deployment rents from."""
+    active = settings.active_providers
+    regions = {"aws": settings.aws_regions, "gcp": settings.gcp_regions}
+
+    def rented(choice: InfraChoice) -> bool:
+        known = regions.get(choice.provider, ())
+        return choice.provider in active and (
+            choice.region is None or not known or choice.region in known
+        )
+
+    if not choices or any(map(rented, choices)):
+        return
+    first = choices[0]
+    if first.provider in active:
+        listed = ", ".join(f"{first.provider}/{one}" for one in regions[first.provider])
+        raise SpecError.of(
+            f"infra: this deployment does not rent in {first}, only in {listed}; name one of "
+            "these, or leave `infra` out",
+            "infra",
+        )
+    why = settings.provider_problems.get(first.provider)
+    turned_on = why or f"whoever runs it can add {first.provider} to LOWTIDE_PROVIDERS"
+    raise SpecError.of(
+        f"infra: this deployment does not rent from {first.provider}, only from "
+        f"{', '.join(active) or 'nowhere'}; name one of these, or leave `infra` out ({turned_on})",
+        "infra",
+    )
+
+
+def _check_data(spec: JobSpec, active: tuple[str, ...]) -> None:
+    """Raises SpecError for folders that only this machine can have, and has not."""
+    for path, uri in spec.brought_folders().items():
+        name = "trainer.data" if path == TRAINING_DATA_INPUT else f"inputs.{path}"
+        if uri.startswith("file://") and not _exists(Path(unquote(urlsplit(uri).path))):
+            raise SpecError.of(f"{name}: {uri} is not there; correct the address", name)
+    data = "" if spec.trainer is None else spec.trainer.data
+    # On rented machines, in an image or after a setup there may be what is not here.
+    here = active == ("local",) and spec.image is None and spec.setup is None
+    brought = any(f"{data}/".startswith(f"{path}/") for path in spec.inputs)
+    if data.startswith("/") and here and not brought and not _exists(Path(data)):
+        raise SpecError.of(
+            f"trainer.data: {data} is not there; name a folder of this machine, one of `inputs`, "
+            "a bucket, or built-in data such as digits",
+            "trainer.data",
+        )
+
+
+def _exists(path: Path) -> bool:
+    """Also where it may not be looked at: then the machine will tell."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True

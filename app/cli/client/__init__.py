@@ -1,0 +1,1 @@
+"""What every command shares: the connection, the terminal, words, tables, errors."""

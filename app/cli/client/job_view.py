@@ -1,0 +1,187 @@
+"""One job in lines of text: the same words for `show`, `watch`, `submit` and `jobs`.
+
+Pure: a job as the api describes it and the present go in, text comes out. Not here: when it is
+printed or redrawn.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from app.cli.client import wording
+from app.cli.client.terminal import Column, Terminal
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.wording.machine_words import machine_words
+
+ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+AT_REST: Final = ENDED | {"paused"}
+_BAR_CELLS: Final = 24
+_METRICS_SHOWN: Final = 4
+
+Job = dict[str, Any]
+
+
+def progress_line(job: Job, now: datetime) -> str:
+    """One line: bar, step, loss, rate, end, money: "██░ 12 %  step 120/1000  loss 0.21 …"."""
+    progress = job["progress"]
+    parts = [job["state"]]
+    if progress["total_steps"] or progress["step"]:
+        share = None if progress["percent"] is None else progress["percent"] / 100
+        parts = [] if job["state"] == "running" else parts
+        if share is not None:
+            parts.append(f"{wording.bar(share, _BAR_CELLS)} {wording.percent(share)}")
+        parts.append(steps(progress))
+    parts += [*measured(progress), eta(progress, now), money(job["money"])]
+    return "  ".join(part for part in parts if part)
+
+
+def steps(progress: dict[str, Any]) -> str:
+    """ "step 411/1000"."""
+    total = progress["total_steps"]
+    return f"step {progress['step']:,}" + (f"/{total:,}" if total else "")
+
+
+def measured(progress: dict[str, Any]) -> list[str]:
+    """The newest loss and rate, as far as they are reported."""
+    parts = []
+    if progress["loss"] is not None:
+        parts.append(f"loss {progress['loss']:.4g}")
+    if progress["samples_per_second"] is not None:
+        parts.append(f"{progress['samples_per_second']:,.0f} samples/s")
+    elif progress["steps_per_second"] is not None:
+        parts.append(f"{progress['steps_per_second']:.3g} steps/s")
+    return parts
+
+
+def eta(progress: dict[str, Any], now: datetime) -> str:
+    """ "done in 12m 5s"; "" when nothing can be said."""
+    if progress["eta_at"] is None:
+        return ""
+    guess = " by the estimate" if progress["eta_from"] == "estimate" else ""
+    return f"done {wording.ahead(progress['eta_at'], now)}{guess}"
+
+
+def money(figures: dict[str, Any]) -> str:
+    """ "$0.37 of $5.00, $1.836/h"."""
+    spent = wording.money(figures["spent_microusd"])
+    cap = figures["budget_microusd"]
+    text = spent if cap is None else f"{spent} of {wording.money(cap)}"
+    rate = figures["microusd_per_hour"]
+    return f"{text}, ${wording.hourly(rate)}/h" if rate else text
+
+
+def deadline(job: Job, now: datetime) -> str:
+    """ "in 3h 20m, slack 55m", with what is known of the promise; "" without a deadline.
+
+    Of a job that has ended: whether it was met, and by how much.
+    """
+    promise = job["deadline"]
+    if promise is None:
+        return ""
+    at, ended_at = wording.instant(promise["at"]), wording.instant(job["ended_at"])
+    if at is not None and ended_at is not None:
+        early = (at - ended_at).total_seconds()
+        if early < 0:
+            return f"missed by {wording.span(-early)}"
+        return f"met with {wording.span(early)} to spare" if job["state"] == "succeeded" else ""
+    parts = [wording.ahead(promise["at"], now)]
+    if promise["missed_at"] is not None:
+        parts.append("missed")
+    elif promise["unsafe_since_at"] is not None:
+        parts.append(f"not safe since {wording.clock_time(promise['unsafe_since_at'])} UTC")
+    elif promise["slack_seconds"] is not None:
+        parts.append(f"slack {wording.span(promise['slack_seconds'])}")
+    return ", ".join(parts)
+
+
+def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]]:
+    """Names and values of what matters about a job; empty values are left out."""
+    progress, attempts = job["progress"], job["attempts"]
+    share = None if progress["percent"] is None else progress["percent"] / 100
+    reached = ""
+    if progress["total_steps"] or progress["step"]:
+        drawn = "" if share is None else f"{wording.bar(share, _BAR_CELLS)} "
+        reached = f"{drawn}{wording.percent(share)}, {steps(progress)}"
+    counted = wording.plural(attempts["count"], "attempt")
+    if attempts["interruptions"]:
+        counted += f", {wording.plural(attempts['interruptions'], 'interruption')}"
+    saved = ""
+    if progress["last_checkpoint_at"] is not None:
+        at = wording.ago(progress["last_checkpoint_at"], now)
+        saved = f"step {progress['last_checkpoint_step']:,}, {at}"
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(job["labels"].items()))
+    return [
+        ("id", job["id"]),
+        ("project", job["project"]),
+        ("state", terminal.state(job["state"]) + (f": {job['why']}" if job["why"] else "")),
+        ("next look", _next_look(job, now)),
+        ("where", job.get("replacing") or ""),
+        ("gang", _gang(job)),
+        ("progress", reached),
+        ("now", "" if job["state"] in AT_REST else ", ".join(measured(progress))),
+        ("metrics", metrics(progress["metrics"])),
+        ("eta", eta(progress, now)),
+        ("deadline", deadline(job, now)),
+        ("checkpoint", saved),
+        ("money", money(job["money"])),
+        ("tried", counted if attempts["count"] else ""),
+        ("labels", labels),
+        ("submitted", f"{wording.clock_time(job['submitted_at'])} UTC"),
+        ("ended", f"{wording.clock_time(job['ended_at'])} UTC" if job["ended_at"] else ""),
+    ]
+
+
+def _gang(job: Job) -> str:
+    """ "3 of 2–4 machines" for an elastic job; "" where the number never changes."""
+    nodes = job["nodes"]
+    if not isinstance(nodes, str):
+        return ""
+    return f"{job['node_count']} of {nodes.replace('..', '–')} machines"
+
+
+def metrics(values: dict[str, Any]) -> str:
+    """The first few metrics that have no field of their own."""
+    others = [name for name in sorted(values) if name not in ("loss", "samples_per_second")]
+    return ", ".join(f"{name} {values[name]:.4g}" for name in others[:_METRICS_SHOWN])
+
+
+def doing(row: dict[str, Any]) -> str:
+    """What a machine does, as its page says it; of another version's states, their names."""
+    try:
+        return machine_words(InstanceState(row["state"]), row["phase"])
+    except ValueError:
+        return str(row["state"])
+
+
+def machine_note(row: dict[str, Any]) -> str:
+    """What is out of the ordinary about a machine; "" when nothing is."""
+    notice = row.get("notice")
+    if notice is not None:
+        left = notice["seconds_left"]
+        return "notice" if left is None else f"notice: interrupted in {wording.span(left)}"
+    if row["unreachable_at"] is not None:
+        return f"silent since {wording.clock_time(row['unreachable_at'])} UTC"
+    reason = row["release_reason"]
+    if row.get("disk_full") and not reason:
+        return "disk full"
+    return f"being released: {reason}" if reason else ""
+
+
+def _next_look(job: Job, now: datetime) -> str:
+    at = wording.instant(job["next_look_at"])
+    if at is None:
+        return ""
+    return "now" if (at - now).total_seconds() < 1 else wording.ahead(job["next_look_at"], now)
+
+
+MACHINE_COLUMNS: Final = (
+    Column("MACHINE", lambda row: row.get("name") or wording.NOTHING),
+    Column("POOL", lambda row: wording.pool(row["pool"])),
+    Column("DOING", doing),
+    Column(
+        "STEP", lambda row: wording.NOTHING if row["step"] is None else f"{row['step']:,}", True
+    ),
+    Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
+    Column("NOTE", machine_note),
+)

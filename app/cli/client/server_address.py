@@ -1,0 +1,152 @@
+"""Which api a command talks to, and with which key.
+
+Lives here: the order in which the environment, the file of `lowtide login` and the state folder of
+a local `lowtide up` are asked. Not here: the talking (`api_client`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from app.cli.client.failures import CommandFailed
+from app.cli.client.local_run import is_starting, read_address, wait_for_start
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+_ADMIN_KEY_FILE = "admin.key"
+_KEY_BYTES_MAX = 4_096
+_PLAIN_TEXT = frozenset('"\\')
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The api's address without a slash at its end, and the key (None: nothing to sign in with).
+
+    folders: state folders whose `lowtide up` the address may mean.
+    """
+
+    url: str
+    key: str | None = field(repr=False)
+    folders: tuple[Path, ...] = field(default=(), repr=False, compare=False)
+
+
+def find_server(
+    settings: Settings, config_file: Path | None = None, here: Path | None = None
+) -> Server:
+    """The server to talk to. Raises CommandFailed when a file that should hold a key does not, and
+    where only a `lowtide up` can tell the address that is still starting after some seconds.
+
+    Address: LOWTIDE_SERVER_URL, else the one of `lowtide login`, else that of a `lowtide up` that
+    runs here, else the default. Key: LOWTIDE_API_KEY, else that of `lowtide login` for the same
+    address, else, on this machine only, the admin key of `lowtide up`. The state folders looked
+    into are that of the settings, then `.lowtide` in `here`.
+    """
+    known = read_config(config_file or default_config_file())
+    folders = (settings.state_dir, (here or Path.cwd()) / ".lowtide")
+    if "server_url" in settings.model_fields_set:
+        url = settings.server_url
+    elif known is not None:
+        url = known.url
+    else:
+        url = _address_of_run(folders) or settings.server_url
+    if settings.api_key is not None:
+        return Server(url, settings.api_key.get_secret_value(), folders)
+    if known is not None and known.url == url and known.key:
+        return Server(url, known.key, folders)
+    return Server(url, local_admin_key(url, folders), folders)
+
+
+def default_config_file() -> Path:
+    """Where `lowtide login` keeps the address and the key."""
+    return Path("~/.config/lowtide/config.toml").expanduser()
+
+
+def read_config(path: Path) -> Server | None:
+    """The server that `lowtide login` has stored; None when there is none."""
+    try:
+        stored = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Server(str(stored["server_url"]).rstrip("/"), str(stored["api_key"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError, KeyError) as error:
+        raise CommandFailed(
+            f"{path} cannot be read ({error}); repair it, or write it again with `lowtide login`"
+        ) from error
+
+
+def write_config(path: Path, server: Server) -> None:
+    """Store the server for later commands, readable by its owner alone."""
+    if _PLAIN_TEXT & set(f"{server.url}{server.key}") or not f"{server.key}".isprintable():
+        raise CommandFailed("the key holds characters that no key has; copy it again")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = f'server_url = "{server.url}"\napi_key = "{server.key}"\n'
+    # Made 0600 before anything is in it, and moved into place whole.
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address can only mean this machine."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def local_address(folders: Sequence[Path]) -> str | None:
+    """Where a `lowtide up` from one of the state folders answers; None when none runs."""
+    for folder in folders:
+        address = read_address(folder)
+        if address is not None and is_loopback(address):
+            return address
+    return None
+
+
+def _address_of_run(folders: Sequence[Path]) -> str | None:
+    """`local_address`, after the start of a `lowtide up` that will tell it."""
+    address = local_address(folders)
+    if address is not None:
+        return address
+    for folder in folders:
+        if is_starting(folder):
+            wait_for_start(folder)
+            return local_address(folders)
+    return None
+
+
+def local_admin_key(url: str, folders: Sequence[Path]) -> str | None:
+    """The admin key of a `lowtide up` from one of the state folders, None when there is none.
+
+    Never for another host: the key opens everything.
+    """
+    if not is_loopback(url):
+        return None
+    for folder in folders:
+        path = folder / _ADMIN_KEY_FILE
+        try:
+            with path.open(encoding="ascii") as file:
+                key = file.read(_KEY_BYTES_MAX).strip()
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeError) as error:
+            raise CommandFailed(
+                f"the admin key {path} cannot be read ({error}); "
+                "set LOWTIDE_API_KEY, or run as the user who started `lowtide up`"
+            ) from error
+        if key:
+            return key
+    return None

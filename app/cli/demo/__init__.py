@@ -1,0 +1,1 @@
+"""`lowtide demo`: one job through an interruption, its checks and its report."""

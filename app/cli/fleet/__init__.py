@@ -1,0 +1,1 @@
+"""Commands about machines, offers, sweeps and costs."""

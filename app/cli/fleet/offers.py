@@ -1,0 +1,112 @@
+"""`lowtide offers`: what can be rented now, at which price, and what it cost before.
+
+Not here: which of them a job would take (`submission_plan`), or how a past is drawn
+(`price_chart`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.client import wording
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.terminal import Column
+from app.cli.fleet.price_chart import show_histories
+
+
+@api_command(
+    "lowtide offers",
+    "lowtide offers --gpu V100 --spot",
+    "lowtide offers --history --gpu V100",
+    "lowtide offers --history local/us-west-2/us-west-2a/p3.2xlarge/spot --days 7",
+)
+def offers(
+    invocation: Invocation,
+    gpu: Annotated[str | None, typer.Option(help="Only this GPU, as A100.")] = None,
+    spot: Annotated[
+        bool | None, typer.Option("--spot/--on-demand", help="Only one market.")
+    ] = None,
+    pool: Annotated[str | None, typer.Argument(help="Only this pool, as -q lists it.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Show past prices.")] = False,
+    days: Annotated[int, typer.Option(min=1, max=90, help="How far back --history goes.")] = 30,
+) -> None:
+    """List pools with their price now, cheapest first.
+
+    `--history` shows what they cost before. SCORE is EC2's placement score, 1 to 10, and PREEMPTED
+    the share of machines that Google reports as preempted: both are for information only; `--json`
+    has their age.
+    """
+    if history:
+        asked = {"pool": pool, "gpu": gpu, "days": days}
+        found = invocation.api.get("/offers/history", asked)["items"]
+        show_histories(invocation.terminal, found, spot)
+        return
+    market = None if spot is None else "spot" if spot else "on_demand"
+    found = [
+        row
+        for row in invocation.api.get("/offers", {"gpu": gpu})["items"]
+        if market in (None, row["market"]) and pool in (None, row["pool"])
+    ]
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    elif terminal.quiet:
+        for row in found:
+            terminal.result(row["pool"])
+    elif found:
+        terminal.table(_columns(datetime.now(UTC)), found)
+    elif (gpu, market, pool) != (None, None, None):
+        terminal.line("No pool matches; `lowtide offers` lists them all.")
+    else:
+        terminal.line("No prices yet: the worker reads them within a few seconds of its start.")
+
+
+def _columns(now: datetime) -> tuple[Column, ...]:
+    return (
+        Column("POOL", lambda row: wording.pool(row["pool"])),
+        Column("GPU", _gpu),
+        Column("$/H", lambda row: wording.hourly(row["price_microusd_per_hour"]), True),
+        Column("VS ON-DEMAND", _against, True),
+        Column("FREE", _free, True),
+        Column("SCORE", lambda row: _told(row["placement_score"]), True),
+        Column("PREEMPTED", _preempted, True),
+        Column("QUOTED", lambda row: wording.ago(row["quoted_at"], now)),
+        Column("NOTE", lambda row: _note(row, now)),
+    )
+
+
+def _gpu(row: dict[str, Any]) -> str:
+    hardware = row["hardware"]
+    return f"{hardware['gpu_count']} x {hardware['gpu_name']} {hardware['gpu_memory_gb']} GB"
+
+
+def _against(row: dict[str, Any]) -> str:
+    return wording.against_on_demand(
+        row["price_microusd_per_hour"], row["on_demand_microusd_per_hour"]
+    )
+
+
+def _free(row: dict[str, Any]) -> str:
+    return wording.NOTHING if row["available"] is None else str(row["available"])
+
+
+def _told(value: object) -> str:
+    return wording.NOTHING if value is None else str(value)
+
+
+def _preempted(row: dict[str, Any]) -> str:
+    rate = row["preemption_rate"]
+    return wording.NOTHING if rate is None else f"{rate:.0%}"
+
+
+def _note(row: dict[str, Any], now: datetime) -> str:
+    if row["is_stale"]:
+        return f"its price is {row['quote_age_seconds'] / 3600:.1f} h old: not acted on"
+    cool_until_at = wording.instant(row["cool_until_at"])
+    if cool_until_at is None or cool_until_at <= now:
+        return ""
+    reason = f": {row['cool_reason']}" if row["cool_reason"] else ""
+    return f"left alone until {cool_until_at:%H:%M:%S} UTC{reason}"

@@ -1,0 +1,1 @@
+"""Commands about jobs: submit, show, follow, stop, estimate, explain, download."""

@@ -1,0 +1,273 @@
+"""`lowtide explain`: why a job's machines are where they are, and what a waiting job waits for.
+
+Not here: the decisions and their reasons, which the api hands out, or what happened since
+(`history`).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli.client import wording
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.job_lookup import JobName, job_path
+from app.cli.client.job_view import eta
+from app.cli.client.price_columns import price_columns
+from app.cli.client.prose_table import prose, prose_table
+from app.cli.client.terminal import Column, Terminal
+
+_HISTORY_MAX: Final = 100
+_LOOKED_BACK: Final = 20
+_POOLS_SHOWN: Final = 12
+_CHOSEN: Final = "✓"
+_VERDICTS: Final = {
+    "spot": "spot machines", "wait": "wait", "on_demand": "on-demand machines",
+    "stay": "keep the machines", "move": "move to other machines", "resize": "another number",
+}  # fmt: skip
+_WAYS: Final = (
+    ("spot", "spot_microusd"),
+    ("waiting", "wait_microusd"),
+    ("on-demand", "on_demand_microusd"),
+)
+
+Row = dict[str, Any]
+
+
+@api_command(
+    "lowtide explain bert-ft",
+    "lowtide explain bert-ft --history",
+    "lowtide explain bert-ft --json",
+)
+def explain(
+    invocation: Invocation,
+    job: JobName,
+    history: Annotated[
+        bool, typer.Option("--history", help=f"Earlier decisions, too; at most {_HISTORY_MAX}.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"All pools considered, not only the best {_POOLS_SHOWN}.")
+    ] = False,
+) -> None:
+    """Explain where a job's machines are, and why.
+
+    Also how safe its deadline is. Every pool considered for the newest decision, with price, quote
+    age, hazard (interruptions per hour of a machine), expected cost and time, and why it was or was
+    not taken. Of a job that waits: what would unblock it, and at what price.
+    """
+    terminal = invocation.terminal
+    limit = _HISTORY_MAX if history else 1 if terminal.as_json else _LOOKED_BACK
+    path = job_path(invocation.api, job)
+    found = invocation.api.get(f"{path}/explanation", {"limit": limit})
+    decisions = found["decisions"]
+    if terminal.as_json:
+        terminal.json(found)
+        return
+    if terminal.quiet:
+        for row in _taken(_placing(decisions)) if decisions else []:
+            terminal.result(row["pool"])
+        return
+    now = datetime.now(UTC)
+    _head(terminal, found, now)
+    if decisions:
+        terminal.line()
+        _told(terminal, found, decisions[0], now, everything)
+        placing = _placing(decisions)
+        if placing is not decisions[0]:
+            terminal.line("\nWhere its machines come from:")
+            _told(terminal, found, placing, now, everything)
+    elif found["waiting"] is None or not found["waiting"]["nearest"]:
+        terminal.line("No decision about its machines is recorded yet.")
+    if history and len(decisions) > 1:
+        terminal.line("\nDecisions so far, newest first:")
+        prose_table(terminal, _decision_columns(now), _SENTENCE, decisions)
+    elif history and decisions:
+        terminal.line("\nThere was no other decision before.")
+
+
+def _head(terminal: Terminal, found: Row, now: datetime) -> None:
+    """The state with its reason, the slack, and what a waiting job waits for."""
+    why = (found["why"] or "").rstrip(".")
+    because = f": {why}." if why else "."
+    prose(terminal, f"{found['name']} {wording.standing(found['state'])}{because}")
+    end = eta(found, now)
+    if end:
+        running = found.get("as_it_runs")
+        more = f", for {wording.money(running['remaining_microusd'])} more" if running else ""
+        prose(terminal, f"As it runs now, it is {end}{more}.")
+    prose(terminal, found["slack"])
+    waiting = found["waiting"]
+    if waiting is None:
+        return
+    due = wording.instant(waiting["next_look_at"])
+    look = "now" if due is None or due <= now else wording.ahead(waiting["next_look_at"], now)
+    prose(terminal, f"Next look {look}. It needs {waiting['needs']}.")
+    if waiting["unblocked_by"]:
+        terminal.line("\nWhat would unblock it:")
+        for way in waiting["unblocked_by"]:
+            prose(terminal, way["sentence"], indent="  ")
+    if not found["decisions"] and waiting["nearest"]:
+        terminal.line("\nThe nearest pools now:")
+        prose_table(terminal, _near_columns(found["node_count"]), _WHY, waiting["nearest"])
+
+
+def _placing(decisions: list[Row]) -> Row:
+    """The newest decision that weighed pools: to keep machines is a decision, too."""
+    return next((row for row in decisions if row["pools"]), decisions[0])
+
+
+def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everything: bool) -> None:
+    """One decision with its pools and the ways that were weighed."""
+    verdict = _VERDICTS.get(decision["verdict"], decision["verdict"])
+    ordinal = wording.attempt(decision)
+    attempt = "" if ordinal is None else f", attempt {ordinal}"
+    at = f"{wording.clock_time(decision['decided_at'])} UTC"
+    held = ""
+    if decision["last_confirmed_at"] != decision["decided_at"]:
+        held = f", last confirmed {wording.ago(decision['last_confirmed_at'], now)}"
+    number = f"Decision {decision['decision_no']}{attempt}"
+    prose(terminal, f"{number}: {verdict}, at {at}{held}.")
+    prose(terminal, decision["sentence"], indent="  ")
+    ways = [
+        f"{name} {wording.money(decision[key])}" for name, key in _WAYS if decision[key] is not None
+    ]
+    told_at = f"at the decision {_hour(decision['last_confirmed_at'])}"
+    if ways:
+        expected = f"{told_at}, expected to the end, beginning with: {', '.join(ways)}"
+        prose(terminal, expected, indent="  ")
+    shown = decision["pools"] if everything else decision["pools"][:_POOLS_SHOWN]
+    if not shown:
+        return
+    running = found.get("as_it_runs")
+    shown = [_as_it_is(row, running, told_at) for row in shown]
+    prose_table(terminal, _pool_columns(found["node_count"]), _WHY, shown)
+    if any(row.get("left") for row in shown):
+        prose(
+            terminal,
+            "left: of the pool that the job is in, what is left now, at its pace and price of now. "
+            "The other pools are as the decision expected them.",
+        )
+    if any(row["expected_microusd"] and _by_hour(row) for row in shown):
+        prose(
+            terminal,
+            "EXPECTED with /h: for one hour of training, since this decision did not know how "
+            "much work was left. GPUs are compared by their speed.",
+        )
+    if not all(map(_by_hour, shown)):
+        prose(
+            terminal,
+            "EXPECTED, WOULD TAKE: for the work left at the decision, with start-up and the "
+            "interruptions to expect in that pool.",
+        )
+    rest = len(decision["pools"]) - len(shown)
+    if rest:
+        terminal.line(f"and {wording.plural(rest, 'pool')} more: --all")
+
+
+def _as_it_is(row: Row, running: Row | None, told_at: str) -> Row:
+    """A pool that the job trains in with what is left; what the decision expected is history."""
+    if running is None or row["pool"] not in running["pools"]:
+        return row
+    why = row["why"]
+    if row["expected_microusd"] is not None:
+        took = "" if _by_hour(row) else f", {_would_take(row)}"
+        why = f"{told_at}: {_expected(row)}{took}; {why}"
+    return {
+        **row,
+        "left": True,
+        "expected_microusd": running["remaining_microusd"],
+        "expected_finish_seconds": running["remaining_seconds"],
+        "why": why,
+    }
+
+
+def _hour(text: str) -> str:
+    at = wording.instant(text)
+    return wording.NOTHING if at is None else f"{at.astimezone(UTC):%H:%M} UTC"
+
+
+def _taken(decision: Row) -> list[Row]:
+    return [row for row in decision["pools"] if row["chosen"]]
+
+
+def _held(decision: Row, now: datetime) -> str:
+    """How long a decision was, or is, in force."""
+    first = wording.instant(decision["decided_at"])
+    until = wording.instant(decision["held_until_at"]) or now
+    return wording.NOTHING if first is None else wording.span((until - first).total_seconds())
+
+
+def _by_hour(row: Row) -> bool:
+    return row["expected_finish_seconds"] is None
+
+
+def _expected(row: Row) -> str:
+    told = wording.money(row["expected_microusd"])
+    told += "/h" if row["expected_microusd"] is not None and _by_hour(row) else ""
+    return f"{told} left" if row.get("left") else told
+
+
+def _hazard(row: Row) -> str:
+    hazard = row["hazard_per_hour"]
+    return wording.NOTHING if hazard is None or not math.isfinite(hazard) else f"{hazard:.2f}"
+
+
+def _would_take(row: Row) -> str:
+    seconds = row["expected_finish_seconds"]
+    if seconds is None:
+        return wording.NOTHING
+    return f"{wording.span(seconds)} left" if row.get("left") else wording.span(seconds)
+
+
+def _decision_columns(now: datetime) -> tuple[Column, ...]:
+    return (
+        Column("NO", lambda row: str(row["decision_no"]), True),
+        Column("AT (UTC)", lambda row: wording.clock_time(row["decided_at"])),
+        Column("HELD", lambda row: _held(row, now), True),
+        Column("DECISION", lambda row: _VERDICTS.get(row["verdict"], row["verdict"])),
+        Column("POOLS", lambda row: _places(_taken(row))),
+    )
+
+
+def _places(rows: list[Row]) -> str:
+    return ", ".join(wording.place(row["pool"]) for row in rows) or wording.NOTHING
+
+
+def _style(row: Row) -> str:
+    return "green" if row["chosen"] else "" if row["fits"] else "dim"
+
+
+def _pool_columns(count: int) -> tuple[Column, ...]:
+    return (
+        Column("", lambda row: _CHOSEN if row["chosen"] else " ", style=_style),
+        Column("POOL", lambda row: wording.pool(row["pool"]), style=_style),
+        *price_columns(count, _price),
+        _VS_ON_DEMAND,
+        Column("QUOTE AGE", lambda row: wording.span(row["quote_age_seconds"]), True),
+        Column("HAZARD/H", _hazard, True),
+        Column("EXPECTED", _expected, True),
+        Column("WOULD TAKE", _would_take, True),
+    )
+
+
+def _near_columns(count: int) -> tuple[Column, ...]:
+    return (
+        Column("", lambda row: " "),
+        Column("POOL", lambda row: wording.pool(row["pool"])),
+        *price_columns(count, _price),
+        _VS_ON_DEMAND,
+    )
+
+
+def _price(row: Row) -> int:
+    return int(row["price_microusd_per_hour"])
+
+
+_VS_ON_DEMAND: Final = Column(
+    "VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True
+)
+_WHY: Final = Column("WHY", lambda row: row["why"])
+_SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence"])

@@ -1,0 +1,158 @@
+"""`lowtide jobs` (also `ps`) and `show`.
+
+Not here: commands that change a job (`job_commands`), following a job (`follow`) and its history
+(`history`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.client import job_view, wording
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.job_lookup import JobName, job_path
+from app.cli.client.terminal import Column, style_of_state
+
+
+@api_command(
+    "lowtide jobs",
+    "lowtide jobs -s live",
+    "lowtide jobs -l team=nlp --since 7d",
+)
+def jobs(
+    invocation: Invocation,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", "-s", help="States with commas; also live and ended."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A part of the name.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", help="key=value; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Submitted since: 36h, or 2026-03-01T00:00Z.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="Show at most this many.")
+    ] = 20,
+) -> None:
+    """List jobs, newest first.
+
+    SAVED compares with on-demand for the same work; it is known once a job's cost is final, and a
+    dash until then: `lowtide cost JOB` has it so far. WHY is there where a job waits, fails or
+    tries again; a screen shows as much of it as fits, `lowtide show JOB` the whole sentence.
+    """
+    query = {
+        "state": state,
+        "name": name,
+        "label": label or None,
+        "since": None if since is None else wording.since(since, datetime.now(UTC)).isoformat(),
+    }
+    found = invocation.api.pages("/jobs", query, limit=limit)
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+    elif terminal.quiet:
+        for job in found:
+            terminal.result(job["name"])
+    elif not found:
+        filtered = any(value is not None for value in query.values())
+        terminal.line(
+            "No job matches; leave a filter out."
+            if filtered
+            else "No jobs yet. Submit one: lowtide submit job.yaml"
+        )
+    else:
+        columns = _columns(datetime.now(UTC))
+        if any(_why(job) for job in found):
+            columns.append(Column("WHY", _why, prose=True))
+        terminal.table(columns, found)
+        if any(_saving_is_open(job) for job in found):
+            terminal.note("SAVED is - until a cost is final; so far: lowtide cost JOB")
+        if len(found) == limit:
+            terminal.note(f"The newest {limit:,}; ask for more with --limit.")
+
+
+@api_command("lowtide show flowers-r50")
+def show(invocation: Invocation, job: JobName) -> None:
+    """Show one job: state and why, progress, machines, money.
+
+    Of a failed job it also names the commands that help.
+    """
+    found = invocation.api.get(job_path(invocation.api, job))
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(found)
+        return
+    if terminal.quiet:
+        terminal.result(found["state"])
+        return
+    terminal.line(terminal.paint(found["name"], "bold"))
+    terminal.fields(job_view.summary(found, datetime.now(UTC), terminal))
+    if found["machines"]:
+        terminal.line()
+        terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
+    if found["state"] == "failed":
+        terminal.line()
+        terminal.line(f"What it wrote: lowtide logs {found['name']}")
+        terminal.line(f"Once more, perhaps with changes: lowtide submit --from {found['name']}")
+
+
+def _state(job: dict[str, Any]) -> str:
+    return f"{job['state']}, disk full" if job.get("disk_full") else str(job["state"])
+
+
+def _columns(now: datetime) -> list[Column]:
+    return [
+        Column("ID", lambda job: wording.short_id(job["id"])),
+        Column("NAME", lambda job: job["name"]),
+        Column("STATE", _state, style=lambda job: style_of_state(job["state"])),
+        Column("PROGRESS", _progress),
+        Column("ETA/DEADLINE", lambda job: _eta_and_deadline(job, now)),
+        Column("WHERE", _where),
+        Column("$/H", lambda job: wording.hourly(job["microusd_per_hour"]), True),
+        Column("COST", lambda job: wording.money(job["spent_microusd"]), True),
+        Column("SAVED", lambda job: wording.percent(job["net_saved_ratio"]), True),
+    ]
+
+
+def _why(job: dict[str, Any]) -> str:
+    return "" if job["state"] == "succeeded" else job.get("why") or ""
+
+
+def _saving_is_open(job: dict[str, Any]) -> bool:
+    """Whether it has cost something, and what it saved is compared only once it has ended."""
+    return job["ended_at"] is None and job["spent_microusd"] > 0 and job["net_saved_ratio"] is None
+
+
+def _progress(job: dict[str, Any]) -> str:
+    if job["percent"] is not None:
+        return f"{wording.bar(job['percent'] / 100, 8)} {job['percent']:.0f} %"
+    return f"step {job['step']:,}" if job["step"] else wording.NOTHING
+
+
+def _eta_and_deadline(job: dict[str, Any], now: datetime) -> str:
+    """ "in 12m 5s / 1h 58m": when it is done, and how long the deadline is away."""
+    if job["ended_at"] is not None:
+        return f"ended {wording.ago(job['ended_at'], now)}"
+    left, deadline_at = job["remaining_seconds"], wording.instant(job["deadline_at"])
+    about = "~" if job["eta_from"] == "estimate" else ""
+    eta = wording.NOTHING if left is None else f"in {about}{wording.span(left)}"
+    if deadline_at is None:
+        return eta
+    ahead = (deadline_at - now).total_seconds()
+    late = " late" if left is not None and left > ahead > 0 else ""
+    return f"{eta} / {wording.span(ahead) if ahead >= 0 else 'missed'}{late}"
+
+
+def _where(job: dict[str, Any]) -> str:
+    if job.get("replacing"):
+        return str(job["replacing"])
+    if not job["pools"]:
+        return wording.NOTHING
+    first, *others = sorted({wording.place(key) for key in job["pools"]})
+    more = f" +{len(others)}" if others else ""
+    return f"{job['machines']} × {first}{more}"

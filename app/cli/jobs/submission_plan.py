@@ -1,0 +1,345 @@
+"""What a job would get if it were submitted now: the pools considered, the price, the estimate.
+
+The verdicts are those of the placement's own rules, over the api's offers. Not here: the
+submission (`submit`); what the queue decides later may differ, since prices move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from app.cli.client import wording
+from app.cli.client.price_columns import price_columns
+from app.cli.client.terminal import Column, Terminal
+
+if TYPE_CHECKING:
+    from app.domain.market.offer import Market, Offer
+    from app.domain.placement.placement import Considered
+    from app.domain.spec.job_spec import JobSpec
+
+_ROWS_MAX: Final = 5
+_SIZES: Final = (("disk", "disk"), ("shared memory", "shm_size"))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The spec's machines, what was considered for them, and what the estimate comes to.
+
+    `chosen` is the cheapest pool that fits, None when none does. `on_demand` is the cheapest
+    on-demand pool that fits, for comparison. `count` machines: what an elastic gang would begin
+    with. Costs are for all machines together. `estimate_microusd` is the P50 of the api's
+    estimate, as `lowtide estimate` shows it; None until it is known (`with_estimate`).
+    """
+
+    spec: JobSpec
+    count: int
+    considered: tuple[Considered, ...]
+    chosen: Offer | None
+    on_demand: Offer | None
+    estimate_microusd: int | None = None
+
+    @property
+    def microusd_per_hour(self) -> int | None:
+        """What all machines cost in an hour, None when no pool fits."""
+        if self.chosen is None:
+            return None
+        return self.chosen.cost_microusd_per_hour * self.count
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for scripts; money in micro-dollars."""
+        return {
+            "machines": self.count,
+            "market": self.spec.effective_market(),
+            "pool": None if self.chosen is None else self.chosen.pool.key,
+            "microusd_per_hour": self.microusd_per_hour,
+            "estimate_microusd": self.estimate_microusd,
+            "considered": [
+                {
+                    "pool": item.offer.pool.key,
+                    "microusd_per_hour": item.offer.cost_microusd_per_hour,
+                    "on_demand_microusd_per_hour": item.offer.on_demand_microusd_per_hour,
+                    "hazard_per_hour": hazard_of(item.offer),
+                    "fits": item.fits,
+                    "why": item.why,
+                }
+                for item in self.considered
+            ],
+        }
+
+
+def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) -> Plan:
+    """The plan over the api's offers (items of GET /offers)."""
+    from app.domain.market.offer import Market
+    from app.domain.placement.placement import consider, need_of
+    from app.orchestration.frame.limits import Limits
+    from app.orchestration.placement.shortlist import queue_need
+
+    quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
+    count = _count(spec, quoted, now)
+    considered = consider(quoted, queue_need(spec, _market(spec), count, Limits()), now)
+    compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
+    return Plan(spec, count, considered, _first_fit(considered), _first_fit(compared))
+
+
+def with_estimate(plan: Plan, figures: dict[str, Any] | None) -> Plan:
+    """The plan with the cost that the api's answer about its spec tells, if it tells any."""
+    if plan.spec.estimate is None or figures is None or not figures["estimates"]:
+        return plan
+    return replace(plan, estimate_microusd=figures["estimates"][0]["cost_p50_microusd"])
+
+
+def _count(spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: datetime) -> int:
+    """As the queue would choose it now, with the usual times of a restart."""
+    from app.domain.placement.gang_options import with_size
+    from app.orchestration.frame.limits import Limits
+
+    usual = Limits()
+    acquire = usual.on_demand_acquire_seconds
+    return with_size(spec, quoted, now, usual.restart_seconds, acquire).node_count
+
+
+def _market(spec: JobSpec) -> Market:
+    from app.domain.market.offer import Market
+
+    return Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
+
+
+def read_offer(row: dict[str, Any]) -> Offer:
+    """The offer in one item of GET /offers."""
+    from app.domain.market.attachments import Attachments
+    from app.domain.market.offer import Hardware, Offer, Pool
+
+    quoted_at, attachments = wording.instant(row["quoted_at"]), row.get("attachments")
+    assert quoted_at is not None
+    return Offer(
+        pool=Pool.parse(row["pool"]),
+        hardware=Hardware.from_json(row["hardware"]),
+        price_microusd_per_hour=row["price_microusd_per_hour"],
+        on_demand_microusd_per_hour=row["on_demand_microusd_per_hour"],
+        cloud=row["cloud"],
+        quoted_at=quoted_at,
+        price_source=row["price_source"],
+        available=row["available"],
+        billing_speed=row["billing_speed"],
+        attachments=None if attachments is None else Attachments.from_json(attachments),
+        hazard_factor=row.get("hazard_factor") or 1.0,
+    )
+
+
+def print_plan(terminal: Terminal, plan: Plan) -> None:
+    """The plan for people."""
+    from app.domain.placement.fit_verdict import FitVerdict
+    from app.domain.placement.placement import Considered
+
+    terminal.line(f"{terminal.paint('plan', 'bold')}    {_what(plan.spec)}")
+    for line in surroundings(plan.spec):
+        terminal.line(f"        {line}")
+    market = "on_demand" if plan.spec.effective_market() == "on_demand" else "spot"
+    of_market = [item for item in plan.considered if item.offer.pool.market == market]
+    rows = of_market[:_ROWS_MAX]
+    if market == "spot" and plan.on_demand is not None:
+        why = _why_not_on_demand(plan)
+        rows.append(Considered(plan.on_demand, FitVerdict.UNSUITABLE, why))
+    terminal.table(
+        [
+            Column("POOL", lambda row: wording.pool(row.offer.pool.key)),
+            Column("GPU", lambda row: gpu_text(row.offer.hardware)),
+            *price_columns(plan.count, lambda row: row.offer.cost_microusd_per_hour),
+            Column("VS ON-DEMAND", _against, True),
+            Column("HAZARD/H", _hazard, True),
+            Column("DECISION", lambda row: _decision(row, plan)),
+        ],
+        rows,
+    )
+    if len(of_market) > _ROWS_MAX:
+        rest = len(of_market) - _ROWS_MAX
+        terminal.line(f"and {wording.plural(rest, 'more pool')}: lowtide offers")
+    for sentence in plan_sentences(plan):
+        terminal.line(sentence)
+
+
+def plan_sentences(plan: Plan) -> list[str]:
+    """The price and the estimate, and what stands against a start now."""
+    if plan.chosen is None or plan.microusd_per_hour is None:
+        return [
+            f"Nothing can start now: {_why_none_fits(plan)}.",
+            _how_it_waits(plan),
+            *_out_of_reach(plan.spec),
+        ]
+    machines = wording.plural(plan.count, "machine")
+    if plan.spec.nodes.is_elastic:
+        machines += f" of {plan.spec.nodes}"
+    told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour."]
+    estimate, budget = plan.estimate_microusd, plan.spec.budget_microusd
+    if estimate is None:
+        told.append(_how_long(plan.spec))
+    else:
+        told.append(f"By its estimate the job costs {wording.money(estimate)} (P50).")
+        if budget is not None and estimate > budget:
+            told.append(
+                f"That is more than the budget of {wording.money(budget)}: "
+                "the job will be paused when the budget is spent."
+            )
+    return [" ".join(told), *_too_little(plan)]
+
+
+def _how_long(spec: JobSpec) -> str:
+    from app.domain.spec.trainer_work import described_work
+    from app.domain.units.durations import whole_minutes
+
+    described = None if spec.estimate is not None else described_work(spec)
+    if described is None:
+        return "How long it takes is unknown until it trains."
+    work = described.estimate
+    return (
+        f"By the trainer's formula it takes about {whole_minutes(work.seconds)} on one machine "
+        f"with {work.gpu}, a real GPU; `lowtide estimate` shows cost and finish."
+    )
+
+
+def _why_none_fits(plan: Plan) -> str:
+    from app.domain.placement.no_offer import why_none_fits
+    from app.domain.placement.placement import need_of
+
+    need = need_of(plan.spec, _market(plan.spec), plan.count)
+    return why_none_fits(plan.considered, need)
+
+
+def _how_it_waits(plan: Plan) -> str:
+    """Whether a pool may fit later; where none can, what is to be changed."""
+    from app.domain.placement.no_offer import what_all_lack
+    from app.domain.placement.placement import need_of
+
+    lack = what_all_lack(plan.considered, need_of(plan.spec, _market(plan.spec), plan.count))
+    on_demand_later = plan.spec.effective_market() == "auto"
+    if lack is None or (lack.field == "market" and on_demand_later):
+        return "The job will wait in the queue, and start when a pool fits."
+    change = "this deployment" if lack.field is None else f"`{lack.field}` in its spec"
+    return f"No pool can run it later either: change {change}; as it is, the job will not start."
+
+
+def _out_of_reach(spec: JobSpec) -> list[str]:
+    """A deadline that is nearer than the work could end on the most and quickest machines.
+
+    Only where no pool fits: elsewhere the api's estimate tells what will hold.
+    """
+    from app.domain.units.durations import format_duration
+
+    if spec.estimate is None or not isinstance(spec.deadline, timedelta):
+        return []
+    ahead, work = int(spec.deadline.total_seconds()), _least_seconds(spec)
+    if work <= ahead:
+        return []
+    return [
+        f"The deadline is in {format_duration(ahead)}, the estimate comes to "
+        f"{format_duration(work)}: it will be missed, unless the work is shorter."
+    ]
+
+
+def _least_seconds(spec: JobSpec) -> int:
+    """The estimate's work on the largest gang of the quickest kind that is accepted."""
+    from app.domain.throughput.gang_scaling import EXPECTED_SCALING
+    from app.domain.throughput.kind_speed import expected_speed, kind_of_choice
+
+    assert spec.estimate is not None
+    seconds = spec.estimate.seconds
+    pace = EXPECTED_SCALING.relative_pace(spec.nodes.most, spec.estimate.nodes)
+    kinds = [kind_of_choice(one) for one in spec.gpu_choices if one.name is not None]
+    told = spec.estimate.gpu
+    if kinds and told is not None and told.name is not None:
+        pace *= max(map(expected_speed, kinds)) / expected_speed(kind_of_choice(told))
+    return round(seconds / pace)
+
+
+def _too_little(plan: Plan) -> list[str]:
+    """A budget that does not pay for a start."""
+    from app.domain.billing.budget import first_stretch_microusd
+
+    budget = plan.spec.budget_microusd
+    if budget is None or plan.chosen is None:
+        return []
+    first = first_stretch_microusd([plan.chosen.cost_microusd_per_hour] * plan.count)
+    if first <= budget:
+        return []
+    return [
+        f"The first 15 minutes cost {wording.money(first)}, more than the budget of "
+        f"{wording.money(budget)}: the job will be paused before it starts."
+    ]
+
+
+def gpu_text(hardware: Any) -> str:
+    """ "8 x A100 80 GB"."""
+    return f"{hardware.gpu_count} x {hardware.gpu_name} {hardware.gpu_memory_gb} GB"
+
+
+def _what(spec: JobSpec) -> str:
+    kind = "a command" if spec.trainer is None else f"{spec.trainer.model} on {spec.trainer.data}"
+    nodes = spec.nodes
+    machines = f"{nodes} machines" if nodes.is_elastic else wording.plural(nodes.most, "machine")
+    parts = [spec.name or "", kind, machines]
+    if spec.deadline is not None:
+        parts.append(f"deadline {spec.to_json()['deadline']}")
+    if spec.budget_microusd is not None:
+        parts.append(f"budget {wording.money(spec.budget_microusd)}")
+    return " · ".join(part for part in parts if part)
+
+
+def surroundings(spec: JobSpec) -> list[str]:
+    """What the command will find around it, one line each; nothing where the spec says nothing."""
+    stored = spec.to_json()
+    asked = stored.get("resources", {})
+    machine = [f"{name} {asked[key]}" for name, key in _SIZES if key in asked]
+    if spec.instance_types:
+        machine.append(f"only {' or '.join(spec.instance_types)}")
+    lines = [] if spec.image is None else [f"image {spec.image}"]
+    lines += [" · ".join(machine)] if machine else []
+    lines += [f"input {path} ← {uri}" for path, uri in spec.inputs.items()]
+    lines += [f"output {path} → {uri}/<job id>/" for path, uri in spec.outputs.items()]
+    return lines
+
+
+def _against(row: Considered) -> str:
+    offer = row.offer
+    return wording.against_on_demand(
+        offer.price_microusd_per_hour, offer.on_demand_microusd_per_hour
+    )
+
+
+def hazard_of(offer: Offer) -> float | None:
+    """Interruptions per hour of a new machine, over its expected life; None on-demand."""
+    from app.domain.market.offer import Market
+    from app.domain.placement.expected_cost import expect
+
+    if offer.pool.market is not Market.SPOT:
+        return None
+    return round(expect(0, 3_600, 0.0, offer.hazard_factor).interruptions_per_hour, 3)
+
+
+def _hazard(row: Considered) -> str:
+    hazard = hazard_of(row.offer)
+    return wording.NOTHING if hazard is None else f"{hazard:.2f}"
+
+
+def _decision(row: Considered, plan: Plan) -> str:
+    if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
+        return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
+    if not row.fits or plan.chosen is None:
+        return f"  {row.why}"
+    more = row.offer.cost_microusd_per_hour - plan.chosen.cost_microusd_per_hour
+    told = "higher price" if more > 0 else "same price"
+    if more < 0:
+        told = "costs more per hour of training"
+    return f"  {told}, {row.why.removeprefix('fits, ')}"
+
+
+def _why_not_on_demand(plan: Plan) -> str:
+    if plan.spec.effective_market() == "auto":
+        return "in reserve for the deadline"
+    return "not requested"
+
+
+def _first_fit(considered: Sequence[Considered]) -> Offer | None:
+    return next((item.offer for item in considered if item.fits), None)

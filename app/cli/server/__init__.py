@@ -1,0 +1,1 @@
+"""Commands that run or check the control plane, and the back-test."""

@@ -1,0 +1,1 @@
+"""How long spot machines live and how long a pool stays empty: models and observations."""

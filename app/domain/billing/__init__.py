@@ -1,0 +1,1 @@
+"""What machines and transfers cost, cumulative and exact, and the entries of the ledger."""

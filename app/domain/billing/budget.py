@@ -1,0 +1,133 @@
+"""Whether a budget bears more: the reserve, the test before a claim, and the order to stop.
+
+Lives here: integer arithmetic and the sentence that explains it. Not here: locking the budget's
+row or ordering anything (orchestration). A waiver is never counted on before it is booked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from uuid import UUID
+
+from app.domain.units.apportionment import divide_up
+from app.domain.units.money import format_usd
+
+SECONDS_PER_HOUR = 3600
+_CENT_MICROUSD = 10_000
+FIRST_STRETCH_SECONDS = 900
+"""A claim must afford the new gang's first 15 minutes, on the clock of the bill."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveInstance:
+    """A machine that costs money now, or will once its launch is accepted.
+
+    `billed_seconds` has passed since its start (billed time, 0 when it has not started);
+    `minimum_seconds` is what its cloud charges at least.
+    """
+
+    instance_id: UUID
+    microusd_per_hour: int
+    billed_seconds: int
+    minimum_seconds: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveWindow:
+    """For how long a machine may still cost money after we look: all in wall seconds.
+
+    The accrual period (what is not booked yet), the time a drain may take, and how long the
+    cloud's word of an ended machine may be late.
+    """
+
+    accrual_period_seconds: int
+    drain_reserve_seconds: int
+    observation_gap_seconds: int
+    billing_speed: Fraction = Fraction(1)
+
+    @property
+    def billed_seconds(self) -> Fraction:
+        """The window in billed seconds."""
+        wall = (
+            self.accrual_period_seconds + self.drain_reserve_seconds + self.observation_gap_seconds
+        )
+        return wall * self.billing_speed
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Yes or no, with the sentence for people."""
+
+    yes: bool
+    sentence: str
+
+
+def reserve_microusd(live: Iterable[LiveInstance], window: ReserveWindow) -> int:
+    """What the live machines can still cost before they are gone and billed, rounded up.
+
+    Σ price × window, plus what is missing to each machine's minimum charge.
+    """
+    seconds = window.billed_seconds
+    total = 0
+    for machine in live:
+        unmet = max(0, machine.minimum_seconds - machine.billed_seconds)
+        total += _cost_up(machine.microusd_per_hour, seconds + unmet)
+    return total
+
+
+def first_stretch_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
+    """What a new gang costs in its first 15 billed minutes, one price per machine, rounded up."""
+    return sum(_cost_up(price, FIRST_STRETCH_SECONDS) for price in prices_microusd_per_hour)
+
+
+def claim_allowed(
+    *, spent_microusd: int, reserve_microusd: int, first_microusd: int, cap_microusd: int | None
+) -> Verdict:
+    """May a gang be rented: spent + reserve + its first 15 minutes must fit the cap."""
+    if cap_microusd is None:
+        return Verdict(True, "No budget is set.")
+    needed = spent_microusd + reserve_microusd + first_microusd
+    figures = (
+        f"{format_usd(spent_microusd)} is spent, {format_usd(reserve_microusd)} is reserved for "
+        f"running machines and the first 15 minutes would cost {format_usd(first_microusd)}"
+    )
+    cap = format_usd(cap_microusd)
+    if needed <= cap_microusd:
+        return Verdict(True, f"Within the budget of {cap}: {figures}.")
+    return Verdict(
+        False,
+        f"Over the budget of {cap} by {_at_least(needed - cap_microusd)}: {figures}. "
+        "Raise the budget to continue.",
+    )
+
+
+def _at_least(microusd: int) -> str:
+    """An amount that is enough to add: rounded up to the cent, where it is a cent or more."""
+    if microusd < _CENT_MICROUSD:
+        return format_usd(microusd, 6)
+    return format_usd(-(-microusd // _CENT_MICROUSD) * _CENT_MICROUSD)
+
+
+def stop_ordered(
+    *, spent_microusd: int, reserve_microusd: int, cap_microusd: int | None
+) -> Verdict:
+    """Must running work stop now: spent + reserve has reached the cap."""
+    if cap_microusd is None:
+        return Verdict(False, "No budget is set.")
+    committed = spent_microusd + reserve_microusd
+    cap = format_usd(cap_microusd)
+    figures = (
+        f"{format_usd(spent_microusd)} is spent and saving and releasing the machines may take "
+        f"{format_usd(reserve_microusd)}"
+    )
+    if committed >= cap_microusd:
+        return Verdict(True, f"The budget of {cap} is used up: {figures}.")
+    left = format_usd(cap_microusd - committed)
+    return Verdict(False, f"{left} of the budget of {cap} is left: {figures}.")
+
+
+def _cost_up(microusd_per_hour: int, seconds: Fraction | int) -> int:
+    cost = microusd_per_hour * Fraction(seconds)
+    return divide_up(cost.numerator, SECONDS_PER_HOUR * cost.denominator)

@@ -1,0 +1,1 @@
+"""Rules about the deployment itself: credentials, set-up, unknown machines, leftovers."""

@@ -1,0 +1,1 @@
+"""States and events of jobs, attempts and machines, with one complete table for each."""

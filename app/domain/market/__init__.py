@@ -1,0 +1,1 @@
+"""What can be rented: pools, offers, GPUs, machine types and their prices over time."""

@@ -1,0 +1,239 @@
+"""Machine types with GPUs: what each carries, as data with a date and a source.
+
+Lives here: the shapes, and the reader that checks a catalog document. Not here: the documents
+themselves and where they lie (`app.adapters.providers.machine_catalog`), the GPUs' own figures
+(`gpu_catalog`), or prices (`offer`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import date
+from typing import Any, Final
+
+from app.domain.market.gpu_catalog import GPU_NAMES, model_of
+from app.domain.market.offer import Hardware
+from app.domain.units.errors import InvalidValue
+
+INTERCONNECTS: Final = ("pcie", "nvlink", "nvswitch")
+"""How the GPUs of one machine talk; each is at least as good as those before it."""
+
+FAST_NETWORKS: Final = ("", "efa", "tcpx", "tcpxo", "rdma")
+"""Networks between machines that a trainer can use past the kernel; "" is plain TCP."""
+
+MACHINE_TYPES_MAX: Final = 5_000
+_NETWORK_CARDS_MAX: Final = 64
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineType:
+    """One type of machine.
+
+    network_gbps: what the provider states for the machine as a whole ("up to" figures included),
+    with one network interface where `extra_nics` or `rdma_nics` names more; those and
+    `fast_network` are to be had only with networks of their own, and `wired_gbps` is what the
+    machine then has. compact_placement: machines can be asked to stand close together.
+    local_nvme_gb: all disks that come with the machine.
+
+    For Google's API alone, "" and () elsewhere. base_type, accelerator: what is asked for where a
+    GPU is attached to a general machine type. boot_disks: types of disk that it boots from, the
+    preferred one first. nic: type of its network interfaces where it must be named. gpu_quota: the
+    region's metric that counts its GPUs, for spot with `PREEMPTIBLE_` before it; "" where
+    `regions.get` tells none and Cloud Quotas counts by GPU family.
+
+    For EC2 alone: network_cards, and efa_from_card, the first of them that takes an Elastic Fabric
+    Adapter, as all after it do where `fast_network` is `efa`. spot_quota, on_demand_quota: names of
+    the quotas that count its CPUs; "" where no document tells.
+    """
+
+    provider: str
+    name: str
+    gpu: str
+    gpu_count: int
+    gpu_memory_gb: int
+    interconnect: str
+    network_gbps: float
+    vcpus: int
+    memory_gb: int
+    fast_network: str = ""
+    compact_placement: bool = False
+    local_nvme_gb: int = 0
+    local_nvme_disks: int = 0
+    spot: bool = True
+    boot_disks: tuple[str, ...] = ()
+    nic: str = ""
+    extra_nics: int = 0
+    rdma_nics: int = 0
+    wired_gbps: float = 0.0
+    gpu_quota: str = ""
+    base_type: str = ""
+    accelerator: str = ""
+    network_cards: int = 1
+    efa_from_card: int = 0
+    spot_quota: str = ""
+    on_demand_quota: str = ""
+
+    @property
+    def efa_cards(self) -> tuple[int, ...]:
+        """Indices of the network cards that take an Elastic Fabric Adapter."""
+        if self.fast_network != "efa":
+            return ()
+        return tuple(range(self.efa_from_card, self.network_cards))
+
+    @property
+    def hardware(self) -> Hardware:
+        """What an offer of this type carries."""
+        return Hardware(
+            gpu_name=self.gpu,
+            gpu_count=self.gpu_count,
+            gpu_memory_gb=self.gpu_memory_gb,
+            vcpus=self.vcpus,
+            memory_gb=self.memory_gb,
+            interconnect=self.interconnect,
+            fast_network=self.fast_network,
+            quota=self.gpu_quota,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCatalog:
+    """The machine types of one provider, by name. as_of: the day the source was read."""
+
+    provider: str
+    as_of: date
+    source: str
+    types: tuple[MachineType, ...]
+
+    def get(self, name: str) -> MachineType | None:
+        """The type of a name, None when the catalog lacks it."""
+        return next((one for one in self.types if one.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `read_catalog` reads it back equal. Defaults are left out."""
+        return {
+            "provider": self.provider,
+            "as_of": self.as_of.isoformat(),
+            "source": self.source,
+            "types": [_entry(one) for one in self.types],
+        }
+
+
+def make_catalog(
+    provider: str, as_of: date, source: str, types: Iterable[MachineType]
+) -> MachineCatalog:
+    """A catalog of these types, sorted and checked. Raises InvalidValue naming what is wrong."""
+    ordered = tuple(sorted(types, key=lambda one: one.name))
+    if not ordered:
+        raise InvalidValue(f"the catalog of {provider} lists no machine type")
+    if len(ordered) > MACHINE_TYPES_MAX:
+        raise InvalidValue(f"the catalog of {provider} lists more than {MACHINE_TYPES_MAX} types")
+    for earlier, later in itertools.pairwise(ordered):
+        if earlier.name == later.name:
+            raise InvalidValue(f"{provider}: {later.name} is listed twice")
+    for one in ordered:
+        problem = _problem(one, provider)
+        if problem is not None:
+            raise InvalidValue(f"{provider}: {one.name[:64]!r} {problem}")
+    return MachineCatalog(provider, as_of, source, ordered)
+
+
+def read_catalog(document: object) -> MachineCatalog:
+    """A catalog from its JSON object. Raises InvalidValue saying what is wrong, and where."""
+    if not isinstance(document, Mapping):
+        raise InvalidValue("a catalog must be a JSON object")
+    provider, source = document.get("provider"), document.get("source")
+    entries = document.get("types")
+    if not isinstance(provider, str) or not isinstance(source, str) or not source:
+        raise InvalidValue("a catalog must name its provider and its source")
+    if not isinstance(entries, list):
+        raise InvalidValue(f"the catalog of {provider} must hold a list `types`")
+    try:
+        as_of = date.fromisoformat(str(document.get("as_of")))
+    except ValueError:
+        raise InvalidValue(
+            f"the catalog of {provider} has no date; write as_of: 2026-01-31"
+        ) from None
+    types = [_read_type(provider, index, entry) for index, entry in enumerate(entries)]
+    return make_catalog(provider, as_of, source, types)
+
+
+_TEXTS: Final = "tuple[str, ...]"
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), _TEXTS: (list, tuple)
+}  # fmt: skip
+_KIND_NAMES: Final = {
+    "str": "text", "int": "whole number", "float": "number", "bool": "true or false",
+    _TEXTS: "list of texts",
+}  # fmt: skip
+_KINDS: Final = {one.name: str(one.type) for one in fields(MachineType)}
+_DEFAULTS: Final = {one.name: one.default for one in fields(MachineType)}
+_REQUIRED: Final = tuple(
+    name
+    for name in _KINDS
+    if name != "provider" and not isinstance(_DEFAULTS[name], str | int | bool | float | tuple)
+)
+
+
+def _read_type(provider: str, index: int, entry: object) -> MachineType:
+    where = f"{provider}: types[{index}]"
+    if not isinstance(entry, Mapping):
+        raise InvalidValue(f"{where} must be an object")
+    missing = [name for name in _REQUIRED if name not in entry]
+    unknown = sorted(str(name) for name in entry if name not in _KINDS or name == "provider")
+    if missing or unknown:
+        what = f"lacks {missing[0]}" if missing else f"has an unknown field {unknown[0][:40]!r}"
+        raise InvalidValue(f"{where} {what}")
+    for name, value in entry.items():
+        kind = _KINDS[name]
+        if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
+            raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
+        if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
+            raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
+    }
+    return MachineType(provider=provider, **given)
+
+
+def _problem(one: MachineType, provider: str) -> str | None:
+    """What is wrong with a type, None when nothing is."""
+    if one.provider != provider:
+        return f"belongs to {one.provider}"
+    if _NAME.fullmatch(one.name) is None:
+        return "is not a valid name of a machine type"
+    if one.gpu not in GPU_NAMES:
+        return f"has the unknown GPU {one.gpu[:40]!r}"
+    model = model_of(one.gpu, one.gpu_memory_gb)
+    if model is None or model.memory_gb != one.gpu_memory_gb:
+        return f"has a {one.gpu} with {one.gpu_memory_gb} GB, which does not exist"
+    if not 1 <= one.gpu_count <= 16 or one.vcpus < 1 or one.memory_gb < 1:
+        return "needs at least one GPU (at most 16), one CPU and 1 GB of memory"
+    if one.interconnect not in INTERCONNECTS:
+        return f"has the interconnect {one.interconnect[:40]!r}, not {' or '.join(INTERCONNECTS)}"
+    if one.fast_network not in FAST_NETWORKS:
+        return f"has the unknown network {one.fast_network[:40]!r}"
+    if not one.network_gbps > 0:
+        return "has no network speed"
+    if min(one.extra_nics, one.rdma_nics) < 0 or (
+        (one.extra_nics + one.rdma_nics > 0) != (one.wired_gbps > one.network_gbps)
+    ):
+        return "must give both its further network interfaces and what it has with them, or neither"
+    if not 0 <= one.efa_from_card < one.network_cards <= _NETWORK_CARDS_MAX:
+        return "must have a network card, and its first one with EFA among them"
+    if min(one.local_nvme_gb, one.local_nvme_disks) < 0 or (
+        (one.local_nvme_gb > 0) != (one.local_nvme_disks > 0)
+    ):
+        return "must give both the number of its local disks and their size, or neither"
+    return None
+
+
+def _entry(one: MachineType) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in asdict(one).items()
+        if name != "provider" and (name in _REQUIRED or value != _DEFAULTS[name])
+    }

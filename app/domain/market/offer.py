@@ -1,0 +1,120 @@
+"""Pools and offers: what can be rented, where, at what price now.
+
+Lives here: the values and the fit of an offer to a need. Not here: the choice between offers
+(`placement`) or the price's past (`price_book`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from app.domain.market.attachments import Attachments
+
+
+class Market(StrEnum):
+    """How a machine is rented."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, order=True)
+class Pool:
+    """provider × region × zone × type × market: machines that are interchangeable."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+
+    @property
+    def key(self) -> str:
+        """Stable text form, e.g. `aws/us-west-2/us-west-2a/p3.2xlarge/spot`."""
+        return "/".join((self.provider, self.region, self.zone, self.instance_type, self.market))
+
+    @staticmethod
+    def parse(key: str) -> Pool:
+        """The pool of a key; ValueError when it has another form."""
+        parts = key.split("/")
+        if len(parts) != 5:
+            raise ValueError(f"not a pool key: {key!r}")
+        return Pool(parts[0], parts[1], parts[2], parts[3], Market(parts[4]))
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What one machine of a type carries.
+
+    interconnect: between its GPUs (`pcie`, `nvlink`, `nvswitch`); fast_network: between machines
+    (`efa`, `tcpx`, `tcpxo`, `rdma`). "" where it is not known, or plain. containers: False where
+    the machine image it boots is known to lack docker, which the `image` of a job needs. quota:
+    what counts its GPUs, by its cloud's name; "" where types are counted by their family.
+    """
+
+    gpu_name: str
+    gpu_count: int
+    gpu_memory_gb: int
+    vcpus: int
+    memory_gb: int
+    interconnect: str = ""
+    fast_network: str = ""
+    containers: bool = True
+    quota: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored and shown; what is so almost everywhere is left out."""
+        usual = {"containers": True, "quota": ""}
+        return {name: value for name, value in vars(self).items() if usual.get(name) != value}
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> Hardware:
+        """What `to_json` wrote, of this release or a later one, whose news are passed over."""
+        known = {one.name for one in fields(Hardware)}
+        return Hardware(**{name: value for name, value in told.items() if name in known})
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A pool's price now.
+
+    cloud: whose billing rules hold (`ec2` or `gce`); for the local provider, those it imitates.
+    available: machines said to be had now, None when the cloud does not say.
+    billing_speed: billed seconds per wall second; 1 but on the local provider, for demonstrations.
+    quoted_at: when the price was captured.
+    attachments: what comes with each machine at a price of its own; None where that is not known.
+    hazard_factor: by how much more often than usual machines are taken there, as learned from all
+    that were ever rented in the pool (`pool_life.hazard_factor`).
+    """
+
+    pool: Pool
+    hardware: Hardware
+    price_microusd_per_hour: int
+    on_demand_microusd_per_hour: int
+    cloud: str
+    quoted_at: datetime
+    price_source: str
+    available: int | None = None
+    billing_speed: int = 1
+    attachments: Attachments | None = None
+    hazard_factor: float = 1.0
+
+    @property
+    def cost_microusd_per_hour(self) -> int:
+        """The price with that of what comes with the machine."""
+        extra = 0 if self.attachments is None else self.attachments.microusd_per_hour
+        return self.price_microusd_per_hour + extra
+
+    @property
+    def billed_microusd_per_hour(self) -> int:
+        """What an hour by the clock costs, where the bill may run faster."""
+        return self.cost_microusd_per_hour * self.billing_speed
+
+    @property
+    def on_demand_ratio(self) -> float:
+        """Price as a share of the on-demand price of the same type."""
+        return self.price_microusd_per_hour / self.on_demand_microusd_per_hour

@@ -1,0 +1,1 @@
+"""Sentences about jobs and machines that pages and the command line have in common."""

@@ -1,0 +1,148 @@
+"""What a job's history calls its kinds and who caused them, on pages and in the command line.
+
+Kinds are stored and named after events of the state tables; scripts use them. Not here: the
+sentences of the entries, which those write who record them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
+_K = JobEventKind
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
+    _K.SUBMITTED: "submitted",
+    _K.CLAIMED: "attempt begins",
+    _K.ATTEMPT_STARTED: "training starts",
+    _K.ATTEMPT_SUCCEEDED: "succeeded",
+    _K.COMPLETION_FOUND: "succeeded",
+    _K.ATTEMPT_ENDED_FRESH: "back in the queue",
+    _K.ATTEMPT_ENDED_RETRYABLE: "trying again",
+    _K.ATTEMPT_ENDED_FATAL: "failed",
+    _K.STOP_ORDERED: "stopping",
+    _K.STOPPED_FOR_USER: "cancelled",
+    _K.STOPPED_FOR_LIMIT: "stopped at a limit",
+    _K.STOPPED_FOR_BUDGET: "budget spent",
+    _K.STOPPED_FOR_PAUSE: "paused",
+    _K.RESUMED: "resumed",
+    _K.GIVEN_UP: "given up",
+    _K.MEMBER_MISSING: "machine missing",
+    _K.MEMBERS_REGISTERED: "machines ready",
+    _K.OFFERS_EXHAUSTED: "no machines",
+    _K.PROVISIONING_EXPIRED: "start timed out",
+    _K.TRAINER_STARTED: "training starts",
+    _K.DRAIN_ORDERED_STOP: "saving to stop",
+    _K.DRAIN_ORDERED_INTERRUPTION: "saving to leave",
+    _K.DRAIN_ORDERED_YIELD: "saving to move",
+    _K.ALL_MEMBERS_FINISHED: "training finished",
+    _K.ALL_DRAINED_STOP: "saved",
+    _K.ALL_DRAINED_INTERRUPTION: "saved",
+    _K.ALL_DRAINED_YIELD: "saved",
+    _K.MEMBER_ENDED: "trainer ended",
+    _K.MEMBER_GONE: "machine gone",
+    _K.STALL_DETECTED: "stalled",
+    _K.DRAIN_EXPIRED: "saving timed out",
+    _K.VERDICT_SUCCEEDED: "attempt succeeded",
+    _K.VERDICT_INTERRUPTED: "attempt interrupted",
+    _K.VERDICT_FAILED: "attempt failed",
+    _K.VERDICT_STOPPED: "attempt stopped",
+    _K.VERDICT_YIELDED: "attempt moved",
+    _K.VERDICT_LOST: "attempt lost",
+    _K.LAUNCH_SUBMITTED: "machine requested",
+    _K.LAUNCH_ACCEPTED: "machine rented",
+    _K.LAUNCH_REFUSED: "refused by the cloud",
+    _K.AGENT_REGISTERED: "machine ready",
+    _K.INTERRUPTION_NOTICED: "interruption notice",
+    _K.RELEASE_ORDERED: "releasing",
+    _K.STOP_OBSERVED: "shutting down",
+    _K.OVERDUE: "notice overdue",
+    _K.ABSENCE_CONFIRMED: "machine gone",
+    _K.WAITING: "waiting",
+    _K.REPLACEMENT_REQUESTED: "replacement requested",
+    _K.GANG_SIZED: "number of machines",
+    _K.GROWTH_REQUESTED: "growing",
+    _K.INSTANCE_UNREACHABLE: "machine silent",
+    _K.INSTANCE_HEARD_AGAIN: "machine reports again",
+    _K.INSTANCE_ADOPTED: "machine adopted",
+    _K.CREDENTIAL_REFUSED: "credential refused",
+    _K.BOOT_FAILED: "boot failed",
+    _K.BOOT_WARNED: "boot warning",
+    _K.MEMBER_PREPARED: "machine prepared",
+    _K.TRAINING_RESUMED: "training resumed",
+    _K.MEMBER_DRAINED: "machine saved",
+    _K.MEMBER_FINISHED: "machine finished",
+    _K.CHECKPOINT_COMMITTED: "checkpoint saved",
+    _K.FINISHED_WITHOUT_CHECKPOINT: "finished, nothing saved",
+    _K.IMAGE_PINNED: "image pinned",
+    _K.OUTPUTS_SAVED: "outputs saved",
+    _K.OUTPUTS_NOT_SAVED: "outputs not saved",
+    _K.CHECKPOINT_REJECTED: "checkpoint rejected",
+    _K.ATTEMPT_FENCED: "attempt cut off",
+    _K.BUDGET_CHANGED: "budget changed",
+    _K.DEADLINE_UNSAFE: "deadline at risk",
+    _K.DEADLINE_MISSED: "deadline missed",
+    _K.MOVED_TO_ON_DEMAND: "moved to on-demand",
+    _K.MOVED_TO_SPOT: "moved to spot",
+    _K.MIGRATION_BEGUN: "moving",
+    _K.MIGRATION_GIVEN_UP: "move cancelled",
+    _K.STALE_RESULT: "late result",
+    _K.LATE_FACT: "late report",
+    _K.DISK_FULL: "disk full",
+    _K.DISK_HAS_ROOM: "disk has space again",
+    _K.STORAGE_ACCESS_FAILS: "no access to storage",
+    _K.STORAGE_ACCESS_BACK: "access to storage back",
+    _K.REBALANCE_RECOMMENDED: "interruption more likely",
+    _K.START_REVISED: "start corrected",
+    _K.END_REVISED: "end corrected",
+}
+
+
+def event_words(kind: str) -> str:
+    """What a kind is called; of another version's kind its own words."""
+    try:
+        return EVENT_WORDS[JobEventKind(kind)]
+    except ValueError:
+        return kind.replace("_", " ")
+
+
+def actor_words(text: str, machine: str | None) -> str:
+    """Who caused an entry, of `kind:name`: a key's name, control plane, cloud or a machine.
+
+    machine: what the machine is called that the entry is about or that reported it.
+    """
+    try:
+        actor = Actor.parse(text)
+    except ValueError:
+        return text  # of a later version
+    match actor.kind:
+        case ActorKind.PERSON:
+            return actor.name
+        case ActorKind.CONTROLLER:
+            return "control plane"
+        case ActorKind.CLOUD:
+            return "cloud"
+        case ActorKind.AGENT:
+            return machine or ("a machine" if _ID.fullmatch(actor.name) else actor.name)
+
+
+def without_doubles(events: Iterable[Row]) -> list[Row]:
+    """Rows of a history, in either order, less those that say what the one before has said.
+
+    A job, its attempt and its machines each record what happens to all of them; of those, the entry
+    that names its machine is kept. What happens to two machines alike is told of each.
+    """
+    kept: list[Row] = []
+    for event in events:
+        if not kept or kept[-1]["message"] != event["message"]:
+            kept.append(event)
+        elif event.get("machine") not in (None, kept[-1].get("machine")):
+            if kept[-1].get("machine") is None:
+                kept.pop()
+            kept.append(event)
+    return kept

@@ -1,0 +1,54 @@
+"""What a machine is doing, in the words that pages and the command line have in common.
+
+Not here: since when, or what of it costs what (`app.web.job.machine_rows`, `cost_statement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.domain.lifecycle.instance import EndedBy, InstanceState
+from trainer.protocol.agent_report import MachinePhase
+
+PHASE_WORDS: Final[Mapping[str, str]] = {
+    MachinePhase.BOOT: "booting",
+    MachinePhase.SETUP: "setting up",
+    MachinePhase.IDLE: "idle",
+    MachinePhase.RESTORE: "restoring",
+    MachinePhase.GANG_WAIT: "waiting for the others",
+    MachinePhase.COMPILE: "compiling the model",
+    MachinePhase.TRAIN: "training",
+    MachinePhase.CHECKPOINT: "saving a checkpoint",
+    MachinePhase.EVAL: "evaluating",
+    MachinePhase.DRAIN: "saving to leave",
+}
+_STATE_WORDS: Final[Mapping[InstanceState, str]] = {
+    InstanceState.REQUESTED: "requested",
+    InstanceState.LAUNCHING: "requested",
+    InstanceState.TERMINATING: "being released",
+    InstanceState.TERMINATED: "gone",
+    InstanceState.LAUNCH_FAILED: "refused by the cloud",
+}
+_ENDERS: Final[dict[str, str]] = {
+    EndedBy.US: "Lowtide",
+    EndedBy.OS_SHUTDOWN: "its own shutdown",
+    EndedBy.RUN_LIMIT: "its run-time limit",
+    EndedBy.OUTSIDER: "somebody else",
+}
+_BEFORE_ITS_FIRST_WORD: Final = "booting"
+
+
+def ended_words(ended_by: str | None) -> str:
+    """Who ended a machine, as in "ended by Lowtide"; of another version's values, their names."""
+    known = ended_by or EndedBy.UNKNOWN
+    return _ENDERS.get(known) or known.replace("_", " ")
+
+
+def machine_words(state: InstanceState, phase: str | None) -> str:
+    """What it is doing. phase: of its agent's newest report, None before the first."""
+    if state in _STATE_WORDS:
+        return _STATE_WORDS[state]
+    if phase is None:
+        return _BEFORE_ITS_FIRST_WORD
+    return PHASE_WORDS.get(phase) or phase.replace("_", " ")

@@ -1,0 +1,1 @@
+"""What agents ask and tell: registration, reports, facts, logs, directives, silence."""

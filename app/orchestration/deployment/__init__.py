@@ -1,0 +1,1 @@
+"""The deployment as a whole: unknown machines, leftovers, checks of its set-up, its end."""

@@ -1,0 +1,74 @@
+"""What is left of a job as it runs now: its end, and what it costs until then.
+
+Lives here: the figures that its page, `show`, `explain` and the API tell of the present. Not here:
+the work left (`estimate_remaining`), or what a decision expected of a pool (`placement_reasons`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+
+from app.domain.lifecycle.entities import Instance
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.placement.expected_cost import steady_microusd
+from app.domain.spec.job_spec import JobSpec
+from app.orchestration.estimates.estimate_remaining import WorkLeft, expected_end, work_left
+from app.ports.reports.job_reports import JobFacts
+
+_RENTED = (InstanceState.LAUNCHED, InstanceState.REGISTERED, InstanceState.INTERRUPTING)
+
+
+@dataclass(frozen=True)
+class AsItRuns:
+    """The rest of a job that trains, if nothing interrupts it; interruptions are not counted.
+
+    pools: keys of those that its machines are in. ends_at, remaining_seconds: as its measured pace
+    or its estimate says. remaining_microusd: for all its machines, at their prices of now.
+    """
+
+    pools: tuple[str, ...]
+    microusd_per_hour: int
+    ends_at: datetime
+    remaining_seconds: int
+    remaining_microusd: int
+
+
+def left_of_facts(facts: JobFacts, spec: JobSpec, now: datetime) -> WorkLeft:
+    """The work left by the newest reports of the machines that the job has."""
+    contacts = [machine.contact for machine in facts.machines if machine.contact is not None]
+    return work_left(facts.job, spec, facts.attempt, contacts, now)
+
+
+def as_it_runs(facts: JobFacts, left: WorkLeft, now: datetime) -> AsItRuns | None:
+    """None for a job that does not train, and while neither pace nor estimate tells its end."""
+    ends_at = expected_end(facts.job, left, now)
+    if ends_at is None:
+        return None
+    seconds = max(0, ceil((ends_at - now).total_seconds()))
+    billed = sum(
+        machine.price_microusd_per_hour * machine.instance.billing_speed
+        for machine in facts.machines
+        if machine.price_microusd_per_hour is not None and machine.is_billed
+    )
+    return AsItRuns(
+        pools=tuple(
+            sorted(
+                {
+                    machine.instance.pool.key
+                    for machine in facts.machines
+                    if machine.instance.pool is not None and is_rented(machine.instance)
+                }
+            )
+        ),
+        microusd_per_hour=facts.microusd_per_hour,
+        ends_at=ends_at,
+        remaining_seconds=seconds,
+        remaining_microusd=steady_microusd(billed, seconds),
+    )
+
+
+def is_rented(machine: Instance) -> bool:
+    """Whether the job has the machine now: it is started, and not given back."""
+    return machine.launched_at is not None and machine.state in _RENTED

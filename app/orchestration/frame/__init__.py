@@ -1,0 +1,1 @@
+"""What every verb works with: ports, limits, the job under its lock, leases, timers."""

@@ -1,0 +1,66 @@
+"""When each controller has its turn, and on which queue: all that beat must know of controllers.
+
+Lives here: names, queues and periods, and nothing that loads more than that. Not here: the
+controllers (`controllers`), which take theirs from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from app.orchestration.frame.limits import Limits
+
+_SOON_SECONDS: Final = 5.0
+_SWEEP_LOOK_SECONDS_MAX: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """queue: `quick` (only the database) or `cloud` (calls a provider or a store). period_seconds:
+    beat rings at least this often, so that a lost ring costs latency, not work."""
+
+    queue: str
+    period_seconds: Callable[[Limits], float]
+
+
+def _every(seconds: float) -> Callable[[Limits], float]:
+    return lambda limits: seconds
+
+
+TURNS: Final[Mapping[str, Turn]] = {
+    "refresh_prices": Turn("cloud", lambda own: min(_SOON_SECONDS, own.price_refresh_seconds)),
+    "claim_jobs": Turn("quick", lambda own: min(_SOON_SECONDS, own.next_look_seconds)),
+    "launch_instances": Turn("cloud", _every(_SOON_SECONDS)),
+    "reconcile_instances": Turn("cloud", _every(_SOON_SECONDS)),
+    "release_instances": Turn("cloud", _every(_SOON_SECONDS)),
+    "expire_deadlines": Turn("quick", _every(_SOON_SECONDS)),
+    "watch_contacts": Turn("quick", _every(2.0)),
+    "watch_deadlines": Turn("quick", lambda own: min(_SOON_SECONDS, own.report_interval_seconds)),
+    # A machine's end does not wait for the next full period.
+    "accrue_costs": Turn("quick", lambda own: min(_SOON_SECONDS, own.accrual_seconds)),
+    "enforce_budgets": Turn("quick", lambda own: own.accrual_seconds),
+    "close_job_costs": Turn("quick", lambda own: own.accrual_seconds),
+    "sweep_deployment": Turn(
+        "cloud", lambda own: min(_SWEEP_LOOK_SECONDS_MAX, own.sweep_seconds / 4)
+    ),
+    "prune_checkpoints": Turn("cloud", _every(30.0)),
+    "check_books": Turn("quick", _every(30.0)),
+    "read_interruptions": Turn("cloud", _every(3.0)),
+    "clear_remains": Turn("cloud", _every(30.0)),
+    "locate_buckets": Turn("cloud", _every(60.0)),
+    "read_pool_pasts": Turn("cloud", _every(20.0)),
+    "keep_estimates": Turn("quick", _every(_SOON_SECONDS)),
+    "foresee_losses": Turn("quick", _every(_SOON_SECONDS)),
+    "resize_gangs": Turn("quick", _every(_SOON_SECONDS)),
+    "weigh_moves": Turn("quick", _every(_SOON_SECONDS)),
+}
+"""By name, in the order of the registry."""
+
+
+def turn_of(controller: str, limits: Limits) -> tuple[str, float]:
+    """A controller's queue and its period in seconds. Raises KeyError for an unknown name."""
+    turn = TURNS[controller]
+    return turn.queue, turn.period_seconds(limits)

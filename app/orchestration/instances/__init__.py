@@ -1,0 +1,1 @@
+"""Rented machines and clouds: launch, settle, reconcile, interruptions, release."""

@@ -1,0 +1,1 @@
+"""Prices, and the past of pools, as clouds tell them."""

@@ -1,0 +1,1 @@
+"""Costs are booked, compared and closed, and budgets are kept."""

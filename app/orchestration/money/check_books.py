@@ -1,0 +1,76 @@
+"""Compare the rollup with the ledger, some machines at a time, round and round.
+
+Reports read the rollup alone; this is why they may. A pass takes every machine once, and what
+differs is kept per machine and day, for the reports to show together with the time of the last
+whole pass. Not here: the comparison (`store.books`), or the verification that a person asks for
+and that makes every bill again (`app.ports.reports.read_models`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.orchestration.frame.controller_frame import RowController
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.schedule import turn_of
+from app.ports.store.books import BooksPass
+from app.ports.store.unit_of_work import UnitOfWork
+
+CHECK_CONTROLLER: Final = "check_books"
+MACHINES_PER_SLICE: Final = 50
+BETWEEN_SLICES: Final = timedelta(seconds=5)
+BETWEEN_PASSES: Final = timedelta(hours=1)
+BETWEEN_SMALL_PASSES: Final = timedelta(minutes=5)
+"""Of one slice: who has just begun sees within minutes that the first bookings are right."""
+
+
+class CheckBooks(RowController[BooksPass]):
+    """The controller that looks whether rollup and ledger agree."""
+
+    name = CHECK_CONTROLLER
+    # There is one piece at most; a limit of 1 would ring for the next one at once.
+    limit = 2
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[BooksPass]:
+        """The pass, when its next slice is due."""
+        found = uow.books.progress() or BooksPass(next_at=uow.now)
+        return [found] if found.next_at <= uow.now else []
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When the next slice is due."""
+        found = uow.books.progress()
+        return uow.now if found is None else found.next_at
+
+    def apply(self, uow: UnitOfWork, work: BooksPass, result: None) -> None:
+        """Compare one slice, unless another worker has."""
+        now = uow.now
+        found = uow.books.progress(lock=True) or BooksPass(next_at=now)
+        if found.next_at > now:
+            return
+        # Read before anything is compared: what is committed after it was booked after it, too.
+        begun_at = found.begun_at or uow.books.committed_until(now)
+        compared = uow.books.compare(found.after_id, MACHINES_PER_SLICE, now)
+        machines = found.machines + len(compared)
+        if len(compared) == MACHINES_PER_SLICE:
+            found = replace(
+                found,
+                next_at=now + BETWEEN_SLICES,
+                begun_at=begun_at,
+                after_id=compared[-1],
+                machines=machines,
+            )
+        else:
+            small = machines < MACHINES_PER_SLICE
+            found = BooksPass(
+                next_at=now + (BETWEEN_SMALL_PASSES if small else BETWEEN_PASSES),
+                # A pass with an old transaction beside it reaches less far than the one before.
+                checked_at=max(begun_at, min(found.checked_at or begun_at, now)),
+                checked_machines=machines,
+            )
+        uow.books.save_progress(found)

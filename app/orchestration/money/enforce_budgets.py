@@ -1,0 +1,95 @@
+"""Order a stop where what is spent and reserved has reached a cap.
+
+Rows tell when: spending and reservations are kept by `accrue_costs` and by claims, and a job is due
+here once they reach its own cap or its project's. Not here: the arithmetic (`billing.budget`),
+or how a job stops (`stop_job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from app.domain.billing.budget import stop_ordered
+from app.domain.lifecycle.entities import Budget, Instance
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState, StopCause
+from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import RowController
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.schedule import turn_of
+from app.orchestration.gang.reserve_budget import live_reserve, name_budget, write_reservation
+from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.money.accrue_costs import BUDGET_CONTROLLER
+from app.ports.store.unit_of_work import Payer, UnitOfWork
+
+_ACTOR = Actor(ActorKind.CONTROLLER, BUDGET_CONTROLLER)
+_WORKING = frozenset({JobState.STARTING, JobState.RUNNING})
+# A job that waits may keep machines for its next attempt, and pays for them.
+_SPENDING = _WORKING | CLAIMABLE_JOB_STATES
+
+
+class EnforceBudgets(RowController[Payer]):
+    """The controller of caps."""
+
+    name = BUDGET_CONTROLLER
+    limit = 50
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[Payer]:
+        """Jobs that spend at or over a cap, as their rows stand."""
+        return uow.jobs.over_budget(limit)
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """Now, when a job is at or over a cap; nothing here waits for time."""
+        return uow.now if uow.jobs.over_budget(1) else None
+
+    def apply(self, uow: UnitOfWork, work: Payer, result: None) -> None:
+        """Reserve anew with what runs now; stop the job if that still reaches a cap."""
+        entropy, limits = self._runtime.entropy, self._runtime.limits
+        budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
+        # The project's own row serialises who may lock its other budgets; without it there is no
+        # common cap, and nothing to lock them for.
+        shared = any(budget.job_id is None for budget in budgets)
+        others = uow.money.lock_reservations(work.project_id) if shared else []
+        with open_job(uow, entropy, work.job_id, _ACTOR, skip_locked=True) as aggregate:
+            if aggregate is None or aggregate.job.state not in _SPENDING:
+                return
+            self._reserve_anew(uow, work, budgets, others)
+            if aggregate.job.state not in _WORKING and not aggregate.living():
+                return
+            for budget in budgets:
+                verdict = stop_ordered(
+                    spent_microusd=budget.spent_microusd,
+                    reserve_microusd=budget.reserved_microusd,
+                    cap_microusd=budget.cap_microusd,
+                )
+                if verdict.yes:
+                    message = name_budget(budget, verdict.sentence)
+                    order_stop(aggregate, StopCause.BUDGET, message, limits)
+                    return
+
+    def _reserve_anew(
+        self, uow: UnitOfWork, work: Payer, budgets: Sequence[Budget], others: Sequence[Budget]
+    ) -> None:
+        """Reservations of the job, and where a project's cap counts, of its other jobs too.
+
+        A claim reserves its gang's first 15 minutes; nobody is stopped for what another job
+        might have cost and does not.
+        """
+        limits = self._runtime.limits
+        live: dict[UUID, list[Instance]] = {}
+        for instance in uow.instances.live_of_project(work.project_id):
+            if instance.job_id is not None:
+                live.setdefault(instance.job_id, []).append(instance)
+        for budget in others:
+            job_id = budget.job_id
+            if job_id is not None and job_id != work.job_id:
+                mine = live.get(job_id, [])
+                budget.reserved_microusd = live_reserve(uow, mine, limits, uow.now)
+        mine = live.get(work.job_id, [])
+        write_reservation(uow, budgets, work.job_id, live_reserve(uow, mine, limits, uow.now))

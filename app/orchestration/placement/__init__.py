@@ -1,0 +1,1 @@
+"""What placement rests on, read from rows: offers, prices of moves, safety of spot, reasons."""

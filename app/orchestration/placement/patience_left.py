@@ -1,0 +1,27 @@
+"""How much longer a job may wait for a clearly cheaper machine: since it last trained, or came.
+
+Not here: what follows from it (`app.domain.placement.patience`).
+"""
+
+from __future__ import annotations
+
+from app.domain.placement.patience import Patience
+from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.placement.note_decisions import work_seconds
+
+
+def patience_of(aggregate: JobAggregate) -> Patience:
+    """The patience of a job that looks for a whole gang. Of a gang that trains it begins now."""
+    job, now = aggregate.job, aggregate.now
+    trained = [one for one in aggregate.uow.attempts.of_job(job.id) if one.trained_at is not None]
+    since = job.submitted_at
+    if trained:
+        newest = max(trained, key=lambda one: one.fence)
+        live = aggregate.attempt is not None and aggregate.attempt.fence == newest.fence
+        since = now if live else newest.updated_at
+    waited = max(0.0, (now - since).total_seconds())
+    return Patience(
+        left_seconds=max(0.0, aggregate.spec.patience_seconds - waited),
+        waited_seconds=waited,
+        work_seconds=work_seconds(aggregate),
+    )

@@ -1,0 +1,126 @@
+"""Whether a job with a deadline may be on spot, and whether one that left it may go back.
+
+Lives here: the room that spot needs, and what keeps a job from going to and fro: the time since it
+last changed its market, and what a return must save. Not here: which market costs less
+(`weigh_markets`), or the last safe moment itself, which forces a job off spot whatever is said here
+(`app.domain.deadline.deadline_policy`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS, spot_exhausted
+from app.domain.market.offer import Market
+from app.domain.units.durations import HOUR_SECONDS
+from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.frame.runtime import Limits
+from app.orchestration.placement.note_decisions import safe_until, work_seconds
+
+if TYPE_CHECKING:
+    from app.domain.deadline.live_placement import LiveChoice
+
+_USD = 1_000_000
+
+
+@dataclass(frozen=True)
+class Stay:
+    """On-demand machines to the end: what each costs per hour, how many, and the work left on them.
+
+    trains: they are there, and are paid on until the spot machines have registered and they have
+    saved.
+    """
+
+    on_demand_usd: float
+    gang: int
+    work_seconds: float
+    trains: bool
+
+
+def turn_market(aggregate: JobAggregate, market: Market) -> None:
+    """The job's next machines are of this market; `market_changed_at` says since when."""
+    job = aggregate.job
+    if job.market_mode is not market:
+        job.market_mode, job.market_changed_at = market, aggregate.now
+
+
+def spot_is_safe(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
+    """Whether spot may be tried and, if it fails, still be left before the last safe moment.
+
+    seconds: the work left.
+    """
+    return _has_room(aggregate, limits, seconds, _two_restarts(aggregate, limits))
+
+
+def may_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
+    """Whether a job that left spot may go back: with room, not soon after it left, and not before
+    it came to a checkpoint where spot let it come to none."""
+    if spot_is_fruitless(aggregate):
+        return False
+    changed_at = aggregate.job.market_changed_at
+    rest = timedelta(seconds=limits.return_rest_seconds)
+    rested = changed_at is None or not changed_at <= aggregate.now < changed_at + rest
+    room = _return_room(aggregate, limits, seconds)
+    return rested and _has_room(aggregate, limits, seconds, room)
+
+
+def spot_is_fruitless(aggregate: JobAggregate) -> bool:
+    """Whether spot cut the job's attempts short until now, before one of them saved anything."""
+    job, attempt = aggregate.job, aggregate.attempt
+    count = job.attempts_without_progress
+    if count < MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS:
+        return False  # without a look at the attempts
+    if attempt is not None and attempt.committed_step > (attempt.parent_step or 0):
+        return False
+    reasons = [one.end_reason for one in aggregate.uow.attempts.of_job(job.id) if one.end_reason]
+    return spot_exhausted(reasons[-count:])
+
+
+def may_still_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
+    """Whether spot machines that were asked for are waited for still.
+
+    Half of the room is theirs to come in: were all of it wanted still, they would be given back and
+    asked for again, look after look.
+    """
+    room = _return_room(aggregate, limits, seconds) / 2
+    return _has_room(aggregate, limits, seconds, room)
+
+
+def _two_restarts(aggregate: JobAggregate, limits: Limits) -> float:
+    return 2 * own_limits(aggregate, limits).restart_seconds
+
+
+def _return_room(aggregate: JobAggregate, limits: Limits, seconds: float) -> float:
+    """What is left to do may be off by a tenth: a return on the edge would be undone at once."""
+    return max(_two_restarts(aggregate, limits), limits.return_room_share * seconds)
+
+
+def _has_room(aggregate: JobAggregate, limits: Limits, seconds: float, room_seconds: float) -> bool:
+    last = safe_until(aggregate, limits, seconds)
+    return last is not None and aggregate.now + timedelta(seconds=room_seconds) < last
+
+
+def return_repays(choice: LiveChoice, stay: Stay, limits: Limits) -> bool:
+    """Whether going back to spot saves enough of what staying on-demand would cost to the end.
+
+    The choice's own figure for on-demand counts on a later return, which is what is asked here; the
+    one for spot counts with a restart.
+    """
+    hourly = stay.on_demand_usd * stay.gang / HOUR_SECONDS
+    twice = limits.boot_p95_seconds + limits.drain_seconds if stay.trains else 0.0
+    stays = hourly * stay.work_seconds
+    goes = min(choice.spot, choice.wait) * stay.gang + hourly * twice
+    enough = max(limits.return_saving_share * stays, limits.return_saving_microusd / _USD)
+    return stays - goes >= enough
+
+
+def could_go_back(aggregate: JobAggregate, limits: Limits) -> bool:
+    """Whether a job that left spot early has a way on where no budget bears on-demand machines."""
+    job, seconds = aggregate.job, work_seconds(aggregate)
+    left = job.market_mode is Market.ON_DEMAND and aggregate.spec.effective_market() == "auto"
+    if not left or seconds is None or job.deadline_missed_at is not None:
+        return False
+    return spot_is_safe(aggregate, limits, seconds)

@@ -1,0 +1,1 @@
+"""The queue: jobs are submitted to it, and claimed from it with their machines."""

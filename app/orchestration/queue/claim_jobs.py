@@ -1,0 +1,396 @@
+"""THE QUEUE: take the first ready job, place its gang, and write attempt and launch as one.
+
+Lives here: the claim. SKIP LOCKED lets any number of workers claim side by side; everything that
+follows from a claim commits with it. Not here: the call to the cloud (`launch_instances`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from app.domain.billing.budget import Verdict
+from app.domain.deadline.placement_moment import Verdict as Way
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.entities import Attempt, Budget, Job
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent
+from app.domain.lifecycle.retry_policy import BACKOFF_SECONDS_MAX
+from app.domain.market.offer import Market, Offer
+from app.domain.placement.placement import need_of, together, work_alike
+from app.domain.placement.placement_decision import DecisionVerdict
+from app.domain.throughput.start_up import NOT_LEARNED, StartUp
+from app.orchestration.agents.register_agent import checkpoint_uri
+from app.orchestration.estimates.estimate_remaining import note_scaling
+from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
+from app.orchestration.estimates.work_on_kinds import ONE_KIND, speeds_of
+from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.lost_rows import (
+    AwaitedLists,
+    awaited_lists,
+    heard_since,
+    highest_fence,
+    number_beyond,
+)
+from app.orchestration.frame.parsed_specs import parsed_spec
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.silence import left_to_its_lease
+from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, put_at_rest
+from app.orchestration.gang.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
+from app.orchestration.gang.known_lineage import has_final_checkpoint
+from app.orchestration.gang.move_gang import end_move
+from app.orchestration.gang.release_order import order_release
+from app.orchestration.gang.reserve_budget import check_and_reserve, reserve_for_bids
+from app.orchestration.gang.shrink_gang import form_until
+from app.orchestration.placement.choose_gang_size import note_size
+from app.orchestration.placement.note_decisions import Reason, Reasons, claim_reason, note_decision
+from app.orchestration.placement.price_restores import restore_of
+from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
+from app.orchestration.placement.spot_safety import could_go_back, turn_market
+from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
+from app.orchestration.queue.find_places import find_places, make_smaller
+from app.orchestration.transitions.settle_market import UNAFFORDABLE, settle_market, waits_for
+from app.ports.store.job_repositories import QueuedJob
+from app.ports.store.unit_of_work import UnitOfWork
+
+if TYPE_CHECKING:
+    from app.domain.deadline.live_placement import LiveChoice
+
+_ACTOR = Actor(ActorKind.CONTROLLER, CLAIM_CONTROLLER)
+
+
+OFFERS_OLD_SECONDS = 2.0
+"""Offers are read for all jobs of a round at once; a claim that comes later reads them anew."""
+
+
+@dataclass(frozen=True)
+class ReadyJob:
+    """A job to be claimed, if nobody else has it, with the offers as they stood at `read_at`.
+
+    start_up: of its work, as learned. store_uri: where its checkpoints lie, if attempts may have
+    been numbered that no row knows.
+    """
+
+    job_id: UUID
+    project_id: UUID
+    budget_id: UUID
+    queued: QueuedJob = field(repr=False)
+    offers: Quoted = field(repr=False)
+    read_at: datetime
+    start_up: StartUp | None = None
+    store_uri: str | None = None
+
+
+@dataclass(frozen=True)
+class SortedOut:
+    """The offers of each market that the job may get machines from, and what a choice rests on.
+
+    serial_share: how its gangs scale, as measured; None: as expected. number_beyond: numbers the
+    next attempt after those that only the store knows; None where no row can be missing.
+    """
+
+    by_market: Mapping[Market, Shortlist]
+    weighed: Weighed | None = None
+    serial_share: float | None = None
+    number_beyond: Callable[[Job], None] | None = None
+
+
+class ClaimJobs:
+    """The controller of the queue."""
+
+    name = CLAIM_CONTROLLER
+    limit = 20
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        self._weighing = WeighMarkets(runtime)
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:
+        """Ready jobs in queue order; the lock is taken when each is applied."""
+        if self._awaited(uow) is not None:
+            return []
+        since = heard_since(uow)
+        found = uow.jobs.ready(uow.now, limit, self._latest(uow))
+        offers = uow.offers.all() if found else []
+        at = self._runtime.clock.now()
+        return [
+            ReadyJob(
+                one.job_id,
+                one.project_id,
+                one.budget_id,
+                one,
+                offers,
+                at,
+                read_start_up(uow, one.project_id, one.spec),
+                self._store_uri(uow, one, since),
+            )
+            for one in found
+        ]
+
+    def effect(self, work: ReadyJob) -> SortedOut:
+        """Sort out the offers, which may be thousands, while nothing is locked."""
+        found = self._sort_out(work, work.offers, self._runtime.clock.now())
+        if work.store_uri is None:
+            return found
+        highest = highest_fence(partial(self._runtime.store_at, work.store_uri))
+        return replace(found, number_beyond=partial(number_beyond, highest=highest))
+
+    def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> SortedOut:
+        promise = _promise_of(work.queued, work.start_up or NOT_LEARNED)
+        weighed = None if promise is None else self._weighing.weigh(promise, offers)
+        markets = [work.queued.market_mode] if weighed is None else list(Market)
+        measured = self._weighing.measured(work.project_id, parsed_spec(work.queued.spec))
+        lists = {one: _shortlist(offers, work.queued, one, now) for one in markets}
+        known = {one: replace(found, speeds=measured.speeds) for one, found in lists.items()}
+        return SortedOut(known, weighed, measured.scaling.kept_share)
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When the first waiting job is to be looked at."""
+        awaited = self._awaited(uow)
+        return uow.jobs.next_ready_at(self._latest(uow)) if awaited is None else awaited.until
+
+    def _awaited(self, uow: UnitOfWork) -> AwaitedLists | None:
+        providers = self._runtime.providers
+        regions = ((name, region) for name in providers for region in providers[name].regions())
+        return awaited_lists(uow, uow.now, self._runtime.limits, regions)
+
+    def _store_uri(self, uow: UnitOfWork, queued: QueuedJob, since: datetime | None) -> str | None:
+        """Where to look for attempts that no row knows: its rows may be older than the last gap."""
+        if since is None or (queued.claimed_at or queued.submitted_at) >= since:
+            return None
+        job = uow.jobs.get(queued.job_id)
+        return None if job is None else checkpoint_uri(job, parsed_spec(job.spec), self._runtime)
+
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        longest = max(BACKOFF_SECONDS_MAX, self._runtime.limits.next_look_seconds)
+        return uow.now + timedelta(seconds=2 * longest)
+
+    def apply(self, uow: UnitOfWork, work: ReadyJob, result: SortedOut) -> None:
+        """Claim one job, or write why it waits."""
+        now = self._runtime.clock.now()
+        if (now - work.read_at).total_seconds() > OFFERS_OLD_SECONDS:
+            offers = uow.offers.all()
+            fresh = {
+                one: replace(_shortlist(offers, work.queued, one, now), speeds=old.speeds)
+                for one, old in result.by_market.items()
+            }
+            result = replace(result, by_market=fresh)
+        budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
+        with open_job(
+            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
+        ) as aggregate:
+            if aggregate is None or aggregate.job.state not in CLAIMABLE_JOB_STATES:
+                return
+            if aggregate.job.market_mode is not work.queued.market_mode:
+                uow.ring_after_commit(CLAIM_CONTROLLER)
+                return  # it has changed since its offers were sorted out
+            if aggregate.job.start_up_seconds is None:
+                keep_start_up(aggregate.job, work.start_up)
+            due = aggregate.job.claimable_at
+            if due is None or due <= aggregate.now or due > self._latest(uow):
+                self._claim(aggregate, budgets, result)
+
+    def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: SortedOut) -> None:
+        job, limits = aggregate.job, self._runtime.limits
+        if has_final_checkpoint(aggregate):
+            message = "An earlier attempt finished the work."
+            aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
+            put_at_rest(aggregate, EndReason.FINISHED, message)
+            return
+        note_scaling(job, offered.serial_share)
+        choice: LiveChoice | None = None
+        if offered.weighed is not None and not aggregate.usable():
+            choice = settle_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
+        among = offered.by_market[job.market_mode]
+        if choice is not None:
+            among = replace(among, order=choice.order)
+        at_hand = candidates(aggregate)
+        kept = at_hand[: job.node_count]
+        spare = [i for i in aggregate.usable() if i not in kept and not left_to_its_lease(i)]
+        order_release(aggregate, spare, "the job no longer needs it")
+        end_move(aggregate)
+        considered = find_places(aggregate, among, budgets, limits)
+        missing = max(0, job.node_count - len(candidates(aggregate)))
+        work = ONE_KIND if offered.weighed is None else offered.weighed.work
+        reasons = Reasons(considered, missing, choice, among.speeds, work)
+        if missing and not together(considered):
+            missing = max(1, aggregate.spec.nodes.least - len(at_hand))
+            why = no_offer_reason(aggregate, considered, missing)
+            self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
+            return
+        if choice is not None and choice.verdict is Way.WAIT:
+            self._wait(
+                aggregate, waits_for(aggregate, choice, limits), "waiting_costs_less", reasons
+            )
+            return
+        verdict, reasons, bids = self._reserve_most(aggregate, budgets, reasons, among)
+        if not verdict.yes and could_go_back(aggregate, limits):
+            self._go_back(aggregate, offered.by_market.get(Market.SPOT))
+            return
+        if not verdict.yes and _may_be_late(aggregate):
+            late = self._reserve_slower(aggregate, budgets, reasons, among)
+            verdict, reasons, bids = late or (verdict, reasons, bids)
+        if not verdict.yes:
+            reason = Reason(DecisionVerdict.WAIT, "budget", verdict.sentence)
+            note_decision(aggregate, reason, limits, reasons)
+            aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)
+            put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
+            return
+        if offered.number_beyond is not None:
+            offered.number_beyond(job)
+        self._start_attempt(aggregate, reasons, bids)
+
+    def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
+        """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
+        order_release(aggregate, aggregate.usable(), "the job returns to spot")
+        turn_market(aggregate, Market.SPOT)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
+        count, limits = aggregate.job.node_count, self._runtime.limits
+        judged = offers_for(aggregate, count, limits, anywhere=True, among=among)
+        speeds = speeds_of(aggregate) if among is None else among.speeds
+        reasons = Reasons(judged, count, speeds=speeds)
+        self._wait(aggregate, "looking for spot machines again", "budget", reasons)
+
+    def _reserve_most(
+        self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
+    ) -> tuple[Verdict, Reasons, Sequence[Offer]]:
+        """Hold money for the gang as it was chosen, or else as large as the budgets bear."""
+        job, found = aggregate.job, wanted
+        chosen, limits = job.node_count, self._runtime.limits
+        for _ in range(chosen):
+            bids = together(found.considered)
+            verdict, borne = self._reserve(aggregate, budgets, bids, found.count)
+            if verdict.yes:
+                note_size(aggregate, chosen, "the budget allows no more machines")
+                return verdict, found, borne
+            smaller = make_smaller(aggregate, among, limits)
+            if smaller is None:
+                break
+            missing = job.node_count - len(candidates(aggregate))
+            found = replace(found, considered=smaller, count=missing)
+        job.node_count = chosen
+        return verdict, wanted, ()
+
+    def _reserve_slower(
+        self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
+    ) -> tuple[Verdict, Reasons, Sequence[Offer]] | None:
+        """Hold money for machines of any pace; None where no budget bears those either."""
+        of_any = replace(among, any_pace=True)
+        considered = find_places(aggregate, of_any, budgets, self._runtime.limits)
+        count = max(0, aggregate.job.node_count - len(candidates(aggregate)))
+        reasons = replace(wanted, considered=considered, count=count)
+        found = self._reserve_most(aggregate, budgets, reasons, of_any)
+        return found if found[0].yes else None
+
+    def _reserve(
+        self,
+        aggregate: JobAggregate,
+        budgets: list[Budget],
+        bids: Sequence[Offer],
+        missing: int,
+    ) -> tuple[Verdict, Sequence[Offer]]:
+        """Hold money for what the launch may end in, and leave out what is too dear."""
+        uow, job, limits = aggregate.uow, aggregate.job, self._runtime.limits
+        living, now = aggregate.living(), aggregate.now
+        if missing:
+            return reserve_for_bids(
+                uow, budgets, job.id, bids, missing, living, limits, now,
+                restore=restore_of(aggregate),
+            )  # fmt: skip
+        return check_and_reserve(uow, budgets, job.id, [], living, limits, now), ()
+
+    def _start_attempt(
+        self,
+        aggregate: JobAggregate,
+        reasons: Reasons,
+        bids: Sequence[Offer],
+    ) -> None:
+        job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
+        attempt = Attempt(
+            id=aggregate.entropy.new_id(),
+            job_id=job.id,
+            fence=job.next_fence,
+            state=AttemptState.PROVISIONING,
+            node_count=job.node_count,
+            created_at=now,
+            updated_at=now,
+            form_until_at=form_until(aggregate, candidates(aggregate), limits),
+        )
+        job.next_fence += 1
+        # The first one is most of all: it needs no look at those before it.
+        ordinal = 1 if attempt.fence == 1 else len(aggregate.uow.attempts.ordinals(job.id)) + 1
+        job.claimable_at = job.wait_reason = None
+        at_hand = len(candidates(aggregate))
+        kept = f"{at_hand} {'machine' if at_hand == 1 else 'machines'} kept"
+        begins = kept if at_hand else "requesting machines"
+        # The pools and their verdicts are in this fence's first decision, of the same instant.
+        aggregate.move_job(
+            JobEvent.CLAIMED,
+            f"Attempt {ordinal}: {begins}.",
+            fence=attempt.fence,
+            market=job.market_mode,
+            at_hand=at_hand,
+            asked_for=reasons.count if bids else 0,
+        )
+        aggregate.uow.attempts.add(attempt)
+        aggregate.attempt = attempt
+        note_decision(
+            aggregate, claim_reason(aggregate, bids, reasons.choice), limits, reasons, chosen=bids
+        )
+        fill_gang(aggregate, limits, bids)
+
+    def _wait(self, aggregate: JobAggregate, reason: str, word: str, reasons: Reasons) -> None:
+        job, limits = aggregate.job, self._runtime.limits
+        due = aggregate.look_in(limits.next_look_seconds)
+        decided = Reason(DecisionVerdict.WAIT, word, f"Waiting: {reason}.")
+        first_time = job.wait_reason is None or not _waited_so(aggregate, word)
+        note_decision(aggregate, decided, limits, reasons)
+        job.claimable_at, job.wait_reason = due, reason
+        if first_time:
+            aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
+        # What its own deadline or patience makes of an offer is no verdict on others.
+        shared = word == "no_offer" and not aggregate.spec.patience_seconds
+        if not aggregate.living() and shared and reasons.choice is None:
+            aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
+
+
+def _waited_so(aggregate: JobAggregate, word: str) -> bool:
+    """Whether the newest decision was to wait, for a reason of the same kind."""
+    return aggregate.uow.decisions.latest_kind(aggregate.job.id) == (DecisionVerdict.WAIT, word)
+
+
+def _may_be_late(aggregate: JobAggregate) -> bool:
+    """Whether slower machines than those in time are better than none."""
+    asked = aggregate.job.market_mode is Market.ON_DEMAND and not candidates(aggregate)
+    spec = aggregate.spec
+    return asked and spec.on_deadline == "finish" and not work_alike(spec)
+
+
+def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime) -> Shortlist:
+    need = need_of(parsed_spec(queued.spec), market, queued.node_count)
+    return shortlist(offers, need, now)
+
+
+def _promise_of(queued: QueuedJob, start_up: StartUp) -> Promise | None:
+    """None for a job without a deadline."""
+    if queued.deadline_at is None:
+        return None
+    spec = parsed_spec(queued.spec)
+    least = spec.nodes.least
+    return Promise(
+        queued.job_id,
+        spec,
+        queued.project_id,
+        queued.submitted_at,
+        queued.deadline_at,
+        least,
+        start_up=start_up,
+    )

@@ -1,0 +1,42 @@
+"""A job's spec once more, under a name that is free: what is submitted to run it again.
+
+The working folder stays the one that the job was submitted with: it belongs to the project, and the
+spec names it by content. Not here: submitting it (`submit_job`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from app.domain.lifecycle.entities import Job
+from app.domain.spec.names import NAME_LENGTH_MAX
+from app.orchestration.queue.submit_job import name_candidates
+from app.ports.store.unit_of_work import UnitOfWork
+
+_NUMBERED: Final = re.compile(r"(.+)-([1-9]\d{0,2})")
+_NAMES_TRIED_MAX: Final = 50
+
+
+def copied_spec(uow: UnitOfWork, job: Job) -> dict[str, Any]:
+    """Its spec in normal form under the next free name: `tour-2` after `tour`, then `tour-3`.
+
+    A name is free until someone takes it. Where none of fifty is, the spec has no name, and gets
+    one when it is submitted.
+    """
+    names = next_names(job.name)
+    taken = uow.jobs.taken_names(job.project_id, names)
+    free = next((name for name in names if name not in taken), None)
+    rest = {key: value for key, value in job.spec.items() if key != "name"}
+    return rest if free is None else {"name": free, **rest}
+
+
+def next_names(name: str) -> list[str]:
+    """Names after this one, best first: a number at its end of at most three digits is counted on,
+    else the numbers from 2 on."""
+    numbered = _NUMBERED.fullmatch(name)
+    if numbered is None:
+        return name_candidates(name)
+    stem, number = numbered[1], int(numbered[2])
+    following = range(number + 1, number + 1 + _NAMES_TRIED_MAX)
+    return [written for one in following if len(written := f"{stem}-{one}") <= NAME_LENGTH_MAX]

@@ -1,0 +1,207 @@
+"""The market that a job with a deadline gets its next machines from, where it has none.
+
+Lives here: what follows from the weighed choice for a job in the queue. It leaves spot earlier than
+the last safe moment would make it, when waiting for capacity is expected to cost more, and goes
+back when spot has machines again; never where the deadline would not be safe. Not here: the choice
+(`weigh_markets`), the last safe moment and running jobs (`watch_deadlines`), or the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from app.domain.deadline.placement_moment import Verdict
+from app.domain.lifecycle.entities import Budget
+from app.domain.lifecycle.events import JobEventKind
+from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
+from app.domain.market.offer import Market
+from app.domain.placement.placement import together
+from app.domain.units.durations import format_duration
+from app.domain.units.money import format_usd
+from app.orchestration.estimates.work_on_kinds import left_of
+from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.frame.runtime import Limits
+from app.orchestration.gang.fill_gang import offers_for
+from app.orchestration.gang.reserve_budget import reserve_for_bids
+from app.orchestration.placement.note_decisions import told_safe_until, work_seconds
+from app.orchestration.placement.price_restores import restore_of
+from app.orchestration.placement.shortlist import Shortlist
+from app.orchestration.placement.spot_safety import (
+    Stay,
+    may_return,
+    return_repays,
+    spot_is_fruitless,
+    spot_is_safe,
+    turn_market,
+)
+from app.orchestration.placement.weigh_markets import Stand, Weighed
+
+if TYPE_CHECKING:
+    from app.domain.deadline.live_placement import LiveChoice
+
+_USD = 1_000_000
+FRUITLESS = (
+    f"Spot interrupted {MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS} attempts in a row before a newer"
+    " checkpoint was saved: the job moves to on-demand machines."
+)
+UNAFFORDABLE = "The budget does not cover on-demand machines: the job returns to spot."
+
+
+def settle_market(
+    aggregate: JobAggregate,
+    weighed: Weighed,
+    by_market: Mapping[Market, Shortlist],
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> LiveChoice | None:
+    """The choice for a job without machines, carried out as far as it is one of market.
+
+    by_market: the offers of each. None where the plain order and the last safe moment decide: when
+    the work is not known, the deadline leaves no choice, or the budget would not bear on-demand to
+    the end, or not begin it beside what is reserved.
+    """
+    job = aggregate.job
+    seconds = weighed.work.on_demand_seconds(aggregate, left_of(aggregate))
+    if seconds is None or job.deadline_missed_at is not None:
+        return None
+    choice = weighed.choose(aggregate, Stand(seconds), limits)
+    if choice is None or not choice.rests_on_cost:
+        return None
+
+    def can_begin(market: Market) -> bool:
+        return _can_begin(aggregate, market, by_market, budgets, limits)
+
+    # What the choice rests on must be wrong: by it, spot would have come further.
+    fruitless = job.market_mode is Market.SPOT and spot_is_fruitless(aggregate)
+    left = fruitless or choice.verdict is Verdict.ON_DEMAND
+    if left and job.market_mode is Market.SPOT:
+        to_the_end = choice.on_demand * job.node_count
+        if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):
+            return None
+        turn_market(aggregate, Market.ON_DEMAND)
+        words = FRUITLESS if fruitless else leaving_words(choice, job.node_count)
+        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, words)
+        return None if fruitless else choice
+    if job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
+        if not _may_go_back(aggregate, choice, weighed, limits, seconds, left):
+            return None
+        if not can_begin(Market.SPOT):
+            return None
+        turn_market(aggregate, Market.SPOT)
+        words = UNAFFORDABLE if left else returning_words(choice, job.node_count)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, words)
+        return None if left else choice
+    return choice
+
+
+def _may_go_back(
+    aggregate: JobAggregate,
+    choice: LiveChoice,
+    weighed: Weighed,
+    limits: Limits,
+    seconds: float,
+    unaffordable: bool,
+) -> bool:
+    """Whether a job without machines may turn from on-demand to spot.
+
+    unaffordable: no budget bears on-demand machines, so that neither rest nor saving matters.
+    """
+    if unaffordable:
+        return spot_is_safe(aggregate, limits, seconds)
+    stay = Stay(weighed.on_demand_usd, aggregate.job.node_count, seconds, trains=False)
+    return may_return(aggregate, limits, seconds) and return_repays(choice, stay, limits)
+
+
+def _can_begin(
+    aggregate: JobAggregate,
+    market: Market,
+    by_market: Mapping[Market, Shortlist],
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> bool:
+    """Whether the budgets bear the smallest gang that the market offers; nothing is reserved yet.
+
+    A market that offers none asks for no money: its machines are waited for.
+    """
+    job, uow, count = aggregate.job, aggregate.uow, aggregate.spec.nodes.least
+    before, job.market_mode = job.market_mode, market
+    judged = offers_for(aggregate, count, limits, anywhere=True, among=by_market[market])
+    job.market_mode = before
+    bids = together(judged)
+    verdict, _ = reserve_for_bids(
+        uow, budgets, job.id, bids, count, aggregate.living(), limits, aggregate.now,
+        writable=(), restore=restore_of(aggregate),
+    )  # fmt: skip
+    return not bids or verdict.yes
+
+
+def bears(budgets: Sequence[Budget], usd: float) -> bool:
+    """Whether what every budget has left would pay for so much."""
+    return all(
+        budget.cap_microusd is None or budget.cap_microusd - budget.spent_microusd >= usd * _USD
+        for budget in budgets
+    )
+
+
+def leaving_words(choice: LiveChoice, gang: int) -> str:
+    """Why on-demand machines are asked for before the last safe moment."""
+    other, cost = min((choice.wait, choice.spot)), _dollars(choice.on_demand, gang)
+    way = "staying on spot" if choice.spot <= choice.wait else "waiting for spot machines"
+    return (
+        f"On-demand machines are expected to cost {cost} to the end, {way} {_dollars(other, gang)}:"
+        " requesting on-demand now."
+    )
+
+
+def returning_words(choice: LiveChoice, gang: int) -> str:
+    """Why on-demand machines are left."""
+    spot = min(choice.spot, choice.wait)
+    return (
+        f"Spot is expected to cost {_dollars(spot, gang)} to the end, staying on-demand "
+        f"{_dollars(choice.on_demand, gang)}: the job returns to spot."
+    )
+
+
+def staying_words(choice: LiveChoice, gang: int, market: Market) -> str:
+    """Why a job stays where it runs, be it that something else than cost keeps it there."""
+    on_spot = market is Market.SPOT
+    here, other = (choice.spot, choice.on_demand) if on_spot else (choice.on_demand, choice.spot)
+    where, there = ("on spot", "on-demand") if on_spot else ("on-demand", "spot")
+    if not math.isfinite(other) or not math.isfinite(here):
+        return f"The job stays {where}."
+    kept = ", which is not safe now" if other < here else ""
+    return (
+        f"The job stays {where}, expected to cost {_dollars(here, gang)} to the end; "
+        f"{there} {_dollars(other, gang)}{kept}."
+    )
+
+
+def waits_for(aggregate: JobAggregate, choice: LiveChoice, limits: Limits) -> str:
+    """Why a job waits although a pool fits; without a full stop."""
+    gang, seconds = aggregate.job.node_count, work_seconds(aggregate)
+    last = told_safe_until(aggregate, limits, seconds)
+    slack = ""
+    if last is not None and last > aggregate.now:
+        slack = (
+            "; waiting is safe for another "
+            f"{format_duration(int((last - aggregate.now).total_seconds()))}"
+        )
+    other = min(choice.spot, choice.on_demand)
+    if choice.wait >= other:
+        # The policy counts a wait for a cheaper pool as dear as what is at hand, not as less.
+        return (
+            f"cheaper pools are expected back well in time; the pools available now would cost "
+            f"{_dollars(other, gang)} to the end{slack}"
+        )
+    return (
+        f"the pools available now would cost {_dollars(other, gang)} to the end, waiting "
+        f"{_dollars(choice.wait, gang)}{slack}"
+    )
+
+
+def _dollars(usd: float, gang: int) -> str:
+    if not math.isfinite(usd):
+        return "more than the deadline allows"
+    return format_usd(round(usd * gang * _USD))

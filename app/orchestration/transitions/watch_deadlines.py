@@ -1,0 +1,271 @@
+"""Keep the promise of a deadline: leave spot at the last safe moment, acquire before release.
+
+Lives here: looking at jobs with a deadline and acting on what the policy says. Not here: the
+policy (`app.domain.deadline.deadline_policy`), leaving spot before that because it costs less
+(`weigh_running`), or the deadline's own passing (`expire_deadlines`).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.domain.deadline.deadline_policy import (
+    DeadlineAction,
+    DeadlineDecision,
+    DeadlineView,
+    decide,
+    seems_slower,
+)
+from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
+from app.domain.market.offer import Market
+from app.domain.placement.placement_decision import DecisionVerdict
+from app.domain.units.durations import format_duration
+from app.orchestration.estimates.estimate_remaining import WorkLeft, keep_progress
+from app.orchestration.estimates.read_start_up import start_up_of
+from app.orchestration.estimates.work_on_kinds import WorkOnKinds, left_of
+from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.parsed_specs import parsed_spec
+from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.schedule import turn_of
+from app.orchestration.gang.advance_attempt import order_drain
+from app.orchestration.gang.fill_gang import request_replacements
+from app.orchestration.placement.note_decisions import Reason, note_decision, start_times
+from app.orchestration.placement.shortlist import Quoted
+from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
+from app.orchestration.transitions.weigh_running import (
+    follow_return,
+    give_up_departure,
+    leave_spot,
+    start_left,
+    weigh_running,
+)
+from app.ports.store.unit_of_work import UnitOfWork
+
+DEADLINE_CONTROLLER = "watch_deadlines"
+# Of the work that is left: an estimate is seldom better.
+SAFE_AGAIN_ROOM = 0.1
+log = logging.getLogger(__name__)
+_ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
+
+
+@dataclass(frozen=True)
+class PromisedJob:
+    """A job with a deadline whose slack is to be looked at.
+
+    promise: when it is time to weigh its markets again, with the offers as they stand.
+    """
+
+    job_id: UUID
+    promise: Promise | None = field(default=None, repr=False)
+    offers: Quoted = field(default=(), repr=False)
+
+
+class WatchDeadlines:
+    """The controller of last safe moments."""
+
+    queue = "quick"
+    name = DEADLINE_CONTROLLER
+    limit = 200
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        # Progress is no newer than the reports. Rung more often than it looks: a look is set a
+        # moment after its ring, and the ring one look later would come too early.
+        self._every_seconds = 2 * runtime.limits.report_interval_seconds
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        self._weighing = WeighMarkets(runtime)
+
+    def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
+        """Live jobs with a deadline whose slack has not been looked at for a period."""
+        found = uow.jobs.promised_ids(uow.now, self._latest(uow), limit)
+        due = [job_id for job_id in found if self._weighing.is_due(job_id)]
+        offers = uow.offers.all() if due else ()
+        promises = {job_id: _promise(uow, job_id) for job_id in due}
+        return [PromisedJob(job_id, promises.get(job_id), offers) for job_id in found]
+
+    def effect(self, work: PromisedJob) -> Weighed | None:
+        """Gather what a choice rests on, while nothing is locked."""
+        if work.promise is None:
+            return None
+        self._weighing.note_look(work.job_id, work.promise)
+        weighed = self._weighing.weigh(work.promise, work.offers)
+        counted = None
+        if weighed is None:
+            counted = self._weighing.count(work.promise, work.offers)
+        if counted is not None:
+            self._weighing.keep(work.job_id, counted)
+        return weighed
+
+    def next_due(self, uow: UnitOfWork) -> datetime | None:
+        """When the slack of the first such job is to be looked at again."""
+        return uow.jobs.next_promise_at(self._latest(uow))
+
+    def apply(self, uow: UnitOfWork, work: PromisedJob, result: Weighed | None) -> None:
+        """Look at one job and act."""
+        with open_job(
+            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
+        ) as aggregate:
+            if aggregate is None:
+                return
+            job = aggregate.job
+            if job.slack_look_at is not None and job.slack_look_at > self._latest(uow):
+                ahead = format_duration(round((job.slack_look_at - uow.now).total_seconds()))
+                told = "the clock went back: job %s, due to be looked at in %s, is looked at now"
+                log.warning(told, job.id, ahead)
+            job.slack_look_at = None
+            if job.deadline_at is None or not _promised(job.state):
+                return
+            job.slack_look_at = aggregate.look_in(self._every_seconds)
+            kinds = self._kinds(aggregate, result)
+            left = left_of(aggregate)
+            if job.state is JobState.RUNNING:
+                keep_progress(job, left, aggregate.now)
+            view = self._view(aggregate, kinds, left)
+            view = _doubted(aggregate, view)
+            early = _before_the_last_safe_moment(view, aggregate.now)
+            if early and give_up_departure(aggregate, view, self._runtime.limits):
+                view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
+            decision = decide(view, aggregate.now)
+            job.last_safe_at = decision.last_safe_at
+            _note_safety(aggregate, view, decision)
+            self._act(aggregate, decision, early)
+            follow_return(aggregate, view, self._runtime.limits)
+            if result is not None:
+                weigh_running(aggregate, view, decision, result, self._runtime.limits)
+
+    def _latest(self, uow: UnitOfWork) -> datetime:
+        """No look is set for later than that by a clock that has not gone back since."""
+        return uow.now + timedelta(seconds=2 * self._every_seconds)
+
+    def _kinds(self, aggregate: JobAggregate, result: Weighed | None) -> WorkOnKinds:
+        """How its work is counted in on-demand machines: as at the last choice that was weighed."""
+        if result is not None:
+            self._weighing.keep(aggregate.job.id, result.work)
+        return self._weighing.kept(aggregate.job.id)
+
+    def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds, left: WorkLeft) -> DeadlineView:
+        limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
+        by_estimate = replace(left, seconds=left.estimate_seconds, estimated=True)
+        registered = [
+            instance
+            for instance in aggregate.living()
+            if instance.state is InstanceState.REGISTERED and instance.market is Market.ON_DEMAND
+        ]
+        return DeadlineView(
+            deadline_at=job.deadline_at,
+            remaining_seconds=kinds.on_demand_seconds(aggregate, left),
+            start=start_times(aggregate, limits),
+            start_left_seconds=round(start_left(aggregate, left, limits)),
+            running_on=_running_on(aggregate),
+            moving_to_on_demand=job.market_mode is Market.ON_DEMAND,
+            on_demand_registered=len(registered) >= job.node_count,
+            on_demand_allowed=spec.effective_market() != "spot",
+            look_again_seconds=round(self._every_seconds + self.period_seconds),
+            estimated_seconds=kinds.on_demand_seconds(aggregate, by_estimate),
+            slower_since_at=job.slower_since_at,
+            sure_after_seconds=round(limits.slower_pace_seconds),
+        )
+
+    def _act(self, aggregate: JobAggregate, decision: DeadlineDecision, early: bool) -> None:
+        job, limits = aggregate.job, self._runtime.limits
+        acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
+        if acquire and job.market_mode is Market.SPOT:
+            reason = Reason(DecisionVerdict.ON_DEMAND, "last_safe_moment", decision.sentence)
+            note_decision(aggregate, reason, limits)
+            leave_spot(aggregate, decision.sentence, limits)
+        if acquire and aggregate.attempt is not None:
+            # Asked again at every look until they are on their way: a refusal is not the end.
+            # Nor does a budget end a job that left spot before it had to.
+            request_replacements(aggregate, limits, can_do_without=early)
+        if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
+            until = aggregate.now + timedelta(seconds=limits.drain_seconds)
+            order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+
+
+def _doubted(aggregate: JobAggregate, view: DeadlineView) -> DeadlineView:
+    """Note since when the pace alone would force the job off spot."""
+    job, on_spot = aggregate.job, view.running_on is not Market.ON_DEMAND
+    since = job.slower_since_at or aggregate.now
+    job.slower_since_at = since if on_spot and seems_slower(view, aggregate.now) else None
+    return replace(view, slower_since_at=job.slower_since_at)
+
+
+def _before_the_last_safe_moment(view: DeadlineView, now: datetime) -> bool:
+    """Whether spot would be safe still, had the job not left it."""
+    not_left = replace(view, moving_to_on_demand=False, on_demand_registered=False)
+    decision = decide(not_left, now)
+    return decision.action is DeadlineAction.SPOT and decision.unsafe_since_at is None
+
+
+def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
+    """The job as it stands unlocked; None where there is nothing to weigh."""
+    job = uow.jobs.get(job_id)
+    if job is None or job.deadline_at is None:
+        return None
+    machines = uow.instances.of_job(job_id)
+    pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
+    spec = parsed_spec(job.spec)
+    return Promise(
+        job_id,
+        spec,
+        job.project_id,
+        job.submitted_at,
+        job.deadline_at,
+        job.node_count,
+        tuple(sorted(pools)),
+        start_up_of(job),
+    )
+
+
+def _note_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:
+    """Say once that the deadline is not safe any more, and take it back only with room to spare.
+
+    What is left is an estimate that moves with every report; on the very edge it would say so anew
+    at every other look.
+    """
+    job = aggregate.job
+    if decision.unsafe_since_at is None:
+        if job.unsafe_since_at is not None and _safe_with_room(view, aggregate.now):
+            job.unsafe_since_at = None
+    elif job.unsafe_since_at is None:
+        # A job that was handed in too late was never safe: nothing of it is older than itself.
+        job.unsafe_since_at = max(decision.unsafe_since_at, job.submitted_at)
+        aggregate.record(JobEventKind.DEADLINE_UNSAFE, decision.sentence)
+
+
+def _safe_with_room(view: DeadlineView, now: datetime) -> bool:
+    if view.remaining_seconds is None:
+        return False
+    room = max(view.look_again_seconds, round(view.remaining_seconds * SAFE_AGAIN_ROOM))
+    slower = replace(view, remaining_seconds=view.remaining_seconds + room)
+    return decide(slower, now).unsafe_since_at is None
+
+
+def _promised(state: JobState) -> bool:
+    return state in CLAIMABLE_JOB_STATES or (
+        state in ATTEMPT_JOB_STATES and state is not JobState.STOPPING
+    )
+
+
+def _may_yield(aggregate: JobAggregate) -> bool:
+    attempt = aggregate.attempt
+    return attempt is not None and attempt.state in (
+        AttemptState.PREPARING,
+        AttemptState.RUNNING,
+    )
+
+
+def _running_on(aggregate: JobAggregate) -> Market | None:
+    attempt = aggregate.attempt
+    if attempt is None or attempt.state not in LIVE_ATTEMPT_STATES:
+        return None
+    markets = {aggregate.instances[m.instance_id].market for m in aggregate.members}
+    if not markets:
+        return None
+    return Market.SPOT if Market.SPOT in markets else Market.ON_DEMAND

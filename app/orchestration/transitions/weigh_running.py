@@ -1,0 +1,254 @@
+"""Leave spot early, or go back to it, where that is expected to cost a job with a deadline less.
+
+Lives here: what follows from the weighed choice for a job that runs or waits. Machines of the other
+market are asked for first, and the attempt yields when they are registered (acquire before
+release), whichever way it goes. Not here: the choice (`weigh_markets`), the last safe moment, which
+comes first (`watch_deadlines`), or jobs that are being claimed (`settle_market`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView
+from app.domain.deadline.placement_moment import Verdict
+from app.domain.lifecycle.attempt import TRAINING_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.lifecycle.entities import Instance
+from app.domain.lifecycle.events import JobEventKind
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES
+from app.domain.market.offer import Market, Pool
+from app.domain.placement.placement_decision import DecisionVerdict
+from app.orchestration.estimates.estimate_remaining import WorkLeft
+from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.frame.runtime import Limits
+from app.orchestration.gang.advance_attempt import order_drain
+from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER
+from app.orchestration.gang.fill_gang import request_replacements
+from app.orchestration.gang.move_gang import bears_both
+from app.orchestration.gang.release_order import order_release
+from app.orchestration.placement.choose_gang_size import set_size
+from app.orchestration.placement.note_decisions import Reason, Reasons, note_decision
+from app.orchestration.placement.spot_safety import (
+    Stay,
+    may_return,
+    may_still_return,
+    return_repays,
+    spot_is_fruitless,
+    spot_is_safe,
+    turn_market,
+)
+from app.orchestration.placement.weigh_markets import Stand, Weighed
+from app.orchestration.transitions.settle_market import (
+    FRUITLESS,
+    bears,
+    leaving_words,
+    returning_words,
+    staying_words,
+)
+
+
+def weigh_running(
+    aggregate: JobAggregate,
+    view: DeadlineView,
+    decision: DeadlineDecision,
+    weighed: Weighed,
+    limits: Limits,
+) -> None:
+    """Ask what costs least from here on, act on it where it is another market, and keep it."""
+    job = aggregate.job
+    stand = _stand(aggregate, view, limits)
+    settled = decision.action in (DeadlineAction.SPOT, DeadlineAction.STAY_ON_DEMAND)
+    if stand is None or not settled or decision.unsafe_since_at is not None:
+        return
+    choice = weighed.choose(aggregate, stand, limits)
+    if choice is None or not choice.rests_on_cost:
+        return
+    on_spot = stand.running_on is not Market.ON_DEMAND
+    gang = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
+    leaves = on_spot and job.market_mode is Market.SPOT
+    # A gang that keeps machines at each loss comes to no claim, where this is asked, too.
+    fruitless = leaves and spot_is_fruitless(aggregate)
+    if leaves and (fruitless or choice.verdict is Verdict.ON_DEMAND):
+        budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
+        if not bears(budgets, choice.on_demand * gang):
+            return
+        if aggregate.attempt is None:
+            job.claimable_at = None  # its claim asks for them, where the budget bears them
+            aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+            return
+        if not _ask_in(aggregate, Market.ON_DEMAND, limits):
+            return
+        text = FRUITLESS if fruitless else leaving_words(choice, gang)
+        rule = "spot_is_fruitless" if fruitless else "on_demand_costs_less"
+        reason = Reason(DecisionVerdict.ON_DEMAND, rule, text)
+        leave_spot(aggregate, text, limits)
+    elif (
+        not on_spot
+        and job.market_mode is Market.ON_DEMAND
+        and choice.verdict is Verdict.SPOT
+        and may_return(aggregate, limits, stand.work_seconds)
+        and return_repays(
+            choice, Stay(weighed.on_demand_usd, gang, stand.work_seconds, trains=True), limits
+        )
+        and _ask_in(aggregate, Market.SPOT, limits)
+    ):
+        text = returning_words(choice, gang)
+        reason = Reason(DecisionVerdict.SPOT, "spot_costs_less", text)
+        _turn_to(aggregate, Market.SPOT)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
+    elif aggregate.attempt is not None:
+        market = Market.SPOT if on_spot else Market.ON_DEMAND
+        words = staying_words(choice, gang, market)
+        reason = Reason(DecisionVerdict.STAY, "staying_costs_least", words)
+    else:
+        return  # it waits: its claim says why
+    note_decision(
+        aggregate,
+        reason,
+        limits,
+        Reasons(weighed.considered, gang, choice, weighed.work.speeds, weighed.work),
+    )
+
+
+def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
+    """From now on the job's machines are on-demand ones; a forming spot attempt makes way."""
+    job, attempt = aggregate.job, aggregate.attempt
+    _turn_to(aggregate, Market.ON_DEMAND)
+    aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, sentence)
+    if job.state in CLAIMABLE_JOB_STATES:
+        job.claimable_at = job.wait_reason = None
+        aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+    elif attempt is not None and attempt.state is AttemptState.PROVISIONING:
+        text = "The spot attempt, which is still starting, is replaced by on-demand machines."
+        order_drain(aggregate, DrainCause.YIELD, aggregate.now, text, limits)
+
+
+def follow_return(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> None:
+    """A return to spot under way: yield to its machines once registered, or give it up.
+
+    It is given up when spot gave none after all, or when waiting for them has used up the slack, or
+    so much of the budget that it would not bear both gangs to the end of the wait.
+    """
+    job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
+    returning = view.running_on is Market.ON_DEMAND and job.market_mode is Market.SPOT
+    if not returning or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
+        return
+    coming = _coming(aggregate, Market.SPOT)
+    why = None
+    if not coming:
+        why = "spot had no machines"
+    elif seconds is None or not may_still_return(aggregate, limits, seconds):
+        why = "spot machines took too long to start"
+    elif not bears_both(aggregate, limits):
+        why = "the budget does not cover both sets of machines any longer"
+    if why is not None:
+        order_release(aggregate, coming, "the job stays on-demand")
+        turn_market(aggregate, Market.ON_DEMAND)
+        text = f"The job stays on-demand: {why}."
+        note_decision(aggregate, Reason(DecisionVerdict.STAY, "spot_not_had", text), limits)
+    elif sum(one.state is InstanceState.REGISTERED for one in coming) >= job.node_count:
+        until = aggregate.now + timedelta(seconds=limits.drain_seconds)
+        text = "Spot machines are registered: the on-demand attempt saves and stops."
+        order_drain(aggregate, DrainCause.YIELD, until, text, limits)
+
+
+def give_up_departure(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> bool:
+    """Before the last safe moment a gang that on-demand did not give whole is not waited for.
+
+    Nor is one beside which the budget would not bear the spot gang until it is here. Returns
+    whether the job is on spot again; the choice may ask anew.
+    """
+    job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
+    leaving = view.running_on is Market.SPOT and job.market_mode is Market.ON_DEMAND
+    if not leaving or attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
+        return False
+    coming = _coming(aggregate, Market.ON_DEMAND)
+    whole = len(coming) >= job.node_count
+    if seconds is None or (whole and bears_both(aggregate, limits)):
+        return False
+    if not spot_is_safe(aggregate, limits, seconds):
+        return False
+    order_release(aggregate, coming, "the job stays on spot")
+    turn_market(aggregate, Market.SPOT)
+    word, why = "on_demand_not_had", "on-demand had no machines"
+    if whole:
+        word, why = (
+            "on_demand_not_borne",
+            "the budget does not cover both sets of machines any longer",
+        )
+    text = f"The job stays on spot: {why}."
+    aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
+    note_decision(aggregate, Reason(DecisionVerdict.STAY, word, text), limits)
+    return True
+
+
+def _ask_in(aggregate: JobAggregate, market: Market, limits: Limits) -> bool:
+    """Ask for a gang of the other market beside the one that trains; the job stays as it is.
+
+    False, and nothing is changed, where none fits, no budget bears it, or the gang moves just now.
+    """
+    job, attempt = aggregate.job, aggregate.attempt
+    if attempt is None or job.moving_launch_id is not None:
+        return False
+    before = job.market_mode, job.node_count
+    job.market_mode, job.node_count = market, min(job.node_count, attempt.node_count)
+    asked = request_replacements(aggregate, limits, can_do_without=True, both_borne=True)
+    job.market_mode, job.node_count = before
+    return asked
+
+
+def _turn_to(aggregate: JobAggregate, market: Market) -> None:
+    """The next machines are of this market: what a gang was to grow by in the other goes back."""
+    job, attempt = aggregate.job, aggregate.attempt
+    turn_market(aggregate, market)
+    if attempt is None:
+        return  # its claim gives back what does not serve
+    taken = {member.instance_id for member in aggregate.members}
+    spare = [
+        one
+        for one in aggregate.usable()
+        if one.market is not market
+        and one.id not in taken
+        and (job.moving_launch_id is None or one.launch_id != job.moving_launch_id)
+    ]
+    order_release(aggregate, spare, "the job switches to another market")
+    set_size(aggregate, min(job.node_count, attempt.node_count), "it switches to another market")
+
+
+def _coming(aggregate: JobAggregate, market: Market) -> list[Instance]:
+    return [one for one in aggregate.usable() if one.market is market and not one.suspect]
+
+
+def _stand(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> Stand | None:
+    """None where there is nothing to be said yet: while a gang forms, or the work is not known."""
+    attempt = aggregate.attempt
+    if view.remaining_seconds is None:
+        return None
+    if attempt is None:
+        return Stand(view.remaining_seconds) if not aggregate.usable() else None
+    if attempt.state not in TRAINING_ATTEMPT_STATES or view.running_on is None:
+        return None
+    pool = running_in(aggregate) if view.running_on is Market.SPOT else None
+    if view.running_on is Market.SPOT and pool is None:
+        return None
+    return Stand(view.remaining_seconds, view.running_on, pool, float(view.start_left_seconds))
+
+
+def start_left(aggregate: JobAggregate, left: WorkLeft, limits: Limits) -> float:
+    """Seconds until the live attempt steps: what is left of its restart, or of its start-up."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return 0.0
+    if attempt.state in (AttemptState.PROVISIONING, AttemptState.PREPARING):
+        passed = (aggregate.now - attempt.created_at).total_seconds()
+        before = max(0.0, limits.boot_p95_seconds + limits.restore_seconds - passed)
+        return before + left.start_seconds
+    return left.start_seconds if attempt.state is AttemptState.RUNNING else 0.0
+
+
+def running_in(aggregate: JobAggregate) -> Pool | None:
+    """The spot pool of the live attempt's machines; the first by name of several."""
+    machines = [aggregate.instances[member.instance_id] for member in aggregate.members]
+    pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
+    return min(pools, default=None)

@@ -1,0 +1,1 @@
+"""What people may read: reports, never the base of a decision."""

@@ -1,0 +1,228 @@
+"""What people may read about jobs, machines and offers: reports, never the base of a decision.
+
+Lives here: the questions and the shapes of the answers. Not here: reports of money
+(`read_models`), the transaction in which rules work (`unit_of_work`), or what is shown of it
+(`app.api`). Rows are mappings of JSON-ready values, under the names of their columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from app.domain.lifecycle.end_reason import COUNTED_END_REASONS
+from app.domain.lifecycle.entities import Attempt, Budget, Contact, Instance, Job
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
+from app.domain.market.offer import Pool
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class KeyOwner:
+    """Whose API key it is, and the project that it opens. is_admin: it sees the deployment, too."""
+
+    key_id: UUID
+    key_name: str
+    project_id: UUID
+    project_name: str
+    is_admin: bool = False
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs to list, newest first. `before`: the (submitted_at, id) the last page ended on.
+
+    states: empty means all. name: a part of the name. labels: each must be there, with its value.
+    ids: only these jobs; None means any.
+    """
+
+    project_id: UUID
+    limit: int
+    states: tuple[str, ...] = ()
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    since: datetime | None = None
+    before: tuple[datetime, UUID] | None = None
+    ids: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingJob:
+    """A job that a filter finds."""
+
+    id: UUID
+    name: str
+    submitted_at: datetime
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """A machine with its newest report and what an hour in its pool costs now.
+
+    name: m1, m2, … in the order in which the job's machines were asked for, counting those that
+    the cloud has started; None before that.
+    """
+
+    instance: Instance
+    contact: Contact | None
+    price_microusd_per_hour: int | None
+    name: str | None
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether it costs money now: started, and not gone."""
+        return self.instance.launched_at is not None and self.instance.ended_at is None
+
+
+@dataclass(frozen=True)
+class LastEnd:
+    """How the newest attempt that has ended did so. committed_step: saved by then."""
+
+    reason: str
+    message: str | None
+    committed_step: int
+
+
+@dataclass(frozen=True)
+class AttemptCounts:
+    """How often it was tried. live: which one of them the live one is, from 1; None without."""
+
+    attempts: int
+    interruptions: int
+    last_end: LastEnd | None
+    live: int | None
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """The newest checkpoint that holds anything."""
+
+    step: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """Everything the page of a job is made of. `machines`: those that are not ended.
+
+    replacing: what of them is on the way in place of lost ones, as in "replacing 1 of 2 in
+    aws us-east-1a"; None for nothing.
+    """
+
+    job: Job
+    project_name: str
+    budget: Budget
+    counts: AttemptCounts
+    attempt: Attempt | None
+    machines: tuple[MachineFacts, ...]
+    replacing: str | None
+    last_checkpoint: LastCheckpoint | None
+
+    @property
+    def microusd_per_hour(self) -> int:
+        """What all its machines cost in an hour now."""
+        prices = (one.price_microusd_per_hour or 0 for one in self.machines if one.is_billed)
+        return sum(prices)
+
+    @property
+    def last_failure(self) -> str | None:
+        """What is said of the last attempt, of a job that tries again after a failure of its own.
+
+        None as soon as it has saved more than that attempt had.
+        """
+        last, job = self.counts.last_end, self.job
+        if last is None or last.reason not in COUNTED_END_REASONS:
+            return None
+        waits = job.state in CLAIMABLE_JOB_STATES or job.state is JobState.STARTING
+        trains = job.state is JobState.RUNNING and job.committed_step <= last.committed_step
+        return last.message if waits or trains else None
+
+
+@dataclass(frozen=True)
+class DeploymentFacts:
+    """Gauges for monitoring. Counts stop at a bound; ages are in seconds."""
+
+    jobs_by_state: Mapping[str, int]
+    queue_depth: int
+    oldest_wait_seconds: float
+    instances_by_state: Mapping[str, int]
+    open_launches: int
+    controller_age_seconds: Mapping[str, float]
+
+
+class JobReports(Protocol):
+    """Reports on one project's jobs, and on what can be rented."""
+
+    def job_id(self, project_id: UUID, id_or_name: str) -> UUID:
+        """The job of that id or name; raises NotFound."""
+        ...
+
+    def named(self, project_id: UUID, written: Sequence[str]) -> dict[str, tuple[UUID, str]]:
+        """(id, name) of the jobs of these ids or names, by what was written, less unknown ones."""
+        ...
+
+    def matching(self, wanted: JobFilter) -> list[MatchingJob]:
+        """Jobs that a filter finds, newest first."""
+        ...
+
+    def job(self, job_id: UUID) -> JobFacts:
+        """One job with everything it owns; raises NotFound."""
+        ...
+
+    def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Attempts by fence, each with its `members` by rank."""
+        ...
+
+    def events(self, job_id: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+        """History after a number, in order."""
+        ...
+
+    def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+        """Committed checkpoints, newest first, without the end of a command that saved nothing."""
+        ...
+
+    def metrics(self, job_id: UUID, after: tuple[int, int], limit: int) -> list[dict[str, Any]]:
+        """Points after (fence, step), in that order."""
+        ...
+
+    def log_streams(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Streams of logs with their sizes, by name."""
+        ...
+
+    def log_chunks(
+        self, job_id: UUID, stream: str, start: int, end: int, limit: int
+    ) -> Sequence[tuple[int, int, str]]:
+        """(byte offset, bytes, object key) of the pieces that meet [start, end), in order."""
+        ...
+
+    def instances(
+        self, project_id: UUID, *, job_id: UUID | None, live_only: bool, limit: int
+    ) -> list[dict[str, Any]]:
+        """Machines of the project's jobs, newest first."""
+        ...
+
+    def instance_address(self, project_id: UUID, instance_id: UUID) -> tuple[str, str | None]:
+        """(provider, its id of the machine) of one of the project's instances; raises NotFound."""
+        ...
+
+    def offers(self, gpu: str | None) -> list[dict[str, Any]]:
+        """Pools with their price now and their score, cheapest first; `gpu`: a GPU's name."""
+        ...
+
+    def price_histories(
+        self, from_at: datetime, to_at: datetime, *, pool: Pool | None, gpu: str | None
+    ) -> list[dict[str, Any]]:
+        """Recorded prices of at most twenty pools, cheapest now first."""
+        ...
+
+    def deployment(self, now: datetime) -> DeploymentFacts:
+        """Gauges for monitoring."""
+        ...
+
+    def schema_revision(self) -> str | None:
+        """Which migration the database is at; None before the first."""
+        ...

@@ -1,0 +1,1 @@
+"""Virtual time, seeded randomness, the event loop, and the database of a simulation."""

@@ -1,0 +1,1 @@
+"""One world, one seed, or many seeds, from start to verdict."""

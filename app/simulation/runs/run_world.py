@@ -1,0 +1,143 @@
+"""Let one world live, come to rest, and hold it against the rules all the way.
+
+Not here: what is in the world (`run_seed`, `scenarios`), or the database it runs on
+(`scratch_database`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Engine, StaticPool, create_engine, text
+
+from app.simulation.engine.table_digest import log_tables
+from app.simulation.faults.fault_kinds import Fault
+from app.simulation.faults.faults import Faults
+from app.simulation.runs.failure_report import SimulationFailed, failure_report
+from app.simulation.simulated.people import People
+from app.simulation.simulated.world import World, WorldSettings
+from app.simulation.watches.invariants import Invariants
+
+SETTLE_HOURS_MAX = 48.0
+_LOOK_HOURS = 0.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a world ended: what two runs of a seed must share, and how much it was."""
+
+    seed: int
+    digest: str
+    virtual_hours: float
+    events: int
+    transactions: int
+    machines: int
+    states: Mapping[str, str]
+    faults: Mapping[Fault, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A world with its people, faults and rules: what a scenario's script works with.
+
+    notes: what a script has seen, for its check.
+    """
+
+    world: World
+    people: People
+    faults: Faults
+    invariants: Invariants
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def run_world(
+    url: str,
+    settings: WorldSettings,
+    begin: Callable[[Run], None],
+    hours: float,
+    again: str,
+    *,
+    shuffled: bool = False,
+    finish: Callable[[Run], None] | None = None,
+) -> Outcome:
+    """Let a world live for so many hours and come to rest, checked all the way.
+
+    again: the arguments that run the same world by hand. finish: looked at once it rests. Raises
+    SimulationFailed with a report.
+    """
+    with _engine(url, shuffled) as engine:
+        world = World(settings, engine)
+        people = People(world)
+        run = Run(world, people, Faults(world, people), Invariants(world))
+        world.loop.after_each.append(run.invariants.after_event)
+        quiet = logging.getLogger("app.orchestration")
+        level = quiet.level
+        quiet.setLevel(logging.CRITICAL)
+        try:
+            begin(run)
+            world.run(hours)
+            _settle(run, hours)
+            run.invariants.check_at_rest(run.faults.history.away_seconds)
+            if finish is not None:
+                finish(run)
+            return _outcome(run)
+        except Exception as error:
+            report = failure_report(world, run.faults.history, error, again)
+            raise SimulationFailed(report) from error
+        finally:
+            quiet.setLevel(level)
+
+
+def _settle(run: Run, hours: float) -> None:
+    """Faults have stopped: wait until nothing moves any more, for a bounded time."""
+    until = hours
+    while not run.invariants.at_rest() and until < hours + SETTLE_HOURS_MAX:
+        until += _LOOK_HOURS
+        run.world.run(until)
+        run.invariants.check_all()
+
+
+def _outcome(run: Run) -> Outcome:
+    world = run.world
+    with world.engine.connect() as connection:
+        rows = connection.execute(text("SELECT name, state FROM jobs ORDER BY name"))
+        states = {row.name: row.state for row in rows}
+        log_tables(connection, world.log)
+    return Outcome(
+        seed=world.settings.seed,
+        digest=world.log.digest,
+        virtual_hours=world.clock.elapsed_seconds / 3600,
+        events=world.loop.happened,
+        transactions=world.transactions.count,
+        machines=sum(len(cloud.machines) for cloud in world.clouds.values()),
+        states=states,
+        faults=dict(run.faults.history.counts),
+    )
+
+
+_BY_INDEX = "-c enable_seqscan=off"
+_BY_PLACE = "-c enable_indexscan=off -c enable_indexonlyscan=off -c enable_bitmapscan=off"
+
+
+@contextmanager
+def _engine(url: str, shuffled: bool) -> Iterator[Engine]:
+    """One connection. Rows are found by index, or in the order in which they happen to lie."""
+    order = _BY_PLACE if shuffled else _BY_INDEX
+    engine = create_engine(
+        url,
+        poolclass=StaticPool,
+        pool_reset_on_return=None,
+        connect_args={
+            "options": f"-c timezone=UTC -c jit=off {order}",
+            "connect_timeout": 60,
+            "prepare_threshold": None,
+        },
+    )
+    try:
+        yield engine
+    finally:
+        engine.dispose()

@@ -1,0 +1,1 @@
+"""Named worlds in which one thing goes wrong."""

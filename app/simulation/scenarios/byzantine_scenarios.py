@@ -1,0 +1,287 @@
+"""Worlds of an hour in which one who should be believed is wrong: agents, clouds, clocks, rows.
+
+Not here: what each fault does (`byzantine_faults`, `lying_agents`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from app.simulation.faults.fault_kinds import Fault
+from app.simulation.runs.run_world import Run
+from app.simulation.scenarios.scenario import (
+    Scenario,
+    Seen,
+    agent,
+    check_succeeded,
+    machine,
+    often,
+    short_job,
+    when,
+)
+from app.simulation.simulated.simulated_agent import SimulatedAgent
+from app.simulation.simulated.simulated_gang import Workload
+from app.simulation.simulated.world import SIMULATED_LIMITS
+
+_HOUR = 1.0
+_LIES = (
+    Fault.FENCE_OF_OTHERS,
+    Fault.OTHER_MACHINE,
+    Fault.OTHER_SESSION,
+    Fault.SECOND_AGENT,
+    Fault.REPORT_REPLAYED,
+    Fault.REPORT_TORN,
+    Fault.STEP_FALLS,
+)
+
+
+def _agents_lie(run: Run) -> None:
+    often(run, _LIES, every=60.0)
+
+
+def _ended_attempts_speak(run: Run) -> None:
+    def kill() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, None)
+
+    when(run, "checkpoint_committed", kill, after=60.0)
+    often(run, (Fault.ENDED_FENCE, Fault.REPORT_REPLAYED, Fault.AFTER_ITS_END), every=40.0)
+
+
+def _former_agents_speak(run: Run) -> None:
+    when(run, "checkpoint_committed", lambda: agent(run).restart(), after=30.0)
+    for seconds in range(32, 60, 2):
+        speak = partial(run.faults.inject, Fault.FORMER_AGENT)
+        when(run, "checkpoint_committed", speak, after=float(seconds))
+    often(run, (Fault.REPORT_REPLAYED, Fault.OTHER_SESSION), every=60.0)
+
+
+def _former_agent_was_refused(run: Run) -> None:
+    Seen(run).succeeded(attempts=2)
+    Seen(run).expect(Fault.FORMER_AGENT in run.faults.history.counts, "it never spoke")
+
+
+def _absent_for_one_look(run: Run) -> None:
+    often(run, (Fault.FALSE_ABSENCE,), every=150.0, since=240.0)
+
+
+def _absent_for_seconds(run: Run) -> None:
+    often(run, (Fault.ABSENT_BRIEFLY,), every=60.0, since=240.0)
+
+
+def _shown_late(run: Run) -> None:
+    for cloud in run.world.clouds.values():
+        cloud.faults.show_late = 99
+
+
+def _stale_launches(run: Run) -> None:
+    for _ in range(3):
+        run.faults.inject(Fault.LAUNCH_OVERTAKEN)
+
+
+def _launches_called_late(run: Run) -> None:
+    for _ in range(3):
+        run.faults.inject(Fault.LAUNCH_CALLED_LATE)
+
+
+def _releases_called_late(run: Run) -> None:
+    # Rung again at once, while the lease is held.
+    run.world.wakeups.faults.double = 1_000_000
+    for _ in range(3):
+        run.faults.inject(Fault.RELEASE_CALLED_LATE)
+
+
+def _disks_full(run: Run) -> None:
+    often(run, (Fault.AGENT_DISK_FULL, Fault.STORE_FULL), every=400.0, since=300.0, until=1_800.0)
+
+
+def _trained_on(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    seen.expect("disk_full" in seen.kinds(), f"no disk was full: {seen.kinds()}")
+    seen.expect("disk_has_room" in seen.kinds(), f"none has room again: {seen.kinds()}")
+
+
+def _clocks_apart(run: Run) -> None:
+    often(run, (Fault.CLOCKS_APART, Fault.CLOCKS_DRIFT), every=300.0)
+
+
+def _cut_off(pace: float) -> Callable[[Run], None]:
+    """The machine that publishes is cut off for good; its clock makes so many seconds in one."""
+
+    def script(run: Run) -> None:
+        def cut_off() -> None:
+            publisher = _publisher(run)
+            publisher.drift(pace)
+            run.faults.cut_off(publisher, 7_200.0)
+
+        when(run, "attempt_started", cut_off, after=200.0)
+
+    return script
+
+
+def _cut_off_with_a_slow_store(run: Run) -> None:
+    """Uploads last longer than an attempt settles and waits, and end before the lease does."""
+    run.world.store.upload_seconds = (140.0, 160.0)
+    _cut_off(1.0)(run)
+
+
+def _publisher(run: Run) -> SimulatedAgent:
+    """The agent whose checkpoints count."""
+    for _, one in sorted(run.world.agents.items()):
+        work = None if one.dead or one.state is None else one.state.work
+        if work is not None and work.publishes:
+            return one
+    raise LookupError("no machine publishes")
+
+
+def _given_up_by_its_lease(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=2)
+    released = [one.release_reason for one in seen.instances()]
+    seen.expect("its agent did not renew its lease" in released, f"{released}")
+
+
+def _drained_by_its_lease(run: Run) -> None:
+    """It drained before its lease ended, though nobody told it to, and its peers with it.
+
+    What it saved then is the only checkpoint: it must have had the time to upload it.
+    """
+    seen = Seen(run)
+    seen.succeeded(attempts=2)
+    seen.expect("member_drained" in seen.kinds(), f"nobody drained: {seen.kinds()}")
+    seen.expect(bool(seen.attempts()[1].parent_step), "it was released before it had saved")
+
+
+def _backup_restored_early(run: Run) -> None:
+    """The attempt that is lost has a number, and has not recorded its start in the store."""
+    restores: list[Callable[[], None]] = []
+
+    def back_up() -> None:
+        restores.append(run.faults.byzantine.back_up())
+
+    def kill() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, None)
+
+    def restore() -> None:
+        restores.pop()()
+
+    when(run, "checkpoint_committed", back_up, after=20.0)
+    when(run, "checkpoint_committed", kill, after=40.0)
+    when(run, "claimed", restore, after=15.0, nth=2)
+    when(run, "claimed", run.people.ask_for_sweep, after=80.0, nth=2)
+
+
+def _backup_restored(run: Run) -> None:
+    """A machine is lost after the backup: the rows of its successor, and its attempt, go too."""
+    restore = partial(run.faults.byzantine.restore_after, 700.0)
+    when(run, "checkpoint_committed", restore, after=20.0)
+
+    def kill() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, None)
+
+    when(run, "checkpoint_committed", kill, after=40.0)
+
+
+def _backup_of_a_waiting_job(run: Run) -> None:
+    """Its rows wait to be claimed again, while its machines train and no row knows them.
+
+    Prices are known before: what a machine costs is not booked before the first of its pool.
+    """
+    when(run, "submitted", partial(run.faults.byzantine.restore_after, 700.0))
+
+
+def _backup_of_a_forming_gang(run: Run) -> None:
+    """By its rows it waits for a machine that has trained since, and that no row lets report."""
+    when(run, "launch_submitted", partial(run.faults.byzantine.restore_after, 700.0))
+
+
+def _numbered_anew(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    reasons = [str(one.end_reason) for one in seen.attempts()]
+    seen.expect("fenced_off" in reasons, f"attempts ended as {reasons}")
+
+
+def _called_and_shown_late(run: Run) -> None:
+    _launches_called_late(run)
+    _shown_late(run)
+
+
+def _not_launched_twice(run: Run) -> None:
+    _known_again(run)
+    seen = Seen(run)
+    seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines for a gang of 2")
+
+
+def _known_again(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    adopted = [one for one in seen.instances() if one.origin == "adopted"]
+    seen.expect(bool(adopted), "no machine was adopted")
+
+
+# Both train for longer than an agent's lease.
+_NEVER_SAVES = Workload(1_500, checkpoint_seconds=9_999.0, progress_seconds=60.0)
+_STUBBORN = Workload(total_steps=1_500, checkpoint_seconds=20.0, stubborn=True)
+
+BYZANTINE_SCENARIOS = {
+    "agents_lie": Scenario(_agents_lie, check_succeeded(1), jobs=(short_job(),), hours=_HOUR),
+    "ended_attempts_speak": Scenario(
+        _ended_attempts_speak, check_succeeded(2), jobs=(short_job(),), hours=_HOUR
+    ),
+    "former_agents_speak": Scenario(
+        _former_agents_speak, _former_agent_was_refused, jobs=(short_job(),), hours=_HOUR
+    ),
+    "absent_for_one_look": Scenario(
+        _absent_for_one_look, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
+    ),
+    "absent_for_seconds": Scenario(
+        _absent_for_seconds, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
+    ),
+    "shown_late": Scenario(_shown_late, check_succeeded(1), jobs=(short_job(),), hours=_HOUR),
+    "stale_launches": Scenario(
+        _stale_launches, check_succeeded(), jobs=(short_job(),), hours=_HOUR
+    ),
+    "launches_called_late": Scenario(
+        _launches_called_late, check_succeeded(), jobs=(short_job(),), hours=_HOUR
+    ),
+    "launches_called_late_and_shown_late": Scenario(
+        _called_and_shown_late, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
+    ),
+    "releases_called_late": Scenario(
+        _releases_called_late, check_succeeded(), jobs=(short_job(),), hours=_HOUR
+    ),
+    "disks_full": Scenario(_disks_full, _trained_on, jobs=(short_job(),), hours=_HOUR),
+    "clocks_apart": Scenario(_clocks_apart, check_succeeded(), jobs=(short_job(),), hours=_HOUR),
+    "cut_off_with_a_slow_clock": Scenario(
+        _cut_off(0.991), _given_up_by_its_lease, jobs=(short_job(2, _STUBBORN),), hours=_HOUR
+    ),
+    "cut_off_and_drained": Scenario(
+        _cut_off(1.0), _drained_by_its_lease, jobs=(short_job(2, _NEVER_SAVES),), hours=_HOUR
+    ),
+    "cut_off_and_saving": Scenario(
+        _cut_off_with_a_slow_store,
+        _drained_by_its_lease,
+        jobs=(short_job(2, _NEVER_SAVES),),
+        hours=_HOUR,
+        limits=replace(SIMULATED_LIMITS, settle_seconds=60.0),
+    ),
+    "waiting_in_its_backup": Scenario(
+        _backup_of_a_waiting_job,
+        _not_launched_twice,
+        jobs=(replace(short_job(), submit_at_seconds=20.0),),
+        hours=_HOUR,
+    ),
+    "forming_in_its_backup": Scenario(
+        _backup_of_a_forming_gang, _numbered_anew, jobs=(short_job(1),), hours=_HOUR
+    ),
+    "backup_restored": Scenario(_backup_restored, _known_again, jobs=(short_job(),), hours=_HOUR),
+    "backup_restored_early": Scenario(
+        _backup_restored_early, _known_again, jobs=(short_job(),), hours=_HOUR
+    ),
+}

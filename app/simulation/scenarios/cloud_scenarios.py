@@ -1,0 +1,220 @@
+"""Worlds in which the cloud does something to us, one thing in each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.domain.lifecycle.instance import EndedBy
+from app.ports.cloud_provider import LaunchOrder, PoolBid, RefusalKind
+from app.simulation.faults.fault_kinds import Fault
+from app.simulation.runs.run_world import Run
+from app.simulation.scenarios.scenario import (
+    CALM,
+    Scenario,
+    Seen,
+    at,
+    check_succeeded,
+    machine,
+    one_job,
+    when,
+)
+from app.simulation.simulated.simulated_market import Drought
+from app.simulation.simulated.world import SIMULATED_LIMITS
+
+
+def _notice_while_training(run: Run) -> None:
+    def notice() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
+
+    when(run, "attempt_started", notice, after=1_000.0)
+
+
+def _resumes_where_it_drained(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=2)
+    first, second = seen.attempts()
+    seen.expect(first.state == "interrupted", f"the first attempt is {first.state}")
+    seen.expect(
+        second.parent_step == first.best_step and first.best_step >= 450,
+        f"drained at {first.best_step}, resumed at {second.parent_step}",
+    )
+    seen.expect("replacement_requested" in seen.kinds(), "no replacement was asked for")
+    seen.expect(len(seen.machines()) == 3, f"{len(seen.machines())} machines for a gang of two")
+
+
+def _notice_on_the_replacement_too(run: Run) -> None:
+    _notice_while_training(run)
+
+    def notice_newest() -> None:
+        taken = machine(run, -1)
+        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
+
+    when(run, "replacement_requested", notice_newest, after=60.0)
+
+
+def _elsewhere_after_a_notice(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=2)
+    first, second = seen.instances()
+    seen.expect(first.noticed_at is not None, "no notice came")
+    seen.expect(first.pool != second.pool, f"asked for anew where it is taken: {second.pool}")
+
+
+def _notice_without_kill(run: Run) -> None:
+    def notice() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0, kill=False)
+
+    when(run, "attempt_started", notice, after=1_000.0)
+
+
+def _given_back_when_overdue(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    noticed = [one for one in seen.instances() if one.noticed_at is not None]
+    seen.expect(len(noticed) == 1 and noticed[0].ended_by == "us", f"{noticed}")
+
+
+def _kill_without_notice(run: Run) -> None:
+    def kill() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].give_notice(taken, None)
+
+    when(run, "checkpoint_committed", kill, after=300.0)
+
+
+def _lost_since_the_checkpoint(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=2)
+    first, second = seen.attempts()
+    seen.expect(first.end_reason == "spot_interrupted", f"it ended {first.end_reason}")
+    seen.expect(second.parent_step == 450, f"resumed at {second.parent_step}")
+
+
+def _notice_while_booting(run: Run) -> None:
+    when(run, "launch_accepted", lambda: run.faults.inject(Fault.NOTICE_WHILE_BOOTING), after=5.0)
+
+
+def _machine_fails(run: Run) -> None:
+    def fail() -> None:
+        taken = machine(run)
+        run.world.clouds[taken.pool.provider].stop(taken, EndedBy.CLOUD_FAILURE, 0.0)
+
+    when(run, "attempt_started", fail, after=600.0)
+
+
+def _launch_reply_lost(run: Run) -> None:
+    run.faults.inject(Fault.LAUNCH_REPLY_LOST)
+
+
+def _no_machine_too_many(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=1)
+    seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines were started")
+
+
+def _reply_never_comes(run: Run) -> None:
+    for cloud in run.world.clouds.values():
+        cloud.faults.lose_reply = 9
+
+
+def _found_by_its_token(run: Run) -> None:
+    """Machines whose launch never answered are found by its token, and train."""
+    seen = Seen(run)
+    seen.succeeded(attempts=1)
+    seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines were started")
+    adopted = [one for one in seen.instances() if one.origin == "adopted"]
+    seen.expect(not adopted, f"a sweep had to find {adopted}")
+
+
+def _paid_for_and_replaced(run: Run) -> None:
+    """Machines that ended before their launch was answered have their rows, and successors."""
+    seen = Seen(run)
+    seen.succeeded()
+    known = {one.provider_instance_id for one in seen.instances()}
+    lost = [one.machine_id for one in seen.machines() if one.machine_id not in known]
+    seen.expect(not lost, f"no row knows {lost}")
+    seen.expect(len(seen.machines()) > 2, "nothing was replaced")
+
+
+def _taken_before_it_was_known(run: Run) -> None:
+    """Never answered, and taken by the cloud before anything has seen them."""
+    _reply_never_comes(run)
+
+    def take() -> None:
+        for cloud in run.world.clouds.values():
+            for one in cloud.alive():
+                cloud.stop(one, EndedBy.CLOUD_FAILURE, 0.0)
+
+    at(run, 60.0, take)
+
+
+def _throttled(run: Run) -> None:
+    for seconds in range(0, 1_200, 30):
+        at(run, seconds, lambda: run.faults.inject(Fault.THROTTLED))
+
+
+def _refused(run: Run) -> None:
+    for cloud in run.world.clouds.values():
+        cloud.faults.refuse += [RefusalKind.NO_CAPACITY] * 2
+
+
+def _drought(run: Run) -> None:
+    clock, paths = run.world.clock, run.world.market.paths
+    for pool, path in sorted(paths.items()):
+        dry = Drought(clock.starts_us, clock.starts_us + 3_600_000_000)
+        paths[pool] = replace(path, droughts=(dry,))
+
+
+def _waited_with_a_reason(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded()
+    seen.expect(seen.job().started_at > seen.job().submitted_at, "it never waited")
+    waited = {"waiting", "attempt_ended_fresh"} & set(seen.kinds())
+    seen.expect(bool(waited), f"no reason was written: {seen.kinds()}")
+
+
+def _a_machine_of_no_job(run: Run) -> None:
+    """Someone's call with our tag, and no job: it belongs to the deployment's own cost."""
+
+    def launch() -> None:
+        pool = sorted(run.world.market.paths)[0]
+        order = LaunchOrder("nobody", 1, 1, pool.market, (PoolBid(pool, None),))
+        run.world.clouds[pool.provider].launch(order)
+
+    at(run, 30.0, launch)
+
+
+def _adopted_and_given_back(run: Run) -> None:
+    seen = Seen(run)
+    seen.succeeded(attempts=1)
+    adopted = [one for one in seen.instances() if one.origin == "adopted"]
+    seen.expect(len(adopted) == 1 and adopted[0].job_id is None, f"adopted: {adopted}")
+
+
+CLOUD_SCENARIOS = {
+    "notice": Scenario(_notice_while_training, _resumes_where_it_drained),
+    "notice_on_the_replacement_too": Scenario(_notice_on_the_replacement_too, check_succeeded()),
+    "notice_without_kill": Scenario(_notice_without_kill, _given_back_when_overdue),
+    "kill_without_notice": Scenario(_kill_without_notice, _lost_since_the_checkpoint),
+    "notice_while_booting": Scenario(_notice_while_booting, check_succeeded()),
+    "machine_fails": Scenario(_machine_fails, check_succeeded(2)),
+    "notice_of_a_single_machine": Scenario(
+        _notice_while_training, _elsewhere_after_a_notice, jobs=(one_job(nodes=1),)
+    ),
+    "launch_reply_lost": Scenario(_launch_reply_lost, _no_machine_too_many),
+    "launch_never_answered": Scenario(
+        _reply_never_comes,
+        _found_by_its_token,
+        limits=replace(SIMULATED_LIMITS, sweep_seconds=90.0),
+    ),
+    "launched_and_lost_between_sweeps": Scenario(
+        _taken_before_it_was_known, _paid_for_and_replaced
+    ),
+    "throttled": Scenario(_throttled, check_succeeded()),
+    "refused": Scenario(_refused, check_succeeded()),
+    "drought": Scenario(_drought, _waited_with_a_reason, hours=4.0),
+    "machine_of_no_job": Scenario(_a_machine_of_no_job, _adopted_and_given_back),
+    "calm": Scenario(lambda run: None, check_succeeded(1), jobs=(one_job(nodes=4),), market=CALM),
+}

@@ -1,0 +1,1 @@
+"""The simulated world: clouds, markets, machines, agents, trainers, people."""

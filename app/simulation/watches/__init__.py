@@ -1,0 +1,1 @@
+"""What must hold in every simulated world."""

@@ -1,0 +1,1 @@
+"""Charts of a job: its timeline, prices and metrics."""

@@ -1,0 +1,110 @@
+"""What the buttons on a job's page do: cancel, pause, resume.
+
+Each is one transaction under the job's lock. Not here: what a stop means for attempts and machines
+(`app.orchestration.gang.stop_job`), or the API's way to the same commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from app.domain.lifecycle.job_command import JobCommand
+from app.domain.units.errors import InvalidValue, NotFound
+from app.domain.units.money import parse_usd
+from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.gang.stop_job import command_stop, resume
+from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, redirect
+from app.web.session import Visitor
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
+_MICROUSD_LEAST = 10_000
+
+Token = Annotated[str, Form(max_length=200)]
+
+
+@router.post("/jobs/{job}/cancel")
+def cancel(
+    request: Request,
+    visitor: SignedIn,
+    job: str,
+    form_token: Token = "",
+    at_once: Annotated[bool, Form()] = False,
+) -> Response:
+    """Stop the job for good; what runs saves first, unless `at_once`."""
+    limits = parts_of(request).runtime.limits
+    how = "at once" if at_once else "after saving"
+
+    def order(aggregate: JobAggregate) -> None:
+        message = f"Cancelled by {visitor.actor.name}, {how}."
+        command_stop(aggregate, JobCommand.CANCEL, message, limits, at_once=at_once)
+
+    return _command(request, visitor, job, form_token, order)
+
+
+@router.post("/jobs/{job}/pause")
+def pause(request: Request, visitor: SignedIn, job: str, form_token: Token = "") -> Response:
+    """Save, give the machines back and wait for `resume`."""
+    limits = parts_of(request).runtime.limits
+
+    def order(aggregate: JobAggregate) -> None:
+        message = f"Paused by {visitor.actor.name}."
+        command_stop(aggregate, JobCommand.PAUSE, message, limits)
+
+    return _command(request, visitor, job, form_token, order)
+
+
+@router.post("/jobs/{job}/resume")
+def resume_job(
+    request: Request,
+    visitor: SignedIn,
+    job: str,
+    form_token: Token = "",
+    add_budget_usd: Annotated[str, Form(max_length=40)] = "",
+) -> Response:
+    """Put a paused job back into the queue, with more budget when some is given."""
+    added = _added_budget(add_budget_usd)
+    return _command(request, visitor, job, form_token, lambda one: resume(one, added))
+
+
+def _command(
+    request: Request,
+    visitor: Visitor,
+    job: str,
+    form_token: str,
+    order: Callable[[JobAggregate], None],
+) -> Response:
+    """Carry the order out and show the job. Raises CommandRefused, NotFound, FormExpired."""
+    check_form(request, visitor, form_token)
+    parts = parts_of(request)
+    runtime = parts.runtime
+    assert visitor.owner is not None
+    job_id = parts.jobs.job_id(visitor.owner.project_id, job)
+    with runtime.begin() as uow:
+        found = uow.jobs.get(job_id)
+        if found is not None:
+            # Budgets come before jobs in the order of locks, and a resume may raise the cap.
+            uow.money.lock_budgets(found.project_id, found.budget_id)
+        with open_job(uow, runtime.entropy, job_id, visitor.actor) as aggregate:
+            if aggregate is None:
+                raise NotFound("This job does not exist.")
+            order(aggregate)
+            name = aggregate.job.name
+        uow.ring_after_commit(*_CONTROLLERS)
+    return redirect(f"/jobs/{name}")
+
+
+def _added_budget(written: str) -> int | None:
+    """Micro-dollars of "50" or "+50"; None for an empty field."""
+    amount = written.strip().removeprefix("+")
+    if not amount:
+        return None
+    try:
+        return parse_usd(amount, at_least_microusd=_MICROUSD_LEAST)
+    except InvalidValue as error:
+        raise InvalidValue(f"The budget to add {error.message}.", "add_budget_usd") from error

@@ -1,0 +1,95 @@
+"""What a paused job will need when it is resumed, and what that would cost at the prices of now.
+
+Not here: which machines it will get (placement decides then), or resuming (`job_forms`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.domain.lifecycle.entities import Budget, Job
+from app.domain.placement.expected_cost import steady_microusd
+from app.orchestration.estimates.estimate_remaining import WorkLeft
+from app.orchestration.placement.unmet_needs import OfferRow, Unmet
+from app.ports.reports.job_reports import LastCheckpoint
+from app.web import formats
+
+
+@dataclass(frozen=True)
+class ResumeOutlook:
+    """Sentences: where it continues, what it needs, at which price, and what of its budget is left.
+
+    blocked: whether the budget has nothing left, so that it needs more.
+    """
+
+    goes_on: str
+    needs: str
+    price: str
+    budget: str | None
+    blocked: bool
+
+
+def resume_outlook(
+    job: Job,
+    left: WorkLeft,
+    saved: LastCheckpoint | None,
+    unmet: Unmet,
+    budget: Budget,
+    billing_speed: int,
+) -> ResumeOutlook:
+    """Of a paused job. unmet: what it needs, with the pools as they are now."""
+    remaining = None
+    if budget.cap_microusd is not None:
+        remaining = budget.cap_microusd - budget.spent_microusd
+    return ResumeOutlook(
+        goes_on=_goes_on(job, left, saved),
+        needs=f"It will need {unmet.needs}.",
+        price=_price(job, left, unmet, billing_speed),
+        budget=_budget(remaining),
+        blocked=remaining is not None and remaining <= 0,
+    )
+
+
+def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
+    work = (
+        "" if left.to_the_end is None else f"; about {formats.brief(left.to_the_end)} of work left"
+    )
+    if saved is None:
+        return f"It starts again from the beginning: no checkpoint was saved{work}."
+    where = f"step {job.committed_step:,}" if job.committed_step else "its checkpoint"
+    return f"It continues from {where}{work}."
+
+
+def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
+    fitting = [one for one in unmet.offers if one.fits]
+    if not fitting:
+        return f"No machine for it now: {_first_way_out(unmet)}"
+    offer = min(fitting, key=lambda one: one.microusd_per_hour)
+    hourly = offer.microusd_per_hour * job.node_count
+    told = f"Now: {formats.per_hour(hourly)} {_on(offer, job.node_count)}"
+    if left.to_the_end is None:
+        return f"{told}."
+    cost = steady_microusd(hourly * billing_speed, left.to_the_end)
+    return f"{told}, about {formats.usd(cost)} for the work left."
+
+
+def _first_way_out(unmet: Unmet) -> str:
+    if not unmet.unblocked_by:
+        return "it would wait."
+    first = unmet.unblocked_by[0]
+    return f"it would wait for {first[:1].lower()}{first[1:]}"
+
+
+def _on(offer: OfferRow, count: int) -> str:
+    machines = "1 machine" if count == 1 else f"{count} machines"
+    pool = offer.pool
+    market = formats.words(pool.market.value)
+    return f"for {machines} in {pool.zone} ({pool.instance_type}, {market})"
+
+
+def _budget(remaining: int | None) -> str | None:
+    if remaining is None:
+        return None
+    if remaining <= 0:
+        return "Its budget is used up: add to it when you resume."
+    return f"{formats.usd(remaining)} of its budget is left."

@@ -1,0 +1,239 @@
+"""Why a job's machines are where they are: the newest decision with its pools, and those before.
+
+Lives here: rows ready for the template. Not here: the decisions (`placement.placement_decision`),
+or what a waiting job waits for (`app.orchestration.placement.unmet_needs`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.deadline.deadline_words import slack_sentence
+from app.domain.lifecycle.entities import Instance, Job
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Pool
+from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
+from app.domain.spec.job_spec import JobSpec
+from app.orchestration.estimates.as_it_runs import AsItRuns, is_rented
+from app.ports.store.placement_decisions import KeptDecision
+from app.web import formats
+
+DECISIONS_READ: Final = 6
+POOLS_SHOWN: Final = 6
+_PLACES_SHOWN: Final = 4
+
+_VERDICTS: Final = {
+    DecisionVerdict.SPOT: ("spot", "good"),
+    DecisionVerdict.WAIT: ("wait", "waiting"),
+    DecisionVerdict.ON_DEMAND: ("on-demand", "moving"),
+    DecisionVerdict.STAY: ("stay", "good"),
+    DecisionVerdict.MOVE: ("move", "moving"),
+    DecisionVerdict.RESIZE: ("resize", "moving"),
+}
+
+
+@dataclass(frozen=True)
+class PoolRow:
+    """One pool as the decision saw it; texts are ready to be shown, instants explain them.
+
+    microusd_per_hour: of all machines; each: that of one of several, as "4 × $1.20", else "".
+    by_hour: what is expected is the price of one hour of progress, since the work is not known.
+    here: the job has a machine there now. left: of a job that trains there, cost and finish are
+    those of now, and `why` begins with what the decision expected.
+    """
+
+    name: str
+    key: str
+    chosen: bool
+    here: bool
+    left: bool
+    fits: bool
+    microusd_per_hour: int
+    each: str
+    against_on_demand: str
+    quote_age_seconds: float
+    quoted_at: datetime
+    hazard: str
+    expected_microusd: int | None
+    by_hour: bool
+    finish_seconds: float | None
+    finish_at: datetime | None
+    why: str
+
+
+@dataclass(frozen=True)
+class ToldDecision:
+    """One decision. `ways`: what each way from there to the end was expected to cost."""
+
+    number: int
+    word: str
+    tone: str
+    sentence: str
+    decided_at: datetime
+    confirmed_at: datetime
+    ways: tuple[tuple[str, int], ...]
+    pools: tuple[PoolRow, ...]
+    more_pools: tuple[PoolRow, ...]
+
+
+@dataclass(frozen=True)
+class WhyHere:
+    """The panel: the newest decision, and those before it, newest first.
+
+    placing: the newest that weighed pools; to keep machines is a decision, too. ran: of a job
+    without machines, paused or ended, where it was; then `latest` says nothing of the present, and
+    all decisions are earlier ones. now: where its machines are, of a job that has any.
+    """
+
+    latest: ToldDecision | None
+    placing: ToldDecision | None
+    earlier: tuple[ToldDecision, ...]
+    ran: str | None
+    now: str | None = None
+
+
+def why_here(
+    job: Job,
+    decisions: Sequence[KeptDecision],
+    machines: Sequence[Instance],
+    running: AsItRuns | None,
+) -> WhyHere:
+    """The panel of a job; `decisions` newest first. machines: those that it had."""
+    rented = [] if job.ended_at is not None else [one for one in machines if is_rented(one)]
+    here = {one.pool.key for one in rented if one.pool is not None}
+    told = tuple(_told(one, _Present(job.node_count, here, running)) for one in decisions)
+    placing = next((one for one in told if one.pools), None)
+    if job.ended_at is None and job.state is not JobState.PAUSED:
+        now = f"Now on {_places(rented)}." if rented else None
+        return WhyHere(told[0] if told else None, placing, told[1:], None, now)
+    return WhyHere(None, placing, told, _ran(machines))
+
+
+def slack_words(job: Job, spec: JobSpec, decision: PlacementDecision | None, now: datetime) -> str:
+    """All that is known of the slack; decision: the newest one."""
+    allowed = spec.effective_market() != "spot"
+    return slack_sentence(job, now, on_demand_allowed=allowed, decision=decision)
+
+
+def _ran(machines: Sequence[Instance]) -> str:
+    """On how many machines it was, and where."""
+    ran = [one for one in machines if one.launched_at is not None]
+    return f"It ran on {_places(ran)}." if ran else "No machine ran for it."
+
+
+def _places(machines: Sequence[Instance]) -> str:
+    """ "2 machines: us-west-2a · p3.2xlarge · spot"."""
+    places = sorted({_place(one.pool) for one in machines if one.pool is not None})
+    count = "1 machine" if len(machines) == 1 else f"{len(machines)} machines"
+    where = ", ".join(places[:_PLACES_SHOWN])
+    more = len(places) - _PLACES_SHOWN
+    where += f" and {more} more" if more > 0 else ""
+    return f"{count}: {where}" if where else count
+
+
+def _place(pool: Pool) -> str:
+    return f"{pool.zone} · {pool.instance_type} · {formats.words(pool.market.value)}"
+
+
+@dataclass(frozen=True)
+class _Present:
+    """The job as it is: its machines, the pools that they are in, and how it goes on there."""
+
+    node_count: int
+    here: Collection[str]
+    running: AsItRuns | None
+
+
+def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
+    decision = kept.decision
+    word, tone = _VERDICTS[decision.verdict]
+    rows = [_row(one, kept.last_confirmed_at, present) for one in decision.pools]
+    # The pool that the job is in is shown however many were better.
+    shown = [row for place, row in enumerate(rows) if row.here or place < POOLS_SHOWN]
+    return ToldDecision(
+        number=kept.decision_no,
+        word=word,
+        tone=tone,
+        sentence=decision.sentence,
+        decided_at=decision.decided_at,
+        confirmed_at=kept.last_confirmed_at,
+        ways=_ways(decision),
+        pools=tuple(shown),
+        more_pools=tuple(row for row in rows[POOLS_SHOWN:] if not row.here),
+    )
+
+
+def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
+    costs = (
+        ("spot", decision.spot_microusd),
+        ("waiting", decision.wait_microusd),
+        ("on-demand", decision.on_demand_microusd),
+    )
+    return tuple((name, cost) for name, cost in costs if cost is not None)
+
+
+def _row(row: PoolVerdict, at: datetime, present: _Present) -> PoolRow:
+    """`at`: the instant of the decision's figures."""
+    finish, hazard, count = row.expected_finish_seconds, row.hazard_per_hour, present.node_count
+    each = row.price_microusd_per_hour
+    as_decided = PoolRow(
+        name=_name(row.pool),
+        key=row.pool,
+        chosen=row.chosen,
+        here=row.pool in present.here,
+        left=False,
+        fits=row.fits,
+        microusd_per_hour=count * each,
+        each=f"{count} × {formats.per_hour(each)}" if count > 1 else "",
+        against_on_demand=_against(row),
+        quote_age_seconds=max(0.0, (at - row.quoted_at).total_seconds()),
+        quoted_at=row.quoted_at,
+        hazard=formats.DASH if hazard is None or not math.isfinite(hazard) else f"{hazard:.2f}",
+        expected_microusd=row.expected_microusd,
+        by_hour=finish is None,
+        finish_seconds=finish,
+        finish_at=None if finish is None else at + timedelta(seconds=finish),
+        why=row.why,
+    )
+    running = present.running
+    return (
+        as_decided if running is None or not as_decided.here else _of_now(as_decided, at, running)
+    )
+
+
+def _of_now(row: PoolRow, at: datetime, running: AsItRuns) -> PoolRow:
+    """A pool that the job trains in: what is left, and beside it what the decision expected."""
+    then = formats.usd(row.expected_microusd) + ("/h" if row.by_hour else "")
+    if row.finish_seconds is not None:
+        then += f", {formats.brief(row.finish_seconds)}"
+    told = f"at the decision {formats.clock_time(at)} UTC: {then}; {row.why}"
+    return replace(
+        row,
+        left=True,
+        expected_microusd=running.remaining_microusd,
+        by_hour=False,
+        finish_seconds=running.remaining_seconds,
+        finish_at=running.ends_at,
+        why=row.why if row.expected_microusd is None else told,
+    )
+
+
+def _name(key: str) -> str:
+    try:
+        pool = Pool.parse(key)
+    except ValueError:
+        return key
+    return _place(pool)
+
+
+def _against(row: PoolVerdict) -> str:
+    full_price = row.on_demand_microusd_per_hour
+    if full_price <= 0:
+        return formats.DASH
+    percent = round(100 * (row.price_microusd_per_hour / full_price - 1))
+    sign = "−" if percent < 0 else "+" if percent > 0 else ""
+    return f"{sign}{abs(percent)} %"

@@ -1,0 +1,1 @@
+"""Checkpoints between the machine and the object store, with the lease and fences."""

@@ -1,0 +1,1 @@
+"""Inputs, outputs and small files that a job and its agent exchange on the machine."""

@@ -1,0 +1,1 @@
+"""Faults of a GPU, and who tells of them."""

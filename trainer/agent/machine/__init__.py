@@ -1,0 +1,1 @@
+"""The rented machine: its settings, clocks, files, processes, logs and calls."""

@@ -1,0 +1,1 @@
+"""The supervisor: pure rules from observations to actions."""

@@ -1,0 +1,59 @@
+"""When the outputs of an attempt are saved: after its work is safe, before its end is told.
+
+The end waits for them because the machine is given back at the end. Whatever becomes of them, the
+checkpoint is committed and the job has succeeded. Not here: the saving (`output_folders`).
+"""
+
+from __future__ import annotations
+
+from trainer.agent.rules.actions import SaveOutputs
+from trainer.agent.rules.agent_state import Stage, Work
+from trainer.agent.rules.observations import OutputsFailed, OutputsSaved
+from trainer.agent.rules.turn import Turn
+from trainer.protocol.agent_report import FactKind, MachinePhase, TrainerOutcome
+
+_CUT = (
+    "the outputs could not be saved in time: the machine is being given back; the final "
+    "checkpoint is safe"
+)
+
+
+def wanted(turn: Turn, work: Work) -> bool:
+    """Whether they are to be saved now: the trainer finished, and rank 0's final checkpoint is in
+    the store."""
+    finished = work.end is not None and work.end.outcome is TrainerOutcome.FINISHED
+    safe = work.final_committed or not work.publishes
+    untold = not (work.saving_outputs or work.outputs_told)
+    return turn.state.has_outputs and finished and safe and untold
+
+
+def begin(turn: Turn, work: Work) -> None:
+    """Start saving. A drain's own time stays what it is; nothing else hurries."""
+    latest = turn.now + turn.state.limits.outputs
+    turn.work(saving_outputs=True, end_by=work.end_by if work.drain_reason else latest)
+    turn.enter(MachinePhase.CHECKPOINT, turn.now, work.step)
+    turn.do(SaveOutputs(work.fence))
+
+
+def ended(turn: Turn, seen: OutputsSaved | OutputsFailed) -> None:
+    """Tell how it went."""
+    work = turn.state.work
+    if work is None or work.stage is not Stage.CLOSING or not work.saving_outputs:
+        return
+    if isinstance(seen, OutputsSaved):
+        told = {
+            "files": seen.files,
+            "size_bytes": seen.size_bytes,
+            "addresses": list(seen.addresses),
+        }
+    else:
+        told = {"error": seen.message[:2_000]}
+    turn.emit(FactKind.OUTPUTS, work.fence, told)
+    turn.work(saving_outputs=False, outputs_told=True)
+
+
+def cut(turn: Turn, work: Work) -> None:
+    """The attempt ends here and now."""
+    if work.saving_outputs:
+        turn.emit(FactKind.OUTPUTS, work.fence, {"error": _CUT})
+        turn.work(saving_outputs=False, outputs_told=True)

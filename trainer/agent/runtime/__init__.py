@@ -1,0 +1,1 @@
+"""Drives the rules on a real machine: threads, watchers, reports, power-off."""

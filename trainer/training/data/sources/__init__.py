@@ -1,0 +1,1 @@
+"""Where samples come from: folders, arrays, shards, buckets, the built-in set."""

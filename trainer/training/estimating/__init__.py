@@ -1,0 +1,1 @@
+"""What a run will need, by formula and by a few real steps."""

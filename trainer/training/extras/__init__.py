@@ -1,0 +1,1 @@
+"""Exported models: formats, signatures, model card."""

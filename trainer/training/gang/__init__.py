@@ -1,0 +1,1 @@
+"""The ranks together: joining, agreeing, sharing a model, leaving."""

@@ -1,0 +1,1 @@
+"""Number formats, compilation and the count of operations."""

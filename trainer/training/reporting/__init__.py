@@ -1,0 +1,1 @@
+"""What a run tells of itself: progress, goodput, metrics, profiles."""
