@@ -4,12 +4,15 @@ Each rule is one test over all files: a test per rule and file would cost more t
 """
 
 import ast
+from collections import Counter
 
 from tests.support.source_tree import SourceFile, source_files
 
 LINES_MAX = {"tests": 500}
 LINES_MAX_ELSEWHERE = 400
 FUNCTION_LINES_MAX = 70
+FILES_MAX = 16
+LARGE_ROOMS = {"tests", "migrations"}
 # Names that say nothing: whatever is put there has a better place.
 BANNED_NAMES = {
     "utils", "util", "helpers", "helper", "common", "misc", "manager", "base", "core", "service",
@@ -28,6 +31,15 @@ def test_a_file_is_not_too_long():
         if file.line_count > _lines_max(file)
     ]
     assert long == []
+
+
+def test_a_folder_is_not_too_full():
+    """Tests follow later: their folders are larger."""
+    folders = Counter(
+        file.name.rpartition("/")[0] for file in source_files() if file.room not in LARGE_ROOMS
+    )
+    full = [f"{folder}: {count} files" for folder, count in folders.items() if count > FILES_MAX]
+    assert full == [], f"at most {FILES_MAX} each: divide it into rooms"
 
 
 def test_a_function_is_not_too_long():
