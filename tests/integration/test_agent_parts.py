@@ -176,6 +176,17 @@ def test_a_machine_that_counts_no_such_ends_reports_none(tmp_path: Path) -> None
     assert not KernelKills(tmp_path / "missing").look(0.0)
 
 
+def test_a_count_that_could_not_be_read_before_is_no_news(tmp_path: Path) -> None:
+    vmstat = tmp_path / "vmstat"
+    kills = KernelKills(vmstat)
+    vmstat.write_text("oom_kill 3\n")
+    assert not kills.look(0.0), "three ended before it looked, for all that is known"
+    vmstat.unlink()
+    assert not kills.look(1.0)
+    vmstat.write_text("oom_kill 4\n")
+    assert kills.look(2.0)
+
+
 def test_a_lost_peer_alone_stays_a_lost_peer(tmp_path: Path) -> None:
     mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
     error = read_end(tmp_path, 1).error

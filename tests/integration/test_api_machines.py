@@ -224,6 +224,8 @@ def test_costs_close_over_any_period(api: PeopleApi):
     name = api.submitted()["name"]
     cost = api.client.get(f"/api/v1/jobs/{name}/cost", params={"reconcile": True}).json()
     assert (cost["name"], cost["statement"]["total_microusd"]) == (name, 0)
+    assert cost.keys() >= {"budget", "project_budget"}
+    assert cost["statement"].keys() >= {"net_saved_ratio", "rate_saved_ratio", "useful_seconds"}
     assert cost["books"]["verdict"] == "nothing_booked"
 
 

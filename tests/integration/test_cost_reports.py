@@ -146,6 +146,7 @@ def test_the_statement_of_an_interrupted_job(
     # On demand costs three times as much; the first gang's machines were paid 40 s before
     # the first step.
     assert found.statement.on_demand_comparison_microusd == 3 * (200 + 40) * A_SECOND
+    assert found.statement.rate_saved_ratio == Fraction(2, 3)
     assert found.unbilled == ()
     assert "disk" in found.not_metered
     assert "compute" not in found.not_metered
@@ -315,9 +316,11 @@ def test_the_clouds_own_bill_makes_a_final_report_reconciled(
 def test_a_job_without_machines_and_one_that_is_unknown(
     story: MoneyStory, reports: PostgresCostReports
 ) -> None:
-    job = story.job(story.project(), state=JobState.QUEUED)
+    job = story.job(story.project(cap=77), state=JobState.QUEUED)
     found = report(reports, job)
     assert (found.status, found.instances) == (CostStatus.ACCRUING, ())
+    assert found.project_budget is not None
+    assert found.project_budget.cap_microusd == 77
     assert found.statement.on_demand_comparison_microusd is None
     assert (found.budget.cap_microusd, found.budget.spent_microusd) == (None, 0)
     assert reports.job_cost(story.entropy.new_id()) is None

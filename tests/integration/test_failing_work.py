@@ -15,6 +15,7 @@ from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.frame.controller_frame import RowController, run_controller
 from app.orchestration.frame.failing_work import (
+    PASSING_WAIT_SECONDS_MAX,
     REMEMBERED_MAX,
     WAIT_SECONDS_MAX,
     FailingWork,
@@ -22,7 +23,7 @@ from app.orchestration.frame.failing_work import (
 )
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.orchestration.instances.release_instances import ReleaseInstances
-from app.ports.store.unit_of_work import UnitOfWork
+from app.ports.store.unit_of_work import RowsLocked, UnitOfWork
 from tests.support.orchestration_story import PaperCloud, Story
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -107,6 +108,26 @@ def test_a_wait_for_a_lock_is_one_plain_line_without_sql(
     assert line.levelno == logging.WARNING
     assert line.getMessage().endswith("its rows were locked by another transaction")
     assert line.exc_info is not None
+
+
+class Contends(Breaks):
+    """Another transaction always holds the row that it needs."""
+
+    name = "contends"
+
+    def apply(self, uow: UnitOfWork, work: Piece, result: None) -> None:
+        self.tries.append(work.job_id)
+        raise RowsLocked("its rows were locked by another transaction")
+
+
+def test_a_wait_for_a_lock_is_tried_again_soon_however_often_it_failed(story: Story) -> None:
+    """What releases machines or holds a budget must not stay away for minutes."""
+    contends = Contends(broken=1)
+    contends.whole = []
+    for _ in range(10):
+        run_controller(story.runtime, contends)
+        story.sleep(PASSING_WAIT_SECONDS_MAX)
+    assert len(contends.tries) == 10
 
 
 def test_broken_pieces_at_the_head_hold_up_no_other(story: Story) -> None:

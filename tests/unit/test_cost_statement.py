@@ -163,12 +163,14 @@ def test_the_statement_keeps_the_two_savings_apart() -> None:
     assert report.by_instance == {MACHINE: 100_000, UUID(int=2): 0}
     assert report.by_component[Component.COMPUTE] == 100_000
     assert report.waived_microusd == 50_000
-    assert report.billed_seconds == 100
+    assert (report.useful_seconds, report.billed_seconds) == (85, 100)
     # net: 4,000 micro-dollars a second x 2 machines x (42.5 useful + 15 to start, begun seconds
     # whole) against all that was paid
     assert report.on_demand_comparison_microusd == 464_000
     assert report.net_saved_microusd == 364_000
     assert report.net_saved_ratio == Fraction(364, 464)
+    # rate: 1,000 a second paid for the billed 100 s against 4,000
+    assert report.rate_saved_ratio == Fraction(3, 4)
 
 
 def test_without_an_on_demand_offer_nothing_is_claimed_to_be_saved() -> None:
@@ -176,6 +178,7 @@ def test_without_an_on_demand_offer_nothing_is_claimed_to_be_saved() -> None:
     assert report.total_microusd == 0
     assert report.net_saved_microusd is None
     assert report.net_saved_ratio is None
+    assert report.rate_saved_ratio is None
 
 
 def test_on_demand_has_its_own_minimum_and_its_own_start() -> None:

@@ -75,3 +75,14 @@ def test_a_choice_says_its_price_and_why():
     assert "the fastest" in near.why
     assert poor is not None
     assert poor.why.endswith("within the budget")
+
+
+def test_a_budget_is_held_against_the_bill_where_the_bill_runs_faster():
+    bounded = replace(QUESTION, deadline_seconds=2 * HOUR, money_left_microusd=20_000_000)
+    options = [option(count) for count in range(1, 5)]
+    usual = choose_size(options, bounded)
+    fast = choose_size([replace(one, billing_speed=60) for one in options], bounded)
+    assert usual is not None
+    assert fast is not None
+    assert (usual.count, fast.count) == (4, 1)
+    assert fast.why.startswith("for $0.30 an hour")

@@ -15,6 +15,7 @@ from trainer.protocol.train_estimate import (
 
 IMAGE = (3, 224, 224)
 IMAGENET_SAMPLES = 1_281_167
+"""Training images of ILSVRC 2012 (Russakovsky et al. 2015, table 2)."""
 
 
 def work(model: str = "resnet50", batch_size: int = 256, **options: object) -> Workload:

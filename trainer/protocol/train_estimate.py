@@ -59,8 +59,6 @@ FIXED_MEMORY_GB: Final = 1.5
 USABLE_MEMORY: Final = 0.92
 """Of a GPU's named memory; the rest is the driver's and lost to fragmentation. An allowance."""
 
-"""Training images of ILSVRC 2012 (Russakovsky et al. 2015, table 2)."""
-
 _BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 _OLD: Final = frozenset({"P100", "V100", "T4"})
 _NO_FP8: Final = _OLD | {"A10G", "A100"}

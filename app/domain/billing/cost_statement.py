@@ -141,6 +141,7 @@ class JobCostStatement:
     net (the headline): `on_demand_comparison_microusd` is on-demand for the useful machine time
     plus one boot and start-up of the gang, with on-demand's own least charge; `net_saved_microusd`
     is that less everything the job paid, and negative when the job paid more.
+    rate: how much less one billed compute hour cost than on-demand; waived time is not billed.
     Figures that need an on-demand offer, a divisor that is 0, or useful work are None.
     """
 
@@ -149,10 +150,12 @@ class JobCostStatement:
     by_activity: Mapping[Activity, int]
     by_instance: Mapping[UUID, int]
     waived_microusd: int
+    useful_seconds: int
     billed_seconds: int
     on_demand_comparison_microusd: int | None
     net_saved_microusd: int | None
     net_saved_ratio: Fraction | None
+    rate_saved_ratio: Fraction | None
 
 
 def split_span(
@@ -233,19 +236,22 @@ def job_cost_statement(
         if machine.waived_microusd == 0:
             billed_us += _compute_us(machine)
     total = sum(by_component.values())
-    compared = None
+    compared = same_time = None
     if yardstick is not None:
         compared = yardstick.run_microusd(useful_us) if useful_us else None
+        same_time = yardstick.cost_microusd(billed_us)
     return JobCostStatement(
         total_microusd=total,
         by_component=by_component,
         by_activity=by_activity,
         by_instance=by_instance,
         waived_microusd=sum(machine.waived_microusd for machine in costs),
+        useful_seconds=useful_us // US_PER_SECOND,
         billed_seconds=billed_us // US_PER_SECOND,
         on_demand_comparison_microusd=compared,
         net_saved_microusd=None if compared is None else compared - total,
         net_saved_ratio=_saved_ratio(total, compared),
+        rate_saved_ratio=_saved_ratio(by_component[Component.COMPUTE], same_time),
     )
 
 

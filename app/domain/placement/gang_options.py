@@ -44,6 +44,7 @@ def size_option(
         on_demand_microusd_per_hour=offer.on_demand_microusd_per_hour,
         hazard_factor=offer.hazard_factor if offer.pool.market is Market.SPOT else None,
         speed=speeds.of(kind_of(offer.hardware)) / speeds.of(kind_of(counted_in.hardware)),
+        billing_speed=offer.billing_speed,
     )
 
 

@@ -46,7 +46,8 @@ class SizeOption:
     """A size that can be had now: so many machines, each at a price.
 
     speed: of one machine, in terms of the machine that the work is counted in. hazard_factor: of
-    one machine, as in `expected_cost`; None on demand, where nothing is taken.
+    one machine, as in `expected_cost`; None on demand, where nothing is taken. billing_speed:
+    billed hours in an hour, as of an offer.
     """
 
     count: int
@@ -54,6 +55,7 @@ class SizeOption:
     on_demand_microusd_per_hour: int
     hazard_factor: float | None = 1.0
     speed: float = 1.0
+    billing_speed: int = 1
 
     def pace(self, restart_seconds: float, scaling: GangScaling) -> float:
         """Expected progress per hour, in hours of one machine that never restarts."""
@@ -126,10 +128,10 @@ def choose_size(options: Sequence[SizeOption], question: SizeQuestion) -> SizeCh
 
 def _outlook(option: SizeOption, question: SizeQuestion) -> _Outlook:
     pace = option.pace(question.restart_seconds, question.scaling)
-    hourly = option.count * option.microusd_per_hour
+    billed = option.count * option.microusd_per_hour * option.billing_speed
     seconds = question.restart_seconds + (question.work_seconds or 0.0) / pace
     worth = _worth_of(option, question, HOUR_WORTH * option.on_demand_microusd_per_hour)
-    return _Outlook(option, seconds, hourly * seconds / 3_600, worth)
+    return _Outlook(option, seconds, billed * seconds / 3_600, worth)
 
 
 def _within_money(

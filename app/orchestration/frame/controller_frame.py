@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.orchestration.frame.failing_work import (
-    FULL_DISK_WAIT_SECONDS_MAX,
+    PASSING_WAIT_SECONDS_MAX,
     WAIT_SECONDS_MAX,
     work_key,
 )
@@ -184,9 +184,9 @@ def _note_failure(
     """
     now = runtime.clock.now()
     disk_full = isinstance(error, DatabaseFull | ObjectStoreFull)
-    longest = FULL_DISK_WAIT_SECONDS_MAX if disk_full else WAIT_SECONDS_MAX
-    failure = runtime.failing.failed(controller.name, piece, now, longest)
     locked = isinstance(error, RowsLocked)
+    longest = PASSING_WAIT_SECONDS_MAX if disk_full or locked else WAIT_SECONDS_MAX
+    failure = runtime.failing.failed(controller.name, piece, now, longest)
     log.log(
         logging.WARNING if locked else logging.ERROR,
         "controller %s failed on %r (%d in a row, next try in %.0f s): %s%s",

@@ -16,8 +16,8 @@ from uuid import UUID
 
 FIRST_WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 300.0
-FULL_DISK_WAIT_SECONDS_MAX: Final = 15.0
-"""The work itself is in order, and goes on as soon as there is room again."""
+PASSING_WAIT_SECONDS_MAX: Final = 15.0
+"""Of a full disk and of locked rows: the work itself is in order, and goes on once that is over."""
 REMEMBERED_MAX: Final = 1_000
 
 

@@ -81,6 +81,7 @@ class JobCost:
     statement: JobCostStatement
     instances: tuple[InstanceCost, ...]
     budget: BudgetFigures
+    project_budget: BudgetFigures | None
     booked_until_at: datetime | None
     unbilled: tuple[UUID, ...]
     not_metered: tuple[str, ...]

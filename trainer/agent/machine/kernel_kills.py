@@ -26,9 +26,10 @@ class KernelKills:
     def look(self, now: float) -> bool:
         """Whether a process was ended so within the last 30 s; False where that is not counted."""
         count = self._read()
-        if count is not None and count > (self._count or 0):
-            self._grew_at = now
-        self._count = count
+        if count is not None:
+            if self._count is not None and count > self._count:
+                self._grew_at = now
+            self._count = count
         return self._grew_at is not None and now <= self._grew_at + RECENT_SECONDS
 
     def _read(self) -> int | None:

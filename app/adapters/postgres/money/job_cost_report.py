@@ -85,6 +85,7 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         _row(f"m{number}", one, rated.get(one.id), costs.get(one.id), steps)
         for number, one in enumerate(ran, 1)
     )
+    own, project = _budgets(session, job)
     status = _status(job, ran, bills_open=any(one.cost_final_at is None for one in instances))
     if status is CostStatus.FINAL and invoices and _equals_invoices(session, ran, invoices):
         status = CostStatus.RECONCILED
@@ -96,7 +97,8 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         status=status,
         statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran, costs)),
         instances=rows,
-        budget=_budget(session, job),
+        budget=own,
+        project_budget=project,
         booked_until_at=max((at for at in untils if at is not None), default=None),
         unbilled=tuple(unbilled),
         not_metered=_not_metered(session, ran),
@@ -319,9 +321,17 @@ def _start_seconds(ran: Sequence[Instance], costs: Mapping[UUID, InstanceCosts])
     return min(trained, default=(0, 0.0))[1]
 
 
-def _budget(session: Session, job: Job) -> BudgetFigures:
-    found = session.scalars(select(ReadBudget).where(tables.budgets.c.id == job.budget_id)).one()
-    return BudgetFigures(found.cap_microusd, found.spent_microusd, found.reserved_microusd)
+def _budgets(session: Session, job: Job) -> tuple[BudgetFigures, BudgetFigures | None]:
+    table = tables.budgets
+    own_of_project = (table.c.project_id == job.project_id) & table.c.job_id.is_(None)
+    statement = select(ReadBudget).where(or_(table.c.id == job.budget_id, own_of_project))
+    figures = {
+        budget.job_id is None: BudgetFigures(
+            budget.cap_microusd, budget.spent_microusd, budget.reserved_microusd
+        )
+        for budget in session.scalars(statement.order_by(table.c.id))
+    }
+    return figures[False], figures.get(True)
 
 
 def _status(job: Job, ran: Sequence[Instance], *, bills_open: bool) -> CostStatus:
