@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -229,6 +230,19 @@ def test_lives_and_interruptions_are_counted_by_age(engine: Engine):
     assert (found.launches, found.refusals) == (5, 2)
     assert hazard_factor(found) == pytest.approx((4 + 2) / (4 + 0.8333 + 0.8 + 1.1 + 0.1556), 0.01)
     assert none == {}
+
+
+def test_lives_add_up_to_the_same_in_whatever_order_they_are_found(engine: Engine):
+    """0.1 + 0.2 + 0.3 is more than 0.3 + 0.2 + 0.1 in floats, and rows lie in any order."""
+    story = MoneyStory(engine)
+    job = story.job(story.project(), "digits")
+    rising, falling = POOL, replace(POOL, zone="us-west-2b")
+    for pool, lives in ((rising, (0.1, 0.2, 0.3)), (falling, (0.3, 0.2, 0.1))):
+        for lived in lives:
+            story.machine(job, pool=pool, ended_at=START + timedelta(seconds=lived))
+    with story.begin() as uow:
+        found = uow.pool_experience.of([rising, falling], START - timedelta(days=1), START)
+    assert found[rising].lived_seconds == found[falling].lived_seconds == (0.6, 0, 0, 0, 0)
 
 
 # --- estimate against actual ----------------------------------------------------------------------

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Float, Select, cast, func, literal, or_, select
+from sqlalchemy import Numeric, Select, cast, func, literal, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.adapters.postgres.instances.same_work_runs import same_work
@@ -34,8 +35,10 @@ SIGHTINGS_MAX = 5_000
 
 _row = instances.c
 _TAKEN = (EndedBy.CLOUD_INTERRUPTION, EndedBy.CLOUD_CAPACITY)
-_AGES = (0.0, *AGE_EDGES_SECONDS)
-_ENDS = (*AGE_EDGES_SECONDS, None)
+_EDGES = tuple(literal(Decimal(seconds), Numeric) for seconds in AGE_EDGES_SECONDS)
+_NO_TIME = literal(Decimal(0), Numeric)
+_AGES = (_NO_TIME, *_EDGES)
+_ENDS = (*_EDGES, None)
 
 
 class ExperienceStatements:
@@ -136,12 +139,16 @@ class ExperienceStatements:
     ) -> list[tuple[Pool, Sequence[Any]]]:
         """(pool, machines, then seconds and interruptions of each age), by pool."""
         ended = func.coalesce(_row.ended_at, literal(now))
-        lived: ColumnElement[float] = cast(func.extract("epoch", ended - _row.launched_at), Float)
+        # As decimals, whose sum is one and the same: the last digits of floats would hang on the
+        # order in which PostgreSQL comes to the rows, and that on its plan.
+        lived: ColumnElement[Decimal] = cast(
+            func.extract("epoch", ended - _row.launched_at), Numeric
+        )
         taken = _row.ended_by == EndedBy.CLOUD_INTERRUPTION
         columns: list[ColumnElement[Any]] = []
         for begin, end in zip(_AGES, _ENDS, strict=True):
             most = lived if end is None else func.least(lived, end)
-            columns.append(func.sum(func.greatest(0.0, most - begin)))
+            columns.append(func.sum(func.greatest(_NO_TIME, most - begin)))
             inside = lived >= begin if end is None else (lived >= begin) & (lived < end)
             columns.append(func.count().filter(taken & inside))
         rows = self._session.execute(
