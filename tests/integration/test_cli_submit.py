@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, update
 
 from app.adapters.postgres.schema import money_tables, tables
+from app.cli.client import wording
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import TRAINER, World, small_world
@@ -227,6 +228,8 @@ def test_the_estimate_is_held_against_the_budget(world: World):
     shown = world.cli.ok("estimate", world.spec(text), "--json").json["estimates"][0]
     plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
     assert plan["estimate_microusd"] == shown["cost_p50_microusd"] > 72_000_000
+    assert plan["estimate_seconds"] == shown["finish_p50_seconds"] > 36_000
+    assert f" and ends after {wording.span(plan['estimate_seconds'])} (P50)." in out
 
 
 def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(

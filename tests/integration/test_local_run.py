@@ -197,7 +197,13 @@ def test_another_address_is_not_explained_by_the_run_here(cli: CommandLine, stat
     with supervised(state_dir):
         remember_address(state_dir, NOBODY)
         cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:1"
-        assert "Does `lowtide up` run from this folder?" in cli.fails(3, "jobs").errors
+        assert "LOWTIDE_SERVER_URL names this address" in cli.fails(3, "jobs").errors
+
+
+def test_without_a_run_its_folder_is_asked_about(cli: CommandLine):
+    said = cli.fails(3, "jobs").errors
+    assert "Does `lowtide up` run from this folder?" in said
+    assert "If it was started with --state-dir, set LOWTIDE_STATE_DIR to the same folder." in said
 
 
 def test_a_folder_without_a_run_says_nothing(state_dir: Path):

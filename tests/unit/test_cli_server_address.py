@@ -54,6 +54,15 @@ def test_then_what_login_has_kept(found, tmp_path: Path):
     assert found() == Server(FAR, "lt_config")
 
 
+def test_it_is_known_what_named_the_address(found, tmp_path: Path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "server_url").write_text("http://127.0.0.1:9999\n")
+    assert found().chosen_by == ""
+    write_config(tmp_path / "config.toml", Server(FAR, "lt_config"))
+    assert found().chosen_by == "`lowtide login`"
+    assert found(SERVER_URL=LOCAL).chosen_by == "LOWTIDE_SERVER_URL"
+
+
 def test_a_kept_key_goes_to_its_own_server_alone(found, tmp_path: Path):
     write_config(tmp_path / "config.toml", Server(FAR, "lt_config"))
     assert found(SERVER_URL="https://other.example.com").key is None

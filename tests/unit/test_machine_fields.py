@@ -160,6 +160,20 @@ def test_inputs_and_outputs_lie_where_the_deployment_allows_it(tmp_path: Path) -
             check(spec_of(inputs={"/data": uri}), places)
 
 
+def test_a_refusal_lists_places_that_the_project_may_use(tmp_path: Path) -> None:
+    """Of the store only the project's own folder: an address beside it would be refused, too."""
+    store = (tmp_path / "store").as_uri()
+    allowed = DeploymentPlaces(data={store, "s3://acme"}, own={store, "s3://acme/checkpoints"})
+    nothing: Any = None
+    elsewhere = spec_of(inputs={"/data": "file:///srv/elsewhere"})
+    with pytest.raises(SpecError) as caught:
+        asyncio.run(check_places(elsewhere, CALLER, nothing, allowed))
+    listed = f"({store}/data/default, s3://acme)"
+    assert listed in str(caught.value)
+    inside = spec_of(outputs={"out": f"{store}/data/default/results"})
+    asyncio.run(check_places(inside, CALLER, nothing, allowed))
+
+
 @pytest.mark.parametrize("way_out", ["%2e%2e", ".%2E", "%2e", "a%2f.."])
 def test_a_buckets_address_leads_nowhere_else(way_out: str) -> None:
     """Stores decode an address and follow its dots: `corpus/%2e%2e/x` is `x`."""

@@ -43,7 +43,7 @@ def check_data_places(spec: JobSpec, places: DeploymentPlaces, folder: str) -> N
             try:
                 instead = place_to_use(places, uri, folder, reads=field == "inputs")
             except LookupError:
-                listed = ", ".join(sorted(places.data)) or "none"
+                listed = ", ".join(_usable(places, folder)) or "none"
                 raise SpecError.of(
                     f"{name}: {uri} is outside of the places that the setting "
                     f"LOWTIDE_DATA_PLACES allows ({listed}); name one inside",
@@ -55,6 +55,12 @@ def check_data_places(spec: JobSpec, places: DeploymentPlaces, folder: str) -> N
                     f"of other projects; this project's data are in {instead}",
                     name,
                 )
+
+
+def _usable(places: DeploymentPlaces, folder: str) -> list[str]:
+    """Where this project's data may lie: of a shared place only the project's own folder."""
+    found = (place_to_use(places, one, folder, reads=False) or one for one in places.data)
+    return sorted(set(found))
 
 
 def check_checkpoint_place(spec: JobSpec, places: DeploymentPlaces) -> None:

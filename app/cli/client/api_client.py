@@ -209,13 +209,20 @@ class ApiClient:
                 f"the api at {self.url} cannot be reached: {run.sentence}. To do: {run.remedy}.",
                 UNREACHABLE,
             )
-        hint = f"Does `lowtide up` run from this folder? {_STATE_DIR}. " if local else ""
         reason = str(error) or type(error).__name__
         return CommandFailed(
-            f"the api at {self.url} cannot be reached ({reason}). {hint}"
-            "Another address: LOWTIDE_SERVER_URL, or `lowtide login URL`.",
+            f"the api at {self.url} cannot be reached ({reason}). {self._about_the_address(local)}",
             UNREACHABLE,
         )
+
+    def _about_the_address(self, local: bool) -> str:
+        another = "Another address: LOWTIDE_SERVER_URL, or `lowtide login URL`."
+        if chosen_by := self._server.chosen_by:
+            # It comes before the address of a `lowtide up`, so no state folder would change it.
+            return f"{chosen_by} names this address, also where `lowtide up` runs. {another}"
+        if local:
+            return f"Does `lowtide up` run from this folder? {_STATE_DIR}. {another}"
+        return another
 
     def _local_run(self) -> LocalRun | None:
         """A `lowtide up` that this address means, and that has something to say for it."""

@@ -30,12 +30,14 @@ _PLAIN_TEXT = frozenset('"\\')
 class Server:
     """The api's address without a slash at its end, and the key (None: nothing to sign in with).
 
-    folders: state folders whose `lowtide up` the address may mean.
+    folders: state folders whose `lowtide up` the address may mean. chosen_by: what the user set
+    that names this address; empty if nothing does.
     """
 
     url: str
     key: str | None = field(repr=False)
     folders: tuple[Path, ...] = field(default=(), repr=False, compare=False)
+    chosen_by: str = field(default="", repr=False, compare=False)
 
 
 def find_server(
@@ -51,17 +53,18 @@ def find_server(
     """
     known = read_config(config_file or default_config_file())
     folders = (settings.state_dir, (here or Path.cwd()) / ".lowtide")
+    chosen_by = ""
     if "server_url" in settings.model_fields_set:
-        url = settings.server_url
+        url, chosen_by = settings.server_url, "LOWTIDE_SERVER_URL"
     elif known is not None:
-        url = known.url
+        url, chosen_by = known.url, "`lowtide login`"
     else:
         url = _address_of_run(folders) or settings.server_url
     if settings.api_key is not None:
-        return Server(url, settings.api_key.get_secret_value(), folders)
+        return Server(url, settings.api_key.get_secret_value(), folders, chosen_by)
     if known is not None and known.url == url and known.key:
-        return Server(url, known.key, folders)
-    return Server(url, local_admin_key(url, folders), folders)
+        return Server(url, known.key, folders, chosen_by)
+    return Server(url, local_admin_key(url, folders), folders, chosen_by)
 
 
 def default_config_file() -> Path:

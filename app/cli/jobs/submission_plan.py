@@ -30,8 +30,9 @@ class Plan:
 
     `chosen` is the cheapest pool that fits, None when none does. `on_demand` is the cheapest
     on-demand pool that fits, for comparison. `count` machines: what an elastic gang would begin
-    with. Costs are for all machines together. `estimate_microusd` is the P50 of the api's
-    estimate, as `lowtide estimate` shows it; None until it is known (`with_estimate`).
+    with. Costs are for all machines together. `estimate_microusd` and `estimate_seconds` are
+    the P50 of cost and finish in the api's estimate, as `lowtide estimate` shows them; None until
+    they are known (`with_estimate`).
     """
 
     spec: JobSpec
@@ -40,6 +41,7 @@ class Plan:
     chosen: Offer | None
     on_demand: Offer | None
     estimate_microusd: int | None = None
+    estimate_seconds: float | None = None
 
     @property
     def microusd_per_hour(self) -> int | None:
@@ -56,6 +58,7 @@ class Plan:
             "pool": None if self.chosen is None else self.chosen.pool.key,
             "microusd_per_hour": self.microusd_per_hour,
             "estimate_microusd": self.estimate_microusd,
+            "estimate_seconds": self.estimate_seconds,
             "considered": [
                 {
                     "pool": item.offer.pool.key,
@@ -85,10 +88,15 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
 
 
 def with_estimate(plan: Plan, figures: dict[str, Any] | None) -> Plan:
-    """The plan with the cost that the api's answer about its spec tells, if it tells any."""
+    """The plan with cost and finish of the api's answer about its spec, if it has an estimate."""
     if plan.spec.estimate is None or figures is None or not figures["estimates"]:
         return plan
-    return replace(plan, estimate_microusd=figures["estimates"][0]["cost_p50_microusd"])
+    first = figures["estimates"][0]
+    return replace(
+        plan,
+        estimate_microusd=first["cost_p50_microusd"],
+        estimate_seconds=first["finish_p50_seconds"],
+    )
 
 
 def _count(spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: datetime) -> int:
@@ -177,7 +185,9 @@ def plan_sentences(plan: Plan) -> list[str]:
     if estimate is None:
         told.append(_how_long(plan.spec))
     else:
-        told.append(f"By its estimate the job costs {wording.money(estimate)} (P50).")
+        finish = plan.estimate_seconds
+        ends = "" if finish is None else f" and ends after {wording.span(finish)}"
+        told.append(f"By its estimate the job costs {wording.money(estimate)}{ends} (P50).")
         if budget is not None and estimate > budget:
             told.append(
                 f"That is more than the budget of {wording.money(budget)}: "
