@@ -89,7 +89,7 @@ def test_a_launch_that_is_denied_fails_at_once_with_the_cloud_s_sentence(
     # The api makes the list of offers at most once a second.
     clouds.plane.wait(lambda: all(rests_on_aws(clouds)), "the rest of every pool")
     again = command_line(clouds, tmp_path).fails(2, "doctor", "--launch", "-y", "--infra", "aws")
-    assert "after a refusal (denied): try again then" in again.errors
+    assert "after a refusal (denied); try again then" in again.errors
 
 
 def test_a_bucket_that_machines_may_not_write_is_named(

@@ -151,7 +151,7 @@ def test_a_slightly_cheaper_pool_far_from_the_checkpoint_is_left_aside(story: Mo
     job_id = story.trained(near=1_000_000, far=900_000)
     assert story.chosen(job_id) == NEAR
     why = story.considered(job_id)[FAR.key]
-    assert why.endswith("$0.16 more for bringing the checkpoint of 8.0 GB from aws us-east-1")
+    assert why.endswith("$0.16 more for bringing the checkpoint of 8.0 GiB from aws us-east-1")
     assert story.considered(job_id)[NEAR.key] == "fits, has capacity for 1"
     story.restore(job_id, restored_bytes=SIZE)
     assert story.rows(transfers) == [], "within its region it costs nothing"

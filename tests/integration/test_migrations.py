@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 _UPGRADE = [
     sys.executable,
     "-c",
-    "import sys; from app.adapters.postgres import migrate; migrate.upgrade(sys.argv[1])",
+    "import sys; from app.adapters.postgres.session import migrate; migrate.upgrade(sys.argv[1])",
 ]
 # In our schema, and not brought by an extension.
 _OURS = (

@@ -116,7 +116,7 @@ def test_no_retry_is_promised_to_a_job_that_is_given_up(story: Story):
         fail(story, job_id, fence)
     assert story.job(job_id).end_reason == "no_progress"
     *tried, last = messages(story, job_id, "attempt_ended_retryable")
-    assert tried[-1].endswith("; retry 9 of 20.")
+    assert tried[-1].startswith("Retry 9 of 20: ")
     assert last == f"Node 0 failed with exit code 1: {ERROR}."
     assert story.attempt(job_id, MAX_ATTEMPTS_WITHOUT_PROGRESS).end_message == last
 

@@ -59,7 +59,8 @@ if os.environ.get("FINAL"):
 
 _FAILING = """
 try:
-    from trainer.agent import disk_watch, supervisor
+    from trainer.agent.rules import supervisor
+    from trainer.agent.runtime import disk_watch
 except ImportError:
     pass
 else:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from app.cli.client.job_view import summary
 from app.cli.client.terminal import Terminal
+from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
+from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.verdict import MemberOutcome
 from app.domain.wording.machine_words import ended_words
@@ -19,16 +22,31 @@ NOW = datetime(2026, 11, 23, tzinfo=UTC)
 SAVED, KILLED = MemberOutcome.DRAINED, MemberOutcome.STOPPED
 
 
+def attempt(*, saved: bool, parent_fence: int | None = None) -> Attempt:
+    return Attempt(
+        UUID(int=1), UUID(int=2), 2, AttemptState.DRAINING, 2, NOW, NOW, NOW,
+        parent_fence=parent_fence, committed_at=NOW if saved else None,
+    )  # fmt: skip
+
+
 def test_a_killed_trainer_is_not_said_to_have_saved() -> None:
-    told = drained_words([SAVED, KILLED], EndReason.USER_CANCELLED, 1079)
+    told = drained_words([SAVED, KILLED], EndReason.USER_CANCELLED, attempt(saved=True), 1079)
     assert told == (
         "Every machine stopped: a person cancelled the job. The newest checkpoint is of step 1079."
     )
 
 
 def test_a_gang_that_drained_saved() -> None:
-    told = drained_words([SAVED, SAVED], EndReason.USER_PAUSED, None)
+    told = drained_words([SAVED, SAVED], EndReason.USER_PAUSED, attempt(saved=True), 0)
     assert told == "Every machine saved and stopped: a person paused the job."
+
+
+def test_a_gang_without_a_checkpoint_is_not_said_to_have_saved() -> None:
+    told = drained_words([SAVED, SAVED], EndReason.USER_PAUSED, attempt(saved=False), 0)
+    assert told == ("Every machine stopped: a person paused the job. No checkpoint has been saved.")
+    went_on = attempt(saved=False, parent_fence=1)
+    told = drained_words([SAVED, SAVED], EndReason.USER_PAUSED, went_on, 0)
+    assert told == "Every machine stopped: a person paused the job."
 
 
 @pytest.mark.parametrize("by", EndedBy)

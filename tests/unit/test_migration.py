@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ USD = 1_000_000.0
 TERMS = MoveTerms(300.0, 60.0, 0.10, 100_000)
 FRESH = MachineLife(0.0, 1.0)
 OLD = MachineLife(9 * HOUR, 1.0)
+COST = re.compile(r"for \$([\d,]+\.\d+)")
 
 
 def here(**changed: object) -> Here:
@@ -64,9 +66,13 @@ def test_a_faster_bill_is_in_the_costs_and_not_in_the_prices() -> None:
     usual = decide_move(here(), [there(0.5)], TERMS)
     quick = decide_move(here(billing_speed=60), [there(0.5, billing_speed=60)], TERMS)
     assert quick.to == usual.to == "b"
-    assert quick.stay_microusd == pytest.approx(60 * usual.stay_microusd)
-    assert quick.move_microusd == pytest.approx(60 * usual.move_microusd)
     assert "at $0.50 an hour" in quick.sentence
+    once, fast = (
+        [float(cost.replace(",", "")) for cost in COST.findall(one.sentence)]
+        for one in (usual, quick)
+    )
+    assert len(once) == 2, "of moving and of staying"
+    assert fast == pytest.approx([60 * cost for cost in once], rel=0.01)
 
 
 def test_egress_counts() -> None:

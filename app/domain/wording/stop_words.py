@@ -34,13 +34,21 @@ def why_stopping(job: Job, attempt: Attempt | None, now: datetime) -> str:
 
 
 def drained_words(
-    outcomes: Sequence[str | None], reason: EndReason, committed_step: int | None
+    outcomes: Sequence[str | None], reason: EndReason, attempt: Attempt, committed_step: int
 ) -> str:
-    """How a gang left that was told to. A machine whose trainer was killed has saved nothing."""
-    did = "stopped" if MemberOutcome.STOPPED in outcomes else "saved and stopped"
+    """How a gang left that was told to: "saved" only where the attempt has committed a checkpoint.
+
+    A machine whose trainer was killed has saved nothing. committed_step: the job's newest.
+    """
+    saved = attempt.committed_at is not None and MemberOutcome.STOPPED not in outcomes
+    did = "saved and stopped" if saved else "stopped"
     why = _REASON_WORDS.get(reason) or reason.value.replace("_", " ")
-    saved = f" The newest checkpoint is of step {committed_step}." if committed_step else ""
-    return f"Every machine {did}: {why}.{saved}"
+    newest = ""
+    if committed_step:
+        newest = f" The newest checkpoint is of step {committed_step}."
+    elif attempt.committed_at is None and attempt.parent_fence is None:
+        newest = " No checkpoint has been saved."
+    return f"Every machine {did}: {why}.{newest}"
 
 
 def _course(job: Job, attempt: Attempt | None, now: datetime) -> str:

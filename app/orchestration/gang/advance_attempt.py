@@ -146,7 +146,7 @@ def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
     cause = attempt.drain_cause
     if cause is not None and all(outcome in _LEFT for outcome in outcomes):
         reason = _order_reason(aggregate, cause)
-        message = drained_words(outcomes, reason, aggregate.job.committed_step)
+        message = drained_words(outcomes, reason, attempt, aggregate.job.committed_step)
         aggregate.move_attempt(attempt, all_drained(cause), message, cause=cause.value)
         if attempt.state is DRAINED_STATE[cause]:
             end_attempt(aggregate, reason, message, limits)
