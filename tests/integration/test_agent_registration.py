@@ -72,19 +72,6 @@ def test_a_token_ends_with_the_time_to_register(engine: Engine, tmp_path: Path) 
         register_agent(uow, story.runtime, registration)
 
 
-def test_the_history_names_the_machine_that_registered(engine: Engine, tmp_path: Path) -> None:
-    """By its id here: what people call it follows from that, as m2, and not from the cloud's id."""
-    story = Story(engine, tmp_path / "store")
-    job_id = story.submit()
-    story.run()
-    (machine,) = story.living(job_id)
-    story.register(machine.id)
-    with engine.connect() as connection:
-        ready = tables.events.c.kind == "members_registered"
-        actors = connection.scalars(select(tables.events.c.actor).where(ready)).all()
-    assert actors == [f"agent:{machine.id}"]
-
-
 # --- nonces ------------------------------------------------------------------------------------
 
 

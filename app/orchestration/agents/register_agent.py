@@ -66,8 +66,6 @@ def register_agent(
         if instance is None or instance.launch_id != launch.id:
             raise _unknown_machine(uow, launch)
         aggregate.adopt(instance)
-        # The history names machines by their ids here; the cloud's id has no name like m2.
-        aggregate.actor = Actor(ActorKind.AGENT, str(instance.id))
         secret = uow.operations.deployment_secret()
         credential = instance_credential(secret, str(instance.id), registration.nonce)
         if instance.nonce_hash is None:
