@@ -73,13 +73,17 @@ def before_first_step(facts: JobFacts) -> str:
         return "waiting for machines"
     if attempt.state is AttemptState.PROVISIONING:
         return "starting machines"
-    phases = {one.contact.phase for one in facts.machines if one.contact is not None}
-    for phase in _FIRST_PHASES:
-        if phase in phases:
-            return PHASE_WORDS[phase]
+    if phase := _first_phase(facts):
+        return PHASE_WORDS[phase]
     if attempt.state is AttemptState.PREPARING:
         return "preparing machines"
     return "running" if job.total_steps is None else "before its first step"
+
+
+def _first_phase(facts: JobFacts) -> MachinePhase | None:
+    """What the machine that holds the others up does before it trains; None once all train."""
+    phases = {one.contact.phase for one in facts.machines if one.contact is not None}
+    return next((phase for phase in _FIRST_PHASES if phase in phases), None)
 
 
 def gang_steps(facts: JobFacts, step: int) -> str:
@@ -142,7 +146,9 @@ def _attempting(facts: JobFacts, now: datetime) -> str:
     more = facts.job.node_count - attempt.node_count
     growing = f"; {_machines(more)} more on the way" if more > 0 else ""
     full = f" {DISK_FULL_SENTENCE}" if _disk_full(facts) else ""
-    return f"Training on {_gang(facts.job, attempt)}{_zone(here)}{growing}.{full}"
+    phase = _first_phase(facts)
+    does = "Training" if phase is None else PHASE_WORDS[phase].capitalize()
+    return f"{does} on {_gang(facts.job, attempt)}{_zone(here)}{growing}.{full}"
 
 
 def _disk_full(facts: JobFacts) -> bool:

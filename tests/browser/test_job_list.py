@@ -209,6 +209,7 @@ def test_a_replacement_is_told_where_the_machines_are(site: Site, browser, width
         boxes = [_box(cell) for cell in look.page.locator(".jobs td:visible").all()]
         assert max(cell["x"] + cell["width"] for cell in boxes) <= card["x"] + card["width"] + 1
         if width == 1920:
+            assert _box(told)["height"] < 50, "on one line, where there is room"
             assert card["width"] > 0.85 * width
             row = _box(look.page.locator(".why-cell"))
             assert _box(look.page.locator(".reason"))["width"] > 0.9 * row["width"]

@@ -67,7 +67,11 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     expect(panel.get_by_text("Waiting costs less than on-demand")).to_be_visible()
     record(site, job_id, decision_story.kept(second + timedelta(minutes=5), fence=3))
     expect(panel).to_contain_text("Keeping the 2 current machines")
-    expect(panel).to_contain_text(re.compile("Where its machines come from, .* ago: Spot in"))
+    expect(panel).to_contain_text(
+        re.compile(
+            "Where its machines come from, .* ago: Spot machines were requested in us-west-2a"
+        )
+    )
     expect(rows).to_have_count(4)
     # What was opened stays open when the page has looked again.
     expect(panel.get_by_text("Waiting costs less than on-demand")).to_be_visible()

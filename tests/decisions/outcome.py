@@ -37,7 +37,7 @@ _DECISIONS = "placement_decisions"
 _NOT_COMPARED: Mapping[str, frozenset[str]] = {
     "jobs": frozenset({"version", "event_seq", "updated_at"}),
     "attempts": frozenset({"updated_at"}),
-    "instances": frozenset({"updated_at", "credential_hash", "nonce_hash"}),
+    "instances": frozenset({"updated_at", "credential_hash", "nonce_hash", "ordinal"}),
     "launches": frozenset({"client_token", "token_hash", "params_digest", "lease_token"}),
     "events": frozenset({"seq", "at", "message"}),
 }

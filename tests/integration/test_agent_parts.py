@@ -166,10 +166,38 @@ def test_what_the_kernel_killed_for_memory_ran_out_of_it(
 
 def test_a_rank_that_the_kernel_killed_for_memory_ran_out_of_it(tmp_path: Path) -> None:
     mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
-    mark(tmp_path, 1, None)
-    error = read_end(tmp_path, 1, memory_was_full=True).error
+    (tmp_path / "started-rank1.json").write_text('{"pid": 31}')
+    told = "  traceback : Signal 9 (SIGKILL) received by PID 31\n"
+    error = read_end(tmp_path, 1, printed=told, memory_was_full=True).error
     assert error is not None
     assert (error.rank, error.out_of_memory, error.peer_communication) == (1, True, False)
+    error = read_end(tmp_path, 137, memory_was_full=True).error
+    assert error is not None
+    assert (error.rank, error.out_of_memory) == (1, True), "all that ran was killed"
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (
+            "",
+            "rank 1 ended without a word: it was killed or crashed; the machine's memory was full "
+            "about then, and the kernel ended a process, maybe this one",
+        ),
+        ("Signal 9 (SIGKILL) received by PID 32", None),  # of another process: the same "maybe"
+        ("Signal 11 (SIGSEGV) received by PID 31", "rank 1 ended without a word: SIGSEGV"),
+    ],
+)
+def test_a_silent_rank_beside_a_kill_for_memory_is_only_maybe_the_one_killed(
+    tmp_path: Path, told: str, message: str | None
+) -> None:
+    """The kernel counts such kills for the whole machine, not by process."""
+    mark(tmp_path, 0, "failed", message="reset by peer", peer_communication=True)
+    (tmp_path / "started-rank1.json").write_text('{"pid": 31}')
+    error = read_end(tmp_path, 1, printed=told, memory_was_full=True).error
+    assert error is not None
+    assert (error.rank, error.out_of_memory, error.type) == (1, False, "Killed")
+    assert error.message.endswith("maybe this one") if message is None else error.message == message
 
 
 def test_a_machine_that_counts_no_such_ends_reports_none(tmp_path: Path) -> None:

@@ -260,6 +260,7 @@ def test_explain_shows_the_pools_as_a_table(world: World):
     assert "Decisions so far" not in ran.out
     history = world.cli.ok("explain", "digits", "--history").out
     assert history.index("Spot in us-west-2a") < history.index("Waiting costs less")
+    assert " ".join(history.split()).count('No machines were requested. Said then: "Waiting') == 1
     found = world.cli.ok("explain", "digits", "--json", "--history").json
     assert [one["verdict"] for one in found["decisions"]] == ["spot", "wait"]
     decide(world, world.job.id, decision_story.kept(now()))

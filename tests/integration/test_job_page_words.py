@@ -9,8 +9,9 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.reports.job_read_models import PostgresJobReports
 from app.web.job.why_here import why_here
-from app.web.job_sentences import gang_steps
+from app.web.job_sentences import gang_steps, why
 from tests.support.orchestration_story import ZONE_A, Story
+from trainer.protocol.agent_report import MachinePhase
 
 
 @pytest.fixture
@@ -50,3 +51,16 @@ def test_a_gang_says_how_far_its_slowest_machine_is(story: Story, engine: Engine
     assert said() == "slowest machine at step 31"
     story.tell(second, at_step=40)
     assert said() == ""
+
+
+def test_machines_that_are_set_up_are_not_said_to_train(story: Story, engine: Engine):
+    job_id = story.submit(2)
+    story.train(job_id)
+
+    def said() -> str:
+        return why(PostgresJobReports(engine).job(job_id), story.time)
+
+    assert said().startswith("Training on 2 machines")
+    first, _ = story.members(job_id)
+    story.tell(first, phase=MachinePhase.SETUP)
+    assert said().startswith("Setting up on 2 machines")

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -14,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from app.adapters.postgres.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
 from app.adapters.postgres.schema.tables import metadata
 from app.adapters.postgres.session import migrate
+from app.adapters.postgres.session.machine_names import machine_names
 
 ROOT = Path(__file__).parents[2]
 _UPGRADE = [
@@ -192,6 +194,36 @@ def test_what_was_counted_from_the_start_of_a_process_is_no_pace_any_more(empty_
         assert kept.all() == [(7, None, None, None)]
 
 
+def test_machines_keep_the_names_that_they_had_before_those_were_stored(empty_database_url: str):
+    migrate.upgrade(empty_database_url, "0008")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        connection.execute(text("SET session_replication_role = replica"))  # without their job
+        connection.execute(text(_MACHINES_OF_0008))
+    migrate.upgrade(empty_database_url)
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
+        assert machine_names(connection, [UUID(int=1)]) == {
+            UUID(int=6): "m1",
+            UUID(int=4): "m2",
+            UUID(int=7): "m3",
+        }
+        numbers = connection.execute(text("SELECT ordinal FROM instances ORDER BY id"))
+        assert list(numbers.scalars()) == [2, None, 1, 3, None]
+
+
+_MACHINES_OF_0008 = """
+INSERT INTO instances (id, job_id, provider, market, state, origin, requested_at, updated_at,
+    billing_speed, suspect, terminate_calls, launched_at)
+SELECT ('00000000-0000-0000-0000-00000000000' || one)::uuid, job::uuid, 'local', 'spot',
+    'terminated', 'launched', requested::timestamptz, '2026-03-01Z', 1, false, 0,
+    launched::timestamptz
+FROM (VALUES
+    (4, '00000000-0000-0000-0000-000000000001', '2026-03-01 10:02Z', '2026-03-01 10:03Z'),
+    (5, '00000000-0000-0000-0000-000000000001', '2026-03-01 10:00Z', NULL),
+    (6, '00000000-0000-0000-0000-000000000001', '2026-03-01 10:01Z', '2026-03-01 10:04Z'),
+    (7, '00000000-0000-0000-0000-000000000001', '2026-03-01 10:02Z', '2026-03-01 10:03Z'),
+    (8, NULL, '2026-03-01 10:02Z', '2026-03-01 10:03Z')
+) AS told (one, job, requested, launched)
+"""
 _JOB_OF_0006 = """
 INSERT INTO jobs (id, project_id, budget_id, name, spec, spec_digest, state, priority, node_count,
     version, event_seq, next_fence, capacity_key, market_mode, submitted_at, updated_at,

@@ -175,3 +175,20 @@ def test_a_locked_job_holds_up_no_look_at_machines_of_others(
     engine.dispose()
     run_controller(story.runtime, ReconcileInstances(story.runtime))
     assert story.attempt(held).state == "interrupted"
+
+
+def test_the_start_of_the_trainer_is_not_called_training(story: Story) -> None:
+    """At the first trainer's word no step is made: machines still restore, meet and compile."""
+    job_id = story.submit(nodes=2)
+    story.train(job_id)
+    first, second = story.members(job_id)
+    for machine in (first, second):
+        story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
+    story.run()
+    story.train(job_id, 2)
+    kinds = ("trainer_started", "attempt_started")
+    told = [one for one in story.rows(tables.events) if one.kind in kinds]
+    starting = "The trainer is starting on 2 machines"
+    again = f"{starting}, from the beginning: no checkpoint had been saved."
+    expected = [(kind, text) for text in (f"{starting}.", again) for kind in kinds]
+    assert [(one.kind, one.message) for one in told] == expected

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.reports.job_read_models import PostgresJobReports
 from app.adapters.postgres.reports.page_read_models import PostgresPageReports
+from app.adapters.postgres.schema import tables
 from app.api.jobs.job_document import job_document
 from app.api.serving.json_answers import as_json
 from app.cli.client.job_view import summary
@@ -74,6 +75,9 @@ def test_a_gang_that_lost_every_machine_is_replaced_as_a_whole(story: Story):
         story.cloud.end(machine_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(60)
     assert set(said(story, job_id)) == {f"replacing 2 of 2 in local {ZONE_B.zone}"}
+    for machine in story.rows(tables.instances, tables.instances.c.state == "launched"):
+        story.set(tables.instances, machine.id, state="launching", pool=None)
+    assert set(said(story, job_id)) == {"replacing 2 of 2: choosing a pool"}
 
 
 def test_a_job_that_is_resumed_replaces_nothing(story: Story):

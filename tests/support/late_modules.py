@@ -42,11 +42,16 @@ class _LateModule(pytest.Module):
         return [_Named.from_parent(self, name=name) for name in self.names]
 
     def test(self, nodeid: str) -> pytest.Item:
-        """The test itself; LookupError if the module has none of that id."""
+        """The test itself.
+
+        Raises LookupError if the module has none of that id, and CollectError with the traceback if
+        the module cannot be imported.
+        """
         if self._tests is None:
             self._wanted = True
             gc.disable()  # What is imported stays to the end.
             try:
+                self.obj  # noqa: B018  imports it: an error is shown, and not a test that is missing
                 items = list(self.session.genitems(self))
                 self.config.hook.pytest_collection_modifyitems(
                     session=self.session, config=self.config, items=items

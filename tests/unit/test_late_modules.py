@@ -66,3 +66,11 @@ def test_a_test_that_went_since_stops_the_run(collected: pytest.Pytester) -> Non
     result = collected.runpytest_subprocess(*PLUGINS, *WORKERS, "--collected", "ids.json")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*was collected once, and is not there now*"])
+
+
+@pytest.mark.full  # as above
+def test_a_module_that_cannot_be_imported_says_why(collected: pytest.Pytester) -> None:
+    collected.makepyfile(test_second="import nothing_of_that_name")
+    result = collected.runpytest_subprocess(*PLUGINS, *WORKERS, "--collected", "ids.json")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*No module named 'nothing_of_that_name'*"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -67,8 +69,7 @@ OFFERS = [
         ),
         (
             {},
-            "no suitable pool has 4 free machines; the closest of 3 pools, us-east-1c "
-            "(p3.2xlarge), has 3",
+            "no suitable pool has 4 free machines; of 3 pools, us-east-1c (p3.2xlarge) has most: 3",
         ),
         (
             {"max_price_ratio": 0.01, "infra": (InfraChoice("local", "us-east-1", "us-east-1d"),)},
@@ -86,7 +87,50 @@ def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
     need = replace(NEED, count=3)
     offers = [(offer(), None), (offer("us-east-1c", available=3), NOW + timedelta(minutes=2))]
     told = why_none_fits(consider(offers, need, NOW), need)
-    assert told.endswith("the closest, us-east-1c (p3.2xlarge): cooling down until 00:02:00 UTC")
+    assert told.endswith(
+        "the first that may be asked again, us-east-1c (p3.2xlarge): cooling down until 00:02:00 "
+        "UTC"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        # Each way to be near, with the figure that it is told by.
+        ({"available": 0}, "; 3 pools, such as us-west-2a (p3.2xlarge), have none"),
+        ({"available": 2}, "; of 3 pools, us-west-2a (p3.2xlarge) has most: 2"),
+        (
+            {"quoted_at": NOW - timedelta(days=2)},
+            "the one with the newest price, us-west-2a (p3.2xlarge): its price is from 2026-02-27 "
+            "00:00 UTC, 48 h old: too old to act on (the limit is 24 h)",
+        ),
+    ],
+)
+def test_the_nearest_pool_stays_the_same_while_its_figure_does(change: dict[str, Any], told: str):
+    """Prices move at each look, and the pools come in their order."""
+    spot = replace(NEED, quote_age_max=timedelta(days=1))
+    zones = ("us-west-2a", "us-west-2b", "us-west-2c")
+    for prices in itertools.permutations((900_000, 1_000_000, 1_100_000)):
+        offers = [
+            (offer(zone, price_microusd_per_hour=price, **change), None)
+            for zone, price in zip(zones, prices, strict=True)
+        ]
+        considered = consider(offers, spot, NOW)
+        assert why_none_fits(considered, spot).endswith(told)
+        unblock = unblocked_by(Outcome(considered, spot, (), None), NOW)
+        assert unblock is not None
+        assert "us-west-2a" in unblock.sentence
+
+
+def test_of_pools_too_dear_the_same_is_named_while_no_percent_tells_them_apart():
+    need = replace(NEED, max_price_ratio=0.2, count=1)
+    for one, other in ((900_000, 903_000), (903_000, 900_000)):
+        prices = {"us-west-2a": one, "us-west-2b": other}
+        pools = [(offer(at, price_microusd_per_hour=price), None) for at, price in prices.items()]
+        assert why_none_fits(consider(pools, need, NOW), need).endswith(
+            "the cheapest against on-demand, us-west-2a (p3.2xlarge): costs 30 % of on-demand, "
+            "above the limit of 20 %"
+        )
 
 
 def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():

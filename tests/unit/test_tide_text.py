@@ -19,7 +19,7 @@ def machine(name: str, first: float, up: float | None, **fields: Any) -> dict[st
     return {
         "id": name, "requested_at": at(first), "launched_at": at(up), "noticed_at": None,
         "ended_at": None, "ended_by": None, "state": "registered", "microusd_per_hour": 918_000,
-        **fields,
+        "name": None if up is None else {"a": "m1", "b": "m2", "c": "m3"}.get(name, name), **fields,
     }  # fmt: skip
 
 

@@ -82,6 +82,7 @@ class DecisionShape(Shape):
     fence, ordinal: of its attempt, as in the list of attempts; null where none began.
     held_until_at: when another one took its place, or the job came to rest; null while it holds.
     wait_, spot_, on_demand_microusd: the expected cost of each way from there to the end.
+    sentence: as it was said at the decision; sentence_now: in the past once the decision is over.
     """
 
     decision_no: int
@@ -91,6 +92,7 @@ class DecisionShape(Shape):
     verdict: DecisionVerdict
     reason: str
     sentence: str
+    sentence_now: str
     fence: int | None
     ordinal: int | None
     last_safe_at: datetime | None

@@ -23,6 +23,7 @@ from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.placement.placement_decision import PoolVerdict
 from app.domain.spec.job_spec import parse_spec
+from app.domain.wording.decision_words import sentence_now
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.placement.unmet_needs import Unmet, quoted_pools, unmet_needs
 from app.ports.store.placement_decisions import KeptDecision
@@ -52,6 +53,7 @@ def explanation(
     whole = job_document(facts, now)
     spec = parse_spec(facts.job.spec)
     running = as_it_runs(facts, left_of_facts(facts, spec, now), now)
+    machines = [one.instance for one in facts.machines]
     newest = decisions[0].decision if decisions else None
     allowed = spec.effective_market() != "spot"
     slack = slack_sentence(facts.job, now, on_demand_allowed=allowed, decision=newest)
@@ -68,6 +70,11 @@ def explanation(
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [
                 _decision(one, until, ordinals)
+                | {
+                    "sentence_now": sentence_now(
+                        one.decision, facts.job, machines, newest=until is None
+                    )
+                }
                 for one, until in zip(decisions, _held_until(facts.job, decisions), strict=True)
             ],
         }

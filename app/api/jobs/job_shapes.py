@@ -41,7 +41,8 @@ class JobAccepted(Shape):
 class JobSummary(Shape):
     """One line of the list of jobs. `pools`: where its machines are. `disk_full`: of one of them.
 
-    replacing: machines on the way in place of lost ones: "replacing 1 of 2 in aws us-east-1a".
+    replacing: machines on the way in place of lost ones: "replacing 1 of 2 in aws us-east-1a", or
+    "replacing 2 of 2: choosing a pool" before their pool is known.
     remaining_seconds: while it runs, from the measured rate, else from the spec's estimate.
     net_saved_…: as in its cost statement, once its cost is final.
     """

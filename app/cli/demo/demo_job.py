@@ -63,8 +63,9 @@ class DemoJob:
         """The job's document once `met`; raises CommandFailed when it fails, or takes too long."""
         while time.monotonic() < self._limit_at:
             job: Document = self._api.get(f"/jobs/{self.name}")
-            for machine in sorted(job["machines"], key=lambda m: (m["requested_at"], m["id"])):
-                self.labels.setdefault(machine["id"], f"m{len(self.labels) + 1}")
+            for machine in job["machines"]:
+                if machine["name"]:
+                    self.labels[machine["id"]] = machine["name"]
                 self._recorder.look(machine["provider_instance_id"])
             if met(job):
                 return job

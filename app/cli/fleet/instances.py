@@ -5,6 +5,7 @@ Not here: what can be rented (`offers`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -98,8 +99,7 @@ def _one(invocation: Invocation, wanted: str) -> dict[str, Any]:
     """The live machine of that name, of the cloud's id, or with that end of an id."""
     found = {row["id"]: row for row in _instances(invocation, None, live=True)}
     for row in found.values():
-        name = f"{row['job_name']}/{row.get('name')}"
-        if wanted in (name, row["provider_instance_id"], wording.cloud_id(row)):
+        if wanted in names_of(row):
             return dict(row)
     if len(wanted) < _ID_END_MIN:
         raise CommandFailed(
@@ -112,6 +112,14 @@ def _one(invocation: Invocation, wanted: str) -> dict[str, Any]:
             f"no rented machine is called {wanted!r}; `lowtide instances` lists them", status=404
         )
     return dict(found[instance_id])
+
+
+def names_of(row: Mapping[str, Any]) -> list[str]:
+    """What a machine may be called, but for the end of its id; nothing before the cloud has it."""
+    names = [f"{row['job_name']}/{row['name']}"] if row.get("name") else []
+    if row["provider_instance_id"]:
+        names += [row["provider_instance_id"], wording.cloud_id(row)]
+    return names
 
 
 def _instances(invocation: Invocation, job: str | None, *, live: bool) -> list[dict[str, Any]]:

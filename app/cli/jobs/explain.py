@@ -130,7 +130,7 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
         held = f", last confirmed {wording.ago(decision['last_confirmed_at'], now)}"
     number = f"Decision {decision['decision_no']}{attempt}"
     prose(terminal, f"{number}: {verdict}, at {at}{held}.")
-    prose(terminal, decision["sentence"], indent="  ")
+    prose(terminal, decision["sentence_now"], indent="  ")
     ways = [
         f"{name} {wording.money(decision[key])}" for name, key in _WAYS if decision[key] is not None
     ]
@@ -270,4 +270,4 @@ _VS_ON_DEMAND: Final = Column(
     "VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True
 )
 _WHY: Final = Column("WHY", lambda row: row["why"])
-_SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence"])
+_SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence_now"])

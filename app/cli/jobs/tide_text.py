@@ -54,9 +54,8 @@ def tide_lines(tide: Tide, width: int) -> list[str]:
     machines = sorted(tide.instances, key=lambda one: (one["requested_at"], one["id"]))
     if not machines:
         return []
-    labels = _labels(machines)
     shown = machines[-LANES_MAX:]
-    heads = [_head(one, labels) for one in shown]
+    heads = [_head(one) for one in shown]
     total = tide.job["progress"]["total_steps"]
     step = f"step {tide.job['progress']['step']:,}"
     side = max(len(step), *map(len, heads)) + 2
@@ -156,15 +155,8 @@ def _trains(attempt: Document, at: datetime, tide: Tide) -> bool:
     return at <= (tide.now if attempt["ended_at"] is None else _at(attempt["ended_at"]))
 
 
-def _labels(machines: Iterable[Document]) -> dict[str, str]:
-    """m1, m2, … among those that ran, as everywhere."""
-    ran = [one for one in machines if one["launched_at"] is not None]
-    return {one["id"]: f"m{number}" for number, one in enumerate(ran, 1)}
-
-
-def _head(machine: Document, labels: dict[str, str]) -> str:
-    label = labels.get(machine["id"], "…")
-    return f"{label} ${wording.hourly(machine['microusd_per_hour'])}/h"
+def _head(machine: Document) -> str:
+    return f"{machine.get('name') or '…'} ${wording.hourly(machine['microusd_per_hour'])}/h"
 
 
 def _ended(machine: Document, now: datetime) -> datetime:

@@ -221,7 +221,8 @@ class Instance:
     """One rented machine. It belongs to the job, and outlives an attempt.
 
     launched_at, ended_at: the cloud's words, with their source; never our own call's time when
-    the cloud gives one. observed_at: before the call that last told us of it.
+    the cloud gives one. ordinal: its number among the job's machines that have started; it never
+    changes. observed_at: before the call that last told us of it.
     forced_at: when it was given back on silence alone, which is no proof that it is gone.
     warned_at: when its cloud first recommended to leave it (a raised risk; nothing is decided).
     suspect: a fault was seen on it; it is not kept for the next attempt.
@@ -246,6 +247,7 @@ class Instance:
     host: str | None = None
     launched_at: datetime | None = None
     launched_source: str | None = None
+    ordinal: int | None = None
     register_until_at: datetime | None = None
     registered_at: datetime | None = None
     noticed_at: datetime | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.domain.market.offer import Offer
+from app.domain.market.offer import Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.placement import (
     Considered,
@@ -29,6 +29,11 @@ _NEAREST = (
     FitVerdict.TOO_DEAR,
     FitVerdict.QUOTE_TOO_OLD,
 )
+_NEAREST_BY = {
+    FitVerdict.RESTING: "the first that may be asked again",
+    FitVerdict.TOO_DEAR: "the cheapest against on-demand",
+    FitVerdict.QUOTE_TOO_OLD: "the one with the newest price",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,7 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     patient = next((item for item in near if item.verdict is FitVerdict.WAITING_SAVES), None)
     if patient is not None:
         return patient.why
-    nearest = min(near, key=_distance)
-    return _nearest_miss(nearest, need, len(near))
+    return _nearest_miss(near, need)
 
 
 def what_all_lack(considered: Sequence[Considered], need: Need) -> Lack | None:
@@ -103,18 +107,33 @@ def _market(need: Need) -> str:
     return need.market.value.replace("_", "-")
 
 
-def _nearest_miss(item: Considered, need: Need, pools: int) -> str:
+def nearest_miss(considered: Iterable[Considered]) -> Considered:
+    """The pool that comes closest, by the figure that people read about it.
+
+    The same from look to look while those figures stay: of pools with equal ones it is the first in
+    the order of full prices, which hardly ever change, and then of names. Raises ValueError for no
+    pools.
+    """
+    return min(considered, key=_distance)
+
+
+def _nearest_miss(near: Sequence[Considered], need: Need) -> str:
     """The pool that comes closest, where all of them would do at another time."""
-    pool = item.offer.pool
+    item, pools = nearest_miss(near), len(near)
+    pool, free = item.offer.pool, item.offer.available or 0
     where = f"{pool.zone} ({pool.instance_type})"
     if item.verdict is FitVerdict.FULL:
         machines = "a free machine" if need.count == 1 else f"{need.count} free machines"
-        has = "none" if not item.offer.available else str(item.offer.available)
-        only = "the only one" if pools == 1 else f"the closest of {pools} pools"
-        return f"no suitable pool has {machines}; {only}, {where}, has {has}"
+        if pools == 1:
+            return f"no suitable pool has {machines}; the only one, {where}, has {free or 'none'}"
+        full = sum(one.verdict is FitVerdict.FULL for one in near)
+        if not free and full > 1:
+            return f"no suitable pool has {machines}; {full} pools, such as {where}, have none"
+        return f"no suitable pool has {machines}; of {pools} pools, {where} has most: {free}"
     if pools == 1:
         return f"the only suitable pool, {where}: {item.why}"
-    return f"none of {pools} suitable pools can be used now; the closest, {where}: {item.why}"
+    nearest = _NEAREST_BY.get(item.verdict, "the closest")
+    return f"none of {pools} suitable pools can be used now; {nearest}, {where}: {item.why}"
 
 
 def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
@@ -132,10 +151,19 @@ def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
     )
 
 
-def _distance(item: Considered) -> tuple[int, int, float]:
-    kind = _NEAREST.index(item.verdict) if item.verdict in _NEAREST else len(_NEAREST)
-    lacking = -(item.offer.available or 0) if item.verdict is FitVerdict.FULL else 0
-    return kind, lacking, item.offer.on_demand_ratio
+def _distance(item: Considered) -> tuple[int, float, int, Pool]:
+    offer, verdict = item.offer, item.verdict
+    kind = _NEAREST.index(verdict) if verdict in _NEAREST else len(_NEAREST)
+    figure = 0.0
+    if verdict is FitVerdict.RESTING and item.cool_until is not None:
+        figure = item.cool_until.timestamp()
+    elif verdict is FitVerdict.FULL:
+        figure = -(offer.available or 0)
+    elif verdict is FitVerdict.TOO_DEAR:
+        figure = round(100 * offer.on_demand_ratio)  # as it is read: prices move all the time
+    elif verdict is FitVerdict.QUOTE_TOO_OLD:
+        figure = -offer.quoted_at.timestamp()
+    return kind, figure, offer.on_demand_microusd_per_hour, offer.pool
 
 
 def _machine(need: Need) -> str:

@@ -90,11 +90,15 @@ class Need:
 
 @dataclass(frozen=True)
 class Considered:
-    """One offer with the verdict, and the sentence for people."""
+    """One offer with the verdict, and the sentence for people.
+
+    cool_until: when a pool that cools down may be asked again; None for any other verdict.
+    """
 
     offer: Offer
     verdict: FitVerdict
     why: str
+    cool_until: datetime | None = None
 
     @property
     def fits(self) -> bool:
@@ -202,7 +206,9 @@ def _judge(
         return Considered(offer, FitVerdict.UNSUITABLE, reason)
     unusable = _unusable(offer, cool_until, need, now)
     if unusable is not None:
-        return Considered(offer, *unusable)
+        verdict, why = unusable
+        rests = verdict is FitVerdict.RESTING
+        return Considered(offer, verdict, why, cool_until if rests else None)
     just_here = offer.pool in need.last_choice
     hazard = _hazard_told(offer, pace, just_here=just_here)
     more = f"{told(need.restore, offer)}{hazard}{_speed_told(offer, need, pace)}"

@@ -14,6 +14,7 @@ from app.domain.billing.egress import added_microusd_per_hour
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.expected_cost import expect
 from app.domain.placement.fit_verdict import FitVerdict
+from app.domain.placement.no_offer import nearest_miss
 from app.domain.placement.placement import (
     Considered,
     Need,
@@ -103,11 +104,7 @@ def unblocked_by(outcome: Outcome, now: datetime) -> Unblock | None:
     for verdict, say in _WAYS_OUT:
         found = [item for item in able if item.verdict is verdict]
         if found:
-            # Of full pools the one that lacks the fewest machines; else the cheapest.
-            first = found[0]
-            if verdict is FitVerdict.FULL:
-                first = max(found, key=lambda item: item.offer.available or 0)
-            return say(first.offer, need)
+            return say(nearest_miss(found).offer, need)
     return None
 
 

@@ -28,6 +28,15 @@ def where_it_went_on(parent_step: int | None, saved_step: int) -> str:
     if parent_step:
         return f"resumed at step {parent_step:,}"
     if parent_step is not None:
-        return "resumed from its last checkpoint"  # of a program that counts no steps
+        return f"resumed {where_it_starts(parent_step, saved_step)}"
+    return f"started again {where_it_starts(parent_step, saved_step)}"
+
+
+def where_it_starts(parent_step: int | None, saved_step: int) -> str:
+    """The same of an attempt that has not made a step yet: "from step 341"."""
+    if parent_step:
+        return f"from step {parent_step:,}"
+    if parent_step is not None:
+        return "from its last checkpoint"  # of a program that counts no steps
     because = "no checkpoint had been saved" if saved_step == 0 else "no checkpoint was restored"
-    return f"started again from the beginning: {because}"
+    return f"from the beginning: {because}"

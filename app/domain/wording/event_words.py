@@ -19,7 +19,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
     _K.SUBMITTED: "submitted",
     _K.CLAIMED: "attempt begins",
-    _K.ATTEMPT_STARTED: "training starts",
+    _K.ATTEMPT_STARTED: "trainer starts",
     _K.ATTEMPT_SUCCEEDED: "succeeded",
     _K.COMPLETION_FOUND: "succeeded",
     _K.ATTEMPT_ENDED_FRESH: "back in the queue",
@@ -36,7 +36,7 @@ EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
     _K.MEMBERS_REGISTERED: "machines ready",
     _K.OFFERS_EXHAUSTED: "no machines",
     _K.PROVISIONING_EXPIRED: "start timed out",
-    _K.TRAINER_STARTED: "training starts",
+    _K.TRAINER_STARTED: "trainer starts",
     _K.DRAIN_ORDERED_STOP: "saving to stop",
     _K.DRAIN_ORDERED_INTERRUPTION: "saving to leave",
     _K.DRAIN_ORDERED_YIELD: "saving to move",

@@ -28,7 +28,7 @@ from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobEvent, JobState, stop_end_reason
 from app.domain.lifecycle.verdict import MemberEnd, MemberOutcome, settle
 from app.domain.spec.job_spec import JobSpec
-from app.domain.wording.checkpoint_words import where_it_went_on
+from app.domain.wording.checkpoint_words import where_it_starts
 from app.domain.wording.stop_words import drained_words
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.look_order import order_look
@@ -201,19 +201,24 @@ _STEPS = {
 
 
 def note_trainer_started(aggregate: JobAggregate) -> None:
-    """The first rank trains: the attempt runs, and the job with it."""
+    """The first trainer has started: the attempt runs, and the job with it.
+
+    That is before its first step: the others start, and all restore and compile. So the entries
+    tell of the trainer, not of training.
+    """
     attempt, job, now = aggregate.attempt, aggregate.job, aggregate.now
     if attempt is None or attempt.state is not AttemptState.PREPARING:
         return
     attempt.trained_at = now
     if aggregate.spec.nodes.is_elastic:
         attempt.size_look_at = now
-    aggregate.move_attempt(attempt, AttemptEvent.TRAINER_STARTED, "Training has started.")
+    start = attempt.parent_step
+    is_first = start is None and job.started_at is None
+    origin = "" if is_first else f", {where_it_starts(start, job.committed_step)}"
+    machines = "1 machine" if attempt.node_count == 1 else f"{attempt.node_count} machines"
+    text = f"The trainer is starting on {machines}{origin}."
+    aggregate.move_attempt(attempt, AttemptEvent.TRAINER_STARTED, text)
     if job.state is JobState.STARTING:
-        start = attempt.parent_step
-        went_on = where_it_went_on(start, job.committed_step)
-        is_first = start is None and job.started_at is None
-        text = "Training has started." if is_first else f"Training {went_on}."
         aggregate.move_job(JobEvent.ATTEMPT_STARTED, text, step=start, fence=attempt.fence)
     if job.started_at is None:
         job.started_at = now

@@ -75,13 +75,16 @@ def set_launch_time(
 ) -> None:
     """Write when billing began, once the cloud has said so, and open the first assignment.
 
-    A more exact word that comes later corrects it.
+    A more exact word that comes later corrects it. The machine gets its number among those of the
+    job here, for good: neither the order of requests nor that of starts would do, for an earlier
+    request may be answered later, and a start may be told late and corrected.
     """
     if launched_at is None:
         return
     if instance.launched_at is not None:
         revise_start(aggregate, instance, launched_at, source)
         return
+    instance.ordinal = aggregate.uow.instances.next_ordinal(aggregate.job.id)
     instance.launched_at, instance.launched_source = launched_at, source
     aggregate.uow.flush()
     member = aggregate.member_of(instance.id)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from app.domain.lifecycle.entities import Job
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
-from app.domain.placement.no_offer import docker_settings, what_all_lack
+from app.domain.placement.no_offer import docker_settings, nearest_miss, what_all_lack
 from app.domain.placement.placement import (
     Considered,
     Need,
@@ -109,7 +109,7 @@ def unmet_needs(
         and inside(item.offer.pool, need.infra)
         and of_types(item.offer.pool, need.types)
     ]
-    ways = list(_ways_out(able, need, now, dict(quoted)))
+    ways = list(_ways_out(able, need, now))
     fits = any(item.fits for item in able)
     if decision is not None and _waits_by_choice(decision):
         ways, fits = ([] if fits else ways), False
@@ -174,39 +174,32 @@ def _forced_at(spec: JobSpec, job: Job | None, now: datetime) -> datetime | None
     return max(now, job.last_safe_at)
 
 
-def _ways_out(
-    able: Sequence[Considered],
-    need: Need,
-    now: datetime,
-    cool_until: Mapping[Offer, datetime | None],
-) -> Iterable[WayOut]:
-    """The nearest way out of each kind, cheapest pool first."""
+def _ways_out(able: Sequence[Considered], need: Need, now: datetime) -> Iterable[WayOut]:
+    """The nearest way out of each kind: `nearest_miss` picks the pool, here as in its sentence."""
     fitting = [item.offer for item in able if item.fits]
     if fitting:
         yield _way(f"{_where(fitting[0])} fits now", fitting[0], need.count)
         return
-    old = [item.offer for item in able if item.verdict is FitVerdict.QUOTE_TOO_OLD]
-    if old:
-        newest = max(old, key=lambda one: one.quoted_at)
+    near = {
+        verdict: nearest_miss(item for item in able if item.verdict is verdict)
+        for verdict in {item.verdict for item in able}
+    }
+    old, full = near.get(FitVerdict.QUOTE_TOO_OLD), near.get(FitVerdict.FULL)
+    if old is not None:
+        newest = old.offer
         age = format_duration(int((now - newest.quoted_at).total_seconds()) // 60 * 60)
         told = f"A fresh price for {_where(newest)}: the last one is {age} old."
         yield WayOut(told, newest.pool, None)
-    able = [item for item in able if item.verdict is not FitVerdict.QUOTE_TOO_OLD]
-    limit = need.max_price_ratio if need.market is Market.SPOT else None
-    affordable = [i.offer for i in able if limit is None or i.offer.on_demand_ratio <= limit]
-    full = [one for one in affordable if not _has_room(one, need.count)]
-    if full:
-        near = max(full, key=lambda one: one.available or 0)
-        free = f"{_machines(need.count)} free in {_where(near)}"
-        yield _way(f"{free}, which has {near.available} now", near, need.count)
-    resting = [one for one in affordable if _has_room(one, need.count)]
-    until = None if not resting else cool_until.get(resting[0])
-    if until is not None and until > now:
-        rest = f"The end of the cool-down of {_where(resting[0])} after a refusal"
-        yield _way(f"{rest} at {until:%H:%M:%S} UTC", resting[0], need.count)
-    dear = [item.offer for item in able if item.offer not in affordable]
-    if dear and limit is not None:
-        nearest = min(dear, key=lambda one: one.on_demand_ratio)
+    if full is not None:
+        free = f"{_machines(need.count)} free in {_where(full.offer)}"
+        yield _way(f"{free}, which has {full.offer.available} now", full.offer, need.count)
+    rests = near.get(FitVerdict.RESTING)
+    if rests is not None:
+        rest = f"The end of the cool-down of {_where(rests.offer)} after a refusal"
+        yield _way(f"{rest} at {rests.cool_until:%H:%M:%S} UTC", rests.offer, need.count)
+    dear = near.get(FitVerdict.TOO_DEAR)
+    if dear is not None:
+        nearest, limit = dear.offer, need.max_price_ratio
         most = int(nearest.on_demand_microusd_per_hour * limit)
         told = (
             f"A price of at most {_per_hour(most)} in {_where(nearest)}, "
@@ -287,10 +280,6 @@ def _price(microusd_per_hour: int, count: int) -> str:
     if count == 1:
         return each
     return f"{each} each, {_per_hour(count * microusd_per_hour)} together"
-
-
-def _has_room(offer: Offer, count: int) -> bool:
-    return offer.available is None or offer.available >= count
 
 
 def _where(offer: Offer) -> str:

@@ -63,8 +63,8 @@ class MatchingJob:
 class MachineFacts:
     """A machine with its newest report and what an hour in its pool costs now.
 
-    name: m1, m2, … in the order in which the job's machines were asked for, counting those that
-    the cloud has started; None before that.
+    name: m1, m2, … in the order in which we learned that the cloud has started them; None before
+    that.
     """
 
     instance: Instance

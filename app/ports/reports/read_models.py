@@ -45,8 +45,8 @@ class BudgetFigures:
 class InstanceCost:
     """One machine's part in a job's cost.
 
-    label: m1, m2, … in the order in which the job's machines were asked for, counting those that
-    ran. to_at: its end, or up to when it is booked. waived_microusd: what the cloud did not charge.
+    label: m1, m2, … in the order in which we learned of their starts. to_at: its end, or up to when
+    it is booked. waived_microusd: what the cloud did not charge.
     """
 
     instance_id: UUID

@@ -44,6 +44,10 @@ class Instances(Protocol):
         """Pools in which the job has since lost a machine, or is about to: taken, or broken."""
         ...
 
+    def next_ordinal(self, job_id: UUID) -> int:
+        """The number of the job's next machine to start, one above all that have started."""
+        ...
+
     def of_launch(self, launch_id: UUID) -> list[Instance]:
         """Instances of a launch, by id."""
         ...

@@ -18,6 +18,7 @@ from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
 from app.domain.spec.job_spec import JobSpec
+from app.domain.wording.decision_words import sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, is_rented
 from app.ports.store.placement_decisions import KeptDecision
 from app.web import formats
@@ -67,7 +68,10 @@ class PoolRow:
 
 @dataclass(frozen=True)
 class ToldDecision:
-    """One decision. `ways`: what each way from there to the end was expected to cost."""
+    """One decision. `ways`: what each way from there to the end was expected to cost.
+
+    sentence: of one that is over, in the past.
+    """
 
     number: int
     word: str
@@ -105,9 +109,17 @@ def why_here(
     """The panel of a job; `decisions` newest first. machines: those that it had."""
     rented = [] if job.ended_at is not None else [one for one in machines if is_rented(one)]
     here = {one.pool.key for one in rented if one.pool is not None}
-    told = tuple(_told(one, _Present(job.node_count, here, running)) for one in decisions)
+    at_rest = job.ended_at is not None or job.state is JobState.PAUSED
+    present = _Present(job.node_count, here, running)
+    told = tuple(
+        replace(
+            _told(one, present),
+            sentence=sentence_now(one.decision, job, machines, newest=place == 0 and not at_rest),
+        )
+        for place, one in enumerate(decisions)
+    )
     placing = next((one for one in told if one.pools), None)
-    if job.ended_at is None and job.state is not JobState.PAUSED:
+    if not at_rest:
         now = f"Now on {_places(rented)}." if rented else None
         return WhyHere(told[0] if told else None, placing, told[1:], None, now)
     return WhyHere(None, placing, told, _ran(machines))

@@ -35,6 +35,11 @@ _OUTCOMES = {
     for outcome in (TrainerOutcome.FINISHED, TrainerOutcome.DRAINED, TrainerOutcome.FAILED)
 }
 _MEMORY_FULL = "the kernel ended the process (SIGKILL), because the machine's memory was full"
+_MEMORY_WAS_FULL = (
+    "the machine's memory was full about then, and the kernel ended a process, maybe this one"
+)
+# As torchrun tells of a rank that a signal ended: "Signal 9 (SIGKILL) received by PID 31".
+_SIGNAL_TOLD = re.compile(r"\bSignal (\d{1,3}) \(\S+\) received by PID (\d{1,9})\b")
 _KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
 # As torchrun, torch's data loader and shells tell of a child that was killed.
 _KILLED_WORDS = re.compile(r"\bSIGKILL\b|signal: Killed|^Killed$")
@@ -69,7 +74,8 @@ def read_end(
     is an end whatever the exit status says; a rank that started and left no marker was killed.
     asked_before_start: the bundled trainer was told to stop before any rank could listen; torchrun
     then answers 1, but nothing had begun. printed: the end of a command's output, which names the
-    error where nothing else does. memory_was_full: the kernel has just ended a process for it.
+    error where nothing else does. memory_was_full: the kernel has just ended a process for it,
+    any of the machine: a rank ran out of memory only if SIGKILL is told of it.
     """
     started, ended = read_markers(folder)
     if not started and not ended:
@@ -80,7 +86,8 @@ def read_end(
     failed = [marker for marker in ended if marker.outcome is TrainerOutcome.FAILED]
     silent = sorted(started - {marker.rank for marker in ended})
     if failed or silent or not ended:
-        return _failed_end(failed, silent, return_code, step, memory_was_full)
+        signals = _signals_told(folder, silent, printed, return_code)
+        return _failed_end(failed, silent, return_code, step, signals, memory_was_full)
     drained = any(marker.outcome is TrainerOutcome.DRAINED for marker in ended)
     if drained:
         return TrainerEnd(TrainerOutcome.DRAINED, EXIT_DRAINED, step)
@@ -102,13 +109,31 @@ def failed_already(folder: Path, is_dead: Callable[[int], bool]) -> TrainerEnd |
     ]
     dead = []
     for rank in sorted(started - {marker.rank for marker in ended}):
-        pid = _whole(_read_json(folder / f"started-rank{rank}.json").get("pid"))
+        pid = _pid(folder, rank)
         if pid is not None and is_dead(pid):
             dead.append(rank)
     if not own and not dead:
         return None
     step = max((marker.step for marker in own if marker.step is not None), default=None)
-    return replace(_failed_end(own, dead, EXIT_FAILED, step), before_kill=True)
+    return replace(_failed_end(own, dead, EXIT_FAILED, step, {}), before_kill=True)
+
+
+def _pid(folder: Path, rank: int) -> int | None:
+    return _whole(_read_json(folder / f"started-rank{rank}.json").get("pid"))
+
+
+def _signals_told(
+    folder: Path, silent: list[int], printed: str, return_code: int
+) -> dict[int, int]:
+    """By silent rank the signal that ended it, as far as anybody told.
+
+    torchrun prints it with the process; a launcher or a command that was killed itself takes all of
+    its ranks along.
+    """
+    by_pid = {int(pid): int(number) for number, pid in _SIGNAL_TOLD.findall(printed)}
+    whole = signal.SIGKILL if return_code in _KILLED_CODES else max(0, -return_code)
+    told = {rank: by_pid.get(_pid(folder, rank) or 0, whole) for rank in silent}
+    return {rank: number for rank, number in told.items() if number}
 
 
 def started_pids(folder: Path) -> list[int]:
@@ -182,9 +207,13 @@ def _failed_end(
     silent: list[int],
     return_code: int,
     step: int | None,
+    signals: dict[int, int],
     memory_was_full: bool = False,
 ) -> TrainerEnd:
-    """The earliest rank that failed by itself; then a killed one; then one that lost a peer."""
+    """The earliest rank that failed by itself; then a killed one; then one that lost a peer.
+
+    signals: what ended silent ranks, as far as that is told.
+    """
 
     def order(marker: EndMarker) -> tuple[bool, float, int]:
         error = marker.error
@@ -201,14 +230,15 @@ def _failed_end(
         first = (own or failed)[0]
         error = first.error or TrainerError("the rank failed and gave no reason", first.rank)
         return TrainerEnd(TrainerOutcome.FAILED, first.exit_code, step, error)
-    rank = silent[0] if silent else None
-    if memory_was_full:
+    rank = next((one for one in silent if one in signals), silent[0] if silent else None)
+    number = None if rank is None else signals.get(rank)
+    if memory_was_full and number == signal.SIGKILL:
         error = TrainerError(f"rank {rank}: {_MEMORY_FULL}", rank, "Killed", out_of_memory=True)
         return TrainerEnd(TrainerOutcome.FAILED, return_code, step, error)
-    number = -return_code if return_code < 0 else None
+    how = _signal_name(number) if number else "it was killed or crashed"
     killed = TrainerError(
-        message=f"rank {rank} ended without a word"
-        + (f": {_signal_name(number)}" if number else ": it was killed or crashed"),
+        message=f"rank {rank} ended without a word: {how}"
+        + (f"; {_MEMORY_WAS_FULL}" if memory_was_full and number is None else ""),
         rank=rank,
         type="Killed",
         signal=number,

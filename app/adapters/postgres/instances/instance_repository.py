@@ -38,6 +38,11 @@ class InstanceRepository:
         found = self._session.rows(statements.INTERRUPTED_POOLS, given)
         return frozenset(Pool.parse(key) for (key,) in found)
 
+    def next_ordinal(self, job_id: UUID) -> int:
+        """The number of the job's next machine to start, one above all that have started."""
+        number: int = self._session.scalar(statements.NEXT_ORDINAL, {"of_job": job_id})
+        return number
+
     def of_launch(self, launch_id: UUID) -> list[Instance]:
         """Instances of a launch, by id."""
         return self._session.all(Instance, statements.OF_LAUNCH, {"of_launch": launch_id})

@@ -39,6 +39,11 @@ ON_HOST = Ready(
     .order_by(*_IN_ORDER)
     .limit(_AT_MOST)
 )
+NEXT_ORDINAL = Ready(
+    select(1 + func.greatest(func.count(), func.coalesce(func.max(_one.ordinal), 0))).where(
+        _one.job_id == bindparam("of_job"), _one.launched_at.is_not(None)
+    )
+)
 INTERRUPTED_POOLS = Ready(
     select(_one.pool)
     .where(

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, func, select, text
 
 from app.adapters.postgres.schema import tables
+from app.adapters.postgres.session.attempt_ordinals import ORDINAL
 from app.adapters.postgres.session.look_instants import look_at, look_is_due
 from app.adapters.postgres.session.ready_statement import Ready
 from app.adapters.postgres.session.record_session import RecordSession
@@ -20,10 +21,8 @@ _OF_JOB = select(*_attempts.c).where(_attempts.c.job_id == bindparam("of_job"))
 _LIVE = Ready(_OF_JOB.where(text(tables.one_of("state", LIVE_ATTEMPT_STATES))))
 _BY_FENCE = Ready(_OF_JOB.where(_attempts.c.fence == bindparam("this_fence")))
 _ALL = Ready(_OF_JOB.order_by(_attempts.c.fence))
-_FENCES = Ready(
-    select(_attempts.c.fence)
-    .where(_attempts.c.job_id == bindparam("of_job"))
-    .order_by(_attempts.c.fence)
+_ORDINALS = Ready(
+    select(_attempts.c.fence, ORDINAL).where(_attempts.c.job_id == bindparam("of_job"))
 )
 _MEMBERS = Ready(
     select(*_members.c)
@@ -81,8 +80,7 @@ class AttemptRepository:
 
     def ordinals(self, job_id: UUID) -> dict[int, int]:
         """Which one of the job's attempts each is, from 1, by fence."""
-        found = self._session.rows(_FENCES, {"of_job": job_id})
-        return {row[0]: ordinal for ordinal, row in enumerate(found, 1)}
+        return {row[0]: row[1] for row in self._session.rows(_ORDINALS, {"of_job": job_id})}
 
     def members(self, attempt_id: UUID) -> list[AttemptMember]:
         """Members, by node rank."""

@@ -29,6 +29,7 @@ from app.adapters.postgres.schema.money_tables import (
     cost_rollups,
     ledger_entries,
 )
+from app.adapters.postgres.session.machine_names import machine_names
 from app.adapters.postgres.session.mapping import ReadAttempt, ReadBudget, ReadInstance, ReadJob
 from app.domain.billing.billing import FOLLOWS_TIME, Component, minimum_added
 from app.domain.billing.books_check import BooksCheck
@@ -81,9 +82,9 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
     }
     steps = _attempt_steps(attempts)
     ran = [one for one in instances if one.launched_at is not None]
+    names = machine_names(session, {one.job_id for one in ran if one.job_id is not None})
     rows = tuple(
-        _row(f"m{number}", one, rated.get(one.id), costs.get(one.id), steps)
-        for number, one in enumerate(ran, 1)
+        _row(names[one.id], one, rated.get(one.id), costs.get(one.id), steps) for one in ran
     )
     own, project = _budgets(session, job)
     status = _status(job, ran, bills_open=any(one.cost_final_at is None for one in instances))

@@ -77,6 +77,7 @@ instances = Table(
     Column("host", Text),
     instant("launched_at"),
     Column("launched_source", Text),
+    Column("ordinal", Integer),
     instant("register_until_at"),
     instant("registered_at"),
     instant("noticed_at"),

@@ -1,7 +1,8 @@
-"""What people call a job's machines: m1, m2, … in the order in which they were asked for.
+"""What people call a job's machines: m1, m2, … in the order in which we learned of their starts.
 
 One rule for pages, API and command line; the names count the machines that the cloud has started,
-as in reports of cost. Not here: the ids that are stored.
+as in reports of cost. The number is stored (`accept_machines`), so that a name never changes. Not
+here: the ids that are stored.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ _instances = tables.instances.c
 
 def machine_names(connection: Connection | Session, job_ids: Collection[UUID]) -> dict[UUID, str]:
     """Names by instance id; machines that the cloud has not started yet have none."""
-    number = func.row_number().over(
-        partition_by=_instances.job_id, order_by=(_instances.requested_at, _instances.id)
+    # A control plane of before, which may still run beside this one, gives no number.
+    place = func.row_number().over(
+        partition_by=_instances.job_id,
+        order_by=(_instances.ordinal.nulls_last(), _instances.requested_at, _instances.id),
     )
-    statement = select(_instances.id, number).where(
+    statement = select(_instances.id, func.coalesce(_instances.ordinal, place)).where(
         _instances.job_id.in_(job_ids), _instances.launched_at.is_not(None)
     )
     rows = connection.execute(statement).all() if job_ids else []
-    return {instance_id: f"m{place}" for instance_id, place in rows}
+    return {instance_id: f"m{number}" for instance_id, number in rows}
 
 
 def machine_of(event: Mapping[str, Any], names: Mapping[UUID, str]) -> str | None:

@@ -20,12 +20,13 @@ _LOST: Final = (AttemptState.INTERRUPTED, AttemptState.LOST)
 
 # Machines that are asked for beside survivors say so; a gang that lost all of them is asked for as
 # a whole, after an attempt that lost machines. Those that stay tell the place: a gang has one zone.
+# Without them there is none until the cloud has accepted the request in one of the pools bid on.
 REPLACING: Final = """(CASE WHEN {{job}}.started_at IS NOT NULL AND {going_on} THEN (
     SELECT CASE WHEN count(*) FILTER (WHERE machine.comes) > 0 THEN
         'replacing ' || least(count(*) FILTER (WHERE machine.comes), {{job}}.node_count)
         || ' of ' || {{job}}.node_count
         || coalesce(' in ' || coalesce(min(machine.place) FILTER (WHERE machine.stays),
-            min(machine.place) FILTER (WHERE machine.comes)), '') END
+            min(machine.place) FILTER (WHERE machine.comes)), ': choosing a pool') END
     FROM (
         SELECT instances.state = '{registered}' AS stays,
             split_part(instances.pool, '/', 1) || ' ' || split_part(instances.pool, '/', 3)
@@ -45,7 +46,8 @@ REPLACING: Final = """(CASE WHEN {{job}}.started_at IS NOT NULL AND {going_on} T
     lost=one_of("attempts.state", _LOST),
     live=one_of("instances.state", LIVE_INSTANCE_STATES),
 )
-"""An expression over the row `job`: "replacing 1 of 2 in aws us-east-1a", else NULL."""
+"""An expression over the row `job`: "replacing 1 of 2 in aws us-east-1a", or "replacing 2 of 2:
+choosing a pool", else NULL."""
 
 REPLACING_IN_JOB: Final = text(
     f"SELECT {REPLACING.format(job='jobs')} FROM jobs WHERE jobs.id = :job_id"

@@ -1,0 +1,63 @@
+"""What is said of a decision about machines once it is over: in the past, with its own words.
+
+A decision is stored as it was made: "Requesting spot machines in us-west-2a." Not here: making
+that sentence (`note_decisions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from app.domain.lifecycle.entities import Instance, Job
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Pool
+from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
+
+_PLACES_MAX: Final = 3
+_DONE: Final = {
+    DecisionVerdict.SPOT: "Spot machines were requested",
+    DecisionVerdict.ON_DEMAND: "On-demand machines were requested",
+    DecisionVerdict.WAIT: "No machines were requested",
+    DecisionVerdict.STAY: "The machines were kept",
+    DecisionVerdict.MOVE: "A move to other machines was begun",
+    DecisionVerdict.RESIZE: "The number of machines was changed",
+}
+_ALL_SAID: Final = frozenset({"machines_at_hand", "on_demand", "cheapest_progress"})
+"""Reasons whose sentence says no more than what was done, unless waiting was weighed with it."""
+_ON_THE_WAY: Final = (InstanceState.REQUESTED, InstanceState.LAUNCHING, InstanceState.LAUNCHED)
+
+
+def sentence_now(
+    decision: PlacementDecision, job: Job, machines: Iterable[Instance], *, newest: bool
+) -> str:
+    """Its sentence while it holds; else what was done then, with that sentence quoted.
+
+    One that requests machines is done with once none is on the way. machines: those of the job.
+    """
+    requests = decision.verdict not in (DecisionVerdict.STAY, DecisionVerdict.WAIT)
+    settled = requests and job.state is JobState.RUNNING
+    if newest and not (settled and not any(one.state in _ON_THE_WAY for one in machines)):
+        return decision.sentence
+    places = _places(decision.chosen)
+    done = f"{_DONE[decision.verdict]}{f' in {places}' if places else ''}."
+    spot, wait = decision.spot_microusd, decision.wait_microusd
+    weighed = spot is not None and wait is not None and wait < spot
+    if decision.reason in _ALL_SAID and not weighed:
+        return done
+    return f'{done} Said then: "{decision.sentence}"'
+
+
+def _places(pools: Sequence[str]) -> str:
+    """ "us-west-2a, us-west-2b and 1 more"."""
+    zones = list(dict.fromkeys(map(_zone, pools)))
+    more = len(zones) - _PLACES_MAX
+    return ", ".join(zones[:_PLACES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _zone(key: str) -> str:
+    try:
+        return Pool.parse(key).zone
+    except ValueError:
+        return key
