@@ -11,9 +11,12 @@ import pytest
 from sqlalchemy import Engine
 
 from app.adapters.postgres.money.cost_read_models import PostgresCostReports
+from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.api.jobs.job_document import job_document
+from app.cli.client.job_view import money
 from app.domain.billing.machine_rating import RatedMachine
 from app.domain.lifecycle.entities import Instance, Job
-from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Offer
@@ -161,6 +164,32 @@ def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneySt
     # Prices of after the end may be an hour away.
     story.accrue(201)
     assert story.booked() == 190_000
+
+
+def test_a_cost_that_falls_is_told_in_the_history_and_beside_the_money(story: MoneyStory) -> None:
+    """The second machine was booked for 130 s when the cloud took it after 160 s."""
+    job = story.job(story.project(), cap=5_000_000)
+    story.quote()
+    story.machine(job)
+    taken = story.machine(job)
+    story.accrue(130)
+    jobs = PostgresJobReports(story.engine)
+    before = job_document(jobs.job(job.id), story.now())["money"]
+    assert (before["spent_microusd"], before["waived_microusd"]) == (260_000, 0)
+    story.end(taken, 160, EndedBy.CLOUD_INTERRUPTION)
+    story.accrue(200)
+    story.accrue(260)
+    [told] = [one for one in jobs.events(job.id, 0, 100) if one["kind"] == JobEventKind.COST_WAIVED]
+    assert (told["noun_id"], told["machine"]) == (taken.id, "m2")
+    assert told["data"] == {"waived_microusd": 160_000}
+    assert "does not charge for its time: $0.160" in told["message"]
+    shown = job_document(jobs.job(job.id), story.now())["money"]
+    found = PostgresCostReports(story.engine).job_cost(job.id)
+    assert found is not None
+    assert shown["spent_microusd"] == found.statement.total_microusd == 260_000
+    assert shown["waived_microusd"] == found.statement.waived_microusd == 160_000
+    assert found.instances[1].waived_microusd == 160_000
+    assert money(shown) == "$0.260 of $5.00, $3.600/h, $0.160 waived"
 
 
 def test_a_waiver_gives_back_what_was_booked(story: MoneyStory) -> None:

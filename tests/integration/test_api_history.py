@@ -9,6 +9,7 @@ from sqlalchemy import insert
 
 from app.adapters.postgres.reports.page_read_models import PostgresPageReports
 from app.adapters.postgres.schema import tables
+from app.domain.wording.event_words import actor_words
 from tests.support.agent_api import Gang, SpeakingAgent
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
 from tests.support.postgres import PostgresForTests
@@ -71,9 +72,16 @@ def test_a_machine_has_one_name_everywhere(api: PeopleApi):
     assert {str(lane.instance.id): lane.label for lane in lanes} == names
     [ready] = [one for one in items(api, "named/events") if one["kind"] == "agent_registered"]
     assert (ready["noun_id"], ready["machine"]) == (first, "m2")
-    newest = reports.recent_events(gang.job_id, 10)
-    assert {str(one["noun_id"]): one["machine"] for one in newest if one["machine"]} == {
-        first: "m2"
+    # The attempt's own entry: an agent registers under what the cloud calls its machine.
+    assert SpeakingAgent(api, gang, rank=1).register().status_code == 200
+    [told] = [one for one in items(api, "named/events") if one["kind"] == "members_registered"]
+    assert (told["noun"], told["machine"]) == ("attempt", "m1")
+    assert actor_words(told["actor"], told["machine"]) == "m1"
+    newest = [one for one in reports.recent_events(gang.job_id, 10) if one["machine"]]
+    assert {(one["kind"], one["machine"]) for one in newest} == {
+        ("agent_registered", "m1"),
+        ("agent_registered", "m2"),
+        ("members_registered", "m1"),
     }
 
 

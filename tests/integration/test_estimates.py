@@ -16,6 +16,8 @@ from app.domain.availability.pool_life import hazard_factor
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.throughput.gang_scaling import EXPECTED_SCALING
+from app.orchestration.estimates.estimate_job import with_pauses
 from app.orchestration.estimates.keep_estimates import KeepEstimates
 from app.orchestration.frame.controller_frame import run_controller
 from app.ports.store.kept_estimates import KeptEstimate
@@ -170,6 +172,49 @@ def test_the_job_of_the_readme_is_estimated_and_its_plan_says_how_long_it_takes(
     assert "with 0.2 s of pause after each step" in shown
     plan = world.cli.ok("submit", str(file), "--dry-run").out
     assert "By the trainer's formula it takes about 7m on one machine with V100:16GB" in plan
+
+
+def test_pauses_do_not_get_shorter_on_more_machines_or_on_faster_ones(world: World):
+    """2,000 steps with a pause of 0.2 s take 400 s, however many machines compute them."""
+    trainer = {"model": "cnn", "data": "digits", "steps": 2_000, "step_delay_seconds": 0.2}
+    asked = {"trainer": trainer, "resources": {"gpu": "V100"}, "nodes": 4}
+    status, found = ask(world, asked)
+    assert status == 200
+    assert 400 <= found["work_seconds"] < 405
+    [pool] = [one for one in found["pools"] if one["pool"] == POOL.key]
+    assert 1.0 <= pool["speed"] < 1.02
+    assert found["scaling"].endswith("; 6m 40s of pauses stay as long")
+    # A command may pause as well, and nothing tells how long.
+    estimate = {"hours": 1, "gpu": "V100"}
+    _, command = ask(world, {"run": "true", **asked, "trainer": None, "estimate": estimate})
+    [pool] = [one for one in command["pools"] if one["pool"] == POOL.key]
+    assert pool["speed"] == pytest.approx(EXPECTED_SCALING.speed_up(4))
+    assert command["scaling"].endswith("; that counts all of the command's time, its pauses, too")
+
+
+def test_what_is_measured_has_the_pauses_in_it_already():
+    assert with_pauses(100.0, 0.0, 3.0) == pytest.approx(3.0)
+    assert with_pauses(100.0, 50.0, 2.0) == pytest.approx(100 / 75)
+    assert with_pauses(100.0, 500.0, 4.0) == pytest.approx(1.0)
+    assert with_pauses(100.0, 50.0, 0.5) == pytest.approx(100 / 150)
+
+
+def test_a_hazard_is_one_figure_wherever_it_is_told(world: World, tmp_path: Path):
+    """HAZARD/H is one machine's, as in `explain`; that of a gang has its own name and a note."""
+    _, alone = ask(world, SPEC)
+    gang_estimate = {"hours": 10, "gpu": "V100", "nodes": 4}
+    _, gang = ask(world, {**SPEC, "nodes": 4, "estimate": gang_estimate})
+    [one] = [row for row in alone["pools"] if row["pool"] == POOL.key]
+    [of_four] = [row for row in gang["pools"] if row["pool"] == POOL.key]
+    assert one["hazard_per_hour"] == one["interruptions_per_hour"] == of_four["hazard_per_hour"]
+    assert of_four["interruptions_per_hour"] > 2 * of_four["hazard_per_hour"]
+    file = tmp_path / "job.yaml"
+    file.write_text(YAML)
+    told = world.cli.ok("estimate", str(file)).out
+    assert "HAZARD/H" in told
+    assert "INTERRUPTED/H" not in told
+    of_gang = world.cli.ok("estimate", str(file), "--nodes", "4").out
+    assert "INTERRUPTED/H is that of the job, which any of its 4 machines interrupts." in of_gang
 
 
 def test_a_job_that_nothing_fits_would_wait(world: World, tmp_path: Path):

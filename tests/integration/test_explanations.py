@@ -18,6 +18,7 @@ from app.api.jobs.explanation_shapes import Explanation
 from app.domain.lifecycle.job import JobState
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.web.job.why_here import why_here
 from tests.support import decision_story
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL
@@ -234,10 +235,32 @@ def test_a_stored_end_that_is_far_off_is_not_told(world: World):
 
 def test_the_price_of_several_machines_is_told_as_one_and_each(world: World):
     world.story.set_job(world.job, node_count=2)
-    decide(world, world.job.id, decision_story.placed(now()))
+    decide(world, world.job.id, decision_story.placed(now(), node_count=2))
     ran = world.cli.ok("explain", "digits")
     assert "EACH" in ran.row("VS ON-DEMAND")
     assert "1.836  2 x 0.918" in ran.row("✓")
+
+
+def test_a_decision_is_told_for_the_machines_that_it_was_made_for(world: World):
+    """The gang may have grown since; what an older release kept is told by its attempt."""
+    at = now() - timedelta(minutes=5)
+    kept = decision_story.placed(at, node_count=3)
+    older = decision_story.placed(at, fence=1, reason="of_an_older_release")
+    nowhere = decision_story.waited(at, fence=None)
+    decide(world, world.job.id, kept, older, nowhere)
+    world.story.set_job(world.job, node_count=4)
+    counts = [one.node_count for one in told(world, "digits").decisions]
+    assert counts == [4, 1, 3]
+    with world.api.parts.runtime.begin() as uow:
+        decisions = uow.decisions.of_job(world.job.id, 3)
+        job = uow.jobs.get(world.job.id)
+    assert job is not None
+    panel = why_here(job, decisions, [], None)
+    shown = [panel.latest, *panel.earlier]
+    first = [None if one is None else one.pools[0].microusd_per_hour for one in shown]
+    assert first[1:] == [918_000, 3 * 918_000]
+    decide(world, world.job.id, decision_story.placed(now(), node_count=3))
+    assert "2.754  3 x 0.918" in world.cli.ok("explain", "digits").row("✓")
 
 
 def test_explain_shows_the_pools_as_a_table(world: World):

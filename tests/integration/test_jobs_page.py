@@ -143,6 +143,41 @@ def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
     assert new in listed
 
 
+def test_a_group_saved_what_its_jobs_saved_together(pages: Pages):
+    known = pages.submit(*(f"lr-{n}" for n in range(3)), state=JobState.SUCCEEDED, budget_usd=5)
+    unpaid = pages.submit("lr-8", state=JobState.CANCELLED, budget_usd=5)
+    jobs, budgets = tables.jobs, tables.budgets
+
+    def tell(ids: list[str], spent: int, **values: Any) -> None:
+        mine = select(jobs.c.budget_id).where(jobs.c.id.in_(ids))
+        with pages.api.engine.begin() as connection:
+            paid = update(budgets).where(budgets.c.id.in_(mine))
+            connection.execute(paid.values(spent_microusd=spent))
+            connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(values))
+
+    final = {"cost_final_at": datetime.now(UTC), "on_demand_comparison_microusd": 4_000_000}
+    tell(known, 1_000_000, **final)
+    tell(unpaid, 0, cost_final_at=datetime.now(UTC))
+    search = JobSearch(pages.project_id, datetime.now(UTC), grouped=True)
+
+    def group() -> FoundGroup:
+        found = PostgresPageReports(pages.api.engine).search_jobs(search, datetime.now(UTC))
+        [row] = found.rows
+        assert isinstance(row, FoundGroup)
+        return row
+
+    assert (group().spent_microusd, group().compared_microusd) == (3_000_000, 12_000_000)
+    assert group().net_saved_ratio == pytest.approx(0.75)
+    assert " 75 % " in words(pages.client.get("/jobs"))
+    # One that is not final yet, or that failed, leaves the group without a figure.
+    pages.submit("lr-9", state=JobState.FAILED, budget_usd=5)
+    assert group().compared_microusd == 12_000_000
+    [failed] = pages.submit("lr-10", state=JobState.FAILED, budget_usd=5)
+    tell([failed], 500_000, **final)
+    assert (group().spent_microusd, group().compared_microusd) == (3_500_000, None)
+    assert "it has not failed" in html.unescape(pages.client.get("/jobs").text)
+
+
 def test_what_runs_is_first_and_what_ended_is_last(pages: Pages):
     for state in ("running", "starting", "recovering", "paused", "failed", "succeeded"):
         pages.submit(f"is-{state}", state=JobState(state))

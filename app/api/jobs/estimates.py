@@ -88,10 +88,7 @@ def _document(found: JobEstimate, source: str) -> dict[str, Any]:
             {"deadline_seconds": point.deadline_seconds, **_figures(point.estimate)}
             for point in found.curve
         ],
-        "pools": [
-            _pool(one, found, hazard_factor(one.experience) * found.node_count)
-            for one in found.pools
-        ],
+        "pools": [_pool(one, found, hazard_factor(one.experience)) for one in found.pools],
         "on_demand": None if found.on_demand is None else _pool(found.on_demand, found, None),
     }
 
@@ -105,10 +102,16 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[str, Any]:
-    """One pool alone, if it always had machines; factor: of the gang, None on-demand."""
+    """One pool alone, if it always had machines; factor: of one machine, None on-demand.
+
+    hazard_per_hour: interruptions of one machine over its life, as a decision tells them;
+    interruptions_per_hour: of the gang, whichever of its machines it is.
+    """
     work_seconds = found.work_seconds / quote.speed
     billed_per_hour = quote.microusd_per_hour * quote.billing_speed
-    alone = expect(billed_per_hour, work_seconds, found.restart_seconds, factor)
+    gang_factor = None if factor is None else factor * found.node_count
+    alone = expect(billed_per_hour, work_seconds, found.restart_seconds, gang_factor)
+    machine = expect(billed_per_hour, work_seconds, found.restart_seconds, factor)
     return {
         "pool": quote.key,
         "microusd_per_hour": quote.microusd_per_hour,
@@ -117,6 +120,7 @@ def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[st
         "speed_source": quote.speed_source,
         "expected_microusd": alone.microusd,
         "expected_seconds": alone.seconds,
+        "hazard_per_hour": None if factor is None else machine.interruptions_per_hour,
         "interruptions_per_hour": alone.interruptions_per_hour,
         "empty_chance": None if factor is None else empty_chance(quote.experience),
         "lived_hours": quote.experience.lived_hours,

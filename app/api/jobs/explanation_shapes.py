@@ -80,6 +80,7 @@ class DecisionShape(Shape):
     """One decision, its pools best first; its figures are those of `last_confirmed_at`.
 
     fence, ordinal: of its attempt, as in the list of attempts; null where none began.
+    node_count: of the gang that it was made for, which may have changed since.
     held_until_at: when another one took its place, or the job came to rest; null while it holds.
     wait_, spot_, on_demand_microusd: the expected cost of each way from there to the end.
     sentence: as it was said at the decision; sentence_now: in the past once the decision is over.
@@ -95,6 +96,7 @@ class DecisionShape(Shape):
     sentence_now: str
     fence: int | None
     ordinal: int | None
+    node_count: int
     last_safe_at: datetime | None
     slack_seconds: float | None
     work_left_seconds: float | None

@@ -55,8 +55,7 @@ def explanation(
     running = as_it_runs(facts, left_of_facts(facts, spec, now), now)
     machines = [one.instance for one in facts.machines]
     newest = decisions[0].decision if decisions else None
-    allowed = spec.effective_market() != "spot"
-    slack = slack_sentence(facts.job, now, on_demand_allowed=allowed, decision=newest)
+    slack = slack_sentence(facts.job, spec, now, newest)
     unmet = None
     if facts.job.state in CLAIMABLE_JOB_STATES:
         quoted, limits = quoted_pools(parts.reports, spec), parts.runtime.limits
@@ -69,7 +68,7 @@ def explanation(
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [
-                _decision(one, until, ordinals)
+                _decision(one, until, ordinals, facts.job)
                 | {
                     "sentence_now": sentence_now(
                         one.decision, facts.job, machines, newest=until is None
@@ -110,7 +109,7 @@ def _held_until(job: Job, decisions: Sequence[KeptDecision]) -> list[datetime | 
 
 
 def _decision(
-    kept: KeptDecision, held_until_at: datetime | None, ordinals: Mapping[int, int]
+    kept: KeptDecision, held_until_at: datetime | None, ordinals: Mapping[int, int], job: Job
 ) -> dict[str, Any]:
     made = vars(kept.decision)
     return {
@@ -118,6 +117,7 @@ def _decision(
         "held_until_at": held_until_at,
         "last_confirmed_at": kept.last_confirmed_at,
         **made,
+        "node_count": kept.decision.node_count or job.node_count,
         "ordinal": ordinals.get(kept.decision.fence or 0),
         "unblock": None if kept.decision.unblock is None else vars(kept.decision.unblock),
         "pools": [_pool(one, kept.last_confirmed_at) for one in kept.decision.pools],

@@ -180,6 +180,7 @@ def _money(facts: JobFacts) -> dict[str, Any]:
         "reserved_microusd": budget.reserved_microusd,
         "left_microusd": None if cap is None else cap - spent,
         "microusd_per_hour": facts.microusd_per_hour,
+        "waived_microusd": facts.waived_microusd,
         "cost_final_at": job.cost_final_at,
     }
 

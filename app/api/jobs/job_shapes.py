@@ -152,13 +152,18 @@ class MachineShape(Shape):
 
 
 class MoneyShape(Shape):
-    """Booked so far, the cap, and what the machines cost per hour now."""
+    """Booked so far, the cap, and what the machines cost per hour now.
+
+    waived_microusd: what clouds did not charge for machines that they ended early; no part of what
+    is booked.
+    """
 
     spent_microusd: int
     budget_microusd: int | None
     reserved_microusd: int
     left_microusd: int | None
     microusd_per_hour: int
+    waived_microusd: int
     cost_final_at: datetime | None
 
 

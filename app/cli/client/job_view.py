@@ -63,12 +63,13 @@ def eta(progress: dict[str, Any], now: datetime) -> str:
 
 
 def money(figures: dict[str, Any]) -> str:
-    """ "$0.37 of $5.00, $1.836/h"."""
+    """ "$0.37 of $5.00, $1.836/h, $0.460 waived"."""
     spent = wording.money(figures["spent_microusd"])
     cap = figures["budget_microusd"]
     text = spent if cap is None else f"{spent} of {wording.money(cap)}"
-    rate = figures["microusd_per_hour"]
-    return f"{text}, ${wording.hourly(rate)}/h" if rate else text
+    rate, waived = figures["microusd_per_hour"], figures.get("waived_microusd")
+    text += f", ${wording.hourly(rate)}/h" if rate else ""
+    return f"{text}, {wording.money(waived)} waived" if waived else text
 
 
 def deadline(job: Job, now: datetime) -> str:

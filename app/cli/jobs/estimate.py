@@ -28,8 +28,9 @@ _WAITS_NOTE: Final = (
     "how much later."
 )
 _POOL: Final = Column("POOL ALONE", lambda row: wording.pool(row["pool"]))
+_HAZARD: Final = Column("HAZARD/H", lambda row: _hazard(row.get("hazard_per_hour")), True)
+_OF_GANG: Final = Column("INTERRUPTED/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True)
 _FIGURES: Final = (
-    Column("INTERRUPTED/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True),
     Column("EMPTY", lambda row: _chance(row["empty_chance"]), True),
     Column("COST MEAN", lambda row: wording.money(row["expected_microusd"]), True),
     Column("FINISH MEAN", lambda row: wording.span(row["expected_seconds"]), True),
@@ -138,7 +139,13 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     pools = [*found["pools"], *([found["on_demand"]] if found["on_demand"] else [])]
     count = found.get("node_count", 1)
     prices = price_columns(count, lambda row: row["microusd_per_hour"] // count)
-    terminal.table((_POOL, *prices, *_FIGURES), pools)
+    hazards = (_HAZARD, _OF_GANG) if count > 1 else (_HAZARD,)
+    terminal.table((_POOL, *prices, *hazards, *_FIGURES), pools)
+    if count > 1:
+        terminal.line(
+            "HAZARD/H is that of one machine over its life, as in `lowtide explain`; "
+            f"INTERRUPTED/H is that of the job, which any of its {count} machines interrupts."
+        )
     speed = max((row.get("billing_speed", 1) for row in pools), default=1)
     if speed > 1:
         terminal.line(
@@ -204,6 +211,10 @@ def _curve_line(point: dict[str, Any], most: int) -> str:
     deadline = wording.span(point["deadline_seconds"]).rjust(8)
     cost = f"{wording.money(point['cost_p50_microusd'])} … "
     return f"  {deadline}  {bar}  {cost}{wording.money(point['cost_p90_microusd'])}"
+
+
+def _hazard(per_hour: float | None) -> str:
+    return wording.NOTHING if per_hour is None else f"{per_hour:.2f}"
 
 
 def _finish(seconds: float | None) -> str:

@@ -143,7 +143,12 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
         return
     running = found.get("as_it_runs")
     shown = [_as_it_is(row, running, told_at) for row in shown]
-    prose_table(terminal, _pool_columns(found["node_count"]), _WHY, shown)
+    count = decision.get("node_count") or found["node_count"]
+    prose_table(terminal, _pool_columns(count), _WHY, shown)
+    if count > 1:
+        terminal.line(
+            f"HAZARD/H is that of one machine over its life; any of the {count} interrupts the job."
+        )
     if any(row.get("left") for row in shown):
         prose(
             terminal,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import UUID
 
-from app.domain.billing.billing import BillLine, rate
+from app.domain.billing.billing import BillLine, Component, rate
 from app.domain.billing.billing_rules import BillingRules, rules_for
 from app.domain.billing.ledger import ClosedBooks, LedgerKey, close_books
 from app.domain.billing.machine_facts import (
@@ -162,6 +163,24 @@ class RatedMachine:
         if not waived:
             rules = replace(rules, free_if_interrupted_within_seconds=0)
         return rate(self.facts, self.segments(until), rules, until)
+
+    def waived_microusd(self, job_id: UUID | None) -> int:
+        """What the cloud has not charged a job for this machine's compute, as it is booked.
+
+        job_id: None for the seconds that nobody pays. 0 for a machine that is charged.
+        """
+        if self.previous is None or not self.previous.waived:
+            return 0
+        own: set[UUID | None] = {
+            span.assignment_id for span in self.facts.assignments if span.job_id == job_id
+        }
+        if job_id is None:
+            own.add(None)  # seconds that nobody was assigned
+        return sum(
+            line.amount_microusd
+            for line in self.lines(self.previous.until_at, waived=False)
+            if line.key.component is Component.COMPUTE and line.key.assignment_id in own
+        )
 
     def is_revised(self) -> bool:
         """Whether facts, prices or rules changed for time that is booked: an entry is due."""

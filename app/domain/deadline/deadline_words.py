@@ -11,19 +11,17 @@ from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import PlacementDecision
+from app.domain.spec.job_spec import JobSpec
+from app.domain.spec.trainer_work import described_work
 from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, format_duration
 
 
 def slack_sentence(
-    job: Job,
-    now: datetime,
-    *,
-    on_demand_allowed: bool,
-    decision: PlacementDecision | None = None,
+    job: Job, spec: JobSpec, now: datetime, decision: PlacementDecision | None = None
 ) -> str:
     """How safe the deadline is at `now`, until when, and what follows then.
 
-    on_demand_allowed: whether the job may leave spot. decision: the newest one, which knows the
+    spec: the job's. decision: the newest one, which knows the
     last safe moment before the job's slack is first looked at. Instants are in UTC.
     """
     if job.deadline_at is None:
@@ -43,22 +41,35 @@ def slack_sentence(
             return f"Running on-demand to meet the deadline at {_at(job.deadline_at)}."
         last_safe_at = None if decision is None else decision.last_safe_at
     if last_safe_at is None:
-        return (
-            f"The deadline is at {_at(job.deadline_at)}. When to switch to on-demand is unknown "
-            "until the job reports total_steps; an `estimate` in the spec tells it at once."
-        )
+        known = _when_known(job, spec)
+        return f"The deadline is at {_at(job.deadline_at)}. When to switch to on-demand is {known}."
     if last_safe_at > now:
         then = "on-demand machines are requested then"
         if job.state is JobState.PAUSED:
             then = "the job is paused and requests no machines until it is resumed"
         elif nothing_carries(decision):
             then = "but no pool has machines for it, spot or on-demand"
-        elif not on_demand_allowed:
+        elif spec.effective_market() == "spot":
             then = "after it the deadline is at risk, because the spec does not allow on-demand"
         span = _span(now, last_safe_at)
         return f"Slack {span}: the last safe moment is {_at(last_safe_at)}{_start(job)}; {then}."
     span = _span(last_safe_at, now)
     return f"No slack: the last safe moment was {span} ago, at {_at(last_safe_at)}."
+
+
+def _when_known(job: Job, spec: JobSpec) -> str:
+    """When the last safe moment will be known, which rests on the spec's estimate or on a pace."""
+    if spec.estimate is not None:
+        return "worked out when machines are next looked for"
+    at_once = "an `estimate` in the spec tells it at once"
+    if described_work(spec) is not None:
+        return (
+            "known once its pace is measured: the trainer's formula, by which the job was "
+            f"estimated, is for GPUs in general; {at_once}"
+        )
+    if job.total_steps is not None:
+        return f"known once its pace is measured; {at_once}"
+    return f"unknown until the job reports total_steps; {at_once}"
 
 
 def _start(job: Job) -> str:

@@ -101,6 +101,7 @@ class JobEventKind(StrEnum):
     REBALANCE_RECOMMENDED = "rebalance_recommended"
     START_REVISED = "start_revised"
     END_REVISED = "end_revised"
+    COST_WAIVED = "cost_waived"
 
 
 class ActorKind(StrEnum):

@@ -67,7 +67,8 @@ class PlacementDecision:
     """One decision, the pools best first.
 
     reason: a stable word for what decided, where `sentence` is for people and carries figures.
-    fence: of the attempt that it began, or that ran. last_safe_at, slack_seconds: with a deadline
+    fence: of the attempt that it began, or that ran. node_count: of the gang that it was made for,
+    None in decisions of releases that did not keep it. last_safe_at, slack_seconds: with a deadline
     and an estimate of the work only. wait_, spot_, on_demand_microusd: expected cost of each way
     from here to the end; None where it was not weighed, or the deadline forbids it.
     """
@@ -77,6 +78,7 @@ class PlacementDecision:
     reason: str
     sentence: str
     fence: int | None = None
+    node_count: int | None = None
     last_safe_at: datetime | None = None
     slack_seconds: float | None = None
     work_left_seconds: float | None = None

@@ -90,7 +90,7 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
     gpu, count = _gpu_of(spec.gpu_choices)
     found = estimate_on(_workload(config, figures, samples), gpu, count)
     machine = f"{count} x {gpu.label}" if count > 1 else gpu.label
-    pauses = samples / config.batch_size * config.step_delay_seconds / HOUR_SECONDS
+    pauses = _pause_seconds(config, samples) / HOUR_SECONDS
     hours = found.hours + pauses
     counted = min(max(hours, _HOURS_MIN), ESTIMATE_HOURS_MAX)
     told = f" with {config.step_delay_seconds:g} s of pause after each step" if pauses else ""
@@ -102,6 +102,20 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
         f"the trainer's formula: {samples:,} samples of {config.model} in {config.precision} at"
         f" {found.samples_per_second:,.0f} a second on {machine}{told}{capped}",
     )
+
+
+def pause_seconds(spec: JobSpec) -> float:
+    """What the pauses take that a spec asks for after each step, on whatever machines it runs.
+
+    0 where the spec does not tell how many steps there are. A command's own pauses are unknown.
+    """
+    config = _config_of(spec)
+    samples = None if config is None else _samples_of(config)
+    return 0.0 if config is None or samples is None else _pause_seconds(config, samples)
+
+
+def _pause_seconds(config: TrainConfig, samples: int) -> float:
+    return samples / config.batch_size * config.step_delay_seconds
 
 
 def with_known_work(spec: JobSpec) -> tuple[JobSpec, str]:

@@ -100,6 +100,7 @@ EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
     _K.REBALANCE_RECOMMENDED: "interruption more likely",
     _K.START_REVISED: "start corrected",
     _K.END_REVISED: "end corrected",
+    _K.COST_WAIVED: "not charged",
 }
 
 

@@ -27,11 +27,11 @@ from app.domain.placement.gang_options import with_size
 from app.domain.placement.in_time import TimeLeft, in_time
 from app.domain.placement.placement import Considered, consider, need_of, work_alike
 from app.domain.spec.job_spec import JobSpec
-from app.domain.spec.trainer_work import why_not_described
+from app.domain.spec.trainer_work import pause_seconds, why_not_described
 from app.domain.throughput.kind_speed import kind_of, kind_of_choice
 from app.domain.throughput.measured_run import Kind
 from app.domain.throughput.measured_work import MeasuredWork
-from app.domain.units.durations import whole_minutes
+from app.domain.units.durations import format_duration, whole_minutes
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError
 from app.domain.units.money import format_usd
 from app.orchestration.estimates.read_measured import read_measured
@@ -177,20 +177,25 @@ def _question(
     told = _told_for(spec, cheapest)
     reference = 1.0 if told is None else speeds.of(told)
     gang = measured.scaling.relative_pace(spec.node_count, spec.estimate.nodes)
+    work, pauses = float(spec.estimate.seconds), pause_seconds(spec)
 
     def quote(item: Considered) -> PoolQuote:
         offer, kind = item.offer, kind_of(item.offer.hardware)
+        quicker = speeds.of(kind) / reference
+        # What was measured has the pauses in it.
+        by_kind = 1.0 if speeds.is_measured(kind) else quicker
+        by_gang = 1.0 if measured.scaling.measured else gang
         return PoolQuote(
             key=offer.pool.key,
             billing_speed=offer.billing_speed,
             microusd_per_hour=offer.cost_microusd_per_hour * spec.node_count,
-            speed=speeds.of(kind) / reference * gang,
+            speed=quicker / by_kind * gang / by_gang * with_pauses(work, pauses, by_kind * by_gang),
             experience=known.get(offer.pool, NO_EXPERIENCE),
             speed_source=speeds.source(kind),
             minimum_seconds=RULES[offer.cloud].minimum_seconds if offer.cloud in RULES else 0,
         )
 
-    deadline_at, work = spec.deadline_at(begin), float(spec.estimate.seconds)
+    deadline_at = spec.deadline_at(begin)
     seconds = None if deadline_at is None else (deadline_at - begin).total_seconds()
     question = Question(
         work_seconds=work,
@@ -208,9 +213,19 @@ def _question(
     quickest = max(map(quote, on_demand), key=lambda pool: pool.speed)
     if seconds is not None:
         left = seconds - question.acquire_seconds - question.boot_seconds
-        on_demand = in_time(on_demand, speeds, TimeLeft(left, work / gang, told))
+        faster = gang if measured.scaling.measured else with_pauses(work, pauses, gang)
+        on_demand = in_time(on_demand, speeds, TimeLeft(left, work / faster, told))
     own = replace(question, on_demand=quote(on_demand[0]))
     return own, replace(question, on_demand=quickest)
+
+
+def with_pauses(work_seconds: float, pauses: float, speed: float) -> float:
+    """How much faster work gets that is computed so much faster, and whose pauses stay as long.
+
+    pauses: seconds of the work; at most all of it.
+    """
+    stay = min(pauses, work_seconds)
+    return work_seconds / ((work_seconds - stay) / speed + stay)
 
 
 def _told_for(spec: JobSpec, cheapest: Considered | None) -> Kind | None:
@@ -229,7 +244,18 @@ def _told_for(spec: JobSpec, cheapest: Considered | None) -> Kind | None:
 def _scaling_told(spec: JobSpec, measured: MeasuredWork) -> str | None:
     assert spec.estimate is not None
     told = {spec.node_count, spec.estimate.nodes}
-    return measured.scaling.sentence(max(told)) if len(told) > 1 else None
+    if len(told) == 1:
+        return None
+    scaling = measured.scaling
+    sentence = scaling.sentence(max(told))
+    if scaling.measured:
+        return sentence
+    if spec.trainer is None:
+        return f"{sentence}; that counts all of the command's time, its pauses, too"
+    pauses = round(min(pause_seconds(spec), spec.estimate.seconds))
+    if not pauses:
+        return sentence
+    return f"{sentence}; {format_duration(pauses)} of pauses stay as long"
 
 
 def _refuse_impossible(quickest: Question) -> None:

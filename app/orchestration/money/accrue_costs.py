@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,8 +18,11 @@ from app.domain.billing.billing_rules import REGION_SILENCE_SECONDS
 from app.domain.billing.ledger import Entry, LedgerKey
 from app.domain.billing.machine_rating import RatedMachine, never_ran
 from app.domain.lifecycle.entities import Assignment, Budget, Instance, Job
+from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import TERMINAL_INSTANCE_STATES
 from app.domain.market.price_book import UnknownPrice
+from app.domain.units.money import format_usd
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
@@ -32,6 +35,7 @@ ACCRUE_CONTROLLER = "accrue_costs"
 BUDGET_CONTROLLER = "enforce_budgets"
 CLOSE_CONTROLLER = "close_job_costs"
 UNPRICED_SHOWN_MAX = 20
+_ACTOR = Actor(ActorKind.CONTROLLER, ACCRUE_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -121,9 +125,30 @@ class AccrueCosts(RowController[DueBill]):
         instance.billed_until_at = closed.basis.until_at
         if closed.entries and job is not None and job.cost_final_at is not None:
             job.cost_final_at = None  # a machine turned up late: the job's cost is open again
+        was_waived = machine.previous is not None and machine.previous.waived
+        if job is not None and not was_waived:
+            self._record_waiver(uow, job, instance, replace(machine, previous=closed.basis))
         if self._is_settled(uow, instance):
             instance.cost_final_at = uow.now
         return True
+
+    def _record_waiver(
+        self, uow: UnitOfWork, job: Job, instance: Instance, machine: RatedMachine
+    ) -> None:
+        """Say in the job's history why its cost falls.
+
+        machine: as it is booked now.
+        """
+        amount = machine.waived_microusd(job.id)
+        if amount:
+            JobAggregate(uow, self._runtime.entropy, job, _ACTOR, looking=True).record(
+                JobEventKind.COST_WAIVED,
+                "The cloud ended this machine so early that it does not charge for its time: "
+                f"{format_usd(amount, 3)} are waived.",
+                noun="instance",
+                noun_id=instance.id,
+                waived_microusd=amount,
+            )
 
     def _row(
         self,

@@ -128,6 +128,7 @@ def note_decision(
         reason=reason.word,
         sentence=reason.sentence,
         fence=None if aggregate.attempt is None else aggregate.attempt.fence,
+        node_count=gang,
         last_safe_at=last_safe_at,
         slack_seconds=slack_seconds(last_safe_at, now),
         work_left_seconds=seconds,

@@ -110,7 +110,8 @@ class JobFacts:
     """Everything the page of a job is made of. `machines`: those that are not ended.
 
     replacing: what of them is on the way in place of lost ones, as in "replacing 1 of 2 in
-    aws us-east-1a"; None for nothing.
+    aws us-east-1a"; None for nothing. waived_microusd: what clouds did not charge for machines
+    that they ended early, as in the report of its cost.
     """
 
     job: Job
@@ -121,6 +122,7 @@ class JobFacts:
     machines: tuple[MachineFacts, ...]
     replacing: str | None
     last_checkpoint: LastCheckpoint | None
+    waived_microusd: int
 
     @property
     def microusd_per_hour(self) -> int:

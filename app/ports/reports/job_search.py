@@ -65,6 +65,8 @@ class FoundGroup:
     """A row that stands for all jobs `PREFIX-NNN` that the search finds.
 
     spent_microusd: since they were submitted. newest_at: when the newest was submitted.
+    compared_microusd: what their work would have cost on demand; None unless that is known of each
+    of them that cost anything.
     """
 
     prefix: str
@@ -72,6 +74,13 @@ class FoundGroup:
     spent_microusd: int
     microusd_per_hour: int
     newest_at: datetime
+    compared_microusd: int | None
+
+    @property
+    def net_saved_ratio(self) -> float | None:
+        """How much less all of them cost than on demand, as of one job."""
+        compared = self.compared_microusd
+        return 1 - self.spent_microusd / compared if compared else None
 
     @property
     def jobs(self) -> int:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, Final
 from uuid import UUID
 
+from app.domain.deadline.deadline_words import slack_sentence
 from app.domain.lifecycle.entities import Contact, Job
 from app.domain.lifecycle.job import (
     CLAIMABLE_JOB_STATES,
@@ -41,7 +42,7 @@ from app.web.job.machine_rows import MachineRow, machine_rows
 from app.web.job.resume_outlook import ResumeOutlook, resume_outlook
 from app.web.job.run_verdict import RunVerdict, run_verdict
 from app.web.job.time_left import ExpectedEnd, TimeLeft, time_left
-from app.web.job.why_here import DECISIONS_READ, WhyHere, slack_words, why_here
+from app.web.job.why_here import DECISIONS_READ, WhyHere, why_here
 from app.web.job_sentences import TONES, before_first_step, gang_steps, next_look, why
 from app.web.page_frame import PageParts
 
@@ -96,6 +97,7 @@ class JobView:
     last_checkpoint: LastCheckpoint | None
     spent_microusd: int
     cap_microusd: int | None
+    waived_microusd: int
     microusd_per_hour: int
     billing_speed: int
     machines: tuple[MachineRow, ...]
@@ -158,7 +160,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
             job,
             progress.end,
             now,
-            slack_sentence=slack_words(job, spec, newest, now),
+            slack_sentence=slack_sentence(job, spec, now, newest),
             safe_moment_matters=unmet is None or bool(unmet.offers),
             decision=newest,
         ),
@@ -169,6 +171,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
         last_checkpoint=facts.last_checkpoint,
         spent_microusd=facts.budget.spent_microusd,
         cap_microusd=facts.budget.cap_microusd,
+        waived_microusd=facts.waived_microusd,
         microusd_per_hour=facts.microusd_per_hour,
         billing_speed=speed,
         machines=machine_rows(facts, timeline, cost, now),

@@ -144,7 +144,7 @@ def _unknown(job: Job) -> str:
     if job.state is JobState.QUEUED:
         return "its end is known once it trains"
     if job.total_steps is None:
-        return "its end is not known: it tells no total_steps and has no estimate"
+        return "its end is not known: it tells no total_steps, and its spec has no estimate"
     return "its end is known after the first steps"
 
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from app.domain.deadline.deadline_words import slack_sentence
 from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
-from app.domain.spec.job_spec import JobSpec
 from app.domain.wording.decision_words import sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, is_rented
 from app.ports.store.placement_decisions import KeptDecision
@@ -125,12 +123,6 @@ def why_here(
     return WhyHere(None, placing, told, _ran(machines))
 
 
-def slack_words(job: Job, spec: JobSpec, decision: PlacementDecision | None, now: datetime) -> str:
-    """All that is known of the slack; decision: the newest one."""
-    allowed = spec.effective_market() != "spot"
-    return slack_sentence(job, now, on_demand_allowed=allowed, decision=decision)
-
-
 def _ran(machines: Sequence[Instance]) -> str:
     """On how many machines it was, and where."""
     ran = [one for one in machines if one.launched_at is not None]
@@ -163,7 +155,8 @@ class _Present:
 def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
     decision = kept.decision
     word, tone = _VERDICTS[decision.verdict]
-    rows = [_row(one, kept.last_confirmed_at, present) for one in decision.pools]
+    count = decision.node_count or present.node_count
+    rows = [_row(one, count, kept.last_confirmed_at, present) for one in decision.pools]
     # The pool that the job is in is shown however many were better.
     shown = [row for place, row in enumerate(rows) if row.here or place < POOLS_SHOWN]
     return ToldDecision(
@@ -188,9 +181,9 @@ def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
     return tuple((name, cost) for name, cost in costs if cost is not None)
 
 
-def _row(row: PoolVerdict, at: datetime, present: _Present) -> PoolRow:
-    """`at`: the instant of the decision's figures."""
-    finish, hazard, count = row.expected_finish_seconds, row.hazard_per_hour, present.node_count
+def _row(row: PoolVerdict, count: int, at: datetime, present: _Present) -> PoolRow:
+    """count: the machines of the decision's gang. at: the instant of the decision's figures."""
+    finish, hazard = row.expected_finish_seconds, row.hazard_per_hour
     each = row.price_microusd_per_hour
     as_decided = PoolRow(
         name=_name(row.pool),

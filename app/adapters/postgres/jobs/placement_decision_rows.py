@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
-from sqlalchemy import Integer, bindparam, select
+from sqlalchemy import Integer, and_, bindparam, select
 
-from app.adapters.postgres.schema.job_tables import placement_decisions
+from app.adapters.postgres.schema.job_tables import attempts, placement_decisions
 from app.adapters.postgres.session.ready_statement import Ready
 from app.adapters.postgres.session.record_session import RecordSession, Row
 from app.adapters.postgres.session.statement_runner import Statement
@@ -29,7 +30,19 @@ KEPT_MOST = 200
 _kept = placement_decisions.c
 _OF_JOB = Ready(
     select(
-        _kept.job_id, _kept.decision_no, _kept.decided_at, _kept.last_confirmed_at, _kept.document
+        _kept.job_id,
+        _kept.decision_no,
+        _kept.decided_at,
+        _kept.last_confirmed_at,
+        _kept.document,
+        attempts.c.node_count,
+    )
+    .outerjoin(
+        attempts,
+        and_(
+            attempts.c.job_id == _kept.job_id,
+            attempts.c.fence == _kept.document["fence"].astext.cast(Integer),
+        ),
     )
     .where(_kept.job_id == bindparam("of_job"))
     .order_by(_kept.decision_no.desc())
@@ -111,4 +124,6 @@ class PlacementDecisionRows:
 def _read(row: Row) -> KeptDecision:
     decided_at: datetime = row[2]
     decision = decision_of({**row[4], "decided_at": decided_at.isoformat()})
+    if decision.node_count is None:  # of a release that did not keep it
+        decision = replace(decision, node_count=row[5])
     return KeptDecision(row[0], row[1], row[3], decision)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import false, func, or_, select
+from sqlalchemy import ColumnElement, false, func, or_, select, true
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
@@ -107,6 +107,13 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
     )
 
 
+def waived_microusd(session: Session, job_id: UUID) -> int:
+    """What clouds have not charged a job for the compute of its machines, as its report has it."""
+    waived = _instances(session, job_id, tables.instances.c.rating["waived"].astext == "true")
+    rated, _ = rate_machines(session, waived)
+    return sum(machine.waived_microusd(job_id) for machine in rated.values())
+
+
 def _books(session: Session, job_id: UUID, ids: Sequence[UUID]) -> BooksCheck:
     """How much of the job's entries was compared with the sums that reports are made of."""
     rollup, entry, differs = cost_rollups.c, ledger_entries.c, books_differences.c
@@ -160,13 +167,17 @@ def instance_status(instance: Instance) -> CostStatus:
     return CostStatus.ACCRUING if instance.ended_at is None else CostStatus.PROVISIONAL
 
 
-def _instances(session: Session, job_id: UUID) -> list[Instance]:
+def _instances(
+    session: Session, job_id: UUID, only: ColumnElement[bool] | None = None
+) -> list[Instance]:
     """The job's machines, and those that worked for it, in the order they were asked for."""
     table, spans = tables.instances, money_tables.assignments
     worked = select(spans.c.instance_id).where(spans.c.job_id == job_id)
     statement = (
         select(ReadInstance)
-        .where(or_(table.c.job_id == job_id, table.c.id.in_(worked)))
+        .where(
+            or_(table.c.job_id == job_id, table.c.id.in_(worked)), true() if only is None else only
+        )
         .order_by(table.c.requested_at, table.c.id)
     )
     return list(session.scalars(statement))
@@ -208,15 +219,12 @@ def instance_costs(
         working[None] = False  # seconds that nobody was assigned
     standing = dict(booked)
     spans: list[CostSpan] = []
-    unwaived = 0
     lines = machine.lines(until, waived=False)
     last = {line.key.component: line.key for line in lines}  # the minimum is charged in these
     added = minimum_added(machine.facts, machine.rules, until)
     for line in lines:
         if line.key.assignment_id not in working:
             continue
-        if line.key.component is Component.COMPUTE:
-            unwaived += line.amount_microusd
         gap = Activity.GANG_WAIT if working[line.key.assignment_id] else Activity.IDLE
         amount = standing.pop(line.key, 0)
         component, is_last = line.key.component, last[line.key.component] == line.key
@@ -227,8 +235,6 @@ def instance_costs(
         if amount:
             hour = key.usage_hour_at
             spans.append(CostSpan(key.component, hour, hour + HOUR, amount))
-    paid = sum(span.booked_microusd for span in spans if span.component is Component.COMPUTE)
-    waived = machine.previous is not None and machine.previous.waived
     ended = until if instance.ended_at is None else min(until, instance.ended_at)
     return InstanceCosts(
         instance.id,
@@ -237,7 +243,7 @@ def instance_costs(
             [_phase_start(row, job_id) for row in phases], instance.launched_at, ended, reach
         ),
         machine.segments(until),
-        max(0, unwaived - paid) if waived else 0,
+        machine.waived_microusd(job_id),
     )
 
 

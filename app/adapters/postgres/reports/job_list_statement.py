@@ -26,9 +26,9 @@ _LIVE: Final = one_of("instances.state", LIVE_INSTANCE_STATES)
 # Seconds to the end, of what `estimates.estimate_remaining` last worked out and stored.
 _REMAINING: Final = """(CASE WHEN state = 'running' AND eta_at IS NOT NULL
     THEN ceil(greatest(0, extract(epoch FROM eta_at - %(now)s))) END)::bigint"""
-# A failed job did no work that could be compared.
-_COMPARED: Final = """(CASE WHEN cost_final_at IS NOT NULL AND state <> 'failed'
+COMPARED: Final = """(CASE WHEN cost_final_at IS NOT NULL AND state <> 'failed'
     THEN on_demand_comparison_microusd END)"""
+"""What a job's work would have cost on demand; NULL while it is not final, and of a failed job."""
 
 # Only the rows of the page meet the other tables, each by a key or an index.
 _STATEMENT: Final = """
@@ -158,7 +158,7 @@ def _statement(conditions: str, limit: int) -> str:
         claimable=_CLAIMABLE,
         counted=_COUNTED,
         remaining=_REMAINING,
-        compared=_COMPARED,
+        compared=COMPARED,
         disk_full_key=DISK_FULL_KEY,
         disk_full=DISK_FULL_SENTENCE,
     )

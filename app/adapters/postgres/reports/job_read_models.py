@@ -13,11 +13,16 @@ from uuid import UUID
 from sqlalchemy import Engine, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from app.adapters.postgres.money.job_cost_report import waived_microusd
 from app.adapters.postgres.reports.deployment_read_models import DeploymentReports
 from app.adapters.postgres.reports.job_list_statement import matching_statement
 from app.adapters.postgres.schema import money_tables, tables
 from app.adapters.postgres.session.attempt_ordinals import ORDINAL, ordinals_of
-from app.adapters.postgres.session.machine_names import machine_names, machine_of
+from app.adapters.postgres.session.machine_names import (
+    machine_names,
+    machine_of,
+    machines_by_actor,
+)
 from app.adapters.postgres.session.mapping import (
     ReadAttempt,
     ReadBudget,
@@ -125,6 +130,7 @@ class PostgresJobReports(DeploymentReports):
                 machines=self._machines(session, job_id),
                 replacing=session.scalar(REPLACING_IN_JOB, {"job_id": job_id}),
                 last_checkpoint=self._last_checkpoint(session, job_id),
+                waived_microusd=waived_microusd(session, job_id),
             )
 
     def _last_checkpoint(self, session: Session, job_id: UUID) -> LastCheckpoint | None:
@@ -176,7 +182,7 @@ class PostgresJobReports(DeploymentReports):
         )
         with self._engine.connect() as connection:
             rows = _rows(connection.execute(statement))
-            names = machine_names(connection, [job_id]) if rows else {}
+            names = machines_by_actor(connection, job_id) if rows else {}
         return [{**row, "machine": machine_of(row, names)} for row in rows]
 
     def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
@@ -214,7 +220,7 @@ class PostgresJobReports(DeploymentReports):
         )
         with self._engine.connect() as connection:
             rows = _rows(connection.execute(statement))
-            names = machine_names(connection, [job_id]) if rows else {}
+            names = machines_by_actor(connection, job_id) if rows else {}
         return [{**row, "machine": names.get(row["instance_id"])} for row in rows]
 
     def log_chunks(

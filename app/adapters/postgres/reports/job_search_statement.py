@@ -13,6 +13,7 @@ from uuid import UUID
 
 import orjson
 
+from app.adapters.postgres.reports.job_list_statement import COMPARED
 from app.adapters.postgres.schema.tables import one_of
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
@@ -28,7 +29,8 @@ _RANK: Final = f"""CASE WHEN state = '{JobState.RUNNING}' THEN 0
 _PREFIX: Final = """CASE WHEN right(name, 1) BETWEEN '0' AND '9'
     AND right(rtrim(name, '0123456789'), 1) = '-'
     THEN left(rtrim(name, '0123456789'), -1) END"""
-_COLUMNS: Final = "id, name, state, submitted_at, ended_at, budget_id"
+_COLUMNS: Final = """id, name, state, submitted_at, ended_at, budget_id, cost_final_at,
+    on_demand_comparison_microusd"""
 
 _ORDERS: Final = {
     JobOrder.STATE: "rank, recent_at DESC",
@@ -98,7 +100,9 @@ _PAGE: Final = """), page AS (
     ORDER BY place LIMIT {limit} OFFSET %(offset)s
 ), grouped AS (
     SELECT page.place, keyed.state, count(*) AS jobs, sum(budgets.spent_microusd)::bigint AS spent,
-        coalesce(sum(rates.rate), 0)::bigint AS rate
+        coalesce(sum(rates.rate), 0)::bigint AS rate,
+        sum({compared})::bigint AS compared,
+        count(*) FILTER (WHERE budgets.spent_microusd <> 0 AND {compared} IS NULL) AS open
     FROM page JOIN keyed ON keyed.sweep = page.sweep
     JOIN budgets ON budgets.id = keyed.budget_id
     LEFT JOIN rates ON rates.job_id = keyed.id
@@ -109,7 +113,9 @@ SELECT json_build_object(
         'prefix', page.sweep, 'job_id', page.job_id, 'newest_at', page.newest_at,
         'by_state', (SELECT json_object_agg(state, jobs) FROM grouped WHERE place = page.place),
         'spent', (SELECT sum(spent)::bigint FROM grouped WHERE place = page.place),
-        'rate', (SELECT sum(rate)::bigint FROM grouped WHERE place = page.place)
+        'rate', (SELECT sum(rate)::bigint FROM grouped WHERE place = page.place),
+        'compared', (SELECT CASE WHEN sum(open) = 0 THEN sum(compared)::bigint END
+            FROM grouped WHERE place = page.place)
     ) ORDER BY page.place), '[]'::json) FROM page),
     'rows_total', (SELECT count(*) FROM units),
     'jobs_total', (SELECT count(*) FROM keyed),
@@ -222,6 +228,7 @@ def _page_statement(
         running=JobState.RUNNING,
         queued=JobState.QUEUED,
         failed=JobState.FAILED,
+        compared=COMPARED,
     )
     return _found(conditions, labelled) + units + page
 

@@ -25,7 +25,11 @@ from app.adapters.postgres.reports.job_search_statement import (
 )
 from app.adapters.postgres.reports.web_sessions import LIVE_KEYS
 from app.adapters.postgres.schema import money_tables, tables
-from app.adapters.postgres.session.machine_names import machine_names, machine_of
+from app.adapters.postgres.session.machine_names import (
+    machine_names,
+    machine_of,
+    machines_by_actor,
+)
 from app.adapters.postgres.session.mapping import ReadAttempt, ReadInstance, ReadJob
 from app.domain.billing.machine_rating import RatedMachine
 from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
@@ -165,7 +169,7 @@ class PostgresPageReports:
         )
         with self._engine.connect() as connection:
             rows = [dict(row) for row in connection.execute(statement).mappings()]
-            names = machine_names(connection, [job_id])
+            names = machines_by_actor(connection, job_id)
         return [{**row, "machine": machine_of(row, names)} for row in rows]
 
     def machine_names(self, job_id: UUID) -> dict[UUID, str]:
@@ -225,6 +229,7 @@ def _found_group(row: Mapping[str, Any]) -> FoundGroup:
         spent_microusd=row["spent"],
         microusd_per_hour=row["rate"],
         newest_at=datetime.fromisoformat(row["newest_at"]),
+        compared_microusd=row["compared"],
     )
 
 

@@ -34,17 +34,32 @@ def machine_names(connection: Connection | Session, job_ids: Collection[UUID]) -
     return {instance_id: f"m{number}" for instance_id, number in rows}
 
 
-def machine_of(event: Mapping[str, Any], names: Mapping[UUID, str]) -> str | None:
-    """The machine that an entry of a history is about, else the one that reported it."""
-    about = event["noun_id"] if event["noun"] == "instance" else None
-    if about is None:
-        about = _reporter(event["actor"])
+def machines_by_actor(connection: Connection, job_id: UUID) -> dict[str, str]:
+    """Names of a job's machines by what its history calls them: our id, and the cloud's.
+
+    Before it is registered, an agent knows only what the cloud calls its machine.
+    """
+    names = machine_names(connection, [job_id])
+    statement = select(_instances.id, _instances.provider_instance_id).where(
+        _instances.job_id == job_id, _instances.provider_instance_id.is_not(None)
+    )
+    rows = connection.execute(statement).all() if names else []
+    by_cloud = {cloud_id: names[own_id] for own_id, cloud_id in rows if own_id in names}
+    return by_cloud | {str(own_id): name for own_id, name in names.items()}
+
+
+def machine_of(event: Mapping[str, Any], names: Mapping[str, str]) -> str | None:
+    """The machine that an entry of a history is about, else the one that reported it.
+
+    names: as of `machines_by_actor`.
+    """
+    about = str(event["noun_id"]) if event["noun"] == "instance" else _reporter(event["actor"])
     return None if about is None else names.get(about)
 
 
-def _reporter(actor: str) -> UUID | None:
+def _reporter(actor: str) -> str | None:
     try:
         who = Actor.parse(actor)
-        return UUID(who.name) if who.kind is ActorKind.AGENT else None
     except ValueError:
         return None  # of a later version
+    return who.name if who.kind is ActorKind.AGENT else None
