@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from app.cli.api_commands import add_api_commands
-from app.cli.client.command_groups import ProgramGroup
+from app.cli.client.command_groups import CommandList, ProgramGroup
 from app.cli.demo import demo
 from app.cli.fleet import catalog
 from app.cli.jobs import init
 from app.cli.server import backtest, doctor, migrate, server_status, up
 
-app = typer.Typer(
+app = CommandList(
     name="lowtide",
     cls=ProgramGroup,
     help="Train models on spot GPUs at the lowest cost that still meets the deadline and the "

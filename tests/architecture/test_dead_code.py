@@ -33,6 +33,7 @@ CALLED_FROM_OUTSIDE = {
     "total_tokens": "anyio's limiter", "openapi": "FastAPI",
     "MemoryScheduler": "Celery beat, which is given its name",
     "adjust": "Celery beat", "apply_entry": "Celery beat", "producer": "Celery beat",
+    "collect_usage_pieces": "Typer's commands", "format_options": "Typer's commands",
     "DrainCallback": "the user's own script",
     "resume_from": "the user's own script",
     "on_train_start": "Lightning", "on_train_batch_end": "Lightning", "should_stop": "Lightning",

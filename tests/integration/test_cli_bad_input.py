@@ -155,6 +155,42 @@ def test_a_state_folder_that_cannot_be_is_bad_input(world: World, tmp_path: Path
     assert "is not a folder; name another with --state-dir" in told
 
 
+def test_a_demo_in_a_state_folder_that_cannot_be_is_bad_input(world: World):
+    told = world.cli.fails(2, "demo", "--state-dir", "/proc/x", "--port", "0").errors
+    assert told.startswith("demo: the state folder /proc/x cannot be made")
+    assert "name another with --state-dir or LOWTIDE_STATE_DIR" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_down_in_the_folder_of_another_user_is_bad_input(world: World):
+    """As root nothing is out of reach, so a user who may do nothing asks."""
+    program = "import os\nfrom app.cli.main import main\nos.setuid(65534)\nmain()\n"
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        ran = subprocess.run(
+            [sys.executable, "-c", program, "down", "--state-dir", folder],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        f"Error: the state folder {folder} cannot be written in by this user; run `lowtide down` "
+        "as the user who ran `lowtide up`, or name another folder with --state-dir\n"
+    )
+
+
+def test_a_dead_address_is_told_in_words(world: World):
+    world.cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:9"
+    told = world.cli.fails(3, "jobs").errors
+    assert "the api at http://127.0.0.1:9 cannot be reached (Connection refused)." in told
+    world.cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:99999"
+    told = world.cli.fails(2, "jobs").errors
+    assert "'http://127.0.0.1:99999' is not an address: Port out of range 0-65535" in told
+    assert "; correct LOWTIDE_SERVER_URL" in told
+
+
 def test_a_state_folder_of_another_user_is_bad_input():
     """As root nothing is out of reach, so a user who may do nothing asks."""
     program = (

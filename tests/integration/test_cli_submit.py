@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,10 +13,12 @@ from sqlalchemy import Engine, update
 
 from app.adapters.postgres.schema import money_tables, tables
 from app.cli.client import wording
+from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for
+from tests.support.source_tree import ROOT
 
 
 @pytest.fixture
@@ -35,6 +38,44 @@ def test_a_dry_run_plans_and_submits_nothing(world: World):
     assert found["plan"]["pool"] is None
     assert "which was not requested" in found["plan"]["considered"][0]["why"]
     assert world.api.count(tables.jobs) == before
+
+
+def test_the_fields_of_a_plan_are_those_of_the_page(world: World):
+    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    section = page.partition("### The plan as JSON")[2].partition("\n## ")[0]
+    tables_told = re.findall(r"^\| field.*\n(?:\|.*\n?)+", section, re.MULTILINE)
+    told = [re.findall(r"^\| `(\w+)`", one, re.MULTILINE) for one in tables_told]
+    found = world.cli.ok("submit", world.spec(), "--dry-run", "--json").json
+    assert sorted(found) == ["plan", "spec", "workdir"]
+    assert told == [list(found["plan"]), list(found["plan"]["considered"][0])]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            f"{TRAINER}resources: {{gpu: H100}}\n",
+            "no pool can run this job, now or later: no pool has H100:1; there are V100:1 "
+            "(`resources` in its spec)",
+        ),
+        (
+            "run: 'true'\nresources: {gpu: V100}\nestimate: {hours: 5, gpu: V100}\n"
+            "deadline: 1h\nmarket: spot\nmax_price_ratio: 0.01\n",
+            "the deadline is in 1h, the estimate comes to 5h: it will be missed, unless the work "
+            "is shorter",
+        ),
+    ],
+)
+def test_a_job_that_can_never_run_needs_more_than_a_yes(world: World, text: str, told: str):
+    before, spec = world.api.count(tables.jobs), world.spec(text)
+    refused = world.cli.fails(2, "submit", spec, "-y", "-d").errors
+    assert refused == f"Error: {told}; change it, or submit with --accept-risk\n"
+    assert world.api.count(tables.jobs) == before
+    plan = world.cli.ok("submit", spec, "--dry-run", "--json").json["plan"]
+    assert plan["impossible"] == told
+    accepted = world.cli.ok("submit", spec, "-y", "-d", "-n", "bold", "--accept-risk")
+    assert accepted.errors == f"Risk: {told}.\n"
+    assert world.stored_spec("bold")["name"] == "bold"
 
 
 def test_a_plan_prices_all_machines_and_names_the_price_of_one(world: World):
@@ -181,7 +222,8 @@ def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: Wo
         with world.api.parts.runtime.begin() as uow:
             uow.offers.record([offer], [], at)
 
-    assert world.cli.ok("submit", world.spec(base), "-d", "-q", "-n", "unknown").out == "unknown\n"
+    waiting = world.cli.ok("submit", world.spec(base), "-dqn", "unknown", "--accept-risk")
+    assert waiting.out == "unknown\n"
     quote(offer)
     with world.api.parts.runtime.begin() as uow:
         assert uow.offers.get(pool) == offer
@@ -260,8 +302,22 @@ def test_a_plan_says_whether_a_wait_can_help(world: World):
         out = world.cli.ok("submit", world.spec(), "--dry-run", *options).out
         assert "Nothing can start now" in out
         assert told in out
-    # Nothing keeps one from submitting it all the same.
-    world.cli.ok("submit", world.spec(), "-d", "--gpu", "H100", "-n", "hopeless")
+    # Whoever accepts the risk may submit it all the same.
+    hopeless = ("submit", world.spec(), "-d", "--gpu", "H100", "-n", "hopeless")
+    assert "no pool can run this job, now or later" in world.cli.fails(2, *hopeless).errors
+    world.cli.ok(*hopeless, "--accept-risk")
+
+
+def test_show_and_explain_name_the_next_command(world: World):
+    world.story.job(world.job.project_id, "resting", state=JobState.PAUSED)
+    for command in ("show", "explain"):
+        lines = world.cli.ok(command, "resting").out.splitlines()
+        assert lines[-2:] == [
+            "Continue: lowtide resume resting",
+            "Continue with a larger budget: lowtide resume resting --budget +50",
+        ]
+    for command in ("show", "explain"):
+        assert "lowtide submit --from older" in world.cli.ok(command, "older").out
 
 
 def test_a_bad_spec_is_refused_here_with_every_problem(world: World):

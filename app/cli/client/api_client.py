@@ -7,6 +7,7 @@ is for (the commands).
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ class ApiClient:
             headers["Authorization"] = f"Bearer {server.key}"
         self._server = server
         try:
+            _ = urlsplit(server.url).port  # httpx takes one that is out of range
             self._http = httpx.Client(
                 base_url=server.url,
                 headers=headers,
@@ -59,7 +61,8 @@ class ApiClient:
                 trust_env=not is_loopback(server.url),
             )
         except (httpx.InvalidURL, ValueError) as error:
-            raise CommandFailed(f"{server.url!r} is not an address: {error}") from error
+            whose = f"; correct {server.chosen_by}" if server.chosen_by else ""
+            raise CommandFailed(f"{server.url!r} is not an address: {error}{whose}") from error
         except OSError as error:
             raise CommandFailed(f"SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from error
 
@@ -209,7 +212,8 @@ class ApiClient:
                 f"the api at {self.url} cannot be reached: {run.sentence}. To do: {run.remedy}.",
                 UNREACHABLE,
             )
-        reason = str(error) or type(error).__name__
+        # "[Errno 111] Connection refused": the number tells a person nothing.
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
         return CommandFailed(
             f"the api at {self.url} cannot be reached ({reason}). {self._about_the_address(local)}",
             UNREACHABLE,

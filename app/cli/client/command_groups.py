@@ -1,13 +1,17 @@
-"""Groups of commands: one that knows other tools' words, one that runs a command unasked.
+"""How commands stand in groups, and how their help reads.
 
-Not here: the commands themselves.
+Lives here: a group that knows other tools' words, one that runs a command unasked, and help that
+names values by words (JOB, KEY=VALUE) in place of types. Not here: the commands themselves.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any, Final
 
-from typer.core import TyperGroup
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 _OTHER_WORDS: Final = {
     "attach": "watch",
@@ -34,6 +38,56 @@ _OTHER_WORDS: Final = {
     "unpause": "resume",
 }
 """What people of neighbouring tools type; nearly the same letters are found without a list."""
+
+_RANGES: Final = (
+    (re.compile(r"\b([\d.]+)<=x<=([\d.]+)"), r"\1 to \2"),
+    (re.compile(r"\bx>=([\d.]+)"), r"at least \1"),
+)
+"""Typer writes limits as formulas; people read words."""
+
+
+class CommandHelp(TyperCommand):
+    """A command whose help writes an argument as its word alone, and limits of numbers in words."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] JOB [DIR]`: brackets around what may be left out, dots after what repeats."""
+        pieces = [self.options_metavar] if self.options_metavar else []
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                word = _word(param) + ("..." if param.nargs != 1 else "")
+                pieces.append(word if param.required else f"[{word}]")
+        return pieces
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The arguments, then the options."""
+        sections: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                kind = param.param_type_name
+                name = _word(param) if kind == "argument" else record[0]
+                sections[kind].append((name, _in_words(record[1])))
+        for kind, rows in sections.items():
+            if rows:
+                with formatter.section(f"{kind.capitalize()}s"):
+                    formatter.write_dl(rows)
+
+
+class CommandList(typer.Typer):
+    """Commands whose help is `CommandHelp`'s."""
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[Any], Any]:
+        """As typer's."""
+        return super().command(name, cls=CommandHelp, **given)
+
+
+def _word(param: Any) -> str:
+    return str(param.metavar or param.name.upper())
+
+
+def _in_words(text: str) -> str:
+    for formula, words in _RANGES:
+        text = formula.sub(words, text)
+    return text
 
 
 class ProgramGroup(TyperGroup):

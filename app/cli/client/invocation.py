@@ -28,7 +28,7 @@ _SHARED: Final[dict[str, Any]] = {
     ],
     "project": Annotated[
         str | None,
-        typer.Option(help="Project. [default: the key's]", rich_help_panel=PANEL),
+        typer.Option(metavar="NAME", help="Project. [default: the key's]", rich_help_panel=PANEL),
     ],
     "no_color": Annotated[
         bool, typer.Option("--no-color", help="Print without colour.", rich_help_panel=PANEL)

@@ -133,6 +133,21 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
     ]
 
 
+def next_commands(name: str, state: str) -> list[str]:
+    """What to do about a job that failed or is paused, one command a line; else nothing."""
+    if state == "failed":
+        return [
+            f"What it wrote: lowtide logs {name}",
+            f"Once more, perhaps with changes: lowtide submit --from {name}",
+        ]
+    if state == "paused":
+        return [
+            f"Continue: lowtide resume {name}",
+            f"Continue with a larger budget: lowtide resume {name} --budget +50",
+        ]
+    return []
+
+
 def _gang(job: Job) -> str:
     """ "3 of 2–4 machines" for an elastic job; "" where the number never changes."""
     nodes = job["nodes"]

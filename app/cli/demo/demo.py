@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.client.api_client import ApiClient
-from app.cli.client.failures import JOB_FAILED, CommandFailed
+from app.cli.client.failures import BAD_INPUT, JOB_FAILED, CommandFailed
 from app.cli.client.server_address import Server
 from app.cli.client.wording import instant
 from app.cli.demo.demo_checks import Check, Evidence, checks
@@ -55,12 +55,15 @@ def register(program: typer.Typer) -> None:
 
 def demo(
     state_dir: Annotated[
-        Path | None, typer.Option(help="Where everything is kept; default: as `lowtide up`.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where everything is kept; default: as `lowtide up`."),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port of the pages; another one if taken.")] = 8400,
-    report: Annotated[Path, typer.Option(help="Where the static report is written.")] = Path(
-        "demo-report.html"
-    ),
+    port: Annotated[
+        int, typer.Option(metavar="N", help="Port of the pages; another one if taken.")
+    ] = 8400,
+    report: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the static report is written.")
+    ] = Path("demo-report.html"),
     prove: Annotated[
         bool,
         typer.Option(
@@ -75,6 +78,7 @@ def demo(
     that interrupts one of two machines. Exits with 0 only if all of it happened. The state
     is kept: `lowtide up` shows the same job afterwards.
     """
+    from app.adapters.embedded.errors import StateFolderUnusableError
     from app.bootstrap import local_cloud_folder
     from app.settings import load_settings
 
@@ -94,6 +98,9 @@ def demo(
     except CommandFailed as failure:
         typer.echo(f"demo: {failure.message}", err=True)
         raise typer.Exit(failure.exit_code) from failure
+    except StateFolderUnusableError as error:
+        typer.echo(f"demo: {error}", err=True)
+        raise typer.Exit(BAD_INPUT) from error
     if not ok:
         raise typer.Exit(JOB_FAILED)
     typer.echo(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from app.cli.client.command_groups import DefaultCommandGroup
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup
 from app.cli.client.failures import UNREACHABLE, CommandFailed
 from app.cli.client.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
 from app.cli.client.terminal import Column, Terminal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.domain.market.gpu_choice import GpuChoice
     from app.domain.market.machine_catalog import MachineCatalog, MachineType
 
-catalog = typer.Typer(
+catalog = CommandList(
     cls=DefaultCommandGroup, help="List machine types with GPUs; refresh the list."
 )
 _NOTHING: Final = "-"
@@ -35,8 +35,12 @@ def register(program: typer.Typer) -> None:
 
 @catalog.command("list")
 def list_types(
-    gpu: Annotated[str | None, typer.Option(help="Only these GPUs, as A100:80GB:8.")] = None,
-    provider: Annotated[str | None, typer.Option(help="Only this cloud: aws or gcp.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="GPU", help="Only these GPUs, as A100:80GB:8.")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="CLOUD", help="Only this cloud: aws or gcp.")
+    ] = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -68,7 +72,9 @@ def list_types(
 
 @catalog.command("refresh")
 def refresh(
-    provider: Annotated[str | None, typer.Option(help="Only this cloud: aws or gcp.")] = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="CLOUD", help="Only this cloud: aws or gcp.")
+    ] = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.client import wording
-from app.cli.client.command_groups import DefaultCommandGroup
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import job_path
 from app.cli.client.terminal import Column, Terminal
 from app.domain.wording.machine_words import ended_words
 
-cost = typer.Typer(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
+cost = CommandList(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
 
 BOOKS_OPEN: Final = 1
 _LABELS_OF_JOBS: Final = 500
@@ -36,11 +36,14 @@ _GROUPS: Final = ("job", "project", "label:NAME", "pool", "gpu")
 def report(
     invocation: Invocation,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="A job's name or id; none: a period.")
+        str | None, typer.Argument(metavar="JOB", help="A job's name or id; none: a period.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help=f"Group by {', '.join(_GROUPS)}.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="GROUP", help=f"Group by {', '.join(_GROUPS)}.")
+    ] = None,
     since: Annotated[
-        str | None, typer.Option(help="From this UTC day on: 7d, 2026-03-01; default 30 days.")
+        str | None,
+        typer.Option(metavar="WHEN", help="From this UTC day on: 7d, 2026-03-01; default 30 days."),
     ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV: every line, whatever --by says.")
@@ -84,7 +87,7 @@ def _check_group(by: str) -> None:
 )
 def verify(
     invocation: Invocation,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.")] = None,
 ) -> None:
     """Recompute every bill and compare.
 

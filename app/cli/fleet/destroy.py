@@ -33,7 +33,12 @@ def destroy(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wait: Annotated[
         float,
-        typer.Option(min=0, max=3_600, help="Wait at most so many seconds until all is gone."),
+        typer.Option(
+            min=0,
+            max=3_600,
+            metavar="SECONDS",
+            help="Wait at most so many seconds until all is gone.",
+        ),
     ] = _WAIT_SECONDS,
 ) -> None:
     """End every job and machine of this deployment, in every cloud.

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from app.cli.client import job_view, wording
-from app.cli.client.command_groups import DefaultCommandGroup
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import one_ending_in
 from app.cli.client.terminal import Column, style_of_state
 from app.domain.wording.machine_words import ended_words
 
-instances = typer.Typer(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
+instances = CommandList(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
 
 _LISTED_MAX: Final = 1_000
 _ID_END_MIN: Final = 4
@@ -32,7 +32,9 @@ _ID_END_MIN: Final = 4
 )
 def list_instances(
     invocation: Invocation,
-    job: Annotated[str | None, typer.Option(help="Only this job's, by name or id.")] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Only this job's, by name or id.")
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also machines that have ended.")
     ] = False,
@@ -67,7 +69,10 @@ def interrupt(
     notice: Annotated[
         float | None,
         typer.Option(
-            min=0, max=3600, help="Seconds of warning, for EC2; default: the simulated cloud's."
+            min=0,
+            max=3600,
+            metavar="SECONDS",
+            help="Seconds of warning, for EC2; default: the simulated cloud's.",
         ),
     ] = None,
     no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it without notice.")] = False,

@@ -25,13 +25,17 @@ from app.cli.fleet.price_chart import show_histories
 )
 def offers(
     invocation: Invocation,
-    gpu: Annotated[str | None, typer.Option(help="Only this GPU, as A100.")] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="GPU", help="Only this GPU, as A100.")] = None,
     spot: Annotated[
         bool | None, typer.Option("--spot/--on-demand", help="Only one market.")
     ] = None,
-    pool: Annotated[str | None, typer.Argument(help="Only this pool, as -q lists it.")] = None,
+    pool: Annotated[
+        str | None, typer.Argument(metavar="POOL", help="Only this pool, as -q lists it.")
+    ] = None,
     history: Annotated[bool, typer.Option("--history", help="Show past prices.")] = False,
-    days: Annotated[int, typer.Option(min=1, max=90, help="How far back --history goes.")] = 30,
+    days: Annotated[
+        int, typer.Option(min=1, max=90, metavar="N", help="How far back --history goes.")
+    ] = 30,
 ) -> None:
     """List pools with their price now, cheapest first.
 

@@ -43,10 +43,11 @@ def download(
     job: JobName,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Target folder; default: JOB-step-N, here."),
+        typer.Argument(metavar="DIR", help="Target folder; default: JOB-step-N, here."),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(min=0, help="The checkpoint of this step; default: the newest.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="The checkpoint of this step; default: the newest."),
     ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="The checkpoint with the best score, not the newest.")

@@ -48,6 +48,21 @@ _BORNE_COLUMNS: Final = (
 )
 
 
+Gpu = Annotated[
+    str | None, typer.Option(metavar="GPU", help="Like A100:80GB:8; or several, with commas.")
+]
+Nodes = Annotated[
+    str | None, typer.Option(metavar="N|N..M", help="Number of machines, or a range: 2..4.")
+]
+Infra = Annotated[
+    str | None, typer.Option(metavar="PLACES", help="Where to rent: aws,gcp/us-central1.")
+]
+Deadline = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Finish within 36h, or by a time.")
+]
+Budget = Annotated[str | None, typer.Option(metavar="USD", help="Dollars that the job may cost.")]
+
+
 @api_command(
     "lowtide estimate job.yaml",
     "lowtide estimate job.yaml --deadline 36h --budget 200",
@@ -61,14 +76,16 @@ def estimate(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="K=V", help="Set a field: estimate.hours=12; repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a field: estimate.hours=12; repeatable."
+        ),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="A100:80GB:8; any of several, by comma.")] = None,
-    nodes: Annotated[str | None, typer.Option(help="How many machines.")] = None,
-    infra: Annotated[str | None, typer.Option(help="Places: aws,gcp/us-central1.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="36h from now, or a time.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Most dollars to spend.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed, to repeat a result.")] = 0,
+    gpu: Gpu = None,
+    nodes: Nodes = None,
+    infra: Infra = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed, to repeat a result.")] = 0,
     calibration: Annotated[
         bool, typer.Option("--calibration", help="How accurate the estimates have been so far.")
     ] = False,

@@ -15,7 +15,7 @@ import typer
 from app.cli.client import wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
-from app.cli.client.job_view import eta
+from app.cli.client.job_view import eta, next_commands
 from app.cli.client.price_columns import price_columns
 from app.cli.client.prose_table import prose, prose_table
 from app.cli.client.terminal import Column, Terminal
@@ -86,6 +86,10 @@ def explain(
         prose_table(terminal, _decision_columns(now), _SENTENCE, decisions)
     elif history and decisions:
         terminal.line("\nThere was no other decision before.")
+    if following := next_commands(found["name"], found["state"]):
+        terminal.line()
+        for line in following:
+            terminal.line(line)
 
 
 def _head(terminal: Terminal, found: Row, now: datetime) -> None:

@@ -36,7 +36,8 @@ def events(
     invocation: Invocation,
     job: JobName,
     kind: Annotated[
-        str | None, typer.Option(help="Only this kind: as shown, or as --json has it.")
+        str | None,
+        typer.Option(metavar="KIND", help="Only this kind: as shown, or as --json has it."),
     ] = None,
 ) -> None:
     """List what happened to a job, oldest first.

@@ -52,7 +52,7 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the script
 Gpu = Annotated[
     str | None, typer.Option(metavar="GPU", help="Like A100:80GB:8. [default: from the folder]")
 ]
-Name = Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")]
+Name = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="The job's name.")]
 
 
 @dataclass(frozen=True)

@@ -32,16 +32,21 @@ _DONE: Final = {
     JobCommand.RESUME: "Resumed",
 }
 
-Jobs = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Names or ids of jobs.")]
+Jobs = Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Names or ids of jobs.")]
 State = Annotated[
-    str | None, typer.Option("--state", "-s", help="Jobs in these states, with commas.")
+    str | None,
+    typer.Option("--state", "-s", metavar="STATES", help="Jobs in these states, with commas."),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Jobs with this in their name.")]
+Name = Annotated[
+    str | None, typer.Option("--name", metavar="TEXT", help="Jobs with this in their name.")
+]
 Label = Annotated[
     list[str] | None,
-    typer.Option("--label", "-l", metavar="K=V", help="Jobs with this label; repeatable."),
+    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Jobs with this label; repeatable."),
 ]
-Since = Annotated[str | None, typer.Option(help="Submitted since: 36h, or 2026-03-01T00:00Z.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Submitted since: 36h, or 2026-03-01T00:00Z.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -26,17 +26,24 @@ def jobs(
     invocation: Invocation,
     state: Annotated[
         str | None,
-        typer.Option("--state", "-s", help="States with commas; also live and ended."),
+        typer.Option(
+            "--state", "-s", metavar="STATES", help="States with commas; also live and ended."
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="A part of the name.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="A part of the name.")
+    ] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", "-l", help="key=value; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--label", "-l", metavar="KEY=VALUE", help="Jobs with this label; repeatable."
+        ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Submitted since: 36h, or 2026-03-01T00:00Z.")
+        str | None, typer.Option(metavar="WHEN", help="Submitted since: 36h, or 2026-03-01T00:00Z.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=10_000, help="Show at most this many.")
+        int, typer.Option("--limit", min=1, max=10_000, metavar="N", help="Show at most this many.")
     ] = 20,
 ) -> None:
     """List jobs, newest first.
@@ -80,7 +87,7 @@ def jobs(
 def show(invocation: Invocation, job: JobName) -> None:
     """Show one job: state and why, progress, machines, money.
 
-    Of a failed job it also names the commands that help.
+    Of a failed or paused job it also names the next commands.
     """
     found = invocation.api.get(job_path(invocation.api, job))
     terminal = invocation.terminal
@@ -95,10 +102,10 @@ def show(invocation: Invocation, job: JobName) -> None:
     if found["machines"]:
         terminal.line()
         terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
-    if found["state"] == "failed":
+    if following := job_view.next_commands(found["name"], found["state"]):
         terminal.line()
-        terminal.line(f"What it wrote: lowtide logs {found['name']}")
-        terminal.line(f"Once more, perhaps with changes: lowtide submit --from {found['name']}")
+        for line in following:
+            terminal.line(line)
 
 
 def _state(job: dict[str, Any]) -> str:

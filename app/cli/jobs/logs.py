@@ -81,15 +81,22 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")
     ] = False,
-    rank: Annotated[int | None, typer.Option(min=0, help="Only this machine of the gang.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Only this machine of the gang.")
+    ] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="This attempt, 1 for the first; default: the newest.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="This attempt, 1 for the first; default: the newest."
+        ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only streams written to since: 10m, or a time.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Only streams written to since: 10m, or a time."),
     ] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=1, help="Start with the last N lines.")
+        int | None,
+        typer.Option("--tail", "-n", min=1, metavar="N", help="Start with the last N lines."),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Pass control characters on to the terminal, too.")

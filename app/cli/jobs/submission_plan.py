@@ -17,6 +17,7 @@ from app.cli.client.terminal import Column, Terminal
 
 if TYPE_CHECKING:
     from app.domain.market.offer import Market, Offer
+    from app.domain.placement.no_offer import Lack
     from app.domain.placement.placement import Considered
     from app.domain.spec.job_spec import JobSpec
 
@@ -59,6 +60,7 @@ class Plan:
             "microusd_per_hour": self.microusd_per_hour,
             "estimate_microusd": self.estimate_microusd,
             "estimate_seconds": self.estimate_seconds,
+            "impossible": impossible(self),
             "considered": [
                 {
                     "pool": item.offer.pool.key,
@@ -175,7 +177,7 @@ def plan_sentences(plan: Plan) -> list[str]:
         return [
             f"Nothing can start now: {_why_none_fits(plan)}.",
             _how_it_waits(plan),
-            *_out_of_reach(plan.spec),
+            *_out_of_reach(plan),
         ]
     machines = wording.plural(plan.count, "machine")
     if plan.spec.nodes.is_elastic:
@@ -218,27 +220,50 @@ def _why_none_fits(plan: Plan) -> str:
     return why_none_fits(plan.considered, need)
 
 
-def _how_it_waits(plan: Plan) -> str:
-    """Whether a pool may fit later; where none can, what is to be changed."""
+def impossible(plan: Plan) -> str | None:
+    """Why the job will never run as it is, without a full stop; None for one that may run."""
+    if plan.chosen is None:
+        lack = _lasting_lack(plan)
+        # What the deployment lacks is the api's to refuse, which it did before the plan was made.
+        if lack is not None and lack.field is not None:
+            return (
+                f"no pool can run this job, now or later: {lack.why} (`{lack.field}` in its spec)"
+            )
+    for sentence in _out_of_reach(plan):
+        return sentence[:1].lower() + sentence[1:].rstrip(".")
+    return None
+
+
+def _lasting_lack(plan: Plan) -> Lack | None:
+    """What no pool has, however long the job waits."""
     from app.domain.placement.no_offer import what_all_lack
     from app.domain.placement.placement import need_of
 
     lack = what_all_lack(plan.considered, need_of(plan.spec, _market(plan.spec), plan.count))
     on_demand_later = plan.spec.effective_market() == "auto"
-    if lack is None or (lack.field == "market" and on_demand_later):
+    return None if lack is not None and lack.field == "market" and on_demand_later else lack
+
+
+def _how_it_waits(plan: Plan) -> str:
+    """Whether a pool may fit later; where none can, what is to be changed."""
+    lack = _lasting_lack(plan)
+    if lack is None:
         return "The job will wait in the queue, and start when a pool fits."
     change = "this deployment" if lack.field is None else f"`{lack.field}` in its spec"
     return f"No pool can run it later either: change {change}; as it is, the job will not start."
 
 
-def _out_of_reach(spec: JobSpec) -> list[str]:
+def _out_of_reach(plan: Plan) -> list[str]:
     """A deadline that is nearer than the work could end on the most and quickest machines.
 
     Only where no pool fits: elsewhere the api's estimate tells what will hold.
     """
     from app.domain.units.durations import format_duration
 
-    if spec.estimate is None or not isinstance(spec.deadline, timedelta):
+    spec = plan.spec
+    if plan.chosen is not None or spec.estimate is None:
+        return []
+    if not isinstance(spec.deadline, timedelta):
         return []
     ahead, work = int(spec.deadline.total_seconds()), _least_seconds(spec)
     if work <= ahead:

@@ -24,9 +24,15 @@ from app.cli.client.job_lookup import job_path
 from app.cli.client.progress_bar import progress_bar
 from app.cli.client.terminal import Terminal
 from app.cli.jobs import follow as following
-from app.cli.jobs.estimate import asked_for
+from app.cli.jobs.estimate import Budget, Deadline, Gpu, Infra, Nodes, asked_for
 from app.cli.jobs.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
-from app.cli.jobs.submission_plan import Plan, make_plan, print_plan, with_estimate
+from app.cli.jobs.submission_plan import (
+    Plan,
+    impossible,
+    make_plan,
+    print_plan,
+    with_estimate,
+)
 from app.cli.jobs.workdir_files import ARCHIVE_BYTES_MAX
 from app.domain.units.errors import Advice
 
@@ -44,36 +50,38 @@ if TYPE_CHECKING:
 def submit(
     invocation: Invocation,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="A job spec, or - for stdin.")
+        str | None, typer.Argument(metavar="FILE", help="A job spec, or - for stdin.")
     ] = None,
     source: Annotated[
         str | None,
         typer.Option("--from", metavar="JOB", help="Use the spec of this job, under a new name."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; accepts no risk.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the job.")] = False,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="The job's name.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check, pack and show the plan; submit nothing.")
     ] = False,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="K=V", help="Set a field: trainer.epochs=30; repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a field: trainer.epochs=30; repeatable."
+        ),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="K=V", help="Set an environment variable; repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Set an environment variable; repeatable."),
     ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="Like A100:80GB:8; or several, with commas.")
-    ] = None,
-    nodes: Annotated[str | None, typer.Option(help="Number of machines, or a range: 2..4.")] = None,
-    infra: Annotated[str | None, typer.Option(help="Where to rent: aws,gcp/us-central1.")] = None,
+    gpu: Gpu = None,
+    nodes: Nodes = None,
+    infra: Infra = None,
     spot: Annotated[
         bool | None, typer.Option("--spot/--on-demand", help="Spot or on-demand machines.")
     ] = None,
-    deadline: Annotated[str | None, typer.Option(help="Finish within 36h, or by a time.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Dollars that the job may cost.")] = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
     accept_risk: Annotated[
         bool,
         typer.Option("--accept-risk", help="Submit even if a limit will probably be missed."),
@@ -125,6 +133,7 @@ def _submit(
         figures = _estimated(invocation, spec, accept_risk)
         _show(terminal, with_estimate(plan, figures), archive, dry_run)
         _weigh(terminal, figures, accept_risk or dry_run)
+        _refuse_impossible(terminal, plan, accept_risk or dry_run)
         if dry_run:
             if not terminal.as_json:
                 terminal.line("Dry run: nothing was submitted.")
@@ -222,6 +231,16 @@ def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -
         raise CommandFailed(f"{risk}; {ADVICE[Advice.ACCEPT_RISK]}")
     if risk is not None:
         terminal.note(f"Risk: {risk}.")
+
+
+def _refuse_impossible(terminal: Terminal, plan: Plan, accepted: bool) -> None:
+    """Refuses a job that will never run as it is, unless that is accepted; `-y` accepts no risk."""
+    why = impossible(plan)
+    if why is None:
+        return
+    if not accepted:
+        raise CommandFailed(f"{why}; {ADVICE[Advice.ACCEPT_RISK]}")
+    terminal.note(f"Risk: {why}.")
 
 
 def _pack(draft: SpecDraft, closing: ExitStack) -> Archive | None:

@@ -39,20 +39,32 @@ Groups = Annotated[
 ]
 SettingName = Annotated[
     str,
-    typer.Option("--setting", help="one-zone: each pool alone; zones: a group's pools together."),
+    typer.Option(
+        "--setting",
+        metavar="one-zone|zones",
+        help="one-zone: each pool alone; zones: a group's pools together.",
+    ),
 ]
 InformationName = Annotated[
     str,
-    typer.Option("--information", help="visible: all pools are seen; attempts: only pools tried."),
+    typer.Option(
+        "--information",
+        metavar="visible|attempts",
+        help="visible: all pools are seen; attempts: only pools tried.",
+    ),
 ]
-PolicyNames = Annotated[str, typer.Option("--policies", help="NAME,… or all.")]
+PolicyNames = Annotated[
+    str, typer.Option("--policies", metavar="NAME,…|all", help="NAME,… or all.")
+]
 HistoryName = Annotated[
     str,
     typer.Option(
-        "--history", help="warm: policies see up to 120 h before the start; cold: nothing."
+        "--history",
+        metavar="warm|cold",
+        help="warm: policies see up to 120 h before the start; cold: nothing.",
     ),
 ]
-Processes = Annotated[int, typer.Option(min=1, max=256, help="Number of processes.")]
+Processes = Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Number of processes.")]
 JsonFile = Annotated[
     Path | None,
     typer.Option(
@@ -71,23 +83,35 @@ Overheads = Annotated[
         help="Hours that a launch or a move takes; instead of the file's.",
     ),
 ]
-JobHours = Annotated[float | None, typer.Option(help="Hours of work; instead of the file's.")]
+JobHours = Annotated[
+    float | None, typer.Option(metavar="HOURS", help="Hours of work; instead of the file's.")
+]
 Starts = Annotated[
-    int | None, typer.Option(min=1, help="Starts per pool or group; instead of the file's.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Starts per pool or group; instead of the file's."),
 ]
 CheckpointHours = Annotated[
     float,
     typer.Option(
-        min=0, help="Hours between checkpoints; an interruption loses the work since the last one."
+        min=0,
+        metavar="HOURS",
+        help="Hours between checkpoints; an interruption loses the work since the last one.",
     ),
 ]
 Egress = Annotated[
-    float, typer.Option("--egress-usd", min=0, help="Dollars for each move between pools.")
+    float,
+    typer.Option("--egress-usd", min=0, metavar="USD", help="Dollars for each move between pools."),
 ]
-TransferHours = Annotated[float, typer.Option(min=0, help="Hours for each move between pools.")]
+TransferHours = Annotated[
+    float, typer.Option(min=0, metavar="HOURS", help="Hours for each move between pools.")
+]
 BillingName = Annotated[
     str | None,
-    typer.Option("--billing", help="Apply a cloud's waiver and minimum charge: ec2 or gce."),
+    typer.Option(
+        "--billing",
+        metavar="ec2|gce",
+        help="Apply a cloud's waiver and minimum charge: ec2 or gce.",
+    ),
 ]
 StartUpSeconds = Annotated[
     str | None,

@@ -33,6 +33,16 @@ NOT_IN_ORDER: Final = 1
 _GOOD, _WARNS, _BAD = ("✓", "green"), ("!", "yellow"), ("✗", "red")
 
 
+Gpu = Annotated[
+    str | None,
+    typer.Option(metavar="GPU", help="--launch: like A100:80GB:8; or several, with commas."),
+]
+Infra = Annotated[
+    str | None,
+    typer.Option(metavar="PLACES", help="--launch: where to rent: aws,gcp/us-central1."),
+]
+
+
 def register(program: typer.Typer) -> None:
     """Add the command."""
     program.command("doctor")(doctor)
@@ -56,15 +66,20 @@ def doctor(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="--launch: do not ask.")] = False,
-    gpu: Annotated[str | None, typer.Option(help="--launch: A100:80GB:8; any, by comma.")] = None,
-    region: Annotated[str | None, typer.Option(help="--launch: only in this region.")] = None,
-    infra: Annotated[str | None, typer.Option(help="--launch: places, as aws,gcp.")] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="--launch: how many.")] = 1,
+    gpu: Gpu = None,
+    region: Annotated[
+        str | None, typer.Option(metavar="NAME", help="--launch: only in this region.")
+    ] = None,
+    infra: Infra = None,
+    nodes: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="--launch: number of machines.")
+    ] = 1,
     on_demand: Annotated[
         bool, typer.Option("--on-demand", help="--launch: on-demand in place of spot.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option(help="--launch: give it back after this long, in any case.")
+        str,
+        typer.Option(metavar="TIME", help="--launch: give it back after this long, in any case."),
     ] = TIMEOUT,
     as_json: AsJson = False,
     quiet: Quiet = False,

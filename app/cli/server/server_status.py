@@ -21,6 +21,7 @@ from app.cli.client.local_run import (
     still_starting,
 )
 from app.cli.client.terminal import Column, Terminal
+from app.cli.client.wording import NOTHING, span
 
 if TYPE_CHECKING:
     from app.adapters.disk_space import FolderSpace
@@ -55,10 +56,19 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
             machines = stop_local_cloud(folder, terminal.note)
         except (StateFolderBusyError, EmbeddedServerError, TimeoutError) as error:
             raise CommandFailed(str(error), UNREACHABLE) from error
+        except PermissionError as error:
+            raise CommandFailed(
+                f"the state folder {folder} cannot be written in by this user; run `lowtide down` "
+                "as the user who ran `lowtide up`, or name another folder with --state-dir"
+            ) from error
         forget_address(folder)
         if machines:
-            message = f"{machines} machines of the local cloud could not be stopped; try again"
-            raise CommandFailed(message, UNREACHABLE)
+            raise CommandFailed(
+                f"{machines} machines of the local cloud could not be stopped: their processes "
+                "are still there after SIGKILL; wait until the disk that they wait for answers, or "
+                "restart this machine, then run `lowtide down` again",
+                UNREACHABLE,
+            )
         if as_json:
             terminal.json({"state_dir": str(folder), "stopped": stopped})
         terminal.line(f"Stopped {', '.join(stopped)}." if stopped else _nothing_runs(folder))
@@ -177,21 +187,6 @@ def _stop_servers(state_dir: Path) -> list[str]:
     return [server.name for server in running]
 
 
-def uptime_text(seconds: float | None) -> str:
-    """`4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; a dash for what does not run."""
-    if seconds is None:
-        return "-"
-    whole = int(seconds)
-    for size, name, smaller, smaller_name in (
-        (86_400, "d", 3_600, "h"),
-        (3_600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= size:
-            return f"{whole // size} {name} {whole % size // smaller} {smaller_name}"
-    return f"{whole} s"
-
-
 def _require_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise CommandFailed(
@@ -227,9 +222,14 @@ def _nothing_runs(folder: Path) -> str:
     return f"Nothing runs from {folder}. Start it with `lowtide up`."
 
 
+def _uptime(program: RunningProcess) -> str:
+    seconds = program.uptime_seconds
+    return NOTHING if seconds is None else span(seconds)
+
+
 _COLUMNS: Final = (
     Column("PROGRAM", lambda one: one.name),
     Column("PID", lambda one: str(one.pid), right=True),
     Column("ALIVE", lambda one: "yes" if one.alive else "no"),
-    Column("UPTIME", lambda one: uptime_text(one.uptime_seconds)),
+    Column("UPTIME", _uptime),
 )

@@ -138,6 +138,7 @@ def run_all(settings: Settings) -> None:
         settings = settings.model_copy(update={"port": _free_port(settings.host, settings.port)})
         repair_local_cloud(settings.state_dir, supervisor.say)
         _guard_secrets(settings, supervisor.say)
+        _say_kept_speeds(settings, supervisor.say)
         supervisor.say(f"starting; the programs log to {settings.state_dir / 'logs'}")
         _run_supervised(supervisor, settings)
         forget_address(settings.state_dir)
@@ -205,6 +206,16 @@ def _guard_secrets(settings: Settings, say: Callable[[str], None]) -> None:
     if "local" in settings.active_providers:
         folder = local_cloud_folder(settings.state_dir)
         if (sentence := sharing_sentence(folder, settings.local_first_uid)) is not None:
+            say(sentence)
+
+
+def _say_kept_speeds(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say which speeds an older folder's local cloud keeps, whatever the settings are now."""
+    from app.adapters.providers.local.files.local_variables import kept_speeds
+    from app.bootstrap import local_cloud_folder
+
+    if "local" in settings.active_providers:
+        for sentence in kept_speeds(settings, local_cloud_folder(settings.state_dir)):
             say(sentence)
 
 

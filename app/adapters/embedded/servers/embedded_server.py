@@ -206,7 +206,11 @@ class EmbeddedServer(ABC):
             target = StopTarget(self.name, identity, self.stop_signal, self._stop_timeout_seconds)
             stop_processes([target])
             if identity.is_alive():
-                raise EmbeddedServerError(f"{self.name} (pid {identity.pid}) cannot be stopped")
+                raise EmbeddedServerError(
+                    f"{self.name} (pid {identity.pid}) is still there after SIGKILL; wait until "
+                    "the disk that it waits for answers, or restart this machine, then run "
+                    "`lowtide down` again"
+                )
         elif self._child is not None:
             # Just started: it has not written down yet who it is.
             self._child.kill()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from app.adapters.providers.local.files.cloud_settings import LocalSettings
+from app.adapters.providers.local.files.cloud_settings import (
+    LocalSettings,
+    TermsUnreadable,
+    read_terms,
+)
+
+_KEPT: Final = ("billing_speed", "market_speed")
+"""What the first start of a folder's cloud settles for good."""
 
 
 class LocalVariables(BaseSettings):
@@ -77,3 +85,29 @@ def local_settings_of(variables: LocalVariables) -> LocalSettings:
         billing_speed=variables.local_billing_speed,
         first_uid=variables.local_first_uid,
     )
+
+
+def kept_speeds(variables: LocalVariables, folder: Path) -> list[str]:
+    """One sentence for each speed that the cloud in `folder` keeps, although the settings differ.
+
+    The bills of machines that ran there rest on it, so that it cannot change. Empty before the
+    cloud's first start, and where its terms are damaged, which its start says itself.
+    """
+    try:
+        terms = read_terms(folder)
+    except TermsUnreadable:
+        return []
+    if terms is None:
+        return []
+    sentences = []
+    for name in _KEPT:
+        kept, variable = float(getattr(terms, name)), f"local_{name}"
+        wanted = float(getattr(variables, variable))
+        if kept != wanted:
+            setting = f"LOWTIDE_{variable.upper()}"
+            sentences.append(
+                f"this state folder was made with {setting}={kept:g} and keeps it, because its "
+                f"bills rest on it; {wanted:g} has no effect here: for that, name a new folder "
+                "with --state-dir"
+            )
+    return sentences

@@ -28,6 +28,7 @@ from app.ports.cloud_provider import ProviderError
 
 _PAUSE_SECONDS: Final = 0.02
 _LEAVE_SECONDS: Final = 5.0
+_LAST_SIGNALS: Final = ((signal.SIGTERM, 1.0), (signal.SIGKILL, _LEAVE_SECONDS))
 
 
 def repair_cloud(folder: Path) -> tuple[str, ...]:
@@ -92,22 +93,65 @@ async def _end_all(
 
 
 def _kill_daemon(folder: Path) -> None:
-    """SIGKILL the folder's daemon, known by its command: a full disk may have kept its pid out of
-    the lock file."""
+    """SIGKILL the folder's daemon."""
+    _signal_daemons(folder, signal.SIGKILL)
+
+
+def _signal_daemons(folder: Path, number: int) -> list[int]:
+    """Send a signal to the folder's daemons; the pids of those that were there to get it.
+
+    They are known by their command: a full disk may have kept the pid out of the lock file.
+    """
+    found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             words = Path(f"/proc/{name}/cmdline").read_text("utf-8", "replace").split("\0")
             if DAEMON in words and str(folder) in words:
-                os.kill(int(name), signal.SIGKILL)
+                os.kill(int(name), number)
+                found.append(int(name))
         except OSError:
             continue
+    return found
 
 
 def _lock_of_gone_daemon(folder: Path) -> int:
-    """The daemon's lock, once it has left it: nobody can start another while we hold it."""
-    ends = time.monotonic() + _LEAVE_SECONDS
+    """The daemon's lock, once it has left it: nobody can start another while we hold it.
+
+    Its work is done by now, so a daemon that stays gets SIGTERM, then SIGKILL. Raises
+    TimeoutError, with what to do, when the lock is held even then.
+    """
+    lock = _await_lock(folder, _LEAVE_SECONDS)
+    for number, seconds in _LAST_SIGNALS:
+        if lock is not None:
+            return lock
+        if _signal_daemons(folder, number):
+            lock = _await_lock(folder, seconds)
+    if lock is not None:
+        return lock
+    raise TimeoutError(_still_held(folder, _signal_daemons(folder, 0)))
+
+
+def _await_lock(folder: Path, seconds: float) -> int | None:
+    """The daemon's lock, None when it is still held after so many seconds."""
+    ends = time.monotonic() + seconds
     while (lock := try_lock(folder / DAEMON_LOCK)) is None:
         if time.monotonic() >= ends:
-            raise TimeoutError(f"the local cloud in {folder} does not end")
+            return None
         time.sleep(_PAUSE_SECONDS)
     return lock
+
+
+def _still_held(folder: Path, daemons: list[int]) -> str:
+    """Who is in the way, and what to do about it."""
+    again = "then run `lowtide down` again"
+    if daemons:
+        pids = " ".join(map(str, daemons))
+        return (
+            f"the local cloud in {folder} does not end: its process (pid {pids}) is still there "
+            "after SIGKILL; wait until the disk that it waits for answers, or restart this "
+            f"machine, {again}"
+        )
+    return (
+        f"the local cloud in {folder} does not end: another process holds {folder / DAEMON_LOCK}; "
+        f"find it with `fuser {folder / DAEMON_LOCK}`, end it with `kill PID`, {again}"
+    )
