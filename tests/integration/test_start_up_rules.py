@@ -218,6 +218,110 @@ def test_a_start_that_was_cut_off_counts_until_one_is_measured(story: Story):
     assert 30 <= _planned_start_up(story, job_id) <= 100, "a measured start is better than a guess"
 
 
+SILENT = {"deadline": "12h", "market": "auto", "estimate": {"hours": 4.0, "gpu": "V100"}}
+
+
+def _silent(story: Story, job_id: UUID, saves: tuple[float, ...], fence: int = 1) -> UUID:
+    """A command that reports no steps saves so many seconds after its start; its machine."""
+    story.train(job_id, fence=fence)
+    (machine,) = story.members(job_id, fence)
+    began = story.time
+    for number, at in enumerate(saves, 1):
+        left = timedelta(seconds=at) - (story.time - began)
+        story.pass_time(left.total_seconds(), every=60)
+        story.checkpoint(machine, fence, 100 * fence + number)
+    return machine
+
+
+def test_a_command_without_steps_shows_by_its_saves_how_long_it_starts(story: Story):
+    """Ten minutes of start, then a save every five: none of the ten is training."""
+    job_id = story.submit(**SILENT)
+    story.pass_time(30)
+    machine = _silent(story, job_id, (900.0,))
+    assert story.attempt(job_id).start_up_seconds is None, "one save tells nothing"
+    story.pass_time(300, every=60)
+    story.checkpoint(machine, 1, 102)
+    story.pass_time(60)
+    assert story.attempt(job_id).start_up_seconds == pytest.approx(600)
+    assert _planned_start_up(story, job_id) == pytest.approx(600), "so long would the next one take"
+    limits = story.runtime.limits
+    work = timedelta(seconds=4 * 3_600 - 600)
+    others = limits.boot_p95_seconds + limits.restore_seconds + limits.on_demand_acquire_seconds
+    restart = timedelta(seconds=others + 600)
+    job = story.job(job_id)
+    assert job.deadline_at - work - restart == pytest.approx(
+        job.last_safe_at, abs=timedelta(seconds=2)
+    )
+    story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+    story.pass_time(120)
+    job = story.job(job_id)
+    assert job.saved_seconds == pytest.approx(600)
+    assert (job.start_up_seconds, job.start_up_p95_seconds) == pytest.approx((600, 600))
+    machine = _silent(story, job_id, (900.0,), fence=2)
+    story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
+    story.pass_time(120)
+    assert story.job(job_id).saved_seconds == pytest.approx(900), "of 15 minutes, five"
+
+
+def test_a_save_before_its_time_tells_no_start_up(story: Story):
+    """One that a drain asks for comes soon after the last; steps are measured by agents."""
+    job_id = story.submit(**SILENT)
+    story.pass_time(30)
+    machine = _silent(story, job_id, (900.0,))
+    story.tell(machine, FactKind.NOTICE, 1, seconds_left=60.0)
+    story.pass_time(20)
+    story.checkpoint(machine, 1, 102)
+    assert (story.attempt(job_id).committed_step, story.attempt(job_id).start_up_seconds) == (
+        102,
+        None,
+    )
+    steps = story.submit(name="steps", **SILENT)
+    story.pass_time(30)
+    story.train(steps)
+    (machine,) = story.members(steps)
+    for number in (1, 2, 3):
+        story.pass_time(300, every=60)
+        story.tell(machine, at_step=number)
+        story.checkpoint(machine, 1, number)
+    assert story.attempt(steps).start_up_seconds is None, "its contact has what was measured"
+
+
+@pytest.mark.parametrize(("ago", "market"), [(1_700, "on_demand"), (1_900, "spot")])
+def test_a_claim_returns_to_spot_no_sooner_than_a_job_that_trains(
+    story: Story, ago: int, market: str
+):
+    """It has no machine, and spot costs a tenth: within half an hour it stays on-demand."""
+    story.quote(dict.fromkeys(SPOT, 918_000), available=0)
+    story.quote({ON_DEMAND_A: 3_060_000}, available=0)
+    job_id = story.submit(deadline="20h", market="auto", estimate={"hours": 5.0, "gpu": "V100"})
+    story.pass_time(30)
+    assert story.living(job_id) == []
+    changed = story.time - timedelta(seconds=ago)
+    turned = {"market_mode": "on_demand", "market_changed_at": changed, "claimable_at": None}
+    story.set(tables.jobs, job_id, **turned)
+    story.quote(dict.fromkeys(SPOT, 300_000), available=10)
+    story.quote({ON_DEMAND_A: 3_060_000}, available=10)
+    story.run()
+    [machine] = story.living(job_id)
+    assert (machine.market, story.job(job_id).market_mode) == (market, market)
+
+
+def test_a_job_that_has_just_returned_leaves_spot_again_at_its_last_safe_moment(story: Story):
+    """The half hour is for a return alone: nothing delays what the deadline asks for."""
+    limits = story.runtime.limits
+    restart = limits.boot_p95_seconds + limits.restore_seconds + limits.on_demand_acquire_seconds
+    deadline = f"{7_200 + round(restart) + 600}s"
+    spec = {"deadline": deadline, "market": "auto", "estimate": {"hours": 2.0, "gpu": "V100"}}
+    job_id = story.submit(**spec)
+    story.pass_time(30)
+    story.train(job_id)
+    changed = story.time
+    story.set(tables.jobs, job_id, market_changed_at=changed)
+    story.pass_time(600, every=20)  # without a step: the moment comes nearer
+    assert _moves(story, job_id) == ["moved_to_on_demand"]
+    assert changed < story.job(job_id).market_changed_at < changed + timedelta(seconds=600)
+
+
 @pytest.mark.full
 def test_spot_that_lets_a_job_come_to_no_checkpoint_is_left_before_the_job_is_given_up(
     story: Story,

@@ -287,6 +287,17 @@ def test_saved_time_is_kept_over_attempts_and_start_up_is_none_of_it():
         )
 
 
+def test_a_start_up_that_an_attempts_saves_told_is_no_saved_time_either():
+    """Before any attempt has ended, and with a usual start-up that is another's."""
+    for usual in (None, 30.0):
+        one = job(total_steps=None, start_up_seconds=usual)
+        trains, heard = stepless(1, 4_200.0)
+        trains.start_up_seconds = 600.0
+        assert left_at(9_000, one, estimated(10), trains, [heard]).seconds == 9.0 * 3_600
+        end(one, estimated(10), trains, [heard])
+        assert one.saved_seconds == 3_600.0
+
+
 @pytest.mark.parametrize("total", [None, 2_000])
 @pytest.mark.parametrize("saved", [0, 300, 640])
 def test_an_interruption_costs_no_more_than_what_was_not_saved(total: int | None, saved: int):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.throughput.start_up import StartUp, at_least, learn_start_up, start_up_left
+from app.domain.throughput.start_up import (
+    StartUp,
+    at_least,
+    learn_start_up,
+    start_up_by_saves,
+    start_up_left,
+)
 
 
 def test_a_job_that_never_started_is_expected_to_start_as_its_like() -> None:
@@ -40,3 +46,20 @@ def test_a_start_under_way_takes_as_long_as_it_did_so_far() -> None:
     assert at_least(StartUp(), 200.0) == StartUp(200.0, 200.0)
     assert at_least(StartUp(90.0, 120.0), 200.0) == StartUp(90.0, 200.0)
     assert at_least(StartUp(90.0, 120.0), 86_400.0).slow == 1_200.0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "start_up"),
+    [
+        (900.0, 1_200.0, 600.0),
+        (300.0, 600.0, 0.0),
+        (40.0, 640.0, 0.0),  # it saves once at its start
+        (9_000.0, 9_060.0, 1_200.0),  # nobody knows what it did for so long
+        (900.0, 900.0, 0.0),
+        (900.0, 800.0, 0.0),  # a clock was set back
+    ],
+)
+def test_two_saves_of_a_command_without_steps_tell_its_start_up(
+    first: float, second: float, start_up: float
+) -> None:
+    assert start_up_by_saves(first, second) == start_up

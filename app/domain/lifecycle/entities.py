@@ -124,7 +124,8 @@ class Attempt:
     together, as its trainer was told; outlook_at: when both are to be looked at again, None = now.
     size_look_at: when an elastic gang's size is to be looked at while it trains.
     first_step, last_step, stepping_seconds, start_up_seconds: what its agent measured of it, as in
-    `trainer.protocol.agent_report.Pace`; None until it ends, and where nothing was measured.
+    `trainer.protocol.agent_report.Pace`; None until it ends, and where nothing was measured. Of a
+    command without steps, start_up_seconds follows from its first two saves.
     first_step_at: when its first step ended. work_digest: what its work is alike to
     (`app.domain.throughput.same_work`), once it was measured.
     """

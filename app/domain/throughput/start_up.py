@@ -58,6 +58,18 @@ def start_up_left(usual_seconds: float, elapsed_seconds: float) -> float:
     return max(usual_seconds - elapsed, floor)
 
 
+def start_up_by_saves(first_seconds: float, second_seconds: float) -> float:
+    """How long a command that reports no steps took to start, by its first two saves.
+
+    Both count from the start of its process. A command that saves at even intervals trained as long
+    before its first save as between the two; what it ran besides was start-up.
+    """
+    between = second_seconds - first_seconds
+    if between <= 0:
+        return 0.0  # a clock was set back: it says nothing
+    return min(UNSEEN_MOST_SECONDS, max(0.0, first_seconds - between))
+
+
 def at_least(known: StartUp, elapsed_seconds: float) -> StartUp:
     """The same, while a process has run for so long without a step."""
     elapsed = min(max(0.0, elapsed_seconds), UNSEEN_MOST_SECONDS)

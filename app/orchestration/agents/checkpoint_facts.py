@@ -14,6 +14,7 @@ from app.domain.lifecycle.entities import Attempt, Checkpoint
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
 from app.domain.wording.attempt_words import sentence_about
+from app.orchestration.estimates.read_start_up import note_second_save
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import (
     SMALL_MAX,
@@ -67,6 +68,7 @@ def note_checkpoint(context: FactContext) -> None:
     if context.current and aggregate.attempt is not None:
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
         if step > aggregate.attempt.committed_step:
+            note_second_save(aggregate, aggregate.attempt, context.at)
             aggregate.attempt.committed_step, aggregate.attempt.committed_at = step, context.at
     kind, message = _told(step, final, size_bytes)
     aggregate.record(

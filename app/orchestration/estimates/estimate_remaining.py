@@ -273,7 +273,9 @@ def _saved_seconds(job: Job, attempt: Attempt | None, here: Pace | None) -> floa
     """How long an attempt trained up to what it saved last, start-up excluded."""
     if attempt is None or attempt.trained_at is None or attempt.committed_at is None:
         return 0.0
-    start = (job.start_up_seconds or 0.0) if here is None else here.start_up_seconds
+    start = attempt.start_up_seconds if here is None else here.start_up_seconds
+    if start is None:
+        start = job.start_up_seconds or 0.0
     return max(0.0, (attempt.committed_at - attempt.trained_at).total_seconds() - start)
 
 

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Contact, Job
 from app.domain.throughput.same_work import work_digest
-from app.domain.throughput.start_up import NOT_LEARNED, StartUp, at_least, learn_start_up
+from app.domain.throughput.start_up import (
+    NOT_LEARNED,
+    StartUp,
+    at_least,
+    learn_start_up,
+    start_up_by_saves,
+)
 from app.orchestration.estimates.estimate_remaining import newest_of, unstepped_seconds
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.limits import Limits
@@ -47,6 +55,21 @@ def note_start_up(aggregate: JobAggregate, attempt: Attempt) -> None:
         job.start_up_p95_seconds = at_least(known, waited).slow
 
 
+def note_second_save(aggregate: JobAggregate, attempt: Attempt, at: datetime) -> None:
+    """Keep on the attempt how long it took to start, where only its saves tell it.
+
+    at: of a save that is not kept on the attempt yet. A save that a drain asks for tells nothing:
+    it comes before its time. Of steps, agents measure how long the first one took.
+    """
+    first_at, began_at = attempt.committed_at, attempt.trained_at
+    if first_at is None or began_at is None or attempt.start_up_seconds is not None:
+        return
+    if attempt.state is AttemptState.RUNNING and _newest(aggregate) is None:
+        attempt.start_up_seconds = start_up_by_saves(
+            (first_at - began_at).total_seconds(), (at - began_at).total_seconds()
+        )
+
+
 def keep_start_up(job: Job, learned: StartUp | None) -> None:
     """Keep on the job what is known by now."""
     if learned is not None:
@@ -73,7 +96,7 @@ def own_limits(aggregate: JobAggregate, limits: Limits) -> Limits:
     known = start_up_of(job)
     if attempt is not None and attempt.trained_at is not None:
         newest = _newest(aggregate)
-        measured = None if newest is None else newest.start_up_seconds
+        measured = attempt.start_up_seconds if newest is None else newest.start_up_seconds
         waited = unstepped_seconds(attempt, newest, aggregate.now)
         if measured is not None:
             usual = measured if job.start_up_seconds is None else known.usual

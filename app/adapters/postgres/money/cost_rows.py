@@ -136,7 +136,8 @@ def attempt_reach(
     found = {}
     for one in attempts:
         first_step, start_up = start_ups.get(one.fence, (None, None))
-        if one.start_up_seconds is not None and job.spec.get("trainer") is None:
+        # Of a command without steps it is a guess by its saves, which no bill rests on.
+        if one.first_step is not None and job.spec.get("trainer") is None:
             first_step, start_up = one.first_step, one.start_up_seconds
         found[one.fence] = AttemptReach(
             one.parent_step or 0, one.best_step, first_step, start_up, _is_lost(one), kept_step

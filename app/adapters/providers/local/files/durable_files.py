@@ -22,7 +22,8 @@ def owner_only(path: str, flags: int) -> int:
 def replace_durably(path: Path, text: str) -> None:
     """Replace the file's content: temporary file beside it, flushed, renamed, folder flushed.
 
-    Raises OSError, and the old content stays.
+    Raises OSError: the old content stays or, if only the folder could not be flushed, the new one
+    is there and may be gone again after a power cut.
     """
     temporary = path.with_name(f".{path.name}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
