@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.decisions.comparing import differing_courses, differing_triples, read_courses
+from tests.decisions.comparing import (
+    differing_courses,
+    differing_triples,
+    read_courses,
+    with_recorded_digits,
+)
+from tests.decisions.outcome import Outcome
 from tests.decisions.replaying import Replays, replays
 from tests.decisions.triples_file import RECORDED, read_lines, read_triples
 from tests.decisions.watch_world import TURNS
@@ -60,3 +66,12 @@ def test_the_recording_has_every_trigger_and_is_small():
     answers = sum(len(one.answers) for one in read_courses())
     assert len(triples) + answers >= DECISIONS_MIN
     assert RECORDED.stat().st_size <= BYTES_MAX
+
+
+def test_only_the_last_digit_of_an_expected_cost_may_differ():
+    was, last_digit, more = (
+        Outcome("stay", {"on_demand_microusd": cost, "verdict": "stay"}, [])
+        for cost in (3_312_461, 3_312_462, 3_312_467)
+    )
+    assert with_recorded_digits(last_digit, was) == was
+    assert with_recorded_digits(more, was) == more

@@ -53,7 +53,7 @@ def test_another_schema_is_not_ready(api: PeopleApi):
     with api.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     try:
-        answer = httpx.get(f"{api.url}/readyz")
+        answer = api.client.get("/readyz")
     finally:
         with api.engine.begin() as connection:
             connection.execute(

@@ -153,6 +153,33 @@ def test_without_a_replacement_the_gang_goes_on_with_its_survivors(story: Story)
     assert len(story.cloud.running()) == 2
 
 
+@pytest.mark.parametrize(
+    ("available", "count", "outcome"),
+    [(1, 1, "accepted"), (None, 2, "partial")],
+    ids=["the pool says that it has one", "the launch brings one of two"],
+)
+def test_replacements_count_the_machines_that_stay(
+    story: Story, available: int | None, count: int, outcome: str
+) -> None:
+    """Two stay and make up the least size, so one more is taken where there is no second."""
+    estimate = {"hours": 9, "nodes": 1}
+    job_id = story.submit(nodes="2..4", estimate=estimate, deadline="3h")
+    story.train(job_id)
+    first, second, *stay = story.members(job_id)
+    assert len(stay) == 2
+    story.checkpoint(first, 1, 10)
+    story.cloud.room = {ZONE_A: 1, ZONE_B: 0}
+    for gone, said in ((second, 0), (first, available)):
+        story.quote(available=said)
+        story.tell(gone, FactKind.NOTICE, 1, seconds_left=30.0, action="terminate")
+    story.run()
+    wanted = story.launches(job_id)[1:]
+    assert [(one.purpose, one.count, one.min_count, one.outcome) for one in wanted] == [
+        ("replacement", count, 1, outcome)
+    ]
+    assert len(story.cloud.running()) == 5
+
+
 def test_with_too_few_survivors_the_gang_moves_as_a_whole(story: Story) -> None:
     job_id = story.submit(nodes="2..3")
     story.train(job_id)

@@ -43,6 +43,7 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.gang.stop_job import order_stop
 from app.ports.storage_grants import StorageGrantIssuer
+from tests.support.described_answers import client_hooks
 from tests.support.money_story import OneByOne, RungBells
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind
 
@@ -151,7 +152,7 @@ def cancel(runtime: Runtime, job_id: UUID) -> None:
 
 @dataclass
 class ServedApi:
-    """A served api process, as far as agents go."""
+    """A served api process, as far as agents go. `client` holds answers against /openapi.json."""
 
     url: str
     app: FastAPI
@@ -186,7 +187,7 @@ def served(
     wait_until(lambda: server.started)
     try:
         port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(timeout=60) as client:
+        with httpx.Client(timeout=60, event_hooks=client_hooks()) as client:
             yield ServedApi(f"http://127.0.0.1:{port}", app, client)
     finally:
         server.should_exit = True

@@ -31,13 +31,15 @@ from app.domain.deployment.credentials import digest
 from app.domain.market.offer import Hardware
 from app.settings import Settings
 from tests.support.agent_api import POOL, Gang, make_gang, wait_until
+from tests.support.described_answers import client_hooks
 
 SPEC = {"trainer": {"model": "mlp", "data": "digits", "steps": 100}}
 
 
 @dataclass
 class PeopleApi:
-    """A served api. `client` carries the key of the project `admin`."""
+    """A served api. `client` carries the key of the project `admin`, and fails the test at any
+    answer that is otherwise than /openapi.json says."""
 
     url: str
     app: FastAPI
@@ -133,7 +135,9 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         signed_in = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=url, timeout=60, headers=signed_in) as client:
+        with httpx.Client(
+            base_url=url, timeout=60, headers=signed_in, event_hooks=client_hooks()
+        ) as client:
             yield PeopleApi(url, app, engine, client, key, project_id)
     finally:
         server.should_exit = True
