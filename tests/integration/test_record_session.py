@@ -326,6 +326,42 @@ def cut_at_commit(url: str) -> Iterator[str]:
         listener.close()
 
 
+SPEND = Ready(
+    text("UPDATE budgets SET spent_microusd = spent_microusd + :more RETURNING spent_microusd")
+)
+
+
+def test_a_statement_alone_is_a_transaction_by_itself(engine: Engine, project_id: UUID) -> None:
+    with opened(engine) as session:
+        session.add(budget(project_id))
+    session = RecordSession(engine)
+    assert session.rows_alone(SPEND, {"more": 5}) == [(5,)]
+    assert session.rows(SPEND, {"more": 2}) == [(7,)]  # in a transaction, which is not committed
+    with pytest.raises(RuntimeError, match="has begun"):
+        session.rows_alone(SPEND, {"more": 1})
+    session.close()
+    with opened(engine) as after:
+        assert [one.spent_microusd for one in after.all(Budget, ALL_BUDGETS, {})] == [5]
+
+
+def test_a_statement_alone_writes_nothing_while_only_reads_are_allowed(
+    engine: Engine, project_id: UUID, database_url: str
+) -> None:
+    with opened(engine) as session:
+        session.add(budget(project_id))
+    reading = make_engine(database_url, only_reads=lambda: True)
+    session = RecordSession(reading)
+    assert session.rows_alone(ALL_BUDGETS, {})[0][0]
+    session.close()
+    session = RecordSession(reading)
+    with pytest.raises(DBAPIError, match="read-only transaction"):
+        session.rows_alone(SPEND, {"more": 5})
+    session.close()
+    reading.dispose()
+    with opened(engine) as after:
+        assert [one.spent_microusd for one in after.all(Budget, ALL_BUDGETS, {})] == [0]
+
+
 def test_a_statement_of_unknown_length_is_refused_when_it_is_built() -> None:
     with pytest.raises(ValueError, match="no fixed text"):
         Ready(

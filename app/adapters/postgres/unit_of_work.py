@@ -57,7 +57,7 @@ class PostgresUnitOfWork:
         self.attempts: Attempts = AttemptRepository(session)
         self.launches: Launches = LaunchRepository(session)
         self.instances: Instances = InstanceRepository(session)
-        self.contacts: Contacts = ContactStatements(session)
+        self.contacts: Contacts = ContactStatements(session, read_clock)
         self.logs: LogIndex = LogRepository(session)
         self.offers: Offers = OfferRepository(session)
         self.money: Money = MoneyRepository(session)

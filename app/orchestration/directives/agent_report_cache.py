@@ -249,12 +249,19 @@ class AgentReportCache:
 
     def exchange(self, batch: Batch) -> Changes:
         """Write contacts, learn which jobs changed, and read their directives; from any thread."""
+        gap_seconds = self.runtime.limits.listening_gap_seconds
+        at, changed = self.now(), None
         with self.runtime.begin() as uow:
-            if batch.listens:
-                note_listening(uow, self.runtime.limits.listening_gap_seconds)
-            now, at = uow.now, self.now()
-            uow.contacts.store([answered(one, at - then) for one, then in batch.reports], now)
-            changed = uow.contacts.changed_jobs(batch.versions)
+            if not batch.reports:
+                changed = uow.contacts.still_listening(
+                    batch.versions, gap_seconds if batch.listens else None
+                )
+            if changed is None:
+                if batch.listens:
+                    note_listening(uow, gap_seconds)
+                now, at = uow.now, self.now()
+                uow.contacts.store([answered(one, at - then) for one, then in batch.reports], now)
+                changed = uow.contacts.changed_jobs(batch.versions)
         return self.read_jobs(changed) if changed else Changes(at)
 
     def read_jobs(self, job_ids: Iterable[UUID]) -> Changes:

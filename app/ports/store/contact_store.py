@@ -74,6 +74,16 @@ class Contacts(Protocol):
         """An api process hears agents now. True: after a longer gap, so hearing starts anew."""
         ...
 
+    def still_listening(
+        self, versions: Mapping[UUID, int], gap_seconds: float | None
+    ) -> list[UUID] | None:
+        """`note_listening` and `changed_jobs` at once, while agents are heard without a gap.
+
+        It is a transaction of its own, before anything else in this one. None: after a gap, of
+        which nothing is noted yet. gap_seconds: None where nobody listens.
+        """
+        ...
+
     def hear_anew(self, now: datetime) -> None:
         """Hearing starts anew now, as after a gap: what is older may not be all there was."""
         ...

@@ -53,12 +53,15 @@ SIMULATED_LIMITS = Limits(
 Reports come every minute here, not every ten seconds: settling waits longer than two missed ones.
 """
 
-_LISTENING: Write = ("deployment", frozenset({"hearing_since_at", "listening_at"}))
+_LISTENING: tuple[Write, ...] = (
+    ("deployment", frozenset({"hearing_since_at", "listening_at"})),
+    ("deployment", frozenset({"listening_at"})),
+)
 # What api processes write all the time. After a gap, and every minute, these are asked anyway.
 _DEAF: dict[str, Callable[[Write], bool]] = {
     "watch_contacts": lambda write: write[0] in ("contacts", "deployment"),
-    "claim_jobs": lambda write: write == _LISTENING,
-    "sweep_deployment": lambda write: write == _LISTENING,
+    "claim_jobs": lambda write: write in _LISTENING,
+    "sweep_deployment": lambda write: write in _LISTENING,
 }
 _SUBMITTED_AGAIN_SECONDS = 120.0
 

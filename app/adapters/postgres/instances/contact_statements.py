@@ -6,7 +6,7 @@ here: one contact under its job's lock (`instance_repository`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -89,6 +89,25 @@ _LISTENING = Ready(
     """
     )
 )
+_NOW = "COALESCE(CAST(:now AS timestamptz), clock_timestamp())"
+# The two above at once while hearing goes on; a NULL among the rows: after a gap, nothing is noted.
+_STILL_LISTENING = Ready(
+    text(
+        f"""
+    WITH heard AS (
+        UPDATE deployment SET listening_at = GREATEST(listening_at, {_NOW})
+        WHERE id = 1 AND hearing_since_at <> {_NOW} AND listening_at >= {_NOW} - :gap
+        RETURNING 1
+    )
+    SELECT known.job_id
+    FROM unnest(CAST(:job_ids AS uuid[]), CAST(:versions AS int[])) AS known(job_id, version)
+    LEFT JOIN jobs ON jobs.id = known.job_id
+    WHERE jobs.version IS DISTINCT FROM known.version
+    UNION ALL SELECT NULL WHERE NOT EXISTS (SELECT FROM heard)
+    ORDER BY job_id NULLS LAST
+    """
+    )
+)
 _HEAR_ANEW = text("UPDATE deployment SET hearing_since_at = :now WHERE id = 1")
 # One row for each proof of life of a machine's newest attempt: members' newer steps while it ran,
 # members that finished (exit status 0) or saved on request, which takes all of them, and
@@ -155,8 +174,12 @@ _UNREACHABLE = Ready(
 class ContactStatements:
     """Implements `app.ports.store.contact_store.Contacts`."""
 
-    def __init__(self, session: RecordSession) -> None:
+    def __init__(
+        self, session: RecordSession, read_clock: Callable[[], datetime] | None = None
+    ) -> None:
+        """read_clock: instead of the database's clock."""
         self._session = session
+        self._read_clock = read_clock
 
     def store(self, reports: Sequence[AnsweredReport], now: datetime) -> int:
         """Move contacts on, in one statement; never back, and never another session's."""
@@ -190,7 +213,7 @@ class ContactStatements:
         """Those jobs whose version is not the given one, or which are gone; by id."""
         if not versions:
             return []
-        given = {"job_ids": list(versions), "versions": list(versions.values())}
+        given = {"job_ids": _literal(versions), "versions": _literal(versions.values())}
         return [row[0] for row in self._session.rows(_CHANGED, given)]
 
     def read_one_instant(self) -> None:
@@ -202,6 +225,20 @@ class ContactStatements:
         gap_began_at = now - timedelta(seconds=gap_seconds)
         given = {"now": now, "gap_began_at": gap_began_at}
         return bool(self._session.scalar(_LISTENING, given))
+
+    def still_listening(
+        self, versions: Mapping[UUID, int], gap_seconds: float | None
+    ) -> list[UUID] | None:
+        """The changed jobs, in one round trip and a transaction of its own, before any other."""
+        given: dict[str, object] = {
+            "job_ids": _literal(versions), "versions": _literal(versions.values())
+        }  # fmt: skip
+        if gap_seconds is None:
+            return [row[0] for row in self._session.rows_alone(_CHANGED, given)]
+        given["now"] = None if self._read_clock is None else self._read_clock()
+        given["gap"] = timedelta(seconds=gap_seconds)
+        found = [row[0] for row in self._session.rows_alone(_STILL_LISTENING, given)]
+        return None if None in found else found
 
     def hear_anew(self, now: datetime) -> None:
         """Hearing starts anew now, as after a gap: what is older may not be all there was."""
@@ -227,3 +264,8 @@ class ContactStatements:
         """What is heard of all other registered instances of the deployment."""
         given = {"but": instance_id, "after": answered_after}
         return Neighbours(*self._session.rows(_NEIGHBOURS, given)[0])
+
+
+def _literal(values: Iterable[UUID | int]) -> str:
+    """An array as PostgreSQL reads it: the driver needs ten times as long to look at each value."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, and_, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.postgres.schema import tables
+from app.adapters.postgres.session.ready_statement import Ready
 from app.adapters.postgres.session.record_session import RecordSession
 from app.domain.deployment.sweep_rules import VERSIONS_MAX, VERSIONS_SKIPPED
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES, InstanceState
@@ -24,6 +25,15 @@ _COLUMN_OF = {
     "asked_at": tables.deployment.c.sweep_asked_at,
     "destroy_ordered_at": tables.deployment.c.destroy_ordered_at,
 }
+_ORDERS = Ready(select(*_COLUMN_OF.values()))
+_OF_REGION = (
+    "provider", "region", "swept_at", "complete", "machines", "remains", "remains_at",
+)  # fmt: skip
+_REGIONS = Ready(
+    select(*(tables.sweeps.c[name] for name in _OF_REGION)).order_by(
+        tables.sweeps.c.provider, tables.sweeps.c.region
+    )
+)
 _LIVE_INSTANCE = tables.instances.c.state.in_(sorted(LIVE_INSTANCE_STATES))
 _LIVE_JOB = tables.jobs.c.state.in_(sorted(LIVE_JOB_STATES))
 
@@ -36,7 +46,7 @@ class SweepRepository:
 
     def orders(self) -> SweepOrders:
         """What is ordered now."""
-        row = self._session.execute(select(*_COLUMN_OF.values())).one()
+        (row,) = self._session.rows(_ORDERS)
         return SweepOrders(**dict(zip(_COLUMN_OF, row, strict=True)))
 
     def set_orders(self, **changes: datetime | str | None) -> None:
@@ -60,14 +70,8 @@ class SweepRepository:
 
     def regions(self) -> list[SweptRegion]:
         """The last list of every region that was ever listed, by provider and region."""
-        table = tables.sweeps
-        rows = self._session.execute(
-            select(
-                table.c.provider, table.c.region, table.c.swept_at, table.c.complete,
-                table.c.machines, table.c.remains, table.c.remains_at,
-            ).order_by(table.c.provider, table.c.region)
-        )  # fmt: skip
-        return [SweptRegion(**{**row._asdict(), "remains": _seen(row.remains)}) for row in rows]
+        rows = (dict(zip(_OF_REGION, row, strict=True)) for row in self._session.rows(_REGIONS))
+        return [SweptRegion(**{**row, "remains": _seen(row["remains"])}) for row in rows]
 
     def record_remains(
         self, provider: str, region: str, at: datetime, remains: Sequence[SeenRemain]

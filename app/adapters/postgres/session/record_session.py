@@ -116,6 +116,22 @@ class RecordSession:
         (found,) = self._send([(statement.text, statement.parameters(parameters or {}))])
         return found
 
+    def rows_alone(self, statement: Ready, parameters: Mapping[str, Any]) -> list[Row]:
+        """All rows of a statement that is a transaction by itself: one round trip, commit included.
+
+        Before any other of the session, which may go on with a transaction; the statement must bear
+        to be sent twice.
+        """
+        if self._runner is not None:
+            raise RuntimeError("a transaction has begun: nothing in it stands alone")
+        self._autocommit = True
+        try:
+            return self.rows(statement, parameters)
+        finally:
+            self._autocommit = False
+            if self._driver is not None and self._driver.autocommit and not self._driver.closed:
+                self._driver.autocommit = False
+
     def row(self, statement: Ready, parameters: Mapping[str, Any] | None = None) -> Row | None:
         """The first row."""
         return next(iter(self.rows(statement, parameters)), None)
@@ -269,7 +285,8 @@ class RecordSession:
             self._pooled = self._engine.raw_connection()
             driver = self._pooled.driver_connection
             assert isinstance(driver, psycopg.Connection)
-            if self._autocommit:
+            # Nothing but a transaction's begin says READ ONLY (`make_engine`).
+            if self._autocommit and not driver.read_only:
                 driver.autocommit = True
             self._driver = driver
             self._runner = StatementRunner(driver)
