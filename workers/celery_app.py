@@ -19,7 +19,7 @@ from celery.signals import setup_logging
 from kombu.entity import Queue
 
 from app.adapters.celery_wakeups import broker_settings
-from workers.plan import Plan, plan
+from workers.plan import WorkerConfig, plan
 
 QUEUES: Final = ("quick", "cloud")
 LOOK_TASK: Final = "lowtide.look_at_controllers"
@@ -31,7 +31,7 @@ _LOG_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _CHATTY: Final = ("celery.app.trace", "celery.worker.strategy", "celery.beat", "kombu")
 
 
-def make_celery(made_for: Plan) -> Celery:
+def make_celery(made_for: WorkerConfig) -> Celery:
     """The Celery application of a plan."""
     celery = Celery("lowtide", include=["workers.tasks"])
     celery.conf.update(broker_settings(made_for.redis_url))

@@ -21,7 +21,7 @@ class PlanRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorkerConfig:
     """periods: seconds by the name of a controller."""
 
     redis_url: str
@@ -29,10 +29,10 @@ class Plan:
     periods: dict[str, float]
 
 
-_plans: list[Plan] = []
+_plans: list[WorkerConfig] = []
 
 
-def plan() -> Plan:
+def plan() -> WorkerConfig:
     """The plan of this program. Raises SettingsError for settings that cannot be used."""
     if not _plans:
         _plans.append(_read())
@@ -55,15 +55,15 @@ def read_plan_apart() -> None:
     _, status = os.waitpid(child, 0)
     if os.waitstatus_to_exitcode(status) != _GOOD:
         raise PlanRefused(text or "the settings could not be read")
-    _plans[:] = [Plan(**json.loads(text))]
+    _plans[:] = [WorkerConfig(**json.loads(text))]
 
 
-def _read() -> Plan:
+def _read() -> WorkerConfig:
     from app.bootstrap import controller_schedule, redis_url
     from app.settings import load_settings
 
     settings = load_settings()
-    return Plan(
+    return WorkerConfig(
         redis_url(settings),
         settings.log_level,
         {one.name: one.period_seconds for one in controller_schedule(settings)},

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from app.simulation.engine.scratch_database import scratch_database
 from app.simulation.runs.failure_report import SimulationFailed
 from app.simulation.runs.run_seed import run_seed
-from app.simulation.runs.run_world import Outcome
+from app.simulation.runs.run_world import WorldResult
 from app.simulation.scenarios.scenarios import SCENARIOS, run_scenario
 
 HOURS_MAX = 24.0 * 31
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(url: str, given: argparse.Namespace) -> Outcome:
+def _run(url: str, given: argparse.Namespace) -> WorldResult:
     if given.scenario is not None:
         return run_scenario(url, given.scenario, given.seed, given.verbose)
     return run_seed(
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _summary(outcome: Outcome) -> str:
+def _summary(outcome: WorldResult) -> str:
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(outcome.faults.items()))
     jobs = ", ".join(f"{name} {state}" for name, state in sorted(outcome.states.items()))
     return "\n".join(

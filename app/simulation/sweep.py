@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from app.simulation.engine.scratch_database import scratch_databases
-from app.simulation.runs.seed_runs import Ending, SeedResult, SeedRuns, digest_of
+from app.simulation.runs.seed_runs import RunStatus, SeedResult, SeedRuns, digest_of
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX_PER_HOUR = 300.0
@@ -26,7 +26,7 @@ _REPORT_CHARACTERS_MAX = 4_000
 
 
 @dataclass
-class Progress:
+class SweepState:
     """What a sweep has done so far, as it lies in its file. faults: counts by kind."""
 
     sources: str
@@ -41,14 +41,14 @@ class Progress:
     def forget_unfinished(self) -> None:
         """Seeds whose world did not come to its end tell nothing: they are run again."""
         for seed, report in list(self.broken.items()):
-            if not report.startswith(f"{Ending.BROKEN}:"):
+            if not report.startswith(f"{RunStatus.BROKEN}:"):
                 del self.broken[seed]
                 self.done.remove(int(seed))
 
     def add(self, seed: int, result: SeedResult) -> None:
         """A seed has been run."""
         self.done.append(seed)
-        if result.ending is not Ending.HELD:
+        if result.ending is not RunStatus.HELD:
             self.broken[str(seed)] = f"{result.ending}: {result.output[-_REPORT_CHARACTERS_MAX:]}"
             return
         told = json.loads(result.output.splitlines()[-1])
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_all(
-    runs: SeedRuns, given: argparse.Namespace, progress: Progress, left: list[int]
+    runs: SeedRuns, given: argparse.Namespace, progress: SweepState, left: list[int]
 ) -> None:
     """At most so many at a time; what has ended is written down at once."""
     waiting, under_way = list(reversed(left)), dict[Future[SeedResult], int]()
@@ -108,12 +108,12 @@ def _run_one(runs: SeedRuns, given: argparse.Namespace, seed: int) -> SeedResult
     return runs.run(ROOT, [*arguments, "--json"], limit)
 
 
-def _progress(given: argparse.Namespace) -> Progress:
+def _progress(given: argparse.Namespace) -> SweepState:
     """What the file tells, if it is of these sources and settings; else a beginning."""
-    begun = Progress(digest_of(ROOT), given.hours, given.rate)
+    begun = SweepState(digest_of(ROOT), given.hours, given.rate)
     if given.again or not given.progress.exists():
         return begun
-    known = Progress(**json.loads(given.progress.read_text()))
+    known = SweepState(**json.loads(given.progress.read_text()))
     same = (known.sources, known.hours, known.rate) == (begun.sources, begun.hours, begun.rate)
     if not same:
         print("the sources or settings changed: the sweep starts from the beginning", flush=True)
@@ -122,14 +122,14 @@ def _progress(given: argparse.Namespace) -> Progress:
     return known
 
 
-def _write(path: Path, progress: Progress) -> None:
+def _write(path: Path, progress: SweepState) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(asdict(progress), indent=1))
     os.replace(fresh, path)
 
 
-def _print_counts(progress: Progress, total: int) -> None:
+def _print_counts(progress: SweepState, total: int) -> None:
     print(
         f"{len(progress.done)}/{total} seeds of {progress.hours:g} h at rate {progress.rate:g}: "
         f"{progress.virtual_hours:.1f} virtual hours, {progress.events} events, "

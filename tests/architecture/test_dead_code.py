@@ -34,7 +34,7 @@ CALLED_FROM_OUTSIDE = {
     "MemoryScheduler": "Celery beat, which is given its name",
     "adjust": "Celery beat", "apply_entry": "Celery beat", "producer": "Celery beat",
     "collect_usage_pieces": "Typer's commands", "format_options": "Typer's commands",
-    "DrainCallback": "the user's own script",
+    "DrainCallback": "the user's own script", "CheckpointCallback": "the user's own script",
     "resume_from": "the user's own script",
     "on_train_start": "Lightning", "on_train_batch_end": "Lightning", "should_stop": "Lightning",
     "on_step_end": "Transformers", "on_log": "Transformers", "on_save": "Transformers",

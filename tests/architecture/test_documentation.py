@@ -12,7 +12,7 @@ import typer
 import yaml
 
 import app.adapters.providers.local
-from app.cli.server.launch_stages import Story, refusal_failure
+from app.cli.server.launch_stages import History, refusal_failure
 from app.domain.spec.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
 from app.simulation.backtest.cells import Overrides, Setting, cells_of, read_plan
@@ -254,7 +254,9 @@ def test_the_pages_sign_in_before_they_try_a_launch():
 
 
 def test_the_remedy_for_quota_names_the_steps_that_ask_for_it():
-    [named] = re.findall(r"\((docs/.*?)\)", refusal_failure(Story({}, (), (), ()), "quota").remedy)
+    [named] = re.findall(
+        r"\((docs/.*?)\)", refusal_failure(History({}, (), (), ()), "quota").remedy
+    )
     steps = re.findall(r"docs/(\w+)\.md, step (\d)", named)
     assert [cloud for cloud, _ in steps] == ["aws", "gcp"]
     for cloud, step in steps:

@@ -18,7 +18,7 @@ import numpy as np
 from app.domain.availability.pool_sightings import NO_SIGHTINGS
 from app.domain.deadline.live_placement import LiveMoment, LivePlacement, LivePool, LiveTerms
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.placement import consider, need_of
 from app.domain.spec.job_spec import parse_spec
@@ -93,7 +93,7 @@ def _decisions(ticks: int) -> list[float]:
         taken.append(_milliseconds(decide))
         choice = placement.choose(moment)
         running = Running(choice.verdict)
-        pool = choice.pool if choice.verdict is Verdict.SPOT else pool
+        pool = choice.pool if choice.verdict is Course.SPOT else pool
     return taken
 
 

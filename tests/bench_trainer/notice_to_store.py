@@ -19,7 +19,7 @@ from tests.bench_trainer.around import Around
 from tests.support.object_store_fakes import GcsFake
 from tests.training.interrupted_run import Attempt, InterruptedRun
 from trainer.agent.attempt.trainer_run import LOOK_SECONDS
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import Outbox
 from trainer.agent.checkpoints.publisher import Publisher
 from trainer.agent.rules.actions import PublishCheckpoint
@@ -71,7 +71,7 @@ def _one_notice(attempt: Attempt, folder: Path, uri: str, fence: int) -> tuple[f
     outbox_folder.mkdir()
     outbox = Outbox(folder / "checkpoints", outbox_folder)
     publisher = Publisher(
-        lambda: ObjectStore(uri), outbox, 1, lambda: True, seen.put, lambda _: None
+        lambda: StorageRoot(uri), outbox, 1, lambda: True, seen.put, lambda _: None
     )
     try:
         attempt.wait_for_step(max(attempt.last_step(), 0) + 2)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import app.adapters.providers.local
-from app.simulation.backtest.job_view import Act, Briefing, Choice, JobView, Machine, Policy, Terms
+from app.simulation.backtest.job_view import Act, Briefing, Capacity, Choice, JobView, Policy, Terms
 from app.simulation.backtest.replay import Information, Replay
 from app.simulation.backtest.traces import Window, cut_window, read_trace
 from tests.decisions.todays_code import backtest_policy
@@ -122,11 +122,11 @@ def answers_of(course: Course) -> list[list[int]]:
 def kinds_of(course: Course) -> Iterator[str]:
     """What each answer is counted as."""
     for view, (act, pool) in zip(course.views, course.answers, strict=True):
-        runs_on, here = Machine(view[2]), view[3]
+        runs_on, here = Capacity(view[2]), view[3]
         did = Act(act).name.lower()
-        if act == Act.SPOT and runs_on is Machine.SPOT:
+        if act == Act.SPOT and runs_on is Capacity.SPOT:
             did = "stay" if pool == here else "move"
-        elif act == Act.ON_DEMAND and runs_on is Machine.ON_DEMAND:
+        elif act == Act.ON_DEMAND and runs_on is Capacity.ON_DEMAND:
             did = "stay"
         yield f"back-test: {did} with {runs_on.name.lower()}"
 
@@ -166,8 +166,8 @@ def _view_of(view: Sequence[Any], prices: list[list[float]]) -> JobView:
     tick, was_on, running_on, pool, progress, at_risk, overhead_left, seen = view
     return JobView(
         tick=tick,
-        was_on=Machine(was_on),
-        running_on=Machine(running_on),
+        was_on=Capacity(was_on),
+        running_on=Capacity(running_on),
         pool=pool,
         progress_seconds=progress,
         at_risk_seconds=at_risk,

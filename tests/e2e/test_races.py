@@ -10,14 +10,9 @@ import time
 import pytest
 
 from tests.support.control_plane import ControlPlane, Document
-from tests.support.followed_job import (
-    FollowedJob,
-    rank_pid,
-    submit_endless,
-    submit_small,
-)
+from tests.support.followed_job import FollowedJob, rank_pid, submit_endless, submit_small
 from trainer.agent.checkpoints.checkpoint_sync import list_fences
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, load_manifest, manifest_key
 from trainer.protocol.wire import encode
 
@@ -64,7 +59,7 @@ def test_a_writer_that_was_cut_off_cannot_extend_the_lineage(plane: ControlPlane
     [machine] = job.machines()
     pid = rank_pid(machine)
     _stop_between_saves(plane, job, machine, pid)
-    store = ObjectStore(f"file://{plane.state_dir}/store/checkpoints/{job.id}")
+    store = StorageRoot(f"file://{plane.state_dir}/store/checkpoints/{job.id}")
     plane.wait(lambda: _is_quiet(job, store), "what was saved is committed")
     step = job.show()["progress"]["committed_step"]
     parent = load_manifest(store.get(manifest_key(1, step))).ref
@@ -100,7 +95,7 @@ def _stop_between_saves(plane: ControlPlane, job: FollowedJob, machine: Document
     plane.wait(stopped, "it does not save")
 
 
-def _is_quiet(job: FollowedJob, store: ObjectStore) -> bool:
+def _is_quiet(job: FollowedJob, store: StorageRoot) -> bool:
     """Everything that the store holds is known, and nothing is half saved."""
     [machine] = job.machines()
     known = job.show()["progress"]["committed_step"]

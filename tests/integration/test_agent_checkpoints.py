@@ -15,9 +15,9 @@ import pytest
 
 from trainer.agent.checkpoints.checkpoint_restore import (
     CheckpointCorrupt,
-    Restored,
     RestoreFailed,
     Restorer,
+    ResumePoint,
 )
 from trainer.agent.checkpoints.checkpoint_sync import (
     Abandoned,
@@ -27,9 +27,9 @@ from trainer.agent.checkpoints.checkpoint_sync import (
     publish,
 )
 from trainer.agent.checkpoints.object_store import (
-    ObjectExists,
-    ObjectMissing,
-    ObjectStore,
+    KeyExists,
+    NoSuchKey,
+    StorageRoot,
     StoreUnavailable,
 )
 from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
@@ -54,7 +54,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.remote = root / "a store"
-        self.store = ObjectStore(self.remote.as_uri())
+        self.store = StorageRoot(self.remote.as_uri())
         self.said: list[str] = []
 
     def save(self, step: int, content: bytes = b"weights", **extra: bytes) -> Path:
@@ -82,7 +82,7 @@ class Place:
         document = encode(FenceRecord(fence, parent, "instance"))
         self.store.put_new(fence_key(fence), json.dumps(document).encode())
 
-    def restore(self, fence: int, rank: int = 0, wait: float = 1.0) -> Restored:
+    def restore(self, fence: int, rank: int = 0, wait: float = 1.0) -> ResumePoint:
         target = self.root / f"resume-{fence}-{rank}"
         restorer = Restorer(
             self.store, fence, "instance", target, lambda: False, self.said.append, wait
@@ -103,12 +103,12 @@ def place(tmp_path: Path) -> Place:
 
 def test_the_store_creates_once_and_says_what_is_missing(place: Place) -> None:
     place.store.put_new("a/b", b"1")
-    with pytest.raises(ObjectExists):
+    with pytest.raises(KeyExists):
         place.store.put_new("a/b", b"2")
     assert place.store.get("a/b") == b"1"
-    with pytest.raises(ObjectMissing):
+    with pytest.raises(NoSuchKey):
         place.store.get("a/c")
-    with pytest.raises(ObjectMissing):
+    with pytest.raises(NoSuchKey):
         list(place.store.stream("a/c"))
     assert place.store.list_keys("nothing") == []
     place.remote.joinpath("blocked").write_text("a file where a folder should be")
@@ -118,7 +118,7 @@ def test_the_store_creates_once_and_says_what_is_missing(place: Place) -> None:
 
 def test_what_was_published_comes_back_byte_for_byte(place: Place) -> None:
     first = place.restore(1)
-    assert first == Restored()
+    assert first == ResumePoint()
     manifest = place.publish(1, 10, BIG)
     assert manifest.size_bytes == len(BIG)
     assert manifest.metrics == {"loss": 0.5}
@@ -232,7 +232,7 @@ def test_a_later_attempt_ends_the_restore_of_an_earlier_one(place: Place) -> Non
         place.restore(2)
 
 
-class Meanwhile(ObjectStore):
+class Meanwhile(StorageRoot):
     """The store, in which something else happens right before one of our calls, once."""
 
     def __init__(self, uri: str, call: str, key_start: str, happens: Callable[[], object]) -> None:

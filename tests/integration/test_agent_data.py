@@ -17,7 +17,7 @@ from tests.support.agent_world import World
 from tests.support.fake_control_plane import wait_until
 from tests.support.object_store_fakes import S3Fake
 from trainer.agent.checkpoints.checkpoint_restore import RestoreCancelled
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.folders.input_folders import InputFolders, InputsFailed
 from trainer.agent.folders.output_folders import OutputsUpload
 from trainer.agent.rules.observations import Observation, OutputsFailed, OutputsSaved
@@ -44,7 +44,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Fake]:
 
 
 def put(uri: str, **files: bytes) -> None:
-    store = ObjectStore(uri)
+    store = StorageRoot(uri)
     for name, content in files.items():
         store.put_new(name.replace("__", "/").replace("_", "."), content)
 
@@ -72,8 +72,8 @@ def test_inputs_and_outputs_of_a_plain_command(world: World, s3: S3Fake) -> None
     # The checkpoint is safe before the outputs are saved, and the end is told after them.
     assert order.index(FactKind.COMPLETION) < order.index(FactKind.OUTPUTS)
     assert order.index(FactKind.OUTPUTS) < order.index(FactKind.TRAINER_ENDED)
-    assert ObjectStore(results).get("job-1/score") == b"12\n"
-    assert ObjectStore(results).list_keys("") == ["job-1/score"], "a link is not followed"
+    assert StorageRoot(results).get("job-1/score") == b"12\n"
+    assert StorageRoot(results).list_keys("") == ["job-1/score"], "a link is not followed"
     assert (world.root / "models/job-1/best/weights").read_text() == "w\n"
     wait_until(lambda: "low tidehigh tide" in plane.log_text(), plane.log_text)
     assert "input /data is here" in plane.log_text()
@@ -119,7 +119,7 @@ def test_outputs_are_tried_again_with_what_is_not_there_yet(
     s3.steering.lost_answers = 1
     upload = OutputsUpload(1, {"out": folder}, {"out": address}, seen.put, said.append)
     assert seen.get(timeout=60) == OutputsSaved(1, 1, 1, (address,))
-    assert ObjectStore(address).get("score") == b"1"
+    assert StorageRoot(address).get("score") == b"1"
     upload.close()
 
 
@@ -176,7 +176,7 @@ def test_a_preparation_that_fails_in_an_unforeseen_way_says_so(world: World) -> 
     corpus = (world.root / "corpus").as_uri()
     name = hashlib.sha256(corpus.encode()).hexdigest()[:16]
     pinned = gzip.compress(json.dumps([["a", "no size", ""]]).encode())
-    ObjectStore((world.root / "store").as_uri()).put_new(f"pins/inputs/{name}.json.gz", pinned)
+    StorageRoot((world.root / "store").as_uri()).put_new(f"pins/inputs/{name}.json.gz", pinned)
     plane = world.open(run="true", inputs={"/data": corpus})
     world.start()
     plane.direct(DirectiveKind.PREPARE, 1)
@@ -214,7 +214,7 @@ def fetch(tmp_path: Path) -> Fetch:
         told = {"is_cancelled": lambda: False, "say": lambda _: None, **more}
         cache = tmp_path / machine
         cache.mkdir(exist_ok=True)
-        folders = InputFolders(cache, lambda: ObjectStore(lineage), **told)
+        folders = InputFolders(cache, lambda: StorageRoot(lineage), **told)
         return folders.fetch({"/data": uri})["/data"]
 
     return bring
@@ -255,7 +255,7 @@ def test_too_little_disk_is_said_before_a_byte_is_read(tmp_path: Path, fetch: Fe
 def test_every_machine_gets_what_the_first_one_saw(s3: S3Fake, fetch: Fetch) -> None:
     corpus = f"s3://{s3.bucket}/corpus"
     put(corpus, a=b"first", b=b"second", folder__c=b"third")
-    ObjectStore(corpus).put_new("folder", b"")  # as consoles show a folder
+    StorageRoot(corpus).put_new("folder", b"")  # as consoles show a folder
     first = fetch(corpus)
     put(corpus, later=b"not theirs")
     second = fetch(corpus, "two")
@@ -264,7 +264,7 @@ def test_every_machine_gets_what_the_first_one_saw(s3: S3Fake, fetch: Fetch) -> 
     assert (second / "folder/c").read_bytes() == (first / "folder/c").read_bytes() == b"third"
     assert (second / "a").stat().st_mode & 0o222 == 0
     with (second / "a").open("rb") as other:
-        ObjectStore(corpus).put_file("b", other)
+        StorageRoot(corpus).put_file("b", other)
     with pytest.raises(InputsFailed, match="corpus/b is not what it was when this job began"):
         fetch(corpus, "three")
 

@@ -18,7 +18,7 @@ from tests.support.fake_control_plane import wait_until
 from trainer.agent.attempt.end_files import failed_already, read_end
 from trainer.agent.attempt.workdir import unpack
 from trainer.agent.machine import process_group
-from trainer.agent.machine.agent_settings import SettingsError, read_settings
+from trainer.agent.machine.agent_settings import EnvironmentInvalid, read_settings
 from trainer.agent.machine.control_plane_client import WorkdirInvalid
 from trainer.agent.machine.kernel_kills import RECENT_SECONDS, KernelKills
 from trainer.agent.machine.peer_probe import (
@@ -432,5 +432,5 @@ def test_settings_name_what_is_wrong() -> None:
         ("LOWTIDE_PORT_TO", "1"),
         ("LOWTIDE_CONTROL_URL", ""),
     ):
-        with pytest.raises(SettingsError, match=name):
+        with pytest.raises(EnvironmentInvalid, match=name):
             read_settings({**good, name: value})

@@ -21,7 +21,7 @@ from trainer.agent.checkpoints.gather_shares import (
     ShareLost,
     ShareMissing,
 )
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import Outbox
 from trainer.agent.checkpoints.send_share import record_loss
 from trainer.agent.rules.agent_state import LocalCheckpoint, TrainerEnd
@@ -286,7 +286,7 @@ def test_a_machine_says_that_it_is_alive_until_it_has_answered(tmp_path: Path) -
 @pytest.mark.parametrize("is_alive", [True, False])
 def test_a_machine_that_is_alive_is_waited_for(tmp_path: Path, is_alive: bool) -> None:
     """Longer than one may be silent."""
-    store, order = ObjectStore(tmp_path.as_uri()), ShareOrder(1, 10, 2)
+    store, order = StorageRoot(tmp_path.as_uri()), ShareOrder(1, 10, 2)
     looks = 0
 
     def time_passes() -> bool:

@@ -10,7 +10,7 @@ from app.domain.spec.job_spec import parse_spec
 from tests.support.agent_world import World
 from tests.support.object_store_fakes import S3Fake
 from tests.training import small_data
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.protocol.agent_report import FactKind
 
 
@@ -24,7 +24,7 @@ def test_the_bundled_trainer_reads_what_the_agent_has_brought(
     try:
         address = f"s3://{s3.bucket}/flowers"
         folder = small_data.image_folders(tmp_path / "flowers", each=4)
-        store = ObjectStore(address)
+        store = StorageRoot(address)
         for path in sorted(folder.rglob("*.*")):
             store.put_new(path.relative_to(folder).as_posix(), path.read_bytes())
         # The rights to the bucket are the agent's: the trainer gets a path.

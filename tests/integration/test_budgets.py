@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.billing.budget import Verdict
+from app.domain.billing.budget import BudgetCheck
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
@@ -28,7 +28,7 @@ def story(engine: Engine) -> MoneyStory:
     return made
 
 
-def claim(story: MoneyStory, job: Job, new: int = 1) -> Verdict:
+def claim(story: MoneyStory, job: Job, new: int = 1) -> BudgetCheck:
     with story.begin() as uow:
         budgets = locked_budgets(uow, job)
         live = uow.instances.of_job(job.id)
@@ -88,7 +88,7 @@ def test_what_is_spent_and_live_counts_against_a_claim(story: MoneyStory) -> Non
 
 def test_without_a_budget_a_claim_is_allowed_and_reserved_all_the_same(story: MoneyStory) -> None:
     job = story.job(story.project())
-    assert claim(story, job) == Verdict(True, "No budget is set.")
+    assert claim(story, job) == BudgetCheck(True, "No budget is set.")
     assert story.budget(job).reserved_microusd == FIRST * A_SECOND
 
 

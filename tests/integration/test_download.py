@@ -19,7 +19,7 @@ from app.adapters.postgres.schema import tables
 from tests.support.cli_world import World, small_world
 from tests.support.people_api import make_key, settings_for
 from trainer.agent.checkpoints.checkpoint_sync import PublishOrder, publish
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     data_key,
@@ -54,7 +54,7 @@ def saved(world: World, uri: str, tmp_path: Path) -> CheckpointManifest:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     order = PublishOrder(fence=1, step=STEP, folder=folder)
-    manifest = publish(ObjectStore(uri), order, lambda: True, lambda: False)
+    manifest = publish(StorageRoot(uri), order, lambda: True, lambda: False)
     with world.story.engine.begin() as connection:
         connection.execute(
             insert(tables.checkpoints).values(

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select
 
 from app.adapters.postgres.money.cost_read_models import PostgresCostReports
 from app.adapters.postgres.schema.money_tables import bucket_places, ledger_entries, transfers
-from app.domain.billing.egress import BYTES_PER_GB, Place, Restore
+from app.domain.billing.egress import BYTES_PER_GB, Region, Restore
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.attachments import Attachments
 from app.domain.market.offer import Market, Pool
@@ -257,7 +257,7 @@ def test_a_budget_must_bear_what_a_restore_costs(story: Moving) -> None:
         near=1_000_000, far=900_000, budget_usd=2, estimate={"hours": 1, "gpu": "V100:1"}
     )
     assert story.chosen(job_id) == NEAR
-    restore = Restore(200 * BYTES_PER_GB, Place("aws", "us-east-1"))
+    restore = Restore(200 * BYTES_PER_GB, Region("aws", "us-east-1"))
     runtime = story.runtime
     with runtime.begin() as uow:
         job = uow.jobs.lock(job_id)

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from app.adapters.postgres.schema import tables
 from app.domain.deadline.live_placement import LiveChoice
-from app.domain.deadline.placement_moment import Verdict
+from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
@@ -36,7 +36,7 @@ def told(story: Story, job_id: UUID) -> list[PlacementDecision]:
 
 
 def choice(wait: float, spot: float, on_demand: float) -> LiveChoice:
-    return LiveChoice(Verdict.SPOT, ZONE_A, wait, spot, on_demand, (), ())
+    return LiveChoice(Course.SPOT, ZONE_A, wait, spot, on_demand, (), ())
 
 
 @pytest.mark.parametrize(

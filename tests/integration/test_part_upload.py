@@ -18,7 +18,7 @@ from trainer.agent.checkpoints.checkpoint_sync import (
     chunk_hashes,
     publish,
 )
-from trainer.agent.checkpoints.object_store import ObjectExists, ObjectStore
+from trainer.agent.checkpoints.object_store import KeyExists, StorageRoot
 from trainer.agent.checkpoints.part_upload import (
     PART_BYTES_MIN,
     PARTS_MAX,
@@ -58,7 +58,7 @@ def test_a_large_object_goes_up_in_parts_and_comes_back_whole(fake: S3Fake | Gcs
     for piece in obstore.get(store, "shard").stream():
         hashed.update(bytes(piece))
     assert hashed.digest() == hashlib.sha256(CHUNK * CHUNKS).digest()
-    with pytest.raises(ObjectExists):
+    with pytest.raises(KeyExists):
         put_in_parts(obstore, store, "shard", _pieces(), SIZE)
 
 
@@ -97,7 +97,7 @@ def test_a_large_shard_of_a_checkpoint_goes_up_in_parts(
             monkeypatch.setenv(name, value)
     monkeypatch.setattr(part_upload, "LARGE_BYTES", PART_BYTES_MIN)
     (tmp_path / "weights.pt").write_bytes(CHUNK * CHUNKS)
-    store, order = ObjectStore(fake.uri), PublishOrder(fence=1, step=10, folder=tmp_path)
+    store, order = StorageRoot(fake.uri), PublishOrder(fence=1, step=10, folder=tmp_path)
     manifest = publish(store, order, lambda: True, lambda: False)
     (entry,) = manifest.files
     assert fake.steering.parts == -(-SIZE // PART_BYTES_MIN) + 1  # and the manifest
@@ -105,7 +105,7 @@ def test_a_large_shard_of_a_checkpoint_goes_up_in_parts(
     assert stored == (SIZE, entry.chunk_sha256)
     # The manifest alone is create-only: the same order again adds nothing.
     assert publish(store, order, lambda: True, lambda: False).digest == manifest.digest
-    with pytest.raises(ObjectExists):
+    with pytest.raises(KeyExists):
         store.put_new(manifest_key(1, 10), b"another")
 
 

@@ -30,7 +30,7 @@ from tests.support.agent_api import (
 )
 from tests.support.aws_parts import shared_session
 from tests.support.scoped_s3 import DATA_ROLE, ScopedS3
-from trainer.agent.checkpoints.object_store import ObjectStore, StoreDenied, TokenRefused
+from trainer.agent.checkpoints.object_store import AccessDenied, StorageRoot, StoreDenied
 from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.storage_access import StorageGrant
@@ -94,10 +94,10 @@ def await_grant(agent: SpeakingAgent, **told: Any) -> StorageGrant:
     return found[0]
 
 
-def opened(grant: StorageGrant, uri: str) -> ObjectStore:
+def opened(grant: StorageGrant, uri: str) -> StorageRoot:
     access = StorageAccess(["s3"])
     access.take([grant], time.monotonic() + 1e9)
-    return ObjectStore(uri, access=access)
+    return StorageRoot(uri, access=access)
 
 
 def events(engine: Engine, job_id: Any) -> list[tuple[str, str]]:
@@ -341,7 +341,7 @@ def test_no_credential_is_kept_anywhere(
     store = opened(grant, f"{runtime.checkpoint_root_uri}/{gang.job_id}")
     store.put_new("fences/0000000001.json", b"{}")
     s3.expire()
-    with pytest.raises(TokenRefused) as error:
+    with pytest.raises(AccessDenied) as error:
         obstore_error(store)
     assert agent.append("attempt-0001/node-0.log", 0, b"a line").status_code == 200
     agent.report(fence=1, facts=[agent.fact(FactKind.PHASE, phase="restore")], storage=held())
@@ -363,6 +363,6 @@ def test_no_credential_is_kept_anywhere(
         assert not [one for one in shown if grant.values[name] in one], name
 
 
-def obstore_error(store: ObjectStore) -> None:
+def obstore_error(store: StorageRoot) -> None:
     with store._translated("fences"):
         store._obstore.get(store._store, "fences/0000000001.json").bytes()

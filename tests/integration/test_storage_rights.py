@@ -38,11 +38,11 @@ from tests.support.aws_parts import shared_session
 from tests.support.scoped_gcs import CONTROL_TOKEN, DATA_ACCOUNT, MACHINE_TOKEN, ScopedGcs
 from tests.support.scoped_s3 import CONTROL_KEY, DATA_ROLE, MACHINE_KEY, ScopedS3
 from trainer.agent.checkpoints.object_store import (
-    ObjectMissing,
-    ObjectStore,
+    AccessDenied,
+    NoSuchKey,
+    StorageRoot,
     StoreDenied,
     StoreUnavailable,
-    TokenRefused,
 )
 from trainer.agent.checkpoints.part_upload import put_shard
 from trainer.agent.checkpoints.storage_access import StorageAccess
@@ -190,8 +190,8 @@ def test_the_matrix_of_rights(cloud: Cloud, who: str) -> None:
     assert found == wanted
 
 
-def opened(cloud: Cloud, folder: str, access: StorageAccess) -> ObjectStore:
-    return ObjectStore(f"{cloud.scheme}://{BUCKET}/{folder}", access=access)
+def opened(cloud: Cloud, folder: str, access: StorageAccess) -> StorageRoot:
+    return StorageRoot(f"{cloud.scheme}://{BUCKET}/{folder}", access=access)
 
 
 def access_of(cloud: Cloud, who: str = "A", seconds: float = 3_600.0) -> StorageAccess:
@@ -205,7 +205,7 @@ def test_an_agent_does_all_that_it_does_with_them(cloud: Cloud) -> None:
     _fill(cloud)
     access = access_of(cloud)
     lineage = opened(cloud, PLACES["A's checkpoints"], access)
-    with pytest.raises(ObjectMissing):
+    with pytest.raises(NoSuchKey):
         lineage.get("fences/0000000001.json")
     lineage.put_new("fences/0000000001.json", b"{}")
     assert lineage.get("fences/0000000001.json") == b"{}"
@@ -290,7 +290,7 @@ def test_an_upload_whose_token_the_store_ends_is_made_anew(cloud: Cloud) -> None
                 cloud.fake.expire()
             yield b"x" * (1 << 20)
 
-    with pytest.raises(TokenRefused):
+    with pytest.raises(AccessDenied):
         put_shard(lineage, "data/1/shard", pieces(ends_at=60), 96 << 20)
     assert lineage.list_keys("data") == []  # no half of it is there
     put_shard(lineage, "data/1/shard", pieces(), 96 << 20)
@@ -307,7 +307,7 @@ def test_a_wrong_clock_is_named_and_no_credential_is_blamed(cloud: Cloud) -> Non
     cloud.fake.ahead_seconds = 1_000.0
     with pytest.raises(StoreUnavailable, match="the clock of this machine is wrong") as error:
         opened(cloud, PLACES["A's checkpoints"], access).put_new("fences/1.json", b"{}")
-    assert not isinstance(error.value, StoreDenied | TokenRefused)
+    assert not isinstance(error.value, StoreDenied | AccessDenied)
     assert rings == []
 
 
@@ -346,7 +346,7 @@ def test_a_credential_that_is_never_accepted_ends_with_a_word(
     with pytest.raises(StoreUnavailable) as error:
         lineage.put_new("fences/0000000001.json", b"{}")
     assert not isinstance(error.value, StoreDenied)
-    assert "no credentials" in str(error.value) or isinstance(error.value, TokenRefused)
+    assert "no credentials" in str(error.value) or isinstance(error.value, AccessDenied)
 
 
 @pytest.mark.parametrize("trouble", ["403", "garbage", "empty"])

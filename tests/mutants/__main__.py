@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.simulation.engine.scratch_database import scratch_databases
-from app.simulation.runs.seed_runs import Ending, SeedRuns, digest_of
+from app.simulation.runs.seed_runs import RunStatus, SeedRuns, digest_of
 from tests.mutants.catalogue import CATALOGUE, Mutant, read_mutants, scratch_tree
 from tests.support.source_tree import ROOT
 
@@ -63,18 +63,18 @@ class Hunt:
             for seed in range(1, self._seeds + 1):
                 ending, cause = self._run(tree, mutant.scenario, seed)
                 seconds = time.monotonic() - began
-                if ending is Ending.BROKEN:
+                if ending is RunStatus.BROKEN:
                     without = self._without(mutant.scenario, seed)
                     if without:
                         return Result("crashed", seed, seconds, f"so does the original: {without}")
                     return Result("killed", seed, seconds, cause)
-                if ending is not Ending.HELD:
+                if ending is not RunStatus.HELD:
                     return Result(ending.value, seed, seconds, cause)
                 if seconds > SECONDS_PER_MUTANT_MAX:
                     return Result("survived", seed, seconds, "its time is over")
             return Result("survived", self._seeds, seconds, "")
 
-    def _run(self, tree: Path, scenario: str, seed: int) -> tuple[Ending, str]:
+    def _run(self, tree: Path, scenario: str, seed: int) -> tuple[RunStatus, str]:
         arguments = ["--scenario", scenario, "--seed", str(seed)]
         result = self._runs.run(tree, arguments, SECONDS_PER_SEED_MAX)
         return result.ending, result.cause
@@ -85,7 +85,7 @@ class Hunt:
             known = self._held.get((scenario, seed))
         if known is None:
             ending, cause = self._run(self._original, scenario, seed)
-            known = "" if ending is Ending.HELD else f"{ending}: {cause}"
+            known = "" if ending is RunStatus.HELD else f"{ending}: {cause}"
             with self._lock:
                 self._held[scenario, seed] = known
         return known

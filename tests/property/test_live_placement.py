@@ -27,7 +27,7 @@ from app.domain.deadline.live_placement import (
     LiveTerms,
     tables,
 )
-from app.domain.deadline.placement_moment import Running, Verdict
+from app.domain.deadline.placement_moment import Course, Running
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.placement import Considered, Need, consider, hour_of_progress
@@ -106,7 +106,7 @@ def test_a_placement_at_hand_makes_no_table_any_more() -> None:
         placement(hours).at_hand()
     made = tables.cache_info().misses
     moment = LiveMoment(1.5 * HOUR, HOUR, Running.NOTHING, None, 0.0, [1.0])
-    assert ready.choose(moment).verdict is Verdict.SPOT
+    assert ready.choose(moment).verdict is Course.SPOT
     assert tables.cache_info().misses == made
 
 
@@ -138,8 +138,8 @@ def test_raising_a_price_never_makes_a_pool_win(
     after = _choice(placement, dearer, left)
     if before.pool is not POOLS[raised]:
         assert after.pool is not POOLS[raised]
-    if before.verdict is not Verdict.SPOT:
-        assert after.verdict is not Verdict.SPOT
+    if before.verdict is not Course.SPOT:
+        assert after.verdict is not Course.SPOT
 
 
 @pytest.mark.full
@@ -203,9 +203,9 @@ def test_a_refusal_on_the_edge_of_two_steps_belongs_to_the_later_one() -> None:
 def test_on_demand_is_chosen_when_nothing_else_is_safe() -> None:
     nothing = [Sightings()] * 5
     choice = _choice(_placement(nothing, [True] * 5), [1.0] * 5, 1.05)
-    assert choice.verdict is Verdict.ON_DEMAND
+    assert choice.verdict is Course.ON_DEMAND
     assert not choice.rests_on_cost
-    assert replace(choice, verdict=Verdict.WAIT).rests_on_cost
+    assert replace(choice, verdict=Course.WAIT).rests_on_cost
 
 
 @settings(max_examples=20, deadline=None)

@@ -22,10 +22,10 @@ from app.domain.billing.billing_rules import EC2_RULES
 from app.domain.deadline.live_placement import tick_seconds_of
 from app.simulation.backtest.job_view import Terms
 from app.simulation.backtest.lowtide import Lowtide
-from app.simulation.backtest.replay import Information, Outcome, Replay
+from app.simulation.backtest.replay import Information, JobEnd, Replay
 from app.simulation.backtest.traces import Window
 from app.simulation.runs.run_world import Run, run_world
-from app.simulation.scenarios.scenario import Seen
+from app.simulation.scenarios.scenario import EndState
 from tests.support.recorded_market import (
     LOOK_SECONDS,
     Rented,
@@ -86,9 +86,9 @@ def _billed(machines: list[Machine], window: Window) -> int:
 
 
 def _compare(
-    run: Run, window: Window, outcome: Outcome, machines: list[Machine], story: Story
+    run: Run, window: Window, outcome: JobEnd, machines: list[Machine], story: Story
 ) -> None:
-    seen, ran = Seen(run), rented(run, window)
+    seen, ran = EndState(run), rented(run, window)
     seen.succeeded()
     assert [one.pool for one in ran] == [one.pool for one in machines] == list(story.runs_in)
     near = LOOK_SECONDS + window.tick_seconds

@@ -20,7 +20,7 @@ from app.orchestration.frame.silence import GivenUpBy
 from app.orchestration.gang.lose_instances import note_lease_over
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.instances.launch_instances import LaunchAnswer, LaunchInstances, LaunchWork
-from app.orchestration.instances.reconcile_instances import LookBatch, ReconcileInstances, Seen
+from app.orchestration.instances.reconcile_instances import Listing, LookBatch, ReconcileInstances
 from app.orchestration.instances.release_instances import ReleaseInstances
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.queue.claim_jobs import ClaimJobs
@@ -68,7 +68,7 @@ class EndsLeasesEarly(WatchContacts):
 class TakesEveryMachineForGone(ReconcileInstances):
     """Reads `running` as `terminated`."""
 
-    def effect(self, work: LookBatch) -> Seen:
+    def effect(self, work: LookBatch) -> Listing:
         seen = super().effect(work)
         gone = {
             name: replace(machine, state=MachineState.TERMINATED, ended_by=EndedBy.US)

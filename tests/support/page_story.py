@@ -22,7 +22,7 @@ from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import (
     Attempt,
     AttemptMember,
-    Checkpoint,
+    CheckpointRecord,
     Contact,
     Instance,
     Job,
@@ -280,7 +280,7 @@ class PageStory(MoneyStory):
         for fence, seconds in ((1, 270), (1, 390), (1, 510), (1, 630), (1, 712), (2, 930),
                                (2, 1050), (2, 1170), (2, 1220)):  # fmt: skip
             self.add(
-                Checkpoint(
+                CheckpointRecord(
                     job_id, fence, step_at(seconds), "d" * 64, 44_800_000, False,
                     self.after(seconds + 2), machine.id,
                 )

@@ -17,7 +17,7 @@ from app.simulation.backtest.job_view import Terms
 from app.simulation.backtest.traces import Window
 from app.simulation.engine.virtual_clock import MICROSECONDS, instant
 from app.simulation.runs.run_world import Run
-from app.simulation.scenarios.scenario import CALM, Seen
+from app.simulation.scenarios.scenario import CALM, EndState
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_market import Drought, PoolPath
 from app.simulation.simulated.world import SIMULATED_LIMITS, JobPlan, WorldSettings
@@ -107,7 +107,7 @@ def rented(run: Run, window: Window) -> list[Rented]:
     begins_us = run.world.clock.starts_us + round(BEGINS_SECONDS * MICROSECONDS)
     pools = pools_of(window)
     found = []
-    for one in sorted(Seen(run).machines(), key=lambda one: (one.launched_us, one.machine_id)):
+    for one in sorted(EndState(run).machines(), key=lambda one: (one.launched_us, one.machine_id)):
         spot = one.pool.market is Market.SPOT
         ended_us = one.launched_us if one.ended_us is None else one.ended_us
         hours = ((at - begins_us) / MICROSECONDS / 3600 for at in (one.launched_us, ended_us))
@@ -118,7 +118,7 @@ def rented(run: Run, window: Window) -> list[Rented]:
 def finish_seconds(run: Run) -> float:
     """From the window's beginning until the job had succeeded."""
     began = instant(run.world.clock.starts_us) + timedelta(seconds=BEGINS_SECONDS)
-    return float((Seen(run).job().ended_at - began).total_seconds())
+    return float((EndState(run).job().ended_at - began).total_seconds())
 
 
 def _path(run: Run, window: Window, place: int, pool: Pool) -> PoolPath:

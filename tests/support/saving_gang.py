@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.fake_control_plane import wait_until
-from trainer.agent.checkpoints.checkpoint_restore import Restored, Restorer
+from trainer.agent.checkpoints.checkpoint_restore import Restorer, ResumePoint
 from trainer.agent.checkpoints.gather_shares import ShareGatherer
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import ASKED_WITHIN_SECONDS, Outbox
 from trainer.agent.checkpoints.publisher import Publisher
 from trainer.agent.checkpoints.share_sender import ShareSender
@@ -81,11 +81,11 @@ class SavingGang:
             for machine in range(1, machines)
         ]
 
-    def store(self) -> ObjectStore:
+    def store(self) -> StorageRoot:
         self.openers.add(threading.current_thread().name)
         if self.opening_fails is not None:
             raise self.opening_fails
-        return ObjectStore(self.remote.as_uri())
+        return StorageRoot(self.remote.as_uri())
 
     def save(
         self,
@@ -159,7 +159,7 @@ class SavingGang:
     def wait_for(self, pattern: str) -> None:
         wait_until(lambda: bool(self.stored(pattern)), lambda: f"{pattern}: {self.said}")
 
-    def restore(self, fence: int = 2) -> Restored:
+    def restore(self, fence: int = 2) -> ResumePoint:
         target = self.root / f"resume-{fence}"
         store = self.store()
         return Restorer(store, fence, "other", target, lambda: False, self.said.append).restore(0)

@@ -17,9 +17,9 @@ def upload(folder: str, address: str) -> None:
     """Every file below the folder, under the address."""
     import obstore
 
-    from trainer.training.data.sources.bucket import Bucket
+    from trainer.training.data.sources.bucket import RemoteFiles
 
-    bucket = Bucket(address)
+    bucket = RemoteFiles(address)
     for path in sorted(Path(folder).rglob("*")):
         if path.is_file():
             obstore.put(bucket._store, path.relative_to(folder).as_posix(), path.read_bytes())

@@ -11,7 +11,7 @@ from tests.training.one_rank import STACK
 from trainer.training.config import parse_config
 from trainer.training.gang import distributed
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 from trainer.training.saving.saving import Saving
 
 HEADER: dict[str, Any] = {"step": 4, "final": True, "fence": 1, "world_size": 2}
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     config = parse_config({**STACK, "compile": "on", "rendezvous_timeout_seconds": 60})
     environment = read_rank_environment(os.environ)
     gang = distributed.join(environment, config)
-    saving = Saving(config, environment, gang, Progress(None))
+    saving = Saving(config, environment, gang, ProgressLog(None))
     saving.prepare(trees(gang.rank), {})
     saving.take_last(HEADER, trees(gang.rank), {})
     distributed.leave()

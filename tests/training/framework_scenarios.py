@@ -51,7 +51,7 @@ def lightning_full_disk(hooks: Hooks, _: Path) -> list[str]:
 def _fit(hooks: Hooks, strategy: Any) -> list[str]:
     from lightning.pytorch import LightningModule, Trainer
 
-    from trainer.callbacks.lightning import DrainCallback
+    from trainer.callbacks.lightning import CheckpointCallback
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -66,7 +66,7 @@ def _fit(hooks: Hooks, strategy: Any) -> list[str]:
 
     os.environ.update({"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "1"})
     os.environ["GROUP_RANK"] = os.environ["LOWTIDE_NODE_RANK"]
-    callback = DrainCallback(hooks, every_steps=2)
+    callback = CheckpointCallback(hooks, every_steps=2)
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
@@ -90,7 +90,7 @@ def transformers_shares(hooks: Hooks, _: Path) -> list[str]:
     """Random states are each rank's own; all else is the first one's. It keeps one folder."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    from trainer.callbacks.transformers import DrainCallback
+    from trainer.callbacks.transformers import CheckpointCallback
 
     tokens = torch.arange(8)
     output = hooks.folder.with_name(f"output-{hooks.rank}")
@@ -109,7 +109,7 @@ def transformers_shares(hooks: Hooks, _: Path) -> list[str]:
             disable_tqdm=True,
         ),
         train_dataset=[{"input_ids": tokens, "labels": tokens}] * 64,
-        callbacks=[DrainCallback(hooks)],
+        callbacks=[CheckpointCallback(hooks)],
     )
     trainer.train()
     return [*_names(hooks.folder), *sorted(path.name for path in output.iterdir())]

@@ -16,8 +16,8 @@ from trainer.training.gang import distributed
 from trainer.training.gang.ending import Ending
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.reporting.place import Place
-from trainer.training.reporting.progress import Progress
-from trainer.training.run import Run
+from trainer.training.reporting.progress import ProgressLog
+from trainer.training.run import RankTrainer
 from trainer.training.train import train
 
 STACK = {
@@ -36,7 +36,7 @@ class Result:
 
     folder: Path
     ending: Ending
-    run: Run
+    run: RankTrainer
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         text = (self.folder / "progress.jsonl").read_text()
@@ -56,7 +56,7 @@ class Result:
 OnStep = Callable[[int], None]
 
 
-class StopsAfter(Progress):
+class StopsAfter(ProgressLog):
     """Progress that asks for a stop once so many steps are done, and tells of each."""
 
     def __init__(self, path: Path, stop: StopRequest, steps: int) -> None:
@@ -79,7 +79,7 @@ def train_here(
     *,
     resume: Path | None = None,
     stop_after: int = 1 << 60,
-    watch: Callable[[Run], OnStep] | None = None,
+    watch: Callable[[RankTrainer], OnStep] | None = None,
 ) -> Result:
     """``stop_after``: the step after which a drain is asked for, so that one more is made.
     ``watch`` is given the run and returns what is called after every step."""
@@ -88,7 +88,7 @@ def train_here(
     progress = StopsAfter(environment.progress_file, stop, stop_after)
     threads = torch.get_num_threads()
     try:
-        run = Run(parse_config(config), environment, progress, Place())
+        run = RankTrainer(parse_config(config), environment, progress, Place())
         if resume is not None:
             run.restore(resume)
         if watch is not None:

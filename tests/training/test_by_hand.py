@@ -14,7 +14,7 @@ import pytest
 
 from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, wait_until
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.reporting.terminal import Terminal
+from trainer.training.reporting.terminal import ProgressScreen
 
 CONFIG = {
     "model": "mlp",
@@ -84,7 +84,7 @@ STEP = {"total_steps": 40, "loss": 0.69314718, "samples_per_second": 2048.4, "se
 
 def test_a_terminal_shows_one_line_that_moves_and_makes_room_for_others() -> None:
     out = io.StringIO()
-    terminal = Terminal(out, live=True)
+    terminal = ProgressScreen(out, live=True)
     terminal.tell("step", {**STEP, "step": 1})  # too soon after the start
     assert out.getvalue() == ""
     terminal.tell("step", {**STEP, "step": 40})
@@ -96,7 +96,7 @@ def test_a_terminal_shows_one_line_that_moves_and_makes_room_for_others() -> Non
 
 def test_a_log_gets_whole_lines() -> None:
     out = io.StringIO()
-    terminal = Terminal(out, live=False)
+    terminal = ProgressScreen(out, live=False)
     terminal.tell("step", {**STEP, "step": 40})
     terminal.tell("eval", {})
     assert out.getvalue() == "step 40/40  loss 0.6931  2,048 samples/s  0m 0s left\n"

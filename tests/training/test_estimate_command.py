@@ -16,9 +16,9 @@ from trainer.training import estimate
 from trainer.training.config import TrainConfig, parse_config
 from trainer.training.errors import ConfigError
 from trainer.training.estimating import run_estimate
-from trainer.training.estimating.calibration import Calibration, calibrate
+from trainer.training.estimating.calibration import StepMeasurement, calibrate
 from trainer.training.estimating.estimate_report import as_text
-from trainer.training.estimating.run_estimate import Estimate, figures_of
+from trainer.training.estimating.run_estimate import EstimateReport, figures_of
 
 IMAGENET: dict[str, Any] = {
     "model": "resnet50",
@@ -34,7 +34,7 @@ def config_of(**changes: Any) -> TrainConfig:
     return parse_config({**IMAGENET, **changes})
 
 
-def estimated(config: TrainConfig, gpus: list[str], **options: Any) -> Estimate:
+def estimated(config: TrainConfig, gpus: list[str], **options: Any) -> EstimateReport:
     data, samples = estimate.data_of(config, "3x224x224", 1000, 1_281_167)
     prices = estimate.prices_named(options.pop("prices", []))
     return run_estimate.estimate(
@@ -98,7 +98,7 @@ def test_other_models_are_counted() -> None:
 
 def test_a_measurement_moves_the_table() -> None:
     cuda = torch.device("cuda", 0)
-    measured = Calibration(
+    measured = StepMeasurement(
         cuda, "NVIDIA A100", 256, step_seconds=256 / 1_225, peak_bytes=14 * 10**9
     )
     here = {"measured": measured, "gpu_here": model_of_label("A100:80GB")}

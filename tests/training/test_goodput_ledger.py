@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainer.training.reporting.goodput import Bucket, Ledger, goodput
 from trainer.training.reporting.progress import (
-    Progress,
+    ProgressLog,
     boot_seconds,
     process_started_at,
     reached_step,
@@ -90,7 +90,7 @@ def test_no_time_at_all_is_no_goodput() -> None:
 
 
 def test_steps_of_an_earlier_attempt_are_recomputed_until_it_is_passed(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "progress.jsonl", reached_step=12)
+    progress = ProgressLog(tmp_path / "progress.jsonl", reached_step=12)
     progress.phase("train", 10)
     assert progress.ledger.bucket is Bucket.RECOMPUTED_STEP
     progress.write("step", step=11)
@@ -104,7 +104,7 @@ def test_steps_of_an_earlier_attempt_are_recomputed_until_it_is_passed(tmp_path:
 
 
 def test_the_ledger_begins_with_the_process(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = ProgressLog(tmp_path / "progress.jsonl")
     assert progress.ledger.started_at == process_started_at() < boot_seconds()
     progress.phase("boot", 0)
     progress.write_goodput(7, final=True)

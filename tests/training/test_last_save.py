@@ -14,11 +14,7 @@ import pytest
 import torch
 
 from tests.training.interrupted_run import InterruptedRun
-from tests.training.notices_in_flight import (
-    Notice,
-    in_flight_run,
-    notice_in_flight,
-)
+from tests.training.notices_in_flight import Notice, in_flight_run, notice_in_flight
 from tests.training.one_rank import STACK
 from trainer.agent.folders.notice_file import write_deadline
 from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
@@ -31,7 +27,7 @@ from trainer.training.checkpoint import (
 from trainer.training.config import parse_config
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 from trainer.training.saving.last_save import LastSave
 from trainer.training.saving.saving import Saving
 
@@ -149,7 +145,7 @@ def test_a_save_on_its_way_gives_way_to_the_last_one_which_is_written_once(tmp_p
 def _saved_one_after_the_other(folder: Path) -> list[int]:
     """The steps that were saved: the last one was asked for while the first was on its way."""
     told = folder / "progress.jsonl"
-    progress = Progress(told)
+    progress = ProgressLog(told)
     progress.prints = False
     variables = {"LOWTIDE_CHECKPOINT_DIR": str(folder / "saved")}
     environment = read_rank_environment(variables, folder)

@@ -31,7 +31,7 @@ from trainer.training.kernels.flops import (
 from trainer.training.loop.recomputing import recompute_blocks
 from trainer.training.models import MODELS, build_model, model_blocks
 from trainer.training.observer import Observed, Observer, usd_per_hour
-from trainer.training.reporting.bottleneck import Window
+from trainer.training.reporting.bottleneck import BottleneckMeter
 from trainer.training.reporting.goodput import Bucket, Ledger
 from trainer.training.reporting.gpu_metrics import (
     GpuReadings,
@@ -40,7 +40,7 @@ from trainer.training.reporting.gpu_metrics import (
     open_readings,
 )
 from trainer.training.reporting.profiling import ProfileWindow
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 from trainer.training.reporting.tensorboard_files import TensorBoardFiles
 
 CPU = torch.device("cpu")
@@ -149,7 +149,7 @@ def test_mfu_and_price() -> None:
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = ProgressLog(tmp_path / "progress.jsonl")
     files = TensorBoardFiles(tmp_path / "board", first_step=0)
     progress.also_tell(files.tell)
     for step in (1, 2):
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_window_of_steps_is_traced(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = ProgressLog(tmp_path / "progress.jsonl")
     window = ProfileWindow(2, 3, tmp_path / "profiles", progress)
     for finished in range(5):
         window.before_step(finished)
@@ -186,7 +186,7 @@ def test_a_window_of_steps_is_traced(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
     (tmp_path / "profiles").write_text("")
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = ProgressLog(tmp_path / "progress.jsonl")
     window = ProfileWindow(1, 1, tmp_path / "profiles", progress)
     window.before_step(0)
     window.close(0)
@@ -312,7 +312,7 @@ def test_a_window_gives_shares_of_the_training_alone() -> None:
     now = [0.0]
     ledger = Ledger(0.0, lambda: now[0])
     spend = {"startup": 50, "useful_step": 4, "data_wait": 5, "eval": 70, "checkpoint_stall": 1}
-    window = Window(ledger)
+    window = BottleneckMeter(ledger)
     assert window.shares(None, 1) is None
     for name, seconds in spend.items():
         ledger.enter(Bucket(name))
@@ -327,14 +327,14 @@ def test_a_window_gives_shares_of_the_training_alone() -> None:
 
 
 def observer_in(
-    folder: Path, progress: Progress, variables: dict[str, str] | None = None, **options: Any
+    folder: Path, progress: ProgressLog, variables: dict[str, str] | None = None, **options: Any
 ) -> Observer:
     run = Observed(folder / "checkpoints", CPU, 1, 64, 0, lambda: None)
     prices = {"LOWTIDE_PRICE_PER_HOUR_USD": "3.6", **(variables or {})}
     return Observer(ObservingOptions(**options), run, progress, prices)
 
 
-class Stepping(Progress):
+class Stepping(ProgressLog):
     """Progress whose every step takes ``seconds`` of a clock of its own."""
 
     def __init__(self, path: Path, seconds: float) -> None:
@@ -403,7 +403,7 @@ def test_outputs_of_these_names_get_the_files(tmp_path: Path) -> None:
     """What lies beside the checkpoints goes with the machine; an output is uploaded."""
     names = {"tensorboard": tmp_path / "a", "profiles": tmp_path / "b"}
     variables = {folder_variable("OUTPUT", name): str(path) for name, path in names.items()}
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = ProgressLog(tmp_path / "progress.jsonl")
     observer = observer_in(tmp_path, progress, variables, tensorboard="auto", profile_steps=(1, 2))
     for step in range(2):
         observer.before_step(step)
@@ -434,7 +434,7 @@ def test_readings_of_a_window_make_its_verdict(tmp_path: Path) -> None:
 
 
 def test_only_rank_0_looks(tmp_path: Path) -> None:
-    for progress in (Progress(None), Progress(tmp_path / "p.jsonl", phases_only=True)):
+    for progress in (ProgressLog(None), ProgressLog(tmp_path / "p.jsonl", phases_only=True)):
         observer = observer_in(tmp_path, progress, tensorboard="auto", profile_steps=(1, 2))
         for step in range(30):
             observer.before_step(step)
@@ -446,7 +446,7 @@ def test_only_rank_0_looks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("price", ["", "free", "-1", "nan", "0"])
 def test_a_price_that_was_not_told_is_no_price(tmp_path: Path, price: str) -> None:
-    progress = Progress(tmp_path / "progress.jsonl")
+    progress = ProgressLog(tmp_path / "progress.jsonl")
     run = Observed(tmp_path, CPU, 1, 64, 0, lambda: 3.0)
     prices = {"LOWTIDE_PRICE_PER_HOUR_USD": price}
     assert Observer(ObservingOptions(), run, progress, prices).step_numbers(1.0) == {}

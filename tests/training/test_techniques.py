@@ -21,7 +21,7 @@ from trainer.training.kernels.compilation import load_compiled_code
 from trainer.training.kernels.float8 import Float8Linear, use_float8
 from trainer.training.loop.learning_rate import learning_rate_at
 from trainer.training.loop.optimizer import make_optimizer
-from trainer.training.run import Run
+from trainer.training.run import RankTrainer
 
 CHEAP = {**STACK, "steps": 6}
 
@@ -211,7 +211,7 @@ def test_an_even_average_becomes_the_model_with_statistics_of_its_own(tmp_path: 
     config = {**STACK, "swa_from": 0.5, "swa_every_steps": 2}
     snapshots: list[torch.Tensor] = []
 
-    def watch(run: Run) -> OnStep:
+    def watch(run: RankTrainer) -> OnStep:
         weight = run.learner.model.get_parameter("first.weight")
 
         def keep(step: int) -> None:

@@ -16,15 +16,10 @@ from tests.support.full_flushes import FullFlush
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.training.interrupted_run import InterruptedRun
 from trainer.hooks import Hooks, SaveFailed
-from trainer.training.checkpoint import (
-    CheckpointEngine,
-    CheckpointFolder,
-    Saved,
-    load_checkpoint,
-)
+from trainer.training.checkpoint import CheckpointEngine, CheckpointFolder, Saved, load_checkpoint
 from trainer.training.gang.ending import Ending, write_ending, write_started
 from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 
 
 @pytest.fixture
@@ -52,7 +47,7 @@ def test_lines_that_find_no_room_are_lost_and_the_later_ones_are_whole(disk: Sma
     # Lines hold times, of which some have fewer digits: one in sixty disks ends with a line's end.
     for _ in range(5):
         path.unlink(missing_ok=True)
-        progress = Progress(path)
+        progress = ProgressLog(path)
         progress.prints = False
         for step in range(1, 30_000):
             progress.write("eval", step=step)  # the last one that fits is torn

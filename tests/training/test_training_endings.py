@@ -27,14 +27,14 @@ from trainer.training.gang import distributed, ending
 from trainer.training.gang.ending import Ending
 from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
 from trainer.training.reporting.place import Place
-from trainer.training.reporting.progress import Progress
-from trainer.training.run import Run
+from trainer.training.reporting.progress import ProgressLog
+from trainer.training.run import RankTrainer
 from trainer.training.train import run_to_end, train
 
 DIGITS = {"model": "mlp", "data": "digits", "steps": 20}  # 20 steps are just over one epoch
 
 
-class StopsAtPhase(Progress):
+class StopsAtPhase(ProgressLog):
     """Progress that asks for a stop as soon as the run enters one phase."""
 
     def __init__(self, path: Path, stop: StopRequest, phase: str) -> None:
@@ -64,7 +64,7 @@ def run_here(
     progress = StopsAtPhase(environment.progress_file, stop, stop_at)
     threads = torch.get_num_threads()
     try:
-        run = Run(parse_config(config), environment, progress, Place())
+        run = RankTrainer(parse_config(config), environment, progress, Place())
         if resume is not None:
             run.restore(resume)
         return train(run, stop)

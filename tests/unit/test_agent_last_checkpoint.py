@@ -14,7 +14,7 @@ from tests.support.supervised_machine import Machine, committed, ended, of, save
 from trainer.agent.notices import Notice, NoticeKind
 from trainer.agent.rules import actions as act
 from trainer.agent.rules import observations as seen
-from trainer.agent.rules.agent_state import Limits, LocalCheckpoint, Stage
+from trainer.agent.rules.agent_state import LocalCheckpoint, Stage, Timings
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import DirectiveKind, DrainCause
@@ -22,7 +22,7 @@ from trainer.protocol.directive import DirectiveKind, DrainCause
 GONE = ended(TrainerOutcome.FAILED, exit_code=-9)
 
 
-def uploading(step: int = 7, limits: Limits | None = None) -> Machine:
+def uploading(step: int = 7, limits: Timings | None = None) -> Machine:
     """Rank 0 of a gang that trains, with a complete checkpoint on its way to the store."""
     machine = Machine(limits=limits).running()
     assert of(act.PublishCheckpoint, machine.see(seen.CheckpointReady(1, saved(step))))
@@ -55,7 +55,7 @@ def test_after_a_stop_nothing_is_waited_for_that_does_not_come() -> None:
     machine = uploading()
     machine.told(DirectiveKind.STOP)
     machine.see(seen.TrainerExited(1, GONE))
-    machine.after(Limits().closing)
+    machine.after(Timings().closing)
     assert machine.stage is Stage.ENDED
     without = Machine().running()
     without.told(DirectiveKind.STOP)
@@ -64,7 +64,7 @@ def test_after_a_stop_nothing_is_waited_for_that_does_not_come() -> None:
 
 
 def test_after_a_stop_the_lease_still_ends_everything() -> None:
-    machine = uploading(limits=Limits(closing=10_000.0))
+    machine = uploading(limits=Timings(closing=10_000.0))
     machine.told(DirectiveKind.STOP)
     machine.see(seen.TrainerExited(1, GONE))
     assert machine.state.lease_until is not None
@@ -88,8 +88,8 @@ def test_the_next_attempt_does_not_wait_for_long() -> None:
     machine.see(seen.TrainerExited(1, GONE))
     for _ in range(4):  # asked again with every answer: the time runs from the first
         assert not of(act.StartPreparation, machine.told(DirectiveKind.PREPARE, fence=2))
-        machine.now += Limits().handover / 5
-    assert of(act.StartPreparation, machine.after(Limits().handover / 5))
+        machine.now += Timings().handover / 5
+    assert of(act.StartPreparation, machine.after(Timings().handover / 5))
     last = [fact for fact in machine.state.facts.pending if fact.kind is FactKind.TRAINER_ENDED]
     assert [fact.fence for fact in last] == [1]
 

@@ -11,7 +11,7 @@ from tests.support.supervised_machine import Machine, committed, ended, of, save
 from trainer.agent.notices import Notice, NoticeKind
 from trainer.agent.rules import actions as act
 from trainer.agent.rules import observations as seen
-from trainer.agent.rules.agent_state import Limits, Stage
+from trainer.agent.rules.agent_state import Stage, Timings
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.directive import DirectiveKind, Peer
 
@@ -37,7 +37,7 @@ def saving(**more: object) -> Machine:
 def test_outputs_are_saved_between_the_completion_and_the_end() -> None:
     machine = saving()
     assert machine.kinds_that_matter()[-1] is FactKind.COMPLETION
-    assert machine.after(Limits().closing + 1) == []
+    assert machine.after(Timings().closing + 1) == []
     machine.see(SAVED)
     assert machine.kinds_that_matter()[-3:] == [
         FactKind.COMPLETION, FactKind.OUTPUTS, FactKind.TRAINER_ENDED,
@@ -87,7 +87,7 @@ def test_a_machine_that_is_given_back_says_that_they_are_cut() -> None:
         FactKind.OUTPUTS, FactKind.TRAINER_ENDED, FactKind.LEAVING,
     ]  # fmt: skip
     late = saving()
-    late.after(Limits().outputs)
+    late.after(Timings().outputs)
     assert late.fact(FactKind.OUTPUTS).keys() == {"error"}
 
 

@@ -19,7 +19,7 @@ from app.simulation.backtest.job_view import (
     ticks_left,
 )
 from app.simulation.backtest.optimum import optimum_by_tick
-from app.simulation.backtest.replay import Information, Outcome, Replay
+from app.simulation.backtest.replay import Information, JobEnd, Replay
 from app.simulation.backtest.run_cells import POLICIES
 from app.simulation.backtest.traces import Window
 
@@ -58,7 +58,7 @@ class Planned:
         return self.plan[view.tick]
 
 
-def _every_plan(window: Window, terms: Terms) -> Iterator[Outcome]:
+def _every_plan(window: Window, terms: Terms) -> Iterator[JobEnd]:
     options = [
         [WAIT, ON_DEMAND, *(Choice(Act.SPOT, int(pool)) for pool in np.flatnonzero(column))]
         for column in window.up.T

@@ -26,11 +26,11 @@ from app.simulation.backtest.job_view import (
     Choice,
     JobView,
     PolicyMaker,
-    Seen,
+    PoolState,
     Terms,
 )
 from app.simulation.backtest.optimum import optimum_by_tick
-from app.simulation.backtest.replay import Information, Outcome, PolicyFault, Replay
+from app.simulation.backtest.replay import Information, JobEnd, PolicyFault, Replay
 from app.simulation.backtest.run_cells import on_demand_cost
 from app.simulation.backtest.skynomad import SkyNomad
 from app.simulation.backtest.traces import Window, cut_window, read_trace
@@ -77,7 +77,7 @@ class Scripted:
         return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
 
 
-def _run(window: Window, terms: Terms, policy: Scripted, **more: object) -> Outcome:
+def _run(window: Window, terms: Terms, policy: Scripted, **more: object) -> JobEnd:
     information = more.pop("information", Information.VISIBLE)
     assert isinstance(information, Information)
     return Replay(window, terms, information, **more).run(policy)  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ def test_under_attempts_only_what_was_tried_is_known():
     terms = Terms(3 * TICK, 4 * TICK, 0.0)
     policy = Scripted(Choice(Act.SPOT, 0), Choice(Act.SPOT, 1), Choice(Act.SPOT, 1))
     outcome = _run(window, terms, policy, information=Information.ATTEMPTS)
-    assert policy.shown[:3] == [[-1, -1], [Seen.DOWN, -1], [-1, Seen.UP]]
+    assert policy.shown[:3] == [[-1, -1], [PoolState.DOWN, -1], [-1, PoolState.UP]]
     assert outcome.cost_usd == pytest.approx(3 * 2.0 * TICK / HOUR)
 
 
@@ -244,7 +244,7 @@ def test_a_probe_is_paid_for_a_minute_where_it_finds_capacity():
     terms = Terms(3 * TICK, 4 * TICK, 0.0)
     policy = Scripted(Choice(Act.PROBE, 0), Choice(Act.PROBE, 1), Choice(Act.SPOT, 1))
     outcome = _run(window, terms, policy, information=Information.ATTEMPTS)
-    assert policy.shown[2] == [Seen.DOWN, Seen.UP]
+    assert policy.shown[2] == [PoolState.DOWN, PoolState.UP]
     assert outcome.probes == 2
     assert outcome.cost_usd == pytest.approx(3 * 2.0 * TICK / HOUR + 2.0 / 60)
     with pytest.raises(PolicyFault, match="known to be down"):

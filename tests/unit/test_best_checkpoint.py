@@ -8,16 +8,16 @@ from uuid import UUID
 import pytest
 
 from app.domain.lifecycle.best_checkpoint import Scored, best_of, metric_of
-from app.domain.lifecycle.entities import Checkpoint
+from app.domain.lifecycle.entities import CheckpointRecord
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.checkpoints.prune_checkpoints import spare_checkpoints
 
 ID = UUID(int=1)
 
 
-def saved(step: int, **metrics: float) -> Checkpoint:
+def saved(step: int, **metrics: float) -> CheckpointRecord:
     """One that stands, of the first attempt."""
-    return Checkpoint(ID, 1, step, "d", 10, False, datetime(2031, 1, 1, tzinfo=UTC), ID,
+    return CheckpointRecord(ID, 1, step, "d", 10, False, datetime(2031, 1, 1, tzinfo=UTC), ID,
                       metrics=metrics)  # fmt: skip
 
 

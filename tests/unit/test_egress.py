@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.billing.egress import (
-    Place,
+    Region,
     Restore,
     added_microusd_per_hour,
     bucket_of,
@@ -37,26 +37,28 @@ def offer(where: Pool, price: int) -> Offer:
 @pytest.mark.parametrize(
     ("place", "where", "microusd_per_gb"),
     [
-        (Place("aws", "us-east-1"), pool("aws", "us-east-1"), 0),
-        (Place("aws", "us-east-1"), pool("aws", "us-east-2"), 10_000),
-        (Place("aws", "us-east-1"), pool("aws", "us-west-2"), 20_000),
-        (Place("aws", "eu-west-1"), pool("aws", "us-east-1"), 20_000),
-        (Place("aws", "ap-south-1"), pool("aws", "us-east-1"), 86_000),
-        (Place("aws", "ap-northeast-1"), pool("aws", "us-east-1"), 90_000),
-        (Place("aws", "us-east-1"), pool("gcp", "us-central1"), 90_000),
-        (Place("aws", "xx-new-1"), pool("gcp", "us-central1"), 154_000),
-        (Place("gcp", "us-central1"), pool("gcp", "us-central1"), 0),
-        (Place("gcp", "us-central1"), pool("gcp", "us-east4"), 20_000),
-        (Place("gcp", "us"), pool("gcp", "us-east4"), 20_000),
-        (Place("gcp", "nam4"), pool("gcp", "us-east4"), 20_000),
-        (Place("gcp", "us-central1"), pool("gcp", "europe-west4"), 50_000),
-        (Place("gcp", "asia-east1"), pool("gcp", "us-central1"), 80_000),
-        (Place("gcp", "us-central1"), pool("gcp", "australia-southeast1"), 100_000),
-        (Place("gcp", "us-central1"), pool("aws", "us-east-1"), 120_000),
-        (Place("aws", "us-east-1"), pool("local", "us-west-2"), 0),
+        (Region("aws", "us-east-1"), pool("aws", "us-east-1"), 0),
+        (Region("aws", "us-east-1"), pool("aws", "us-east-2"), 10_000),
+        (Region("aws", "us-east-1"), pool("aws", "us-west-2"), 20_000),
+        (Region("aws", "eu-west-1"), pool("aws", "us-east-1"), 20_000),
+        (Region("aws", "ap-south-1"), pool("aws", "us-east-1"), 86_000),
+        (Region("aws", "ap-northeast-1"), pool("aws", "us-east-1"), 90_000),
+        (Region("aws", "us-east-1"), pool("gcp", "us-central1"), 90_000),
+        (Region("aws", "xx-new-1"), pool("gcp", "us-central1"), 154_000),
+        (Region("gcp", "us-central1"), pool("gcp", "us-central1"), 0),
+        (Region("gcp", "us-central1"), pool("gcp", "us-east4"), 20_000),
+        (Region("gcp", "us"), pool("gcp", "us-east4"), 20_000),
+        (Region("gcp", "nam4"), pool("gcp", "us-east4"), 20_000),
+        (Region("gcp", "us-central1"), pool("gcp", "europe-west4"), 50_000),
+        (Region("gcp", "asia-east1"), pool("gcp", "us-central1"), 80_000),
+        (Region("gcp", "us-central1"), pool("gcp", "australia-southeast1"), 100_000),
+        (Region("gcp", "us-central1"), pool("aws", "us-east-1"), 120_000),
+        (Region("aws", "us-east-1"), pool("local", "us-west-2"), 0),
     ],
 )
-def test_a_gigabyte_costs_by_where_it_goes(place: Place, where: Pool, microusd_per_gb: int) -> None:
+def test_a_gigabyte_costs_by_where_it_goes(
+    place: Region, where: Pool, microusd_per_gb: int
+) -> None:
     assert price_to(place, where) == microusd_per_gb
 
 
@@ -79,7 +81,7 @@ def ranked(restore: Restore | None, *offers: Offer) -> tuple[Considered, ...]:
 
 
 NEAR, FAR = pool("aws", "us-east-1"), pool("aws", "us-west-2")
-BUCKET = Place("aws", "us-east-1")
+BUCKET = Region("aws", "us-east-1")
 
 
 def test_a_slightly_cheaper_pool_far_from_the_checkpoint_loses_and_says_why() -> None:
@@ -120,7 +122,7 @@ def test_raising_an_offers_price_or_its_egress_never_makes_it_win(
 ) -> None:
     offers = [offer(pool("aws", REGIONS[i]), price) for i, price in enumerate(prices)]
     place = chosen % len(offers)
-    restore = Restore(size, Place("aws", bucket))
+    restore = Restore(size, Region("aws", bucket))
 
     def rank(candidates: list[Offer], brought: Restore) -> int:
         found = [item.offer.pool for item in ranked(brought, *candidates)]
@@ -131,6 +133,6 @@ def test_raising_an_offers_price_or_its_egress_never_makes_it_win(
     raised[place] = replace(raised[place], price_microusd_per_hour=prices[place] + dearer)
     assert rank(raised, restore) >= before
     # More to bring moves a pool with the dearest way back, never forward.
-    ways = [price_to(Place("aws", bucket), one.pool) for one in offers]
+    ways = [price_to(Region("aws", bucket), one.pool) for one in offers]
     if ways[place] == max(ways):
-        assert rank(offers, Restore(size + farther, Place("aws", bucket))) >= before
+        assert rank(offers, Restore(size + farther, Region("aws", bucket))) >= before

@@ -13,7 +13,7 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.terminal import Terminal
 from app.cli.server.launch_plan import GRACE_SECONDS, Wish, make_launch_plan
 from app.cli.server.launch_report import LaunchReport
-from app.cli.server.launch_stages import ORDER, Stage, StageView
+from app.cli.server.launch_stages import ORDER, Phase, StageView
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class Screen(io.StringIO):
         return True
 
 
-def views(done: int, failed: Stage | None = None) -> list[StageView]:
+def views(done: int, failed: Phase | None = None) -> list[StageView]:
     shown = [StageView(stage, True, 2.0, f"{stage.value} went well") for stage in ORDER[:done]]
     shown += [StageView(stage) for stage in ORDER[done:]]
     if failed is not None:
@@ -75,7 +75,7 @@ def test_a_failure_is_told_with_its_log_and_what_to_do_also_when_quiet() -> None
     out = io.StringIO()
     report = LaunchReport(Terminal(out=out, quiet=True), 600)
     report.show(views(1), [], 1.0)
-    report.end(views(1, Stage.BOOT), 0, "doctor-1")
+    report.end(views(1, Phase.BOOT), 0, "doctor-1")
     lines = out.getvalue().splitlines()
     assert lines[0] == "✗ boot          1m 1s  it broke"
     assert [line.strip() for line in lines[1:]] == ["| the last line", "→ mend it"]

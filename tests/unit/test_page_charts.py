@@ -18,7 +18,7 @@ from app.domain.wording.machine_words import ended_words
 from app.ports.reports.page_reports import JobTimeline, MachineLane
 from app.web.charts.lane_pieces import Axis, lane_pieces
 from app.web.charts.metric_charts import CHARTS_MAX, metric_charts
-from app.web.charts.time_chart import Story, time_chart
+from app.web.charts.time_chart import ChartData, time_chart
 from trainer.protocol.agent_report import MachinePhase
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -55,13 +55,13 @@ def attempt(fence: int = 1, trained: float = 20, **fields: Any) -> Attempt:
     )  # fmt: skip
 
 
-def story(*lanes: MachineLane, **fields: Any) -> Story:
+def story(*lanes: MachineLane, **fields: Any) -> ChartData:
     known = {
         "timeline": JobTimeline((attempt(),), lanes, 0), "points": [], "now": after(100),
         "live": True, "step": 50, "step_at": after(99), "total_steps": 100, "eta_at": None,
         "deadline_at": None, "last_safe_at": None, **fields,
     }  # fmt: skip
-    return Story(**known)
+    return ChartData(**known)
 
 
 AXIS = Axis(START, after(1000))

@@ -10,12 +10,12 @@ from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import JobCommand
 from app.ports.reports.job_search import ChosenJob
 from app.web.jobs.job_query import read_query
-from app.web.jobs.job_selection import Question
+from app.web.jobs.job_selection import Confirmation
 
 
 def consequences(command: JobCommand, *states: JobState) -> list[str]:
     jobs = tuple(ChosenJob(uuid4(), "digits", state, 0) for state in states)
-    return Question(command, jobs, False, "/jobs").consequences
+    return Confirmation(command, jobs, False, "/jobs").consequences
 
 
 def test_a_pause_promises_nothing_to_a_job_without_a_checkpoint() -> None:

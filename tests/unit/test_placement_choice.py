@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
 from app.domain.deadline.spot_ride import ride
 from app.simulation.backtest.job_view import (
     Act,
@@ -25,7 +25,7 @@ from app.simulation.backtest.job_view import (
 )
 from app.simulation.backtest.lowtide import Lowtide
 from app.simulation.backtest.optimum import optimum_by_tick
-from app.simulation.backtest.replay import Information, Outcome, Replay
+from app.simulation.backtest.replay import Information, JobEnd, Replay
 from app.simulation.backtest.run_cells import POLICIES
 from app.simulation.backtest.traces import Window
 
@@ -74,7 +74,7 @@ def _replay(
     terms: Terms,
     information: Information = Information.VISIBLE,
     maker: PolicyMaker = Lowtide,
-) -> tuple[Outcome, list[tuple[JobView, Choice]]]:
+) -> tuple[JobEnd, list[tuple[JobView, Choice]]]:
     briefing = Briefing(
         window.pools, TICK, window.on_demand, terms, window.past_up, window.past_prices
     )
@@ -187,16 +187,16 @@ def test_raising_one_price_never_makes_that_pool_win(
     before = placement.choose(_moment(prices, pool, left))
     higher = [price * by if index == raised else price for index, price in enumerate(prices)]
     after = placement.choose(_moment(higher, pool, left))
-    if (before.verdict, before.pool) != (Verdict.SPOT, raised):
-        assert (after.verdict, after.pool) != (Verdict.SPOT, raised)
+    if (before.verdict, before.pool) != (Course.SPOT, raised):
+        assert (after.verdict, after.pool) != (Course.SPOT, raised)
 
 
 def test_without_time_to_spare_it_is_on_demand_and_with_much_of_it_spot():
     placement = _placement()
     prices = [1.0, 1.1, 1.2, 1.3]
-    assert placement.choose(_moment(prices, left=9.7)).verdict is Verdict.ON_DEMAND
+    assert placement.choose(_moment(prices, left=9.7)).verdict is Course.ON_DEMAND
     relaxed = placement.choose(_moment(prices, left=4.0))
-    assert relaxed.verdict is Verdict.SPOT
+    assert relaxed.verdict is Course.SPOT
     assert relaxed.costs.spot < relaxed.costs.on_demand < math.inf
     # A machine that runs is kept while another is only a little cheaper.
     assert placement.choose(_moment([1.0, 1.1, 1.2, 1.02], pool=3, left=4.0)).pool in (0, 3)
@@ -229,9 +229,9 @@ def test_what_a_move_takes_is_no_time_for_work():
         running_on=Running.NOTHING,
         seen=[0, 1, 1, 1],
     )
-    assert _placement(restart_seconds=120.0).choose(moment).verdict is Verdict.SPOT
+    assert _placement(restart_seconds=120.0).choose(moment).verdict is Course.SPOT
     moved = _placement(restart_seconds=120.0, move_seconds=480.0).choose(moment)
-    assert (moved.verdict, moved.costs.spot) == (Verdict.ON_DEMAND, math.inf)
+    assert (moved.verdict, moved.costs.spot) == (Course.ON_DEMAND, math.inf)
 
 
 def test_an_explanation_has_a_row_for_every_pool():
@@ -286,7 +286,7 @@ def test_an_attempt_that_fails_is_followed_by_another_answer():
 def test_on_demand_that_runs_finishes_a_rest_that_fits_into_the_tick():
     """However much time is left: to give it up would mean to start once more for a minute."""
     rest = replace(_moment([1.0], left=1 / 60, time=9.0), running_on=Running.ON_DEMAND)
-    assert _placement(1).choose(rest).verdict is Verdict.ON_DEMAND
+    assert _placement(1).choose(rest).verdict is Course.ON_DEMAND
 
 
 def test_the_last_stretch_is_run_on_a_pool_that_is_up():
@@ -295,5 +295,5 @@ def test_the_last_stretch_is_run_on_a_pool_that_is_up():
         for left in (0.1, 0.3, 0.6, 0.9):
             choice = _placement(1, seed).choose(_moment([1.0], left=left, time=6.0))
             waited += choice.costs.wait < choice.costs.spot
-            assert choice.verdict is Verdict.SPOT, (seed, left)
+            assert choice.verdict is Course.SPOT, (seed, left)
     assert waited > 0, "by the tables alone it would never have waited, and this shows nothing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
 from app.domain.deadline.price_levels import PriceLevels
 
 HOUR = 3600.0
@@ -54,8 +54,8 @@ def test_restarts_count_against_a_pool_that_never_lasts():
     assert 1 in levels.worth_waiting_for((1.0, 1.2), 5.0, 900.0, 0.15)
 
 
-@pytest.mark.parametrize(("slack", "verdict"), [(6.0, Verdict.WAIT), (1.05, Verdict.SPOT)])
-def test_a_job_waits_for_the_cheap_pool_only_while_it_can_afford_to(slack: float, verdict: Verdict):
+@pytest.mark.parametrize(("slack", "verdict"), [(6.0, Course.WAIT), (1.05, Course.SPOT)])
+def test_a_job_waits_for_the_cheap_pool_only_while_it_can_afford_to(slack: float, verdict: Course):
     terms = JobTerms(("cheap", "dear"), 4.0, TICK, 720.0, slack * 10 * HOUR)
     placement = Placement(terms)
     placement.quoted = (1.0, 2.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from app.domain.market.offer import Market, Pool
-from app.ports.reports.page_reports import PricePoint
+from app.ports.reports.page_reports import PriceSample
 from app.web.charts.lane_pieces import Axis
 from app.web.charts.price_strip import Prices, PriceStrip, pools_to_price, price_strip
 
@@ -20,8 +20,8 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def points(*told: tuple[float, int]) -> tuple[PricePoint, ...]:
-    return tuple(PricePoint(after(seconds), price) for seconds, price in told)
+def points(*told: tuple[float, int]) -> tuple[PriceSample, ...]:
+    return tuple(PriceSample(after(seconds), price) for seconds, price in told)
 
 
 def strip(prices: Prices, until: float = 500) -> PriceStrip:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from app.domain.deadline.live_placement import LiveChoice, Verdict
+from app.domain.deadline.live_placement import Course, LiveChoice
 from app.orchestration.frame.limits import Limits
 from app.orchestration.placement.spot_safety import Stay, return_repays
 
@@ -29,5 +29,5 @@ def test_a_return_is_worth_it_for_a_tenth_and_ten_cents(
     hours: float, spot_usd: float, trains: bool, repays: bool
 ) -> None:
     stay = Stay(on_demand_usd=1.5, gang=2, work_seconds=hours * 3_600, trains=trains)
-    choice = LiveChoice(Verdict.SPOT, None, math.inf, spot_usd / 2, math.inf, (), ())
+    choice = LiveChoice(Course.SPOT, None, math.inf, spot_usd / 2, math.inf, (), ())
     assert return_repays(choice, stay, LIMITS) is repays

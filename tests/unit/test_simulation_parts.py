@@ -13,11 +13,11 @@ from app.domain.market.offer import Market, Pool
 from app.simulation.engine.broken import InvariantBroken
 from app.simulation.engine.seeded_entropy import SeededEntropy
 from app.simulation.engine.virtual_clock import HostClock, VirtualClock, instant, microseconds
-from app.simulation.runs.seed_runs import Ending, SeedResult
+from app.simulation.runs.seed_runs import RunStatus, SeedResult
 from app.simulation.simulated.machine_clock import MachineClock
 from app.simulation.simulated.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
 from app.simulation.simulated.simulated_market import MarketSettings, SimulatedMarket
-from app.simulation.sweep import Progress
+from app.simulation.sweep import SweepState
 from app.simulation.watches.lineage_watch import LineageWatch
 from tests.mutants.catalogue import places, read_mutants, scratch_tree
 from trainer.protocol.checkpoint_manifest import (
@@ -95,11 +95,11 @@ def test_what_counts_in_the_lineage_may_not_be_pruned():
 
 
 def test_a_sweep_adds_up_what_each_seed_tells():
-    progress = Progress("sources", 1.0, 6.0)
+    progress = SweepState("sources", 1.0, 6.0)
     told = {"events": 10, "virtual_hours": 1.5, "faults": {"notice": 2, "outage": 1}}
-    progress.add(1, SeedResult(Ending.HELD, f"a warning\n{json.dumps(told)}\n"))
-    progress.add(2, SeedResult(Ending.HELD, json.dumps({**told, "faults": {"notice": 1}})))
-    progress.add(3, SeedResult(Ending.TIMED_OUT, ""))
+    progress.add(1, SeedResult(RunStatus.HELD, f"a warning\n{json.dumps(told)}\n"))
+    progress.add(2, SeedResult(RunStatus.HELD, json.dumps({**told, "faults": {"notice": 1}})))
+    progress.add(3, SeedResult(RunStatus.TIMED_OUT, ""))
     assert progress.done == [1, 2, 3]
     assert progress.faults == {"notice": 3, "outage": 1}
     assert (progress.events, progress.virtual_hours) == (20, 3.0)
@@ -108,8 +108,8 @@ def test_a_sweep_adds_up_what_each_seed_tells():
 
 def test_the_cause_of_a_broken_run_is_the_line_after_the_first_of_its_report():
     report = "noise\na simulated world broke at noon\n  InvariantBroken: the rule\n  faults: none"
-    assert SeedResult(Ending.BROKEN, report).cause == "InvariantBroken: the rule"
-    assert SeedResult(Ending.CRASHED, "Traceback\nImportError: x\n").cause == "ImportError: x"
+    assert SeedResult(RunStatus.BROKEN, report).cause == "InvariantBroken: the rule"
+    assert SeedResult(RunStatus.CRASHED, "Traceback\nImportError: x\n").cause == "ImportError: x"
 
 
 def test_a_mutant_is_in_its_copy_alone_and_the_copy_goes(tmp_path: Path):

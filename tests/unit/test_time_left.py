@@ -11,7 +11,7 @@ import pytest
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
-from app.web.job.time_left import ExpectedEnd, TimeLeft, time_left
+from app.web.job.time_left import Countdown, ExpectedEnd, time_left
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -27,7 +27,7 @@ def job(**fields: Any) -> Job:
     return Job(**{**values, **fields})
 
 
-def told(one: Job, end: ExpectedEnd | None) -> TimeLeft:
+def told(one: Job, end: ExpectedEnd | None) -> Countdown:
     return time_left(
         one, end, NOW, slack_sentence="Slack 1h.", safe_moment_matters=True, decision=None
     )
@@ -38,7 +38,7 @@ def end_in(seconds: int, **fields: Any) -> ExpectedEnd:
     return ExpectedEnd(NOW + timedelta(seconds=seconds), seconds, **values)
 
 
-def texts(found: TimeLeft) -> str:
+def texts(found: Countdown) -> str:
     return " | ".join([found.label, found.value, *(note.text for note in found.notes)])
 
 

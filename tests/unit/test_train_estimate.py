@@ -5,7 +5,7 @@ import pytest
 from trainer.protocol.gpu_models import GPU_NAMES, model_of_device, model_of_label
 from trainer.protocol.model_figures import known_figures
 from trainer.protocol.train_estimate import (
-    Workload,
+    RunFigures,
     estimate_on,
     fitting_micro_batch,
     ranked,
@@ -18,10 +18,10 @@ IMAGENET_SAMPLES = 1_281_167
 """Training images of ILSVRC 2012 (Russakovsky et al. 2015, table 2)."""
 
 
-def work(model: str = "resnet50", batch_size: int = 256, **options: object) -> Workload:
+def work(model: str = "resnet50", batch_size: int = 256, **options: object) -> RunFigures:
     figures = known_figures(model, IMAGE, 1000)
     assert figures is not None
-    return Workload(figures, batch_size, 90 * IMAGENET_SAMPLES, **options)
+    return RunFigures(figures, batch_size, 90 * IMAGENET_SAMPLES, **options)
 
 
 def gpu(label: str):
@@ -102,9 +102,9 @@ def test_a_batch_that_does_not_fit_is_halved_and_a_model_that_never_fits_is_left
 
     gpt = known_figures("gpt_small", (1024,), 50_257)
     assert gpt is not None
-    whole = Workload(gpt, 2**20, 2**20, optimizer="adamw", precision="fp32")
+    whole = RunFigures(gpt, 2**20, 2**20, optimizer="adamw", precision="fp32")
     assert fitting_micro_batch(whole, small, 2**20) == 1
-    huge = Workload(known_figures("gpt_small", (200_000,), 50_257), 8, 8)  # type: ignore[arg-type]
+    huge = RunFigures(known_figures("gpt_small", (200_000,), 50_257), 8, 8)  # type: ignore[arg-type]
     assert fitting_micro_batch(huge, small, 1) == 0
     assert "T4" not in [one.gpu.name for one in ranked(huge)]
 
@@ -146,7 +146,7 @@ def test_a_kind_without_the_numbers_is_left_out(precision: str, missing: set[str
 def test_a_tiny_step_is_as_long_as_its_launches():
     figures = known_figures("gpt_tiny", (8,), 64)
     assert figures is not None
-    estimate = estimate_on(Workload(figures, 8, 8_000), gpu("H200"))
+    estimate = estimate_on(RunFigures(figures, 8, 8_000), gpu("H200"))
     assert (estimate.step_seconds, estimate.limit) == (0.0003, "launches")
 
 

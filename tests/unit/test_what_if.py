@@ -20,7 +20,7 @@ from app.domain.availability.pool_life import (
     seconds_until,
 )
 from app.domain.estimate.imagined_pools import ImaginedPool, age_at_any_time, posterior
-from app.domain.estimate.imagined_run import Outcome, PoolQuote, Question, imagined_run
+from app.domain.estimate.imagined_run import PoolQuote, Question, Trial, imagined_run
 from app.domain.estimate.what_if import (
     WAITS_SHARE,
     deadline_curve,
@@ -34,7 +34,7 @@ CALM = Experience(lived_seconds=(0.0, 0.0, 0.0, 0.0, 1e9), launches=10**9)
 """A pool that is never empty and hardly ever takes a machine."""
 
 
-def _run(asked: Question, seed: int) -> Outcome:
+def _run(asked: Question, seed: int) -> Trial:
     known = [posterior(pool.experience) for pool in asked.spot]
     return imagined_run(asked, known, seeded_draws(seed))
 

@@ -19,13 +19,13 @@ from dataclasses import replace
 from trainer.agent.attempt.docker_command import Docker
 from trainer.agent.attempt.preparation import PreparationTools
 from trainer.agent.attempt.trainer_command import CommandContext
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.agent.gpu.gpu_faults import GpuFaultWatch, nvml_or_none, watch_gpus
 from trainer.agent.machine import last_words, process_group
 from trainer.agent.machine.agent_settings import (
     AgentSettings,
-    SettingsError,
+    EnvironmentInvalid,
     read_settings,
     without_secrets,
 )
@@ -33,14 +33,14 @@ from trainer.agent.machine.boot_clock import boot_id, boot_seconds
 from trainer.agent.machine.control_plane_client import (
     ControlPlaneClient,
     ProtocolRefused,
-    TokenRefused,
+    RegistrationRejected,
 )
 from trainer.agent.machine.log_shipper import LogShipper
 from trainer.agent.machine.machine_folders import MachineFolders
 from trainer.agent.machine.small_files import replace_file
 from trainer.agent.notices.metadata_http import MetadataUnknown
 from trainer.agent.rules import supervisor
-from trainer.agent.rules.agent_state import AgentState, Limits
+from trainer.agent.rules.agent_state import AgentState, Timings
 from trainer.agent.rules.observations import Observation, Registered
 from trainer.agent.runtime import dead_man, farewell
 from trainer.agent.runtime.machine_runtime import MachineRuntime
@@ -56,12 +56,12 @@ def main() -> int:
     """Run the agent until the machine leaves."""
     try:
         settings = read_settings(os.environ)
-    except SettingsError as error:
+    except EnvironmentInvalid as error:
         last_words.print_line(str(error))
         return exit_codes.SETTINGS
     try:
         run_agent(settings)
-    except (TokenRefused, ProtocolRefused, RegistrationExpired, MetadataUnknown) as error:
+    except (RegistrationRejected, ProtocolRefused, RegistrationExpired, MetadataUnknown) as error:
         last_words.print_line(str(error))
         return exit_codes.REFUSED
     except Exception as error:
@@ -78,7 +78,7 @@ def run_agent(settings: AgentSettings) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     folders = MachineFolders(settings.machine_dir, _trainer_owner(settings))
     started_at = boot_seconds()
-    limits = Limits()
+    limits = Timings()
     off_at = started_at + limits.unanswered + limits.power_off_grace
     armed = dead_man.arm(folders.power_off_file, off_at)
     dead_man.start_timer(
@@ -145,7 +145,7 @@ def _give_up(
     try:
         registered = register(client, registration, farewell.REGISTER_SECONDS_MAX)
         farewell.give_up(client, state, registered, why)
-    except (TokenRefused, ProtocolRefused, RegistrationExpired) as error:
+    except (RegistrationRejected, ProtocolRefused, RegistrationExpired) as error:
         last_words.print_line(f"and the control plane could not be told: {error}")
     dead_man.power_off(settings.power_off_command)
 
@@ -171,7 +171,7 @@ def _tools(
         client=client,
         context=context,
         open_store=functools.lru_cache(maxsize=1)(
-            functools.partial(ObjectStore, uri, access=access)
+            functools.partial(StorageRoot, uri, access=access)
         ),
         access=access,
         observe=observe,

@@ -5,7 +5,7 @@ holds: that is Lightning's own file, ``last.ckpt``. A DataLoader that shuffles b
 epoch anew after a resume; give it state (``torchdata.StatefulDataLoader``) or a fixed order. ::
 
     hooks = Hooks()
-    callback = DrainCallback(hooks, every_steps=500)
+    callback = CheckpointCallback(hooks, every_steps=500)
     trainer = Trainer(..., callbacks=[callback], enable_checkpointing=False)
     trainer.fit(module, data, ckpt_path=callback.resume_from())
     callback.leave(trainer)
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FILE = "last.ckpt"
 
 
-class DrainCallback(Callback):
+class CheckpointCallback(Callback):
     """Saves every ``every_steps`` optimizer steps, at the end, and when asked to leave."""
 
     def __init__(self, hooks: Hooks, every_steps: int = 500) -> None:

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .gang import Gang, initialized
+from .gang import Ranks, initialized
 from .gang_save import NO_ROOM, Save, SaveFailed, SaveRefused, machines_of_job, remove_unfinished
 from .notice import seconds_left
 
@@ -51,7 +51,7 @@ class Hooks:
         self.folder = Path(os.environ.get("LOWTIDE_CHECKPOINT_DIR") or "checkpoints").resolve()
         self._progress = os.environ.get("LOWTIDE_PROGRESS_FILE")
         self._keep, self._asked = keep, False
-        self._gang: Gang | None = None
+        self._gang: Ranks | None = None
         self._last_save, self._shared_step, self._is_torn = 0, -1, False
         self.listen()
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # a stall shows where it hangs
@@ -227,11 +227,11 @@ class Hooks:
         found = self.folder.glob("step-*")
         return sorted(path for path in found if _COMPLETE.match(path.name))
 
-    def _met(self) -> Gang | None:
+    def _met(self) -> Ranks | None:
         """The other ranks; None without any. The first call meets them, so all ranks make it."""
         dist = initialized()
         if dist is None or dist.get_world_size() == 1:
             return None
         if self._gang is None or self._gang.world is not dist.group.WORLD:
-            self._gang = Gang(dist)
+            self._gang = Ranks(dist)
         return self._gang

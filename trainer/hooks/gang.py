@@ -14,7 +14,7 @@ PROMPT_GAP_SECONDS = 1.0
 """Votes further apart than this are waited for at once."""
 
 
-class Gang:
+class Ranks:
     """The ranks of the default process group, joined by a second one between the processors.
 
     Not by the default one: NCCL's would wait for the GPU, and knows nothing but GPUs' tensors.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .gang import Gang
+from .gang import Ranks
 
 MANIFEST = "manifest.json"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -54,7 +54,7 @@ class Save:
     failed for want of room.
     """
 
-    def __init__(self, folder: Path, gang: Gang | None, rank: int, step: int, final: bool) -> None:
+    def __init__(self, folder: Path, gang: Ranks | None, rank: int, step: int, final: bool) -> None:
         self.target = folder / f"step-{step:012d}"
         self.leads = rank == 0
         self.disk_full = False

@@ -56,7 +56,7 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Diagnosis:
     """What is the limit, and one sentence for a person. ``is_advice``: something is to be done."""
 
     bound: Bound
@@ -68,19 +68,19 @@ class Verdict:
         return self.bound != "compute"
 
 
-def verdict(shares: Shares) -> Verdict:
+def verdict(shares: Shares) -> Diagnosis:
     """The first of the limits that is passed, in the order in which mending them pays."""
     busy = shares.gpu_utilization
     idle = busy is not None and busy < GPU_BUSY_LEAST
     gpu = "" if busy is None else f" (GPU busy {busy:.0f} %)"
     if shares.data_wait > DATA_WAIT_MOST:
-        return Verdict(
+        return Diagnosis(
             "data",
             f"Training waits for data {_percent(shares.data_wait)} of the time{gpu}: raise the"
             " number of workers, put the shards on local NVMe, or decode on the GPU.",
         )
     if shares.all_reduce > ALL_REDUCE_MOST:
-        return Verdict(
+        return Diagnosis(
             "all_reduce",
             f"The ranks wait for each other's gradients {_percent(shares.all_reduce)} of the"
             f" time{gpu}: raise batch_size with the samples of a micro-batch or the accumulation,"
@@ -88,18 +88,18 @@ def verdict(shares: Shares) -> Verdict:
             " more GPUs each.",
         )
     if shares.checkpoint > CHECKPOINT_MOST:
-        return Verdict(
+        return Diagnosis(
             "checkpoint",
             f"Checkpoints cost {_percent(shares.checkpoint)} of the time{gpu}: save less often,"
             " or to a faster disk.",
         )
     if idle:
-        return Verdict(
+        return Diagnosis(
             "small_steps",
             f"The GPU is busy {busy:.0f} % of the time although nothing keeps it waiting: its"
             " steps are too small. Use a larger batch, compile the model, or rent a smaller GPU.",
         )
-    return Verdict(
+    return Diagnosis(
         "compute", f"Computing takes {_percent(shares.compute)} of the time{gpu}, as it should."
     )
 

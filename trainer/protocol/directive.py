@@ -25,11 +25,16 @@ class DirectiveKind(StrEnum):
 
 
 class DrainCause(StrEnum):
-    """Why a drain is asked for; the strongest wins (stop > interruption > yield)."""
+    """Why an attempt drains, weakest first: a stop outranks an interruption, that a yield."""
 
     YIELD = "yield"
     INTERRUPTION = "interruption"
     STOP = "stop"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order of strength; higher wins."""
+        return list(DrainCause).index(self)
 
 
 @dataclass(frozen=True)

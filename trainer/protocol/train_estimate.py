@@ -67,7 +67,7 @@ _GB: Final = 1e9
 
 
 @dataclass(frozen=True)
-class Workload:
+class RunFigures:
     """The run: its model's figures and the options that cost something.
 
     batch_size is over all GPUs. samples: of the whole run, every epoch counted.
@@ -130,7 +130,7 @@ class GpuEstimate:
     usd: float | None = None
 
 
-def training_memory(work: Workload, micro_batch: int, gpus: int = 1) -> Memory:
+def training_memory(work: RunFigures, micro_batch: int, gpus: int = 1) -> Memory:
     """Weights in 32 bits (and a 16-bit copy while autocast runs), gradients, the optimizer's state,
     EMA, and what the backward pass needs of ``micro_batch`` samples.
 
@@ -149,7 +149,7 @@ def training_memory(work: Workload, micro_batch: int, gpus: int = 1) -> Memory:
     )
 
 
-def fitting_micro_batch(work: Workload, gpu: GpuModel, gpus: int) -> int:
+def fitting_micro_batch(work: RunFigures, gpu: GpuModel, gpus: int) -> int:
     """The largest share of the batch that fits, after halving it as often as needed; 0 if none."""
     room = gpu.memory_gb * 2**30 * USABLE_MEMORY
     micro_batch = math.ceil(work.batch_size / gpus)
@@ -162,7 +162,7 @@ def fitting_micro_batch(work: Workload, gpu: GpuModel, gpus: int) -> int:
     return 0
 
 
-def step_seconds(work: Workload, gpu: GpuModel, gpus: int = 1) -> tuple[float, str]:
+def step_seconds(work: RunFigures, gpu: GpuModel, gpus: int = 1) -> tuple[float, str]:
     """Time of one optimizer step, and what limits it."""
     samples = work.batch_size / gpus
     peak = gpu.tensor_tflops * 1e12 * PEAK_SHARE[work.precision] * _compute_share(gpu)
@@ -179,7 +179,7 @@ def step_seconds(work: Workload, gpu: GpuModel, gpus: int = 1) -> tuple[float, s
     return seconds, "computing" if computing > memory else "memory traffic"
 
 
-def can_run(work: Workload, gpu: GpuModel) -> bool:
+def can_run(work: RunFigures, gpu: GpuModel) -> bool:
     """Whether this kind has the run's numbers: bf16 and TF32 since Ampere, fp8 since Ada."""
     if work.precision in ("bf16", "tf32"):
         return gpu.name not in _OLD
@@ -187,7 +187,7 @@ def can_run(work: Workload, gpu: GpuModel) -> bool:
 
 
 def estimate_on(
-    work: Workload, gpu: GpuModel, gpus: int = 1, usd_per_gpu_hour: float | None = None
+    work: RunFigures, gpu: GpuModel, gpus: int = 1, usd_per_gpu_hour: float | None = None
 ) -> GpuEstimate:
     """The whole run on ``gpus`` of one kind, without interruptions."""
     micro_batch = fitting_micro_batch(work, gpu, gpus)
@@ -213,7 +213,7 @@ def estimate_on(
 
 
 def ranked(
-    work: Workload,
+    work: RunFigures,
     gpus: int = 1,
     usd_per_gpu_hour: Mapping[str, float] | None = None,
     models: Sequence[GpuModel] = GPU_MODELS,
@@ -240,7 +240,7 @@ def _compute_share(gpu: GpuModel) -> float:
     return COMPUTE_SHARE_FAST if gpu.tensor_tflops >= FAST_TFLOPS else COMPUTE_SHARE
 
 
-def _workers(work: Workload, samples_per_second: float) -> int:
+def _workers(work: RunFigures, samples_per_second: float) -> int:
     """Processes that decode images for one GPU; 2 where nothing is decoded."""
     if not work.decodes_images:
         return 2

@@ -34,7 +34,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Look:
+class Reading:
     """What was seen of one sample. ``problem`` "" for a good one; ``digest`` of its content."""
 
     part: str
@@ -46,7 +46,7 @@ class Look:
 
 
 @dataclass
-class Findings:
+class DatasetReport:
     """The report. Problems are lists of sentences."""
 
     samples: dict[str, int]
@@ -65,7 +65,7 @@ class Findings:
         return sum(len(kind) for kind in kinds)
 
 
-def examine(data: DataSet, most: int | None, processes: int) -> Findings:
+def examine(data: DataSet, most: int | None, processes: int) -> DatasetReport:
     """Reads up to ``most`` samples of each part, evenly chosen, and judges what was seen."""
     work = []
     for name in PART_NAMES:
@@ -77,7 +77,7 @@ def examine(data: DataSet, most: int | None, processes: int) -> Findings:
         )
         ids = ids[:count]
         work += [(name, ids[first : first + CHUNK]) for first in range(0, len(ids), CHUNK)]
-    looks: list[Look] = []
+    looks: list[Reading] = []
     with ProgressLine("samples", sum(len(ids) for _, ids in work)) as line:
         for chunk in _looked(data, work, processes):
             for look in chunk:
@@ -86,10 +86,10 @@ def examine(data: DataSet, most: int | None, processes: int) -> Findings:
     return judged(data, looks, whole=most is None)
 
 
-def judged(data: DataSet, looks: list[Look], *, whole: bool) -> Findings:
+def judged(data: DataSet, looks: list[Reading], *, whole: bool) -> DatasetReport:
     """The report on what was seen; ``whole``: that is every sample."""
     good = [look for look in looks if not look.problem]
-    findings = Findings(
+    findings = DatasetReport(
         samples={name: len(data.part(name)) for name in PART_NAMES},
         classes=_class_counts(data, good),
         shapes={str(shape): count for shape, count in Counter(e.shape for e in good).most_common()},
@@ -106,9 +106,9 @@ def judged(data: DataSet, looks: list[Look], *, whole: bool) -> Findings:
     return findings
 
 
-def _compare(data: DataSet, good: list[Look], findings: Findings) -> None:
+def _compare(data: DataSet, good: list[Reading], findings: DatasetReport) -> None:
     """Notes content that is there more than once."""
-    seen: dict[str, Look] = {}
+    seen: dict[str, Reading] = {}
     for look in good:
         first = seen.setdefault(look.digest, look)
         if first is look:
@@ -123,7 +123,7 @@ def _compare(data: DataSet, good: list[Look], findings: Findings) -> None:
             findings.duplicates.append(pair)
 
 
-def _looked(data: DataSet, work: list[tuple[str, Any]], processes: int) -> Iterator[list[Look]]:
+def _looked(data: DataSet, work: list[tuple[str, Any]], processes: int) -> Iterator[list[Reading]]:
     if processes <= 1:
         yield from (_look(data, *each) for each in work)
         return
@@ -134,7 +134,7 @@ def _looked(data: DataSet, work: list[tuple[str, Any]], processes: int) -> Itera
         yield from pool.map(partial(_look, data), names, ids)
 
 
-def _look(data: DataSet, part_name: str, ids: Any) -> list[Look]:
+def _look(data: DataSet, part_name: str, ids: Any) -> list[Reading]:
     part = data.part(part_name)
     looks = []
     for index in ids.tolist():
@@ -142,15 +142,15 @@ def _look(data: DataSet, part_name: str, ids: Any) -> list[Look]:
         try:
             value, label = part.read(index)
         except (BadSampleError, DataUnavailableError) as error:
-            looks.append(Look(part_name, name, -1, problem=str(error)))
+            looks.append(Reading(part_name, name, -1, problem=str(error)))
             continue
         digest = hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()
         number = int(label) if data.kind == "images" else -1
-        looks.append(Look(part_name, name, number, tuple(value.shape), digest))
+        looks.append(Reading(part_name, name, number, tuple(value.shape), digest))
     return looks
 
 
-def _class_counts(data: DataSet, good: list[Look]) -> dict[str, int]:
+def _class_counts(data: DataSet, good: list[Reading]) -> dict[str, int]:
     if data.kind != "images":
         return {}
     counts = Counter(look.label for look in good)
@@ -161,7 +161,7 @@ def _class_name(data: DataSet, label: int) -> str:
     return data.class_names[label] if label < len(data.class_names) else str(label)
 
 
-def render(findings: Findings) -> str:
+def render(findings: DatasetReport) -> str:
     """The report for a person."""
     counts = findings.classes.values()
     lines = [

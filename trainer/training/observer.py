@@ -21,7 +21,7 @@ from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.kernels.flops import mfu, this_gpu, training_flops_of, usd_per_million_samples
 from trainer.training.loop.learner import Learner
-from trainer.training.reporting.bottleneck import Window
+from trainer.training.reporting.bottleneck import BottleneckMeter
 from trainer.training.reporting.gpu_metrics import (
     Numbers,
     ReadingThread,
@@ -31,7 +31,7 @@ from trainer.training.reporting.gpu_metrics import (
 from trainer.training.reporting.hazard import told_usd_per_hour
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.profiling import ProfileWindow
-from trainer.training.reporting.progress import Progress, boot_seconds
+from trainer.training.reporting.progress import ProgressLog, boot_seconds
 from trainer.training.reporting.tensorboard_files import TensorBoardFiles
 
 VERDICT_SECONDS = 60.0
@@ -71,7 +71,7 @@ class Observer:
         self,
         options: ObservingOptions,
         run: Observed,
-        progress: Progress,
+        progress: ProgressLog,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """Raises ``ConfigError`` when an option cannot be obeyed on this machine."""
@@ -83,7 +83,7 @@ class Observer:
         self._usd_per_hour = usd_per_hour(variables)
         self._reading: Numbers = {}
         self._busy: list[float] = []
-        self._window = Window(progress.ledger)
+        self._window = BottleneckMeter(progress.ledger)
         self._window_step = run.first_step
         self._verdict_due_at = self._goodput_due_at = boot_seconds() + VERDICT_SECONDS
         self._profile: ProfileWindow | None = None
@@ -201,7 +201,7 @@ def observe(
     learner: Learner,
     data: DataSet,
     place: Place,
-    progress: Progress,
+    progress: ProgressLog,
 ) -> Observer:
     """The observer of a run that is ready to train the step after ``place``."""
 

@@ -28,7 +28,7 @@ from trainer.training.loop.target import require_scored
 from trainer.training.observer import observe
 from trainer.training.reporting.goodput import Bucket
 from trainer.training.reporting.place import Place
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 from trainer.training.reporting.step_notes import StepNotes
 from trainer.training.saving import restoring
 from trainer.training.saving.saving import Saving
@@ -41,11 +41,11 @@ AVERAGE_BATCHES_MOST = 64
 UNFINISHED_SAVE_SECONDS = 5.0
 
 
-class Run:
+class RankTrainer:
     """Everything of one rank. Built alike on all ranks; all methods are collectives."""
 
     def __init__(
-        self, config: TrainConfig, environment: RankEnvironment, progress: Progress, place: Place
+        self, config: TrainConfig, environment: RankEnvironment, progress: ProgressLog, place: Place
     ) -> None:
         """Meets the other ranks, loads the data, builds the model. ``place`` is kept up to date."""
         self.config = config

@@ -33,16 +33,16 @@ from trainer.training.gang.rank_environment import RankEnvironment, read_rank_en
 from trainer.training.loop.learning_rate import learning_rate_at
 from trainer.training.loop.target import is_best, target_reached
 from trainer.training.reporting.place import Place
-from trainer.training.reporting.progress import Progress, reached_step
+from trainer.training.reporting.progress import ProgressLog, reached_step
 from trainer.training.reporting.terminal import show_on_terminal
 from trainer.training.saving.save_schedule import SaveSchedule
 
 if TYPE_CHECKING:
     from trainer.training.data import SampleOrder
-    from trainer.training.run import Run
+    from trainer.training.run import RankTrainer
 
 
-def train(run: Run, stop: drain.StopRequest) -> Ending:
+def train(run: RankTrainer, stop: drain.StopRequest) -> Ending:
     """Trains from the run's place to its end, or until a stop is agreed; saves either way."""
     config, gang, place, progress = run.config, run.gang, run.place, run.progress
     first_step = place.step
@@ -113,7 +113,7 @@ def train(run: Run, stop: drain.StopRequest) -> Ending:
     return Ending("finished", place.step, ending.EXIT_FINISHED, reason=reason)
 
 
-def score(run: Run, stop_asked: Callable[[], bool]) -> dict[str, float] | None:
+def score(run: RankTrainer, stop_asked: Callable[[], bool]) -> dict[str, float] | None:
     """Scores the held-out parts and writes it down; None when a stop was agreed meanwhile."""
     place = run.place
     run.notes.settle(run.gang.sum)
@@ -127,7 +127,7 @@ def score(run: Run, stop_asked: Callable[[], bool]) -> dict[str, float] | None:
     return scores
 
 
-def save(run: Run, schedule: SaveSchedule, best: bool = False) -> None:
+def save(run: RankTrainer, schedule: SaveSchedule, best: bool = False) -> None:
     """Takes a periodic checkpoint; training stands still for one copy of the state."""
     run.notes.settle(run.gang.sum)
     run.save(best=best)
@@ -153,21 +153,21 @@ def evaluation_is_due(
 def run_to_end(
     config_path: Path,
     environment: RankEnvironment,
-    progress: Progress,
+    progress: ProgressLog,
     place: Place,
     stop: drain.StopRequest,
 ) -> Ending:
     """Runs one rank from its configuration to its ending; errors become an ending too."""
-    run: Run | None = None
+    run: RankTrainer | None = None
     try:
         config = load_config(config_path)
         # Only now: importing PyTorch takes seconds, and the signal handlers must stand before. A
         # tenth of that time would go into collections that find nothing.
         gc.disable()
-        from trainer.training.run import Run
+        from trainer.training.run import RankTrainer
 
         gc.enable()
-        run = Run(config, environment, progress, place)
+        run = RankTrainer(config, environment, progress, place)
         if environment.resume_dir is not None:
             progress.phase("restore", 0)
             run.restore(environment.resume_dir)
@@ -234,7 +234,7 @@ def main() -> int:
     if environment.node_rank == 0:
         environment.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     first_here = environment.local_rank == 0
-    progress = Progress(
+    progress = ProgressLog(
         environment.progress_file if first_here else None,
         phases_only=environment.rank != 0,
         reached_step=0 if options.fresh else reached_step(environment.progress_file, os.environ),

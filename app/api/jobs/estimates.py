@@ -22,7 +22,7 @@ from app.api.submission.spec_body import read_spec
 from app.domain.availability.pool_life import empty_chance, hazard_factor
 from app.domain.estimate.calibration import calibration
 from app.domain.estimate.imagined_run import PoolQuote
-from app.domain.estimate.what_if import Estimate
+from app.domain.estimate.what_if import Forecast
 from app.domain.placement.expected_cost import expect
 from app.orchestration.estimates.estimate_job import JobEstimate
 from app.orchestration.estimates.weigh_promise import estimate_known_work, risk_of
@@ -93,7 +93,7 @@ def _document(found: JobEstimate, source: str) -> dict[str, Any]:
     }
 
 
-def _figures(estimate: Estimate) -> dict[str, Any]:
+def _figures(estimate: Forecast) -> dict[str, Any]:
     """JSON has no infinity: a finish that is not reached is null."""
     return {
         name: None if isinstance(value, float) and math.isinf(value) else value

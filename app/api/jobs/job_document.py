@@ -16,7 +16,7 @@ from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.wording.stop_words import why_stopping
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
-from app.ports.reports.job_reports import JobFacts, MachineFacts
+from app.ports.reports.job_reports import JobFacts, MachineStatus
 
 _WAITS = {
     JobState.QUEUED: "In the queue: looking for machines next.",
@@ -91,7 +91,7 @@ def _joined(*sentences: str | None) -> str | None:
     return " ".join(one for one in sentences if one) or None
 
 
-def _has_full_disk(machine: MachineFacts) -> bool:
+def _has_full_disk(machine: MachineStatus) -> bool:
     contact = machine.contact
     here = machine.instance.ended_at is None and contact is not None
     return here and contact is not None and free_bytes_when_full(contact.metrics) is not None
@@ -133,7 +133,7 @@ def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> dict[str, Any]:
     }
 
 
-def _machine(machine: MachineFacts, now: datetime) -> dict[str, Any]:
+def _machine(machine: MachineStatus, now: datetime) -> dict[str, Any]:
     instance, contact, pool = machine.instance, machine.contact, machine.instance.pool
     notice = None
     if instance.noticed_at is not None:

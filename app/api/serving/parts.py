@@ -49,7 +49,7 @@ _ARCHIVE_SECONDS_MAX = 300.0
 _UPLOADS_AT_ONCE = 10
 
 
-class LocalCloud(Protocol):
+class InterruptibleCloud(Protocol):
     """What the local cloud offers beyond a provider."""
 
     def interrupt_as_usual(self, provider_instance_id: str) -> datetime:
@@ -83,7 +83,7 @@ class ApiParts:
     page_reports: PageReports
     web_sessions: WebSessions
     offers: OffersPage
-    local_cloud: LocalCloud | None
+    local_cloud: InterruptibleCloud | None
     specs: SpecReader
     spec_turns: Turns
     spec_thread: CapacityLimiter

@@ -34,7 +34,7 @@ _CONTROLS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogFilter:
     """Which streams: None means all ranks, the newest attempt, any time."""
 
     rank: int | None
@@ -109,7 +109,7 @@ def logs(
     api, terminal = invocation.api, invocation.terminal
     path = job_path(api, job)
     at = None if since is None else wording.since(since, datetime.now(UTC))
-    wanted = Wanted(rank, attempt, at)
+    wanted = LogFilter(rank, attempt, at)
     several = _is_gang(api.get(path)) and rank is None
     shown = str if raw else visible
     readers: dict[str, Reader] = {}
@@ -167,7 +167,7 @@ def _looks(api: ApiClient, path: str, follow: bool) -> Iterator[str]:
 
 
 def _open_new(
-    api: ApiClient, path: str, wanted: Wanted, readers: dict[str, Reader], tail: int | None
+    api: ApiClient, path: str, wanted: LogFilter, readers: dict[str, Reader], tail: int | None
 ) -> None:
     """Begin with streams that appeared since the last look, at their end under `tail`."""
     for row, reader in _chosen(api.get(f"{path}/logs")["items"], wanted):
@@ -178,7 +178,7 @@ def _open_new(
             reader.offset = _offset_of_tail(api, path, row, tail)
 
 
-def _chosen(rows: list[dict[str, Any]], wanted: Wanted) -> list[tuple[dict[str, Any], Reader]]:
+def _chosen(rows: list[dict[str, Any]], wanted: LogFilter) -> list[tuple[dict[str, Any], Reader]]:
     """The wanted streams with a reader at the start of each."""
     known = [(row, reader) for row in rows if (reader := _reader(row)) is not None]
     fence = _wanted_fence([reader for _, reader in known], wanted.attempt)

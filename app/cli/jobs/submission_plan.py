@@ -26,7 +26,7 @@ _SIZES: Final = (("disk", "disk"), ("shared memory", "shm_size"))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Preview:
     """The spec's machines, what was considered for them, and what the estimate comes to.
 
     `chosen` is the cheapest pool that fits, None when none does. `on_demand` is the cheapest
@@ -75,7 +75,7 @@ class Plan:
         }
 
 
-def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) -> Plan:
+def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) -> Preview:
     """The plan over the api's offers (items of GET /offers)."""
     from app.domain.market.offer import Market
     from app.domain.placement.placement import consider, need_of
@@ -86,10 +86,10 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     count = _count(spec, quoted, now)
     considered = consider(quoted, queue_need(spec, _market(spec), count, Limits()), now)
     compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
-    return Plan(spec, count, considered, _first_fit(considered), _first_fit(compared))
+    return Preview(spec, count, considered, _first_fit(considered), _first_fit(compared))
 
 
-def with_estimate(plan: Plan, figures: dict[str, Any] | None) -> Plan:
+def with_estimate(plan: Preview, figures: dict[str, Any] | None) -> Preview:
     """The plan with cost and finish of the api's answer about its spec, if it has an estimate."""
     if plan.spec.estimate is None or figures is None or not figures["estimates"]:
         return plan
@@ -139,7 +139,7 @@ def read_offer(row: dict[str, Any]) -> Offer:
     )
 
 
-def print_plan(terminal: Terminal, plan: Plan) -> None:
+def print_plan(terminal: Terminal, plan: Preview) -> None:
     """The plan for people."""
     from app.domain.placement.fit_verdict import FitVerdict
     from app.domain.placement.placement import Considered
@@ -171,7 +171,7 @@ def print_plan(terminal: Terminal, plan: Plan) -> None:
         terminal.line(sentence)
 
 
-def plan_sentences(plan: Plan) -> list[str]:
+def plan_sentences(plan: Preview) -> list[str]:
     """The price and the estimate, and what stands against a start now."""
     if plan.chosen is None or plan.microusd_per_hour is None:
         return [
@@ -212,7 +212,7 @@ def _how_long(spec: JobSpec) -> str:
     )
 
 
-def _why_none_fits(plan: Plan) -> str:
+def _why_none_fits(plan: Preview) -> str:
     from app.domain.placement.no_offer import why_none_fits
     from app.domain.placement.placement import need_of
 
@@ -220,7 +220,7 @@ def _why_none_fits(plan: Plan) -> str:
     return why_none_fits(plan.considered, need)
 
 
-def impossible(plan: Plan) -> str | None:
+def impossible(plan: Preview) -> str | None:
     """Why the job will never run as it is, without a full stop; None for one that may run."""
     if plan.chosen is None:
         lack = _lasting_lack(plan)
@@ -234,7 +234,7 @@ def impossible(plan: Plan) -> str | None:
     return None
 
 
-def _lasting_lack(plan: Plan) -> Lack | None:
+def _lasting_lack(plan: Preview) -> Lack | None:
     """What no pool has, however long the job waits."""
     from app.domain.placement.no_offer import what_all_lack
     from app.domain.placement.placement import need_of
@@ -244,7 +244,7 @@ def _lasting_lack(plan: Plan) -> Lack | None:
     return None if lack is not None and lack.field == "market" and on_demand_later else lack
 
 
-def _how_it_waits(plan: Plan) -> str:
+def _how_it_waits(plan: Preview) -> str:
     """Whether a pool may fit later; where none can, what is to be changed."""
     lack = _lasting_lack(plan)
     if lack is None:
@@ -253,7 +253,7 @@ def _how_it_waits(plan: Plan) -> str:
     return f"No pool can run it later either: change {change}; as it is, the job will not start."
 
 
-def _out_of_reach(plan: Plan) -> list[str]:
+def _out_of_reach(plan: Preview) -> list[str]:
     """A deadline that is nearer than the work could end on the most and quickest machines.
 
     Only where no pool fits: elsewhere the api's estimate tells what will hold.
@@ -289,7 +289,7 @@ def _least_seconds(spec: JobSpec) -> int:
     return round(seconds / pace)
 
 
-def _too_little(plan: Plan) -> list[str]:
+def _too_little(plan: Preview) -> list[str]:
     """A budget that does not pay for a start."""
     from app.domain.billing.budget import first_stretch_microusd
 
@@ -358,7 +358,7 @@ def _hazard(row: Considered) -> str:
     return wording.NOTHING if hazard is None else f"{hazard:.2f}"
 
 
-def _decision(row: Considered, plan: Plan) -> str:
+def _decision(row: Considered, plan: Preview) -> str:
     if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
         return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
     if not row.fits or plan.chosen is None:
@@ -370,7 +370,7 @@ def _decision(row: Considered, plan: Plan) -> str:
     return f"  {told}, {row.why.removeprefix('fits, ')}"
 
 
-def _why_not_on_demand(plan: Plan) -> str:
+def _why_not_on_demand(plan: Preview) -> str:
     if plan.spec.effective_market() == "auto":
         return "in reserve for the deadline"
     return "not requested"

@@ -27,7 +27,7 @@ from app.cli.jobs import follow as following
 from app.cli.jobs.estimate import Budget, Deadline, Gpu, Infra, Nodes, asked_for
 from app.cli.jobs.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
 from app.cli.jobs.submission_plan import (
-    Plan,
+    Preview,
     impossible,
     make_plan,
     print_plan,
@@ -233,7 +233,7 @@ def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -
         terminal.note(f"Risk: {risk}.")
 
 
-def _refuse_impossible(terminal: Terminal, plan: Plan, accepted: bool) -> None:
+def _refuse_impossible(terminal: Terminal, plan: Preview, accepted: bool) -> None:
     """Refuses a job that will never run as it is, unless that is accepted; `-y` accepts no risk."""
     why = impossible(plan)
     if why is None:
@@ -268,7 +268,7 @@ def _with_bar(terminal: Terminal, archive: Archive) -> Iterator[bytes]:
             bar.advance(len(piece))
 
 
-def _show(terminal: Terminal, plan: Plan, archive: Archive | None, dry_run: bool) -> None:
+def _show(terminal: Terminal, plan: Preview, archive: Archive | None, dry_run: bool) -> None:
     if terminal.as_json:
         if dry_run:
             folder = None if archive is None else archive.digest

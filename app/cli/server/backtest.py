@@ -20,7 +20,7 @@ from app.cli.client.terminal import Column, Terminal
 
 if TYPE_CHECKING:
     from app.simulation.backtest.cells import Overrides
-    from app.simulation.backtest.run_cells import Conditions, Findings
+    from app.simulation.backtest.run_cells import CellResults, Conditions
     from app.simulation.backtest.start_ups import StartUps
 
 LEFT_OUT: Final = 1
@@ -248,7 +248,7 @@ def _run(
     overrides: Overrides,
     conditions: Conditions,
     processes: int,
-) -> Findings:
+) -> CellResults:
     from app.simulation.backtest.cells import Setting, read_plan
     from app.simulation.backtest.run_cells import run_plan
     from app.simulation.backtest.traces import TraceProblem
@@ -263,7 +263,7 @@ def _run(
         return run_plan(plan, chosen, conditions, processes, bar.reach)
 
 
-def _show(terminal: Terminal, findings: Findings) -> None:
+def _show(terminal: Terminal, findings: CellResults) -> None:
     from app.simulation.backtest.report import cells, summarise, text_chart
 
     summaries = summarise(findings.rows)
@@ -286,7 +286,7 @@ def _show(terminal: Terminal, findings: Findings) -> None:
     _show_calibration(terminal, findings)
 
 
-def _show_calibration(terminal: Terminal, findings: Findings) -> None:
+def _show_calibration(terminal: Terminal, findings: CellResults) -> None:
     from app.simulation.backtest.report import calibration
 
     lines = calibration(findings.rows)
@@ -315,7 +315,7 @@ def _check_files(json_file: Path) -> None:
             raise CommandFailed(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _write(json_file: Path, findings: Findings, title: str) -> str:
+def _write(json_file: Path, findings: CellResults, title: str) -> str:
     """Write rows and picture; the sentence that names them."""
     from app.simulation.backtest.report import cells, svg
 

@@ -34,7 +34,7 @@ from app.cli.server.launch_plan import (
     write_script,
 )
 from app.cli.server.launch_report import LaunchReport
-from app.cli.server.launch_stages import Failure, Stage, StageView, Story
+from app.cli.server.launch_stages import Failure, History, Phase, StageView
 
 WENT_WRONG: Final = 1
 
@@ -50,7 +50,7 @@ _ARCHIVE_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckReport:
     """How it went; stages in their order."""
 
     job: str
@@ -120,7 +120,7 @@ class _Trial:
         self._heard_at = self._began
         self._failed_after = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> CheckReport:
         """Submit, follow, and in every case see that nothing is left running."""
         self._submit()
         try:
@@ -132,7 +132,7 @@ class _Trial:
         shown = self._shown(story, failure)
         spent_microusd = int(story.job["money"]["spent_microusd"])
         self._report.end(shown, spent_microusd, self._name)
-        return Outcome(self._name, shown, spent_microusd, tuple(stages.still_there(story)))
+        return CheckReport(self._name, shown, spent_microusd, tuple(stages.still_there(story)))
 
     def _submit(self) -> None:
         from app.cli.jobs.workdir_archive import packed
@@ -172,14 +172,14 @@ class _Trial:
                     return failure
             time.sleep(_POLL_SECONDS)
 
-    def _told_by_pools(self, story: Story) -> Failure | None:
+    def _told_by_pools(self, story: History) -> Failure | None:
         """What goes on for ever unless a person acts: refusals, machines that never register."""
         if not stages.may_ask_pools(story):
             return None
         offers = {row["pool"]: row for row in self._api.get("/offers")["items"]}
         return stages.failure_of_pools(story, offers, self._plan.pools, datetime.now(UTC))
 
-    def _give_back(self, cancel: bool) -> Story:
+    def _give_back(self, cancel: bool) -> History:
         """The story once every machine is gone, or as it is when that was waited for in vain."""
         if cancel:
             self._cancel()
@@ -218,27 +218,27 @@ class _Trial:
             return
         left = stages.still_there(story)
         if left:
-            self._report.note(f"Still there: {', '.join(left)}. {stages.REMEDIES[Stage.GIVE_BACK]}")
+            self._report.note(f"Still there: {', '.join(left)}. {stages.REMEDIES[Phase.GIVE_BACK]}")
         else:
             self._report.note(f"{self._name} is cancelled, and all its machines are released.")
 
-    def _shown(self, story: Story, failure: Failure | None) -> tuple[StageView, ...]:
+    def _shown(self, story: History, failure: Failure | None) -> tuple[StageView, ...]:
         if failure is None:
             shown = [self._with_words(view) for view in stages.views(story)]
         else:
-            has_log = failure.stage in (Stage.REGISTER, Stage.TRAIN, Stage.CHECKPOINT)
+            has_log = failure.stage in (Phase.REGISTER, Phase.TRAIN, Phase.CHECKPOINT)
             log = tuple(self._log_lines()[-_LOG_LINES:]) if has_log else ()
             shown = list(stages.failed_views(story, failure, self._failed_after, log))
         left = stages.still_there(story)
         if left:
             told = f"not confirmed after {_GIVE_BACK_SECONDS:.0f} s: {', '.join(left)}"
-            remedy = stages.REMEDIES[Stage.GIVE_BACK]
-            shown[-1] = StageView(Stage.GIVE_BACK, False, None, told, remedy)
+            remedy = stages.REMEDIES[Phase.GIVE_BACK]
+            shown[-1] = StageView(Phase.GIVE_BACK, False, None, told, remedy)
         return tuple(shown)
 
     def _with_words(self, view: StageView) -> StageView:
         """Of the training: what the job said of the machine that it found itself on."""
-        if view.stage is not Stage.TRAIN:
+        if view.stage is not Phase.TRAIN:
             return view
         said = [line.removeprefix(SAYS) for line in self._log_lines() if line.startswith(SAYS)]
         return replace(view, sentence=f"one step done: {'; '.join(dict.fromkeys(said))}")
@@ -255,10 +255,10 @@ class _Trial:
             return lines
         return lines
 
-    def _story(self) -> Story | None:
+    def _story(self) -> History | None:
         """Everything about the job now; None while the api is away, which is waited for."""
         try:
-            story = Story(
+            story = History(
                 self._api.get(self._path),
                 tuple(self._api.pages(f"{self._path}/events", limit=_EVENTS_MAX, turn="after")),
                 tuple(self._api.get(f"{self._path}/attempts")["items"]),

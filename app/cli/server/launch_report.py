@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.cli.client import wording
 from app.cli.client.terminal import Terminal, printable
-from app.cli.server.launch_stages import Stage, StageView
+from app.cli.server.launch_stages import Phase, StageView
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LINE_SECONDS: Final = 30.0
@@ -22,7 +22,7 @@ _TOLD_EVENTS: Final = frozenset(
 )
 """What is worth a line before the stage that it belongs to has ended."""
 
-_TOLD_AT_ONCE: Final = (Stage.RENT, Stage.BOOT, Stage.REGISTER)
+_TOLD_AT_ONCE: Final = (Phase.RENT, Phase.BOOT, Phase.REGISTER)
 """The others take seconds, and are told together with what the job said."""
 
 _MARKS: Final = {True: ("✓", "green"), False: ("✗", "red"), None: ("·", "dim")}
@@ -34,7 +34,7 @@ class LaunchReport:
     def __init__(self, terminal: Terminal, timeout_seconds: int) -> None:
         self._terminal = terminal
         self._limit = wording.span(timeout_seconds)
-        self._shown: set[Stage] = set()
+        self._shown: set[Phase] = set()
         self._events = 0
         self._said: set[str] = set()
         self._looks = 0
@@ -58,7 +58,7 @@ class LaunchReport:
         for view in views:
             if view.ok and view.stage in _TOLD_AT_ONCE and view.stage not in self._shown:
                 self._stage(view)
-        waits = next((view.stage for view in views if not view.ok), Stage.GIVE_BACK)
+        waits = next((view.stage for view in views if not view.ok), Phase.GIVE_BACK)
         if self._terminal.interactive:
             self._spin(f"{waits.value} … {wording.span(seconds)} of at most {self._limit}")
         elif seconds >= self._next_line_at:

@@ -19,7 +19,7 @@ from app.domain.wording.machine_words import ended_words
 Document = Mapping[str, Any]
 
 
-class Stage(StrEnum):
+class Phase(StrEnum):
     """What happens to a first machine, in this order."""
 
     RENT = "rent"
@@ -30,26 +30,26 @@ class Stage(StrEnum):
     GIVE_BACK = "give back"
 
 
-ORDER: Final = tuple(Stage)
+ORDER: Final = tuple(Phase)
 _GOES_ON: Final = frozenset({"finished", "spot_interrupted", "no_capacity", "resized", "migrated"})
 """Ends of an attempt after which the control plane tries again and nothing is wrong."""
 
 _NOT_REGISTERED: Final = "registration_timeout"
 _DIED_OF_THE_CLOUD: Final = frozenset({"cloud_interruption", "cloud_capacity", "cloud_failure"})
 
-REMEDIES: Final[Mapping[Stage, str]] = {
-    Stage.RENT: "run `lowtide doctor` where the worker runs: it names missing rights and quotas; "
+REMEDIES: Final[Mapping[Phase, str]] = {
+    Phase.RENT: "run `lowtide doctor` where the worker runs: it names missing rights and quotas; "
     "or try another --gpu or --region, or --on-demand",
-    Stage.BOOT: "correct the machine image: docs/machines.md lists what it must have, and "
+    Phase.BOOT: "correct the machine image: docs/machines.md lists what it must have, and "
     "LOWTIDE_AWS_IMAGE or LOWTIDE_GCP_IMAGE names another one",
-    Stage.REGISTER: "machines must reach LOWTIDE_PUBLIC_URL: check that the subnet has a way out "
+    Phase.REGISTER: "machines must reach LOWTIDE_PUBLIC_URL: check that the subnet has a way out "
     "(NAT or a public address), that port 443 and DNS are open, and that `lowtide doctor` finds "
     "the certificate valid",
-    Stage.TRAIN: "read the log: the image's driver, Python or PyTorch; docs/machines.md lists what "
+    Phase.TRAIN: "read the log: the image's driver, Python or PyTorch; docs/machines.md lists what "
     "a machine must have",
-    Stage.CHECKPOINT: "let the machines' role list, read and write in the bucket: "
+    Phase.CHECKPOINT: "let the machines' role list, read and write in the bucket: "
     "docs/object-stores.md, What must be allowed",
-    Stage.GIVE_BACK: "look with `lowtide instances`; end what is left in the cloud's own console",
+    Phase.GIVE_BACK: "look with `lowtide instances`; end what is left in the cloud's own console",
 }
 _REMEDY_OF_REFUSAL: Final[Mapping[str, str]] = {
     "quota": "ask the cloud for more GPU quota (docs/aws.md, step 1; docs/gcp.md, step 2), or try "
@@ -67,7 +67,7 @@ _CONSOLES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class History:
     """Everything the api tells of the job at one moment."""
 
     job: Document
@@ -83,7 +83,7 @@ class StageView:
     log: the last lines of the log that belongs to it, oldest first.
     """
 
-    stage: Stage
+    stage: Phase
     ok: bool | None = None
     seconds: float | None = None
     sentence: str = ""
@@ -106,23 +106,23 @@ class StageView:
 class Failure:
     """The stage that failed, and the reason as the cloud, the machine or the job gave it."""
 
-    stage: Stage
+    stage: Phase
     reason: str
     remedy: str
 
 
-def marks(story: Story) -> dict[Stage, datetime]:
+def marks(story: History) -> dict[Phase, datetime]:
     """When each stage that is over ended, on the control plane's clock."""
     nodes = int(story.job["node_count"])
-    found: dict[Stage, datetime | None] = {
-        Stage.RENT: _nth(story, "launch_accepted", nodes),
-        Stage.BOOT: _nth(story, "agent_registered", nodes),
-        Stage.REGISTER: _nth(story, "trainer_started", 1),
-        Stage.TRAIN: _first_step_at(story),
-        Stage.CHECKPOINT: _nth(story, "checkpoint_committed", 1),
-        Stage.GIVE_BACK: _given_back_at(story),
+    found: dict[Phase, datetime | None] = {
+        Phase.RENT: _nth(story, "launch_accepted", nodes),
+        Phase.BOOT: _nth(story, "agent_registered", nodes),
+        Phase.REGISTER: _nth(story, "trainer_started", 1),
+        Phase.TRAIN: _first_step_at(story),
+        Phase.CHECKPOINT: _nth(story, "checkpoint_committed", 1),
+        Phase.GIVE_BACK: _given_back_at(story),
     }
-    ended: dict[Stage, datetime] = {}
+    ended: dict[Phase, datetime] = {}
     for stage in ORDER:
         at = found[stage]
         # A stage is over only when those before it are.
@@ -132,13 +132,13 @@ def marks(story: Story) -> dict[Stage, datetime]:
     return ended
 
 
-def running(story: Story) -> Stage:
+def running(story: History) -> Phase:
     """The first stage that is not over; the last one when all are."""
     over = marks(story)
-    return next((stage for stage in ORDER if stage not in over), Stage.GIVE_BACK)
+    return next((stage for stage in ORDER if stage not in over), Phase.GIVE_BACK)
 
 
-def views(story: Story) -> tuple[StageView, ...]:
+def views(story: History) -> tuple[StageView, ...]:
     """Every stage so far: those that are over with their times, others without."""
     over = marks(story)
     began = wording.instant(story.job["submitted_at"])
@@ -154,7 +154,7 @@ def views(story: Story) -> tuple[StageView, ...]:
 
 
 def failed_views(
-    story: Story, failure: Failure, seconds: float, log: tuple[str, ...]
+    story: History, failure: Failure, seconds: float, log: tuple[str, ...]
 ) -> tuple[StageView, ...]:
     """The stages with the failure in its place; `seconds`: since the job was submitted."""
     shown = views(story)
@@ -168,17 +168,17 @@ def failed_views(
     return (*shown[:at], view, *after, _end_view(story))
 
 
-def failure_of(story: Story) -> Failure | None:
+def failure_of(story: History) -> Failure | None:
     """What will not come right by itself; None while it may."""
     job = story.job
     stage = running(story)
     for event in story.events:
         if event["kind"] == "boot_failed":
-            return Failure(Stage.BOOT, str(event["message"]), REMEDIES[Stage.BOOT])
+            return Failure(Phase.BOOT, str(event["message"]), REMEDIES[Phase.BOOT])
     silent = next((one for one in story.instances if _died_silently(one)), None)
     if silent is not None:
         told = f"{_machine(silent)} powered off before its agent called"
-        return Failure(Stage.BOOT, told, f"{_console(silent)}; {REMEDIES[Stage.BOOT]}")
+        return Failure(Phase.BOOT, told, f"{_console(silent)}; {REMEDIES[Phase.BOOT]}")
     for attempt in story.attempts:
         reason = attempt["end_reason"]
         if reason is not None and reason not in _GOES_ON:
@@ -191,7 +191,7 @@ def failure_of(story: Story) -> Failure | None:
 
 
 def failure_of_pools(
-    story: Story, offers: Mapping[str, Document], pools: frozenset[str], now: datetime
+    story: History, offers: Mapping[str, Document], pools: frozenset[str], now: datetime
 ) -> Failure | None:
     """What the pools' rests tell: a machine that was given up, or refusals of all `pools`.
 
@@ -202,17 +202,17 @@ def failure_of_pools(
         row = offers.get(str(one["pool"]))
         if given_up and row is not None and row["cool_reason"] == _NOT_REGISTERED:
             return _unheard(story, "no agent registered in LOWTIDE_REGISTRATION_TIMEOUT_SECONDS")
-    if running(story) is not Stage.RENT:
+    if running(story) is not Phase.RENT:
         return None
     kind = refused_everywhere(offers, pools, now)
     return None if kind is None else refusal_failure(story, kind)
 
 
-def may_ask_pools(story: Story) -> bool:
+def may_ask_pools(story: History) -> bool:
     """Whether something happened of which only the pools' rests tell more."""
     refused = any(event["kind"] == "launch_refused" for event in story.events)
     # Its pools may have begun to rest after the plan was made: then nothing is ever asked.
-    waits = running(story) is Stage.RENT and not story.instances
+    waits = running(story) is Phase.RENT and not story.instances
     return (
         refused
         or waits
@@ -241,25 +241,25 @@ def refused_everywhere(
     return next((one for one in ("denied", "rejected", "quota") if one in kinds), None)
 
 
-def refusal_failure(story: Story, kind: str) -> Failure:
+def refusal_failure(story: History, kind: str) -> Failure:
     """All pools refused: what the cloud said last."""
     said = [str(one["message"]) for one in story.events if one["kind"] == "launch_refused"]
     reason = said[-1] if said else "every pool refused"
-    return Failure(Stage.RENT, reason, _REMEDY_OF_REFUSAL.get(kind, REMEDIES[Stage.RENT]))
+    return Failure(Phase.RENT, reason, _REMEDY_OF_REFUSAL.get(kind, REMEDIES[Phase.RENT]))
 
 
-def late(story: Story, timeout_seconds: int) -> Failure:
+def late(story: History, timeout_seconds: int) -> Failure:
     """The time is up: where it stood, and what that usually means."""
     stage = running(story)
     limit = wording.span(timeout_seconds)
-    if stage is Stage.BOOT:
+    if stage is Phase.BOOT:
         return _unheard(story, f"--timeout of {limit} is over")
     why = story.job["why"]
     told = f"--timeout of {limit} is over" + (f": {why}" if why else "")
     return Failure(stage, told, REMEDIES[stage])
 
 
-def still_there(story: Story) -> list[str]:
+def still_there(story: History) -> list[str]:
     """Machines whose end the cloud has not confirmed."""
     return [
         _machine(one) if one["provider_instance_id"] else "one that the cloud has not answered for"
@@ -268,24 +268,24 @@ def still_there(story: Story) -> list[str]:
     ]
 
 
-def _of_attempt(story: Story, stage: Stage, reason: str, message: str) -> Failure:
+def _of_attempt(story: History, stage: Phase, reason: str, message: str) -> Failure:
     if reason == _NOT_REGISTERED:
         return _unheard(story, message)
-    if reason == "store_unavailable" and stage is not Stage.CHECKPOINT:
-        return Failure(stage, message, REMEDIES[Stage.CHECKPOINT])
+    if reason == "store_unavailable" and stage is not Phase.CHECKPOINT:
+        return Failure(stage, message, REMEDIES[Phase.CHECKPOINT])
     return Failure(stage, message, REMEDIES[stage])
 
 
-def _unheard(story: Story, what: str) -> Failure:
+def _unheard(story: History, what: str) -> Failure:
     """Machines are up, as far as their cloud knows, and have not called."""
     silent = [one for one in _rented(story) if not one["registered_at"]]
     names = ", ".join(_machine(one) for one in silent)
     reason = f"{what}: nothing was heard from {names}" if names else what
     console = f"{_console(silent[0])} shows how far it booted; " if silent else ""
-    return Failure(Stage.REGISTER, reason, console + REMEDIES[Stage.REGISTER])
+    return Failure(Phase.REGISTER, reason, console + REMEDIES[Phase.REGISTER])
 
 
-def _rented(story: Story) -> list[Document]:
+def _rented(story: History) -> list[Document]:
     """Every machine that the cloud gave."""
     return [one for one in story.instances if one["provider_instance_id"]]
 
@@ -312,41 +312,41 @@ def _console(instance: Document) -> str:
     )
 
 
-def _told(stage: Stage, story: Story) -> str:
-    if stage is Stage.RENT:
+def _told(stage: Phase, story: History) -> str:
+    if stage is Phase.RENT:
         return ", ".join(_machine(one) for one in _rented(story))
-    if stage is Stage.BOOT:
+    if stage is Phase.BOOT:
         return "the agent called the control plane"
-    if stage is Stage.REGISTER:
+    if stage is Phase.REGISTER:
         return "ready: working folder, checkpoints' place, every machine of the job"
-    if stage is Stage.TRAIN:
+    if stage is Phase.TRAIN:
         return "one step done"
-    if stage is Stage.CHECKPOINT:
+    if stage is Phase.CHECKPOINT:
         return "in the store, verified"
     by = sorted({ended_words(one["ended_by"]) for one in story.instances if one["ended_by"]})
     return f"gone, ended by {' and '.join(by)}" if by else "gone"
 
 
-def _end_view(story: Story) -> StageView:
+def _end_view(story: History) -> StageView:
     """Of a launch that failed: whether its machines are gone."""
     if still_there(story):
-        return StageView(Stage.GIVE_BACK)
-    told = _told(Stage.GIVE_BACK, story) if _rented(story) else "nothing was rented"
-    return StageView(Stage.GIVE_BACK, True, None, told)
+        return StageView(Phase.GIVE_BACK)
+    told = _told(Phase.GIVE_BACK, story) if _rented(story) else "nothing was rented"
+    return StageView(Phase.GIVE_BACK, True, None, told)
 
 
-def _nth(story: Story, kind: str, count: int) -> datetime | None:
+def _nth(story: History, kind: str, count: int) -> datetime | None:
     """The instant of the count-th event of the kind."""
     found = [one["at"] for one in story.events if one["kind"] == kind]
     return wording.instant(found[count - 1]) if len(found) >= count else None
 
 
-def _first_step_at(story: Story) -> datetime | None:
+def _first_step_at(story: History) -> datetime | None:
     found = [one["first_step_at"] for one in story.attempts if one["first_step_at"]]
     return wording.instant(min(found)) if found else _nth(story, "checkpoint_committed", 1)
 
 
-def _given_back_at(story: Story) -> datetime | None:
+def _given_back_at(story: History) -> datetime | None:
     """When the last machine was gone; None while one may live, or before any was rented."""
     ended = [one["ended_at"] for one in _rented(story)]
     if not ended or not all(ended) or still_there(story):

@@ -57,7 +57,7 @@ class ReserveWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BudgetCheck:
     """Yes or no, with the sentence for people."""
 
     yes: bool
@@ -84,10 +84,10 @@ def first_stretch_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
 
 def claim_allowed(
     *, spent_microusd: int, reserve_microusd: int, first_microusd: int, cap_microusd: int | None
-) -> Verdict:
+) -> BudgetCheck:
     """May a gang be rented: spent + reserve + its first 15 minutes must fit the cap."""
     if cap_microusd is None:
-        return Verdict(True, "No budget is set.")
+        return BudgetCheck(True, "No budget is set.")
     needed = spent_microusd + reserve_microusd + first_microusd
     figures = (
         f"{format_usd(spent_microusd)} is spent, {format_usd(reserve_microusd)} is reserved for "
@@ -95,8 +95,8 @@ def claim_allowed(
     )
     cap = format_usd(cap_microusd)
     if needed <= cap_microusd:
-        return Verdict(True, f"Within the budget of {cap}: {figures}.")
-    return Verdict(
+        return BudgetCheck(True, f"Within the budget of {cap}: {figures}.")
+    return BudgetCheck(
         False,
         f"Over the budget of {cap} by {_at_least(needed - cap_microusd)}: {figures}. "
         "Raise the budget to continue.",
@@ -112,10 +112,10 @@ def _at_least(microusd: int) -> str:
 
 def stop_ordered(
     *, spent_microusd: int, reserve_microusd: int, cap_microusd: int | None
-) -> Verdict:
+) -> BudgetCheck:
     """Must running work stop now: spent + reserve has reached the cap."""
     if cap_microusd is None:
-        return Verdict(False, "No budget is set.")
+        return BudgetCheck(False, "No budget is set.")
     committed = spent_microusd + reserve_microusd
     cap = format_usd(cap_microusd)
     figures = (
@@ -123,9 +123,9 @@ def stop_ordered(
         f"{format_usd(reserve_microusd)}"
     )
     if committed >= cap_microusd:
-        return Verdict(True, f"The budget of {cap} is used up: {figures}.")
+        return BudgetCheck(True, f"The budget of {cap} is used up: {figures}.")
     left = format_usd(cap_microusd - committed)
-    return Verdict(False, f"{left} of the budget of {cap} is left: {figures}.")
+    return BudgetCheck(False, f"{left} of the budget of {cap} is left: {figures}.")
 
 
 def _cost_up(microusd_per_hour: int, seconds: Fraction | int) -> int:

@@ -30,7 +30,7 @@ _LETTERS = re.compile(r"[a-z]+")
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class Region:
     """A region of a cloud; of a bucket also a multi-region, as Google writes it (`us`, `nam4`)."""
 
     cloud: str
@@ -49,7 +49,7 @@ class Restore:
     """
 
     size_bytes: int
-    place: Place | None
+    place: Region | None
 
 
 def bucket_of(uri: str) -> str | None:
@@ -58,7 +58,7 @@ def bucket_of(uri: str) -> str | None:
     return f"{scheme}://{rest.partition('/')[0]}" if scheme in CLOUD_OF_SCHEME else None
 
 
-def price_to(place: Place, pool: Pool) -> int:
+def price_to(place: Region, pool: Pool) -> int:
     """Micro-USD per 2^30 bytes from a bucket to a pool's machines; 0 within a region.
 
     Machines of the local cloud cost nothing to reach: what they cost is told, not charged.

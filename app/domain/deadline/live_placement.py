@@ -20,7 +20,14 @@ from app.domain.availability.pool_hazards import FORGETTING_HOURS
 from app.domain.availability.pool_sightings import DOWN, UP, Sightings, states
 from app.domain.deadline.cost_to_go import prepare
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import Choice, JobTerms, Moment, PoolRow, Running, Verdict
+from app.domain.deadline.placement_moment import (
+    Course,
+    Decision,
+    JobTerms,
+    Moment,
+    PoolRow,
+    Running,
+)
 from app.domain.market.offer import Pool
 
 PAST: Final = timedelta(hours=48)
@@ -88,7 +95,7 @@ class LiveChoice:
     gang; inf where it is not safe or not to be had. order: pools by what they are worth, best
     first; empty where one alone was at hand."""
 
-    verdict: Verdict
+    verdict: Course
     pool: Pool | None
     wait: float
     spot: float
@@ -100,9 +107,9 @@ class LiveChoice:
     def rests_on_cost(self) -> bool:
         """Whether another way was safe too; else the last safe moment is what speaks."""
         others = {
-            Verdict.WAIT: self.wait,
-            Verdict.SPOT: self.spot,
-            Verdict.ON_DEMAND: self.on_demand,
+            Course.WAIT: self.wait,
+            Course.SPOT: self.spot,
+            Course.ON_DEMAND: self.on_demand,
         }
         return any(math.isfinite(cost) for way, cost in others.items() if way != self.verdict)
 
@@ -181,7 +188,7 @@ class LivePlacement:
         choice = self._placement.choose(moment)
         return LiveChoice(
             verdict=choice.verdict,
-            pool=self.pools[choice.pool] if choice.verdict is Verdict.SPOT else None,
+            pool=self.pools[choice.pool] if choice.verdict is Course.SPOT else None,
             wait=choice.costs.wait,
             spot=choice.costs.spot,
             on_demand=choice.costs.on_demand,
@@ -189,7 +196,7 @@ class LivePlacement:
             rows=tuple(self._placement.rows(moment, choice)),
         )
 
-    def _order(self, choice: Choice, live: LiveMoment) -> tuple[Pool, ...]:
+    def _order(self, choice: Decision, live: LiveMoment) -> tuple[Pool, ...]:
         """Pools by worth, that of the choice first."""
         worths = choice.worths
         if not worths:

@@ -30,13 +30,13 @@ from app.domain.availability.pool_belief import HazardBelief
 from app.domain.availability.pool_hazards import FORGETTING_HOURS
 from app.domain.deadline.cost_to_go import CostTable, plan_steps, prepare
 from app.domain.deadline.placement_moment import (
-    Choice,
     Costs,
+    Course,
+    Decision,
     JobTerms,
     Moment,
     PoolRow,
     Running,
-    Verdict,
 )
 from app.domain.deadline.placement_outlook import Outlook
 from app.domain.deadline.price_levels import PriceLevels
@@ -157,13 +157,13 @@ class Placement:
             return -1
         return best
 
-    def choose(self, moment: Moment) -> Choice:
+    def choose(self, moment: Moment) -> Decision:
         """The choice of least expected cost among those that keep the deadline safe."""
         choice = self._finishing(moment) or self._choice(moment)
         self._chosen, self.quoted = choice.pool, moment.prices
         return choice
 
-    def _finishing(self, moment: Moment) -> Choice | None:
+    def _finishing(self, moment: Moment) -> Decision | None:
         """Work that on-demand, where it runs, will have done within the tick is left to it.
 
         The tables count a small rest as a small share of a step. But a machine that is given up has
@@ -175,20 +175,20 @@ class Placement:
         within = self.terms.tick_seconds - moment.start_left_seconds
         if moment.work_left_seconds > within + _TINY:
             return None
-        return replace(self._choice(moment), verdict=Verdict.ON_DEMAND, pool=-1)
+        return replace(self._choice(moment), verdict=Course.ON_DEMAND, pool=-1)
 
-    def _choice(self, moment: Moment) -> Choice:
+    def _choice(self, moment: Moment) -> Decision:
         possible = [pool for pool, seen in enumerate(moment.seen) if seen != 0]
         worthy = self._worthy(moment, possible)
         choice = self._weigh(moment, worthy or possible)
-        if worthy or not possible or choice.verdict is Verdict.WAIT:
+        if worthy or not possible or choice.verdict is Course.WAIT:
             return choice
         # Cheaper pools are to be expected well in time: waiting costs less than what is at hand.
         costs = choice.costs
         least = min(costs.wait, costs.spot, costs.on_demand)
-        return Choice(Verdict.WAIT, -1, replace(costs, wait=least), choice.worths)
+        return Decision(Course.WAIT, -1, replace(costs, wait=least), choice.worths)
 
-    def _weigh(self, moment: Moment, possible: list[int]) -> Choice:
+    def _weigh(self, moment: Moment, possible: list[int]) -> Decision:
         if possible:
             outlook = self._outlook(moment, 1)
             worths: tuple[float, ...] = ()
@@ -197,7 +197,7 @@ class Placement:
                 worths = tuple(self._worths(moment, outlook.value_of_progress()).tolist())
                 pool = self._best_pool(moment, possible, worths)
             choice = self._decide(moment, outlook, pool, worths)
-            if choice.verdict is Verdict.SPOT or any(moment.seen[p] == 1 for p in possible):
+            if choice.verdict is Course.SPOT or any(moment.seen[p] == 1 for p in possible):
                 return choice
         # Nothing is known to be up, and what is unknown is not worth trying.
         outlook = self._outlook(moment, None if possible else 0)
@@ -216,7 +216,7 @@ class Placement:
         here = moment.pool if moment.running_on is Running.SPOT else -1
         return [pool for pool in possible if pool in chosen or pool == here]
 
-    def rows(self, moment: Moment, choice: Choice) -> list[PoolRow]:
+    def rows(self, moment: Moment, choice: Decision) -> list[PoolRow]:
         """The explanation of a choice, a row per pool."""
         tick = self.terms.tick_seconds
         lives = self.pools.remaining_hours(tick, LIFE_HOURS_MAX)
@@ -224,7 +224,7 @@ class Placement:
         rows = []
         for index, pool in enumerate(self.terms.pools):
             price, life = moment.prices[index], float(lives[index])
-            chosen = choice.verdict is Verdict.SPOT and choice.pool == index
+            chosen = choice.verdict is Course.SPOT and choice.pool == index
             rows.append(
                 PoolRow(
                     pool=pool,
@@ -238,12 +238,12 @@ class Placement:
             )
         return rows
 
-    def _why(self, moment: Moment, choice: Choice, pool: int) -> str:
+    def _why(self, moment: Moment, choice: Decision, pool: int) -> str:
         if moment.seen[pool] == 0:
             return "has no capacity now"
-        if choice.verdict is Verdict.WAIT:
+        if choice.verdict is Course.WAIT:
             return "waiting for better capacity costs less"
-        if choice.verdict is Verdict.ON_DEMAND:
+        if choice.verdict is Course.ON_DEMAND:
             safe = math.isfinite(choice.costs.spot)
             return "on-demand costs less from here" if safe else "the deadline needs on-demand now"
         if pool == choice.pool:
@@ -306,7 +306,7 @@ class Placement:
 
     def _decide(
         self, moment: Moment, outlook: Outlook, pool: int, worths: tuple[float, ...]
-    ) -> Choice:
+    ) -> Decision:
         wait = outlook.wait if self._safe_to_wait(moment) else math.inf
         on_demand = outlook.on_demand()
         spot = math.inf
@@ -318,12 +318,12 @@ class Placement:
         unit = self.terms.on_demand_price
         costs = Costs(wait * unit, spot * unit, on_demand * unit)
         if spot <= wait and spot <= on_demand and spot < math.inf:
-            return Choice(Verdict.SPOT, pool, costs, worths)
+            return Decision(Course.SPOT, pool, costs, worths)
         if wait <= on_demand:
             if spot <= on_demand and self._is_last_stretch(moment, pool):
-                return Choice(Verdict.SPOT, pool, costs, worths)
-            return Choice(Verdict.WAIT, -1, costs, worths)
-        return Choice(Verdict.ON_DEMAND, -1, costs, worths)
+                return Decision(Course.SPOT, pool, costs, worths)
+            return Decision(Course.WAIT, -1, costs, worths)
+        return Decision(Course.ON_DEMAND, -1, costs, worths)
 
     def _is_last_stretch(self, moment: Moment, pool: int) -> bool:
         """So little is left that the tables are too coarse to tell what waiting beside a pool that

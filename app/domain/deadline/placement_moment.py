@@ -18,7 +18,7 @@ class Running(IntEnum):
     ON_DEMAND = 2
 
 
-class Verdict(IntEnum):
+class Course(IntEnum):
     """What to do now."""
 
     WAIT = 0
@@ -91,10 +91,10 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Decision:
     """The verdict; `pool` is meant for SPOT only, -1 otherwise."""
 
-    verdict: Verdict
+    verdict: Course
     pool: int
     costs: Costs
     worths: tuple[float, ...]

@@ -82,7 +82,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Trial:
     """One imagined run: `finish_seconds` is infinite when it never ends.
 
     reserved_seconds: how much later it ends where on-demand machines take their whole reserve.
@@ -103,7 +103,7 @@ def imagined_run(
     known: Sequence[PoolPosterior],
     draw: Callable[[], float],
     turns_max: int = TURNS_MAX,
-) -> Outcome:
+) -> Trial:
     """One run; known: what is believed of each of the question's spot pools.
 
     draw: uniform in [0, 1). turns_max: machines that are lost one by one.
@@ -136,7 +136,7 @@ def imagined_run(
         now += used
         worked = max(0.0, used - question.boot_seconds) * quote.speed
         if used >= needed:
-            return Outcome(spent, now, taken)
+            return Trial(spent, now, taken)
         if used < lives:
             return _on_demand(question, now, left - worked, spent, taken)
         taken, since = taken + 1, now
@@ -174,17 +174,17 @@ def _slack_at(question: Question, wait_most: float, pace: float) -> float:
     return max(0.0, wait_most) / (1 - pace / question.on_demand.speed)
 
 
-def _the_rest(question: Question, now: float, left: float, spent: float, taken: int) -> Outcome:
+def _the_rest(question: Question, now: float, left: float, spent: float, taken: int) -> Trial:
     """A long run from here on as it went so far, until its slack ends."""
     pace = 0.0 if now <= 0 else (question.work_seconds - left) / now
     ends = left / pace if pace >= PACE_LEAST else math.inf
     until = min(ends, _slack_at(question, _wait_most(question, now, left), pace))
     if now <= 0 or math.isinf(until):
-        return Outcome(spent, math.inf, taken)
+        return Trial(spent, math.inf, taken)
     spent, losses = spent * (1 + until / now), taken * (1 + until / now)
     if until < ends:
         return _on_demand(question, now + until, left - until * pace, spent, losses)
-    return Outcome(spent, now + ends, losses)
+    return Trial(spent, now + ends, losses)
 
 
 def _waits(question: Question, place: int, patience: Patience) -> bool:
@@ -218,10 +218,10 @@ def _wait_most(question: Question, now: float, left: float) -> float:
     return question.deadline_seconds - needed - question.boot_seconds - now
 
 
-def _on_demand(question: Question, now: float, left: float, spent: float, taken: float) -> Outcome:
+def _on_demand(question: Question, now: float, left: float, spent: float, taken: float) -> Trial:
     """From here on with on-demand machines, which may take the reserve to get, and no money."""
     pool = question.on_demand
     if pool is None:
-        return Outcome(spent, math.inf, taken)
+        return Trial(spent, math.inf, taken)
     used = question.boot_seconds + left / pool.speed
-    return Outcome(spent + pool.microusd(used), now + used, taken, question.acquire_seconds)
+    return Trial(spent + pool.microusd(used), now + used, taken, question.acquire_seconds)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.estimate.imagined_pools import posterior
-from app.domain.estimate.imagined_run import TURNS_MAX, Outcome, Question, imagined_run
+from app.domain.estimate.imagined_run import TURNS_MAX, Question, Trial, imagined_run
 
 PATHS = 1_000
 CURVE_FACTORS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
@@ -37,7 +37,7 @@ PATHS_LEAST = 20
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Forecast:
     """Figures over many runs of one way to rent.
 
     A finish counts machines that start when they are asked for; chances keep the reserve for
@@ -64,12 +64,12 @@ class CurvePoint:
     """What a deadline costs: `estimate` of the product's own way, for that deadline."""
 
     deadline_seconds: float
-    estimate: Estimate
+    estimate: Forecast
 
 
 def estimates(
     question: Question, draw: Callable[[], float], paths: int = PATHS, *, compare: bool = True
-) -> tuple[Estimate, ...]:
+) -> tuple[Forecast, ...]:
     """Auto (as the product does), spot alone, and on-demand alone, as far as each is possible.
 
     draw: uniform in [0, 1); a seeded one gives the same figures again. compare: else the first of
@@ -111,7 +111,7 @@ def deadline_curve(question: Question, draw: Callable[[], float]) -> tuple[Curve
     return tuple(points)
 
 
-def _curve_runs(question: Question, replayed: _Tapes) -> list[Outcome]:
+def _curve_runs(question: Question, replayed: _Tapes) -> list[Trial]:
     draws = replayed.of_path
     return _imagined_runs(question, draws, CURVE_PATHS, CURVE_TURNS, CURVE_TURNS_MAX)
 
@@ -154,21 +154,21 @@ def earliest_finish_seconds(question: Question) -> float:
 
 def estimate(
     market: str, question: Question, draw: Callable[[], float], paths: int = PATHS
-) -> Estimate:
+) -> Forecast:
     """Figures over at most `paths` simulated runs; P50 and P90 by nearest rank."""
     return _figures(
         market, question, _imagined_runs(question, lambda path: draw, paths, TURNS_MOST)
     )
 
 
-def _figures(market: str, question: Question, runs: Sequence[Outcome]) -> Estimate:
+def _figures(market: str, question: Question, runs: Sequence[Trial]) -> Forecast:
     costs = sorted(run.microusd for run in runs)
     finishes = sorted(run.finish_seconds for run in runs)
     deadline, budget = question.deadline_seconds, question.budget_microusd
     in_time = [not deadline or run.meets(deadline) for run in runs]
     within = [not budget or run.microusd <= budget for run in runs]
     chosen = COST_MARGIN if question.spot and question.on_demand is not None else 1.0
-    return Estimate(
+    return Forecast(
         market=market,
         cost_p50_microusd=round(_rank(costs, 0.5)),
         cost_p90_microusd=round(_rank(costs, 0.9) * chosen),
@@ -197,9 +197,9 @@ def _imagined_runs(
     most: int,
     turns_most: int,
     turns_max: int = TURNS_MAX,
-) -> list[Outcome]:
+) -> list[Trial]:
     """At most so many runs, and fewer where each takes long to imagine; draws: of each path."""
-    runs: list[Outcome] = []
+    runs: list[Trial] = []
     turns = 0
     known = [posterior(pool.experience) for pool in question.spot]
     while len(runs) < most and (turns < turns_most or len(runs) < PATHS_LEAST):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.domain.lifecycle.transition_table import Row, TransitionTable
+from trainer.protocol.directive import DrainCause as DrainCause
 
 
 class AttemptState(StrEnum):
@@ -58,19 +59,6 @@ class AttemptEvent(StrEnum):
     VERDICT_STOPPED = "verdict_stopped"
     VERDICT_YIELDED = "verdict_yielded"
     VERDICT_LOST = "verdict_lost"
-
-
-class DrainCause(StrEnum):
-    """Why an attempt drains, weakest first: a stop outranks an interruption, that a yield."""
-
-    YIELD = "yield"
-    INTERRUPTION = "interruption"
-    STOP = "stop"
-
-    @property
-    def rank(self) -> int:
-        """Position in the order of strength; higher wins."""
-        return list(DrainCause).index(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,7 +295,7 @@ class Assignment:
 
 
 @dataclass(eq=False)
-class Checkpoint:
+class CheckpointRecord:
     """A manifest the control plane has been told of; the store stays the truth."""
 
     job_id: UUID

@@ -20,12 +20,7 @@ from app.domain.spec.job_spec_fields import ESTIMATE_HOURS_MAX, Estimate
 from app.domain.units.durations import HOUR_SECONDS
 from trainer.protocol.gpu_models import GpuModel, models_of
 from trainer.protocol.model_figures import ModelFigures, known_figures
-from trainer.protocol.train_estimate import (
-    USABLE_MEMORY,
-    Workload,
-    estimate_on,
-    training_memory,
-)
+from trainer.protocol.train_estimate import USABLE_MEMORY, RunFigures, estimate_on, training_memory
 from trainer.protocol.train_options import TrainConfig, parse_options
 from trainer.protocol.train_options.data import (
     DIGITS_CLASSES,
@@ -158,8 +153,8 @@ def _parsed(config: str) -> TrainConfig:
     return parse_options(json.loads(config))
 
 
-def _workload(config: TrainConfig, figures: ModelFigures, samples: int) -> Workload:
-    return Workload(
+def _workload(config: TrainConfig, figures: ModelFigures, samples: int) -> RunFigures:
+    return RunFigures(
         figures=figures,
         batch_size=config.batch_size,
         samples=samples,

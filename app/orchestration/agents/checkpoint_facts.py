@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.entities import Attempt, Checkpoint
+from app.domain.lifecycle.entities import Attempt, CheckpointRecord
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
 from app.domain.wording.attempt_words import sentence_about
@@ -39,7 +39,7 @@ def note_checkpoint(context: FactContext) -> None:
     final = bool(data.get("final"))
     metrics, size_bytes = data.get("metrics"), whole_number(data.get("size_bytes"))
     new = aggregate.uow.jobs.add_checkpoint(
-        Checkpoint(
+        CheckpointRecord(
             job_id=aggregate.job.id,
             fence=fence,
             step=step,
@@ -123,7 +123,7 @@ def note_final_parent(context: FactContext, attempt: Attempt) -> None:
     if fence is None or step is None:
         return
     new = aggregate.uow.jobs.add_checkpoint(
-        Checkpoint(
+        CheckpointRecord(
             job_id=aggregate.job.id,
             fence=fence,
             step=step,

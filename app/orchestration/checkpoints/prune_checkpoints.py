@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.lifecycle.best_checkpoint import Scored, best_of, metric_of
-from app.domain.lifecycle.entities import Attempt, Checkpoint
+from app.domain.lifecycle.entities import Attempt, CheckpointRecord
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.agents.register_agent import checkpoint_uri
 from app.orchestration.frame.lost_rows import fences_with_parents, forgotten_parents
@@ -123,7 +123,7 @@ class PruneCheckpoints:
 
 
 def spare_checkpoints(
-    checkpoints: Sequence[Checkpoint], attempts: Iterable[Attempt], keep: int, metric: str
+    checkpoints: Sequence[CheckpointRecord], attempts: Iterable[Attempt], keep: int, metric: str
 ) -> tuple[tuple[int, int], ...]:
     """(fence, step) of those to delete: all but the newest `keep`, the best and recorded parents.
 

@@ -41,7 +41,7 @@ class CacheSilent(Exception):
 
 
 @dataclass(slots=True)
-class Entry:
+class CachedAgent:
     """One agent, under the digest of its credential. Instants are seconds of the driver's clock.
 
     drain_until: when a drain ends; its directive carries seconds, which shrink meanwhile.
@@ -111,7 +111,7 @@ class AgentReportCache:
         self.now = now
         self._wake = wake
         self._idle_seconds = idle_seconds
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, CachedAgent] = {}
         self._of_job: dict[UUID, set[str]] = {}
         # In the order of answers, which is the order of writing: a set's would be chance.
         self._unwritten: dict[str, None] = {}
@@ -171,7 +171,7 @@ class AgentReportCache:
         """
         known = self._entries.get(credential_hash)
         progress = report.progress
-        entry = Entry(
+        entry = CachedAgent(
             instance_id=UUID(report.instance_id),
             job_id=job_id,
             session_id=report.session_id,
@@ -201,7 +201,7 @@ class AgentReportCache:
             self._marked.update(known)
             self._wake()
 
-    def _reply(self, entry: Entry, now: float) -> bytes:
+    def _reply(self, entry: CachedAgent, now: float) -> bytes:
         if entry.drain_until is not None:
             seconds = max(_DRAIN_SECONDS_MIN, entry.drain_until - now)
             return self._encoded(entry, replace(entry.directive, drain_seconds=seconds))
@@ -209,7 +209,7 @@ class AgentReportCache:
             entry.reply = self._encoded(entry, entry.directive)
         return entry.reply
 
-    def _encoded(self, entry: Entry, directive: Directive) -> bytes:
+    def _encoded(self, entry: CachedAgent, directive: Directive) -> bytes:
         limits = self.runtime.limits
         reply = ReportReply(
             ack_fact_no=entry.ack_fact_no,

@@ -14,7 +14,7 @@ from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance, Job
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.units.money import MICROUSD_PER_USD
-from trainer.protocol.directive import Directive, DirectiveKind, DrainCause, Peer
+from trainer.protocol.directive import Directive, DirectiveKind, Peer
 
 _GOING = (InstanceState.TERMINATING, InstanceState.TERMINATED, InstanceState.LAUNCH_FAILED)
 _DRAIN_SECONDS_MIN = 0.5
@@ -74,7 +74,7 @@ def _drain(job: Job, attempt: Attempt, now: datetime) -> Directive:
         fence=attempt.fence,
         attempt_id=str(attempt.id),
         drain_seconds=max(_DRAIN_SECONDS_MIN, (until - now).total_seconds()),
-        drain_cause=None if cause is None else DrainCause(cause.value),
+        drain_cause=cause,
     )
 
 

@@ -17,7 +17,7 @@ from app.domain.estimate.imagined_run import PoolQuote, Question
 from app.domain.estimate.what_if import (
     PATHS,
     CurvePoint,
-    Estimate,
+    Forecast,
     deadline_curve,
     earliest_finish_seconds,
     estimates,
@@ -52,7 +52,7 @@ class JobEstimate:
     in words, where it is told for another number; else None. node_count: the machines of the gang.
     """
 
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[Forecast, ...]
     curve: tuple[CurvePoint, ...]
     pools: tuple[PoolQuote, ...]
     on_demand: PoolQuote | None

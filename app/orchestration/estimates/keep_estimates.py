@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from app.domain.estimate.what_if import Estimate
+from app.domain.estimate.what_if import Forecast
 from app.domain.units.errors import DomainError
 from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.frame.parsed_specs import parsed_spec
@@ -30,7 +30,7 @@ class Made:
     """What was imagined of a job; figures None where nothing could be said."""
 
     made_at: datetime
-    figures: Estimate | None = None
+    figures: Forecast | None = None
 
 
 class KeepEstimates:
@@ -92,7 +92,7 @@ class KeepEstimates:
         return uow.kept_estimates.next_try_at()
 
 
-def _kept(empty: KeptEstimate, figures: Estimate) -> KeptEstimate:
+def _kept(empty: KeptEstimate, figures: Forecast) -> KeptEstimate:
     return KeptEstimate(
         job_id=empty.job_id,
         made_at=empty.made_at,

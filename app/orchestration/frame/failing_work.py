@@ -22,7 +22,7 @@ REMEMBERED_MAX: Final = 1_000
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureCount:
     """times: in a row. again_at: not tried before."""
 
     times: int
@@ -34,7 +34,7 @@ class FailingWork:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._failures: OrderedDict[tuple[str, Hashable], Failure] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, Hashable], FailureCount] = OrderedDict()
 
     def waits(self, controller: str, work: Any, now: datetime) -> bool:
         """Whether this piece failed lately and is to be left alone for now."""
@@ -54,14 +54,14 @@ class FailingWork:
         work: Any,
         now: datetime,
         wait_seconds_max: float = WAIT_SECONDS_MAX,
-    ) -> Failure:
+    ) -> FailureCount:
         """Count a failure; the wait doubles with each in a row, up to `wait_seconds_max`."""
         key = (controller, work_key(work))
         with self._lock:
             before = self._failures.pop(key, None)
             times = 1 if before is None else before.times + 1
             wait = min(wait_seconds_max, FIRST_WAIT_SECONDS * 2.0 ** min(times - 1, 16))
-            failure = self._failures[key] = Failure(times, now + timedelta(seconds=wait))
+            failure = self._failures[key] = FailureCount(times, now + timedelta(seconds=wait))
             while len(self._failures) > REMEMBERED_MAX:
                 self._failures.popitem(last=False)
             return failure

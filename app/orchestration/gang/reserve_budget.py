@@ -17,9 +17,9 @@ from app.domain.billing.billing_rules import RULES
 from app.domain.billing.budget import (
     FIRST_STRETCH_SECONDS,
     SECONDS_PER_HOUR,
+    BudgetCheck,
     LiveInstance,
     ReserveWindow,
-    Verdict,
     claim_allowed,
     first_stretch_microusd,
     reserve_microusd,
@@ -72,7 +72,7 @@ def check_and_reserve(
     live: Sequence[Instance],
     limits: Limits,
     now: datetime,
-) -> Verdict:
+) -> BudgetCheck:
     """May the job rent machines at `new_prices` (micro-dollars per hour, one for each)?
 
     budgets: as `uow.money.lock_budgets` returned them. live: the job's machines that may cost
@@ -99,7 +99,7 @@ def reserve_for_bids(
     *,
     writable: Sequence[Budget] | None = None,
     restore: Restore | None = None,
-) -> tuple[Verdict, tuple[Offer, ...]]:
+) -> tuple[BudgetCheck, tuple[Offer, ...]]:
     """Which of the bids may a launch of `count` machines be made with?
 
     A launch may end in any of its pools, so the money is reserved for the dearest one. Pools that
@@ -114,7 +114,7 @@ def reserve_for_bids(
         return bid.cost_microusd_per_hour + once * SECONDS_PER_HOUR // FIRST_STRETCH_SECONDS
 
     committed = _Committed(uow, budgets, job_id, live_reserve(uow, live, limits, now))
-    verdict = Verdict(False, "No pool is offered.")
+    verdict = BudgetCheck(False, "No pool is offered.")
     for price in sorted({cost(bid) for bid in bids}, reverse=True):
         verdict = committed.bears([price] * count)
         if verdict.yes:
@@ -177,9 +177,9 @@ class _Committed:
             for budget in budgets
         ]
 
-    def bears(self, new_prices: Sequence[int]) -> Verdict:
+    def bears(self, new_prices: Sequence[int]) -> BudgetCheck:
         """Whether every budget bears new machines at these prices too."""
-        verdict = Verdict(True, "No budget is set.")
+        verdict = BudgetCheck(True, "No budget is set.")
         for budget, others in self._budgets:
             said = claim_allowed(
                 spent_microusd=budget.spent_microusd,
@@ -188,9 +188,9 @@ class _Committed:
                 cap_microusd=budget.cap_microusd,
             )
             if not said.yes:
-                return Verdict(False, name_budget(budget, said.sentence))
+                return BudgetCheck(False, name_budget(budget, said.sentence))
             if budget.cap_microusd is not None:
-                verdict = Verdict(True, name_budget(budget, said.sentence))
+                verdict = BudgetCheck(True, name_budget(budget, said.sentence))
         return verdict
 
     def reserve(self, new_prices: Sequence[int], writable: Sequence[Budget] | None = None) -> None:

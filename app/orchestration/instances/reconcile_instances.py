@@ -70,7 +70,7 @@ class LookBatch:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Listing:
     """What the cloud showed; `asked_at` is before the call. None when it could not be asked."""
 
     asked_at: datetime
@@ -99,20 +99,20 @@ class ReconcileInstances:
             by_region.setdefault((provider, region), []).append(look)
         return [LookBatch(*where, tuple(by_region[where])) for where in sorted(by_region)]
 
-    def effect(self, work: LookBatch) -> Seen:
+    def effect(self, work: LookBatch) -> Listing:
         """Ask the cloud about all of them."""
         asked_at = self._runtime.clock.now()
         provider = self._runtime.providers.get(work.provider)
         if provider is None:
-            return Seen(asked_at, None)
+            return Listing(asked_at, None)
         try:
             ids = tuple(look.provider_instance_id for look in work.looks)
             machines = provider.describe(ids, work.region or None)
         except ProviderError:
-            return Seen(asked_at, None)
-        return Seen(asked_at, {machine.provider_instance_id: machine for machine in machines})
+            return Listing(asked_at, None)
+        return Listing(asked_at, {machine.provider_instance_id: machine for machine in machines})
 
-    def apply(self, uow: UnitOfWork, work: LookBatch, result: Seen) -> None:
+    def apply(self, uow: UnitOfWork, work: LookBatch, result: Listing) -> None:
         """Apply what was seen, each machine under its job's lock, jobs in id order.
 
         A job that is locked elsewhere keeps its look, which is due again at once.
@@ -154,7 +154,7 @@ class ReconcileInstances:
         """When the first look is due."""
         return uow.instances.next_description_at()
 
-    def _is_quiet(self, uow: UnitOfWork, look: Look, seen: Seen, now: datetime) -> bool:
+    def _is_quiet(self, uow: UnitOfWork, look: Look, seen: Listing, now: datetime) -> bool:
         """Set the next look of a machine of which there is nothing new; False when there is."""
         instance = uow.instances.get(look.instance_id)
         if instance is None or instance.state in TERMINAL_INSTANCE_STATES:
@@ -175,7 +175,7 @@ class ReconcileInstances:
         instance.describe_at = now + timedelta(seconds=_period(instance, self._runtime.limits))
         return True
 
-    def _apply_one(self, aggregate: JobAggregate, look: Look, seen: Seen) -> None:
+    def _apply_one(self, aggregate: JobAggregate, look: Look, seen: Listing) -> None:
         limits = self._runtime.limits
         instance = aggregate.uow.instances.get(look.instance_id)
         if instance is None or instance.state in TERMINAL_INSTANCE_STATES:
@@ -195,7 +195,7 @@ class ReconcileInstances:
             instance.absent_since_at = None
             observe_machine(aggregate, instance, machine, seen.asked_at, limits)
 
-    def _apply_orphan(self, uow: UnitOfWork, look: Look, seen: Seen) -> None:
+    def _apply_orphan(self, uow: UnitOfWork, look: Look, seen: Listing) -> None:
         """A machine without a job: it is only ever on its way out."""
         instance = uow.instances.get(look.instance_id)
         if instance is None or seen.machines is None:

@@ -34,7 +34,7 @@ POOLS_AT_A_TIME = 20
 SCORED_AT_A_TIME = 200
 
 
-class Wanted(StrEnum):
+class Query(StrEnum):
     """What a question is about."""
 
     PAST = "past"
@@ -46,14 +46,14 @@ class PastQuestion:
     """Pools of one provider to ask about, in one batch; a past is asked of one region at a time."""
 
     provider: str
-    wanted: Wanted
+    wanted: Query
     pools: tuple[Pool, ...]
     since: datetime
 
     @property
     def rests_with(self) -> str | None:
         """The region that rests when this fails; None: whatever is asked alike."""
-        return self.pools[0].region if self.wanted is Wanted.PAST else None
+        return self.pools[0].region if self.wanted is Query.PAST else None
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ReadPoolPasts:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
-        self._rests: dict[tuple[str, Wanted, str | None], datetime] = {}
+        self._rests: dict[tuple[str, Query, str | None], datetime] = {}
 
     def lease(self, uow: UnitOfWork, limit: int) -> list[PastQuestion]:
         """One batch of each kind for each provider. Asking changes nothing: it takes no lease."""
@@ -89,18 +89,18 @@ class ReadPoolPasts:
                     provider, asked_before, POOLS_AT_A_TIME, except_regions=resting
                 )
                 pools = [pool for pool in pools if pool.region == pools[0].region]
-                found += self._question(uow, provider, Wanted.PAST, pools)
-            if isinstance(source, ScoreTeller) and not self._rest(provider, Wanted.SCORE, uow.now):
+                found += self._question(uow, provider, Query.PAST, pools)
+            if isinstance(source, ScoreTeller) and not self._rest(provider, Query.SCORE, uow.now):
                 before = uow.now - SCORE_KEPT
                 pools = uow.pool_pasts.without_score(provider, before, SCORED_AT_A_TIME)
-                found += self._question(uow, provider, Wanted.SCORE, pools)
+                found += self._question(uow, provider, Query.SCORE, pools)
         return found[:limit]
 
     def effect(self, work: PastQuestion) -> PastAnswer:
         """Ask; what fails is asked again after a rest."""
         source = self._runtime.price_sources[work.provider]
         try:
-            if work.wanted is Wanted.PAST and isinstance(source, PastTeller):
+            if work.wanted is Query.PAST and isinstance(source, PastTeller):
                 return PastAnswer(pasts=source.past_of(work.pools, work.since))
             if isinstance(source, ScoreTeller):
                 return PastAnswer(scores=dict(source.scores_of(work.pools)))
@@ -112,7 +112,7 @@ class ReadPoolPasts:
         """Remember what was told, and that it was asked."""
         if result.failed:
             self._rests[work.provider, work.wanted, work.rests_with] = uow.now + FAILED_REST
-        elif work.wanted is Wanted.PAST:
+        elif work.wanted is Query.PAST:
             uow.pool_pasts.record_past(result.pasts, work.pools, uow.now)
         else:
             uow.pool_pasts.record_scores(result.scores, work.pools, uow.now)
@@ -126,15 +126,15 @@ class ReadPoolPasts:
         return sorted(
             region
             for (name, wanted, region), until in self._rests.items()
-            if (name, wanted) == (provider, Wanted.PAST) and region is not None and now < until
+            if (name, wanted) == (provider, Query.PAST) and region is not None and now < until
         )
 
-    def _rest(self, provider: str, wanted: Wanted, now: datetime) -> bool:
+    def _rest(self, provider: str, wanted: Query, now: datetime) -> bool:
         until = self._rests.get((provider, wanted, None))
         return until is not None and now < until
 
     def _question(
-        self, uow: UnitOfWork, provider: str, wanted: Wanted, pools: list[Pool]
+        self, uow: UnitOfWork, provider: str, wanted: Query, pools: list[Pool]
     ) -> list[PastQuestion]:
         if not pools:
             return []

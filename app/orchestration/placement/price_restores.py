@@ -9,7 +9,7 @@ A size that the agent did not say is taken from the manifest, and its entry is m
 from __future__ import annotations
 
 from app.domain.billing import egress_prices
-from app.domain.billing.egress import CLOUD_OF_SCHEME, Place, Restore, bucket_of, price_to
+from app.domain.billing.egress import CLOUD_OF_SCHEME, Region, Restore, bucket_of, price_to
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import SMALL_MAX, FactContext, whole_number
 from app.orchestration.placement.locate_buckets import LOCATE_CONTROLLER
@@ -93,7 +93,7 @@ def _bucket_place(aggregate: JobAggregate) -> BucketPlace | None:
     return BucketPlace("", "") if key is None else aggregate.uow.traffic.place_of(key)
 
 
-def _region_of(place: BucketPlace | None) -> Place | None:
+def _region_of(place: BucketPlace | None) -> Region | None:
     if place is None or place.region is None:
         return None
-    return Place(CLOUD_OF_SCHEME[place.named.partition("://")[0]], place.region)
+    return Region(CLOUD_OF_SCHEME[place.named.partition("://")[0]], place.region)

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from app.domain.billing.budget import Verdict
-from app.domain.deadline.placement_moment import Verdict as Way
+from app.domain.billing.budget import BudgetCheck
+from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt, Budget, Job
@@ -226,7 +226,7 @@ class ClaimJobs:
             why = no_offer_reason(aggregate, considered, missing)
             self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
             return
-        if choice is not None and choice.verdict is Way.WAIT:
+        if choice is not None and choice.verdict is Course.WAIT:
             self._wait(
                 aggregate, waits_for(aggregate, choice, limits), "waiting_costs_less", reasons
             )
@@ -261,7 +261,7 @@ class ClaimJobs:
 
     def _reserve_most(
         self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
-    ) -> tuple[Verdict, Reasons, Sequence[Offer]]:
+    ) -> tuple[BudgetCheck, Reasons, Sequence[Offer]]:
         """Hold money for the gang as it was chosen, or else as large as the budgets bear."""
         job, found = aggregate.job, wanted
         chosen, limits = job.node_count, self._runtime.limits
@@ -281,7 +281,7 @@ class ClaimJobs:
 
     def _reserve_slower(
         self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
-    ) -> tuple[Verdict, Reasons, Sequence[Offer]] | None:
+    ) -> tuple[BudgetCheck, Reasons, Sequence[Offer]] | None:
         """Hold money for machines of any pace; None where no budget bears those either."""
         of_any = replace(among, any_pace=True)
         considered = find_places(aggregate, of_any, budgets, self._runtime.limits)
@@ -296,7 +296,7 @@ class ClaimJobs:
         budgets: list[Budget],
         bids: Sequence[Offer],
         missing: int,
-    ) -> tuple[Verdict, Sequence[Offer]]:
+    ) -> tuple[BudgetCheck, Sequence[Offer]]:
         """Hold money for what the launch may end in, and leave out what is too dear."""
         uow, job, limits = aggregate.uow, aggregate.job, self._runtime.limits
         living, now = aggregate.living(), aggregate.now

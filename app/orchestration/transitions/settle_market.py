@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.domain.deadline.placement_moment import Verdict
+from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
@@ -75,7 +75,7 @@ def settle_market(
 
     # What the choice rests on must be wrong: by it, spot would have come further.
     fruitless = job.market_mode is Market.SPOT and spot_is_fruitless(aggregate)
-    left = fruitless or choice.verdict is Verdict.ON_DEMAND
+    left = fruitless or choice.verdict is Course.ON_DEMAND
     if left and job.market_mode is Market.SPOT:
         to_the_end = choice.on_demand * job.node_count
         if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):

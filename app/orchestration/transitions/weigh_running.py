@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView
-from app.domain.deadline.placement_moment import Verdict
+from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.attempt import TRAINING_ATTEMPT_STATES, AttemptState, DrainCause
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import JobEventKind
@@ -69,7 +69,7 @@ def weigh_running(
     leaves = on_spot and job.market_mode is Market.SPOT
     # A gang that keeps machines at each loss comes to no claim, where this is asked, too.
     fruitless = leaves and spot_is_fruitless(aggregate)
-    if leaves and (fruitless or choice.verdict is Verdict.ON_DEMAND):
+    if leaves and (fruitless or choice.verdict is Course.ON_DEMAND):
         budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
         if not bears(budgets, choice.on_demand * gang):
             return
@@ -86,7 +86,7 @@ def weigh_running(
     elif (
         not on_spot
         and job.market_mode is Market.ON_DEMAND
-        and choice.verdict is Verdict.SPOT
+        and choice.verdict is Course.SPOT
         and may_return(aggregate, limits, stand.work_seconds)
         and return_repays(
             choice, Stay(weighed.on_demand_usd, gang, stand.work_seconds, trains=True), limits

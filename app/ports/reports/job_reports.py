@@ -60,7 +60,7 @@ class MatchingJob:
 
 
 @dataclass(frozen=True)
-class MachineFacts:
+class MachineStatus:
     """A machine with its newest report and what an hour in its pool costs now.
 
     name: m1, m2, … in the order in which we learned that the cloud has started them; None before
@@ -119,7 +119,7 @@ class JobFacts:
     budget: Budget
     counts: AttemptCounts
     attempt: Attempt | None
-    machines: tuple[MachineFacts, ...]
+    machines: tuple[MachineStatus, ...]
     replacing: str | None
     last_checkpoint: LastCheckpoint | None
     waived_microusd: int

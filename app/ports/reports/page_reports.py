@@ -48,7 +48,7 @@ class JobTimeline:
 
 
 @dataclass(frozen=True)
-class PricePoint:
+class PriceSample:
     """From `at` on, a machine of the pool costs this much, until the next point."""
 
     at: datetime
@@ -90,7 +90,7 @@ class PageReports(Protocol):
 
     def pool_prices(
         self, pools: Collection[Pool], since: datetime
-    ) -> Mapping[Pool, tuple[PricePoint, ...]]:
+    ) -> Mapping[Pool, tuple[PriceSample, ...]]:
         """Recorded prices by time, from what held at `since` on; pools without any are left out."""
         ...
 

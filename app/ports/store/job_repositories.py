@@ -8,13 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from app.domain.lifecycle.entities import (
-    Attempt,
-    AttemptMember,
-    Checkpoint,
-    Job,
-    Launch,
-)
+from app.domain.lifecycle.entities import Attempt, AttemptMember, CheckpointRecord, Job, Launch
 from app.domain.market.offer import Market
 from app.ports.store.job_submission import KnownJob, Submission
 from app.ports.store.money_store import Payer
@@ -165,7 +159,7 @@ class Jobs(Protocol):
         """Record (step, at, metrics); what a known step is told of besides joins its metrics."""
         ...
 
-    def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
+    def add_checkpoint(self, checkpoint: CheckpointRecord) -> bool:
         """Record a committed checkpoint; False when it was known."""
         ...
 
@@ -177,7 +171,7 @@ class Jobs(Protocol):
         """The earliest `prune_at`."""
         ...
 
-    def standing_checkpoints(self, job_id: UUID) -> list[Checkpoint]:
+    def standing_checkpoints(self, job_id: UUID) -> list[CheckpointRecord]:
         """Known checkpoints that are neither pruned nor final, by fence then step."""
         ...
 

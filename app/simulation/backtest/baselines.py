@@ -16,10 +16,10 @@ from app.simulation.backtest.job_view import (
     WHOLE_SECOND,
     Act,
     Briefing,
+    Capacity,
     Choice,
     JobView,
-    Machine,
-    Seen,
+    PoolState,
     ticks_left,
 )
 
@@ -53,16 +53,16 @@ class SpotSeeker:
 
     def spot_or(self, view: JobView, otherwise: Choice) -> Choice:
         """The running pool, else the first that may be up, else `otherwise`."""
-        if view.running_on == Machine.SPOT:
+        if view.running_on == Capacity.SPOT:
             return Choice(Act.SPOT, view.pool)
         for pool in self.order(view):
-            if view.seen[pool] != Seen.DOWN:
+            if view.seen[pool] != PoolState.DOWN:
                 return Choice(Act.SPOT, pool)
         return otherwise
 
     def may_have_spot(self, view: JobView) -> bool:
         """Whether a pool is up, or might be."""
-        return any(seen != Seen.DOWN for seen in view.seen)
+        return any(seen != PoolState.DOWN for seen in view.seen)
 
     def fills_the_time(self, view: JobView, launches: int) -> bool:
         """Whether work and so many starts need every tick that is left."""
@@ -74,11 +74,11 @@ class SpotSeeker:
 
     def guarded(self, view: JobView, choice: Choice) -> Choice:
         """`choice`, unless only on-demand, or the spot machine that runs, can be in time."""
-        if self.fills_the_time(view, 2) and view.running_on != Machine.SPOT:
+        if self.fills_the_time(view, 2) and view.running_on != Capacity.SPOT:
             choice = ON_DEMAND
         if self.fills_the_time(view, 1):
             started = view.overhead_left_seconds < STARTED
-            if view.running_on == Machine.SPOT and started:
+            if view.running_on == Capacity.SPOT and started:
                 return Choice(Act.SPOT, view.pool)
             return ON_DEMAND
         return choice
@@ -98,7 +98,7 @@ class UniformProgress(SpotSeeker):
     def decide(self, view: JobView) -> Choice:
         """Spot; without it on-demand when behind; from on-demand back when clearly ahead."""
         elapsed = view.tick * self.tick_seconds
-        if view.running_on == Machine.ON_DEMAND:
+        if view.running_on == Capacity.ON_DEMAND:
             there_and_back = elapsed + 2 * self.terms.overhead_seconds
             ahead = view.progress_seconds > self._planned(there_and_back)
             choice = self.spot_or(view, ON_DEMAND) if ahead else ON_DEMAND
@@ -152,12 +152,12 @@ class Evolved(SpotSeeker):
         if view.tick != self._counted_tick:
             self._counted_tick = view.tick
             self.ticks_without_spot += 1
-        if any(seen == Seen.UP for seen in view.seen):
+        if any(seen == PoolState.UP for seen in view.seen):
             self.ticks_without_spot = 0
         choice = self._wish(view, spot)
         if not self.fills_the_time(view, 1):
             return choice
-        if view.was_on == Machine.SPOT and view.overhead_left_seconds < STARTED:
+        if view.was_on == Capacity.SPOT and view.overhead_left_seconds < STARTED:
             return self.spot_or(view, ON_DEMAND)
         return ON_DEMAND
 
@@ -166,8 +166,8 @@ class Evolved(SpotSeeker):
         left = self.terms.job_seconds - view.progress_seconds
         time_left = self.terms.deadline_seconds - view.tick * self.tick_seconds
         slack = time_left - left - overhead
-        on_demand = view.was_on == Machine.ON_DEMAND
-        if left + (overhead if view.was_on == Machine.SPOT else 0) >= time_left - 0.5:
+        on_demand = view.was_on == Capacity.ON_DEMAND
+        if left + (overhead if view.was_on == Capacity.SPOT else 0) >= time_left - 0.5:
             return ON_DEMAND
         if spot:
             break_even = 2 * overhead / 0.7

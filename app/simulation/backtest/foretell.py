@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.adapters.seeded_draws import seeded_draws
 from app.domain.availability.pool_life import AGE_EDGES_SECONDS, NO_EXPERIENCE, Experience
 from app.domain.estimate.imagined_run import PoolQuote, Question
-from app.domain.estimate.what_if import Estimate, estimate
+from app.domain.estimate.what_if import Forecast, estimate
 from app.simulation.backtest.job_view import Terms
 from app.simulation.backtest.traces import Window
 
@@ -24,7 +24,7 @@ _SEED: Final = 1
 _MICRO: Final = 1_000_000
 
 
-def foretold(window: Window, terms: Terms) -> Estimate:
+def foretold(window: Window, terms: Terms) -> Forecast:
     """The product's estimate for a job that begins with the window, prices as in its first tick."""
     quotes = [
         PoolQuote(

@@ -17,7 +17,7 @@ WHOLE_SECOND = 1e-9
 """Tolerance in ticks when seconds are counted in whole ticks."""
 
 
-class Machine(IntEnum):
+class Capacity(IntEnum):
     """What the job runs on."""
 
     NONE = 0
@@ -25,7 +25,7 @@ class Machine(IntEnum):
     ON_DEMAND = 2
 
 
-class Seen(IntEnum):
+class PoolState(IntEnum):
     """What is known of a pool in this tick."""
 
     UNKNOWN = -1
@@ -84,8 +84,8 @@ class JobView:
     """
 
     tick: int = 0
-    was_on: Machine = Machine.NONE
-    running_on: Machine = Machine.NONE
+    was_on: Capacity = Capacity.NONE
+    running_on: Capacity = Capacity.NONE
     pool: int = -1
     progress_seconds: float = 0.0
     at_risk_seconds: float = 0.0

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import JobTerms, Moment, Running, Verdict
+from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
 from app.domain.throughput.start_up import start_up_left
 from app.simulation.backtest.job_view import (
     ON_DEMAND,
     WAIT,
     Act,
     Briefing,
+    Capacity,
     Choice,
     JobView,
-    Machine,
-    Seen,
+    PoolState,
 )
 
 
@@ -62,8 +62,8 @@ class Lowtide:
             self.placement.begin_tick(view.seen)
         else:
             for pool, (before, now) in enumerate(zip(self._told, view.seen, strict=True)):
-                if before == Seen.UNKNOWN and now != Seen.UNKNOWN:
-                    self.placement.reveal(pool, now == Seen.UP, view.seen, self._probing)
+                if before == PoolState.UNKNOWN and now != PoolState.UNKNOWN:
+                    self.placement.reveal(pool, now == PoolState.UP, view.seen, self._probing)
         self._told = list(view.seen)
         moment = self._moment(view)
         probed = self.placement.probe(moment) if self._probes else -1
@@ -71,9 +71,9 @@ class Lowtide:
         if self._probing:
             return Choice(Act.PROBE, probed)
         choice = self.placement.choose(moment)
-        if choice.verdict is Verdict.SPOT:
+        if choice.verdict is Course.SPOT:
             return Choice(Act.SPOT, choice.pool)
-        return ON_DEMAND if choice.verdict is Verdict.ON_DEMAND else WAIT
+        return ON_DEMAND if choice.verdict is Course.ON_DEMAND else WAIT
 
     @property
     def _restart_seconds(self) -> float:
@@ -91,7 +91,7 @@ class Lowtide:
 
     def _passed_start_up(self, view: JobView) -> float:
         """How long the trainer of the present machine has been starting."""
-        if view.running_on == Machine.NONE:
+        if view.running_on == Capacity.NONE:
             return 0.0
         return max(0.0, self.terms.start_up_seconds - view.overhead_left_seconds)
 

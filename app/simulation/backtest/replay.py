@@ -17,11 +17,11 @@ from app.domain.billing.billing_rules import BillingRules
 from app.domain.deadline.probe_purse import PROBE_SECONDS
 from app.simulation.backtest.job_view import (
     Act,
+    Capacity,
     Choice,
     JobView,
-    Machine,
     Policy,
-    Seen,
+    PoolState,
     Terms,
     ticks_left,
 )
@@ -42,7 +42,7 @@ class PolicyFault(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobEnd:
     """How one job ended. finish_seconds: None when it did not finish inside the window."""
 
     cost_usd: float
@@ -70,7 +70,7 @@ class Replay:
         self.information = information
         self.billing = billing
         self.tick_hours = window.tick_seconds / 3600
-        self.view = JobView(seen=[Seen.UNKNOWN] * len(window.pools))
+        self.view = JobView(seen=[PoolState.UNKNOWN] * len(window.pools))
         self.cost = self.probe_usd = 0.0  # probes are part of the cost
         self.launches = self.probes = 0
         self.spot_ticks = self.on_demand_ticks = 0
@@ -79,7 +79,7 @@ class Replay:
         self._machine_seconds = 0.0  # of the present machine, and what it has cost
         self._machine_cost = 0.0
 
-    def run(self, policy: Policy) -> Outcome:
+    def run(self, policy: Policy) -> JobEnd:
         """Ask the policy each tick until the work is done or the window ends."""
         view = self.view
         up_by_tick = self.window.up.T.astype(int).tolist()
@@ -99,9 +99,9 @@ class Replay:
 
     def _interrupt(self, up: list[int]) -> None:
         view = self.view
-        if view.running_on != Machine.SPOT or up[view.pool]:
+        if view.running_on != Capacity.SPOT or up[view.pool]:
             return
-        view.running_on = Machine.NONE
+        view.running_on = Capacity.NONE
         view.overhead_left_seconds = 0.0
         view.progress_seconds -= view.at_risk_seconds
         self.lost_seconds += view.at_risk_seconds
@@ -113,8 +113,8 @@ class Replay:
         if self.information is Information.VISIBLE:
             view.seen = list(up)
             return
-        view.seen = [Seen.UNKNOWN] * len(up)
-        if view.was_on == Machine.SPOT:
+        view.seen = [PoolState.UNKNOWN] * len(up)
+        if view.was_on == Capacity.SPOT:
             view.seen[view.pool] = up[view.pool]
 
     def _ask(self, policy: Policy, up: list[int]) -> Choice:
@@ -127,11 +127,11 @@ class Replay:
             pool = choice.pool
             if choice.act == Act.SPOT:
                 if up[pool]:
-                    view.seen[pool] = Seen.UP
+                    view.seen[pool] = PoolState.UP
                     return choice
-                if view.seen[pool] == Seen.DOWN:
+                if view.seen[pool] == PoolState.DOWN:
                     raise PolicyFault(f"asked for {self.window.pools[pool]}, known to be down")
-            elif view.seen[pool] != Seen.UNKNOWN:
+            elif view.seen[pool] != PoolState.UNKNOWN:
                 raise PolicyFault(f"probed {self.window.pools[pool]}, whose state is known")
             else:
                 self._probe(pool, up[pool])
@@ -148,16 +148,16 @@ class Replay:
 
     def _apply(self, choice: Choice) -> None:
         view, terms = self.view, self.terms
-        machine = Machine(choice.act)
-        same = machine == view.running_on and (machine != Machine.SPOT or choice.pool == view.pool)
+        machine = Capacity(choice.act)
+        same = machine == view.running_on and (machine != Capacity.SPOT or choice.pool == view.pool)
         if not same:
             self._end_machine(interrupted=False)
             view.at_risk_seconds = 0.0  # whoever leaves of his own will saves first
             view.overhead_left_seconds = 0.0
-            if machine != Machine.NONE:
+            if machine != Capacity.NONE:
                 self.launches += 1
                 view.overhead_left_seconds = terms.overhead_seconds
-        if machine == Machine.SPOT:
+        if machine == Capacity.SPOT:
             if view.pool not in (-1, choice.pool):
                 self.cost += terms.egress_usd
                 view.overhead_left_seconds += terms.transfer_seconds
@@ -200,10 +200,10 @@ class Replay:
                 self.cost += self._machine_cost * (rules.minimum_seconds / seconds - 1)
         self._machine_seconds = self._machine_cost = 0.0
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> JobEnd:
         finish, tick_seconds = self.finish_seconds, self.window.tick_seconds
         in_time = ticks_left(self.terms, 0, tick_seconds) * tick_seconds
-        return Outcome(
+        return JobEnd(
             cost_usd=self.cost,
             finish_seconds=finish,
             missed=finish is None or finish > in_time + 1e-3,

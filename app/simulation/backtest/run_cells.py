@@ -70,7 +70,7 @@ class Conditions:
 
 
 @dataclass
-class Findings:
+class CellResults:
     """Rows of the cells that could be replayed, and a sentence for each group that could not."""
 
     rows: list[Row] = field(default_factory=list)
@@ -83,9 +83,9 @@ def run_plan(
     conditions: Conditions,
     processes: int,
     told: Callable[[int, int], None],
-) -> Findings:
+) -> CellResults:
     """Every cell of the plan; `told(done, of)` is called with jobs replayed so far."""
-    findings = Findings()
+    findings = CellResults()
     batches: list[list[Cell]] = []
     for group in plan.groups:
         try:

@@ -18,10 +18,10 @@ from app.simulation.backtest.job_view import (
     WAIT,
     Act,
     Briefing,
+    Capacity,
     Choice,
     JobView,
-    Machine,
-    Seen,
+    PoolState,
 )
 
 LIFE_HOURS_MAX = 2.0
@@ -72,14 +72,14 @@ class SkyNomad(SpotSeeker):
         """The best of the known and the untried, unless the deadline commands."""
         now = view.tick * self.tick_seconds / 3600
         for pool, seen in enumerate(view.seen):
-            if seen != Seen.UNKNOWN:
-                self.lives[pool].see(seen == Seen.UP, now)
+            if seen != PoolState.UNKNOWN:
+                self.lives[pool].see(seen == PoolState.UP, now)
                 self.looked_at[pool] = now
         forced = self.guarded(view, WAIT)
         if forced != WAIT:
             return forced
         for pool, seen in enumerate(view.seen):
-            if seen == Seen.UNKNOWN and now - self.looked_at[pool] >= PROBE_EVERY_HOURS:
+            if seen == PoolState.UNKNOWN and now - self.looked_at[pool] >= PROBE_EVERY_HOURS:
                 self.looked_at[pool] = now
                 return Choice(Act.PROBE, pool)
         return self._best(view, now)
@@ -90,17 +90,17 @@ class SkyNomad(SpotSeeker):
         left = terms.job_seconds - view.progress_seconds
         pace = (left / time_left) / (terms.job_seconds / terms.deadline_seconds)
         value = on_demand * pace
-        stays = view.running_on == Machine.ON_DEMAND
+        stays = view.running_on == Capacity.ON_DEMAND
         start = 0.0 if stays else terms.overhead_seconds
         best = value * max(0.0, 1 - start / left) - on_demand
         choice = ON_DEMAND
         if best <= 0:
             best, choice = 0.0, WAIT
         for pool, seen in enumerate(view.seen):
-            if seen == Seen.DOWN:
+            if seen == PoolState.DOWN:
                 continue
             life = self.lives[pool].remaining_hours(now)
-            here = view.running_on == Machine.SPOT and pool == view.pool
+            here = view.running_on == Capacity.SPOT and pool == view.pool
             restart = (0.0 if here else terms.overhead_seconds) / 3600
             egress = 0.0 if here or view.pool in (-1, pool) else terms.egress_usd
             worth = value * max(0.0, 1 - restart / life) - view.prices[pool] - egress / life

@@ -102,7 +102,7 @@ class FolderView:
         self._memory.delete(self._root + key)
 
 
-class JobStore(agent.ObjectStore):
+class JobStore(agent.StorageRoot):
     """What one job's agents see: the keys below their root, with the agent's own errors."""
 
     def __init__(self, store: MemoryStore, root: str) -> None:
@@ -120,7 +120,7 @@ class JobStore(agent.ObjectStore):
         try:
             self._memory.put_new(self._root + key, whole)
         except port.ObjectExists:
-            raise agent.ObjectExists(key) from None
+            raise agent.KeyExists(key) from None
         except port.ObjectStoreError as error:
             raise agent.StoreUnavailable(str(error)) from error
 
@@ -129,7 +129,7 @@ class JobStore(agent.ObjectStore):
         try:
             return self._memory.get(self._root + key)
         except port.ObjectMissing:
-            raise agent.ObjectMissing(key) from None
+            raise agent.NoSuchKey(key) from None
         except port.ObjectStoreError as error:
             raise agent.StoreUnavailable(str(error)) from error
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from app.simulation.engine.seeded_entropy import Dice
 from app.simulation.faults.fault_kinds import RATES, Fault
-from app.simulation.runs.run_world import Outcome, Run, run_world
+from app.simulation.runs.run_world import Run, WorldResult, run_world
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.world import JobPlan, WorldSettings
 
@@ -35,7 +35,7 @@ def run_seed(
     *,
     echo: bool = False,
     shuffled: bool = False,
-) -> Outcome:
+) -> WorldResult:
     """The mixed world of a seed on an empty, migrated database.
 
     rate: how many times as often faults happen. shuffled: have the database find rows in another

@@ -27,7 +27,7 @@ _LOOK_HOURS = 0.5
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WorldResult:
     """How a world ended: what two runs of a seed must share, and how much it was."""
 
     seed: int
@@ -63,7 +63,7 @@ def run_world(
     *,
     shuffled: bool = False,
     finish: Callable[[Run], None] | None = None,
-) -> Outcome:
+) -> WorldResult:
     """Let a world live for so many hours and come to rest, checked all the way.
 
     again: the arguments that run the same world by hand. finish: looked at once it rests. Raises
@@ -101,13 +101,13 @@ def _settle(run: Run, hours: float) -> None:
         run.invariants.check_all()
 
 
-def _outcome(run: Run) -> Outcome:
+def _outcome(run: Run) -> WorldResult:
     world = run.world
     with world.engine.connect() as connection:
         rows = connection.execute(text("SELECT name, state FROM jobs ORDER BY name"))
         states = {row.name: row.state for row in rows}
         log_tables(connection, world.log)
-    return Outcome(
+    return WorldResult(
         seed=world.settings.seed,
         digest=world.log.digest,
         virtual_hours=world.clock.elapsed_seconds / 3600,

@@ -24,7 +24,7 @@ SOURCES = ("app", "trainer")
 """Folders that a simulation runs."""
 
 
-class Ending(StrEnum):
+class RunStatus(StrEnum):
     """How a run ended."""
 
     HELD = "held"  # every rule held
@@ -37,7 +37,7 @@ class Ending(StrEnum):
 class SeedResult:
     """How a run ended, and what it printed."""
 
-    ending: Ending
+    ending: RunStatus
     output: str
 
     @property
@@ -65,7 +65,7 @@ class SeedRuns:
             command = [sys.executable, "-m", "app.simulation", *arguments, "--database", url]
             with self._lock:
                 if self._stopping:
-                    return SeedResult(Ending.CRASHED, "stopped")
+                    return SeedResult(RunStatus.CRASHED, "stopped")
                 process = subprocess.Popen(
                     command,
                     cwd=tree,
@@ -81,13 +81,13 @@ class SeedRuns:
             except subprocess.TimeoutExpired:
                 _kill(process)
                 output, _ = process.communicate()
-                return SeedResult(Ending.TIMED_OUT, output)
+                return SeedResult(RunStatus.TIMED_OUT, output)
             finally:
                 with self._lock:
                     self._running.discard(process)
         if process.returncode == 0:
-            return SeedResult(Ending.HELD, output)
-        return SeedResult(Ending.BROKEN if BROKE in output else Ending.CRASHED, output)
+            return SeedResult(RunStatus.HELD, output)
+        return SeedResult(RunStatus.BROKEN if BROKE in output else RunStatus.CRASHED, output)
 
     def stop(self) -> None:
         """End every run that is under way, and begin no other."""

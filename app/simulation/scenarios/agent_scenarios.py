@@ -8,8 +8,8 @@ from functools import partial
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import Run
 from app.simulation.scenarios.scenario import (
+    EndState,
     Scenario,
-    Seen,
     agent,
     at,
     check_succeeded,
@@ -32,7 +32,7 @@ def _machine_hangs(run: Run) -> None:
 
 
 def _recovered_with_a_witness(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
 
@@ -50,7 +50,7 @@ def _cut_off_for(seconds: float, place: int) -> Callable[[Run], None]:
 
 
 def _nothing_was_recovered(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=1)
     seen.expect("instance_heard_again" in seen.kinds(), "it was never missed")
 
@@ -64,7 +64,7 @@ def _gpu_fault(run: Run) -> None:
 
 
 def _not_kept(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect(seen.attempts()[0].end_reason == "gpu_fault", f"{seen.attempts()[0].end_reason}")
     seen.expect(len(seen.machines()) == 3, f"{len(seen.machines())} machines")
@@ -83,19 +83,19 @@ def _nothing(run: Run) -> None:
 
 
 def _stalled_once(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect(seen.attempts()[0].end_reason == "stalled", f"{seen.attempts()[0].end_reason}")
 
 
 def _failed_once(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect(seen.attempts()[0].end_reason == "user_error", f"{seen.attempts()[0].end_reason}")
 
 
 def _out_of_memory(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(seen.job().state == "failed", f"the job is {seen.job().state}")
     seen.expect(seen.job().end_reason == "out_of_memory", f"{seen.job().end_reason}")
 

@@ -13,8 +13,8 @@ from functools import partial
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import Run
 from app.simulation.scenarios.scenario import (
+    EndState,
     Scenario,
-    Seen,
     at,
     check_succeeded,
     machine,
@@ -39,11 +39,11 @@ def _repeated(fault: Fault, every: float) -> Callable[[Run], None]:
 
 def _answered_from_memory(run: Run) -> None:
     """And most reports were, or the world says nothing about it."""
-    Seen(run).succeeded(attempts=1)
+    EndState(run).succeeded(attempts=1)
     processes = run.world.network.processes
     steady = sum(process.steady_reports for process in processes)
     full = sum(process.full_reports for process in processes)
-    Seen(run).expect(steady > full, f"{steady} answers from memory, {full} by a transaction")
+    EndState(run).expect(steady > full, f"{steady} answers from memory, {full} by a transaction")
 
 
 def _cancel(run: Run) -> None:
@@ -52,7 +52,7 @@ def _cancel(run: Run) -> None:
 
 def _cancel_was_noticed(run: Run) -> None:
     """By the next report of each machine, though it has no news of its own."""
-    seen = Seen(run)
+    seen = EndState(run)
     job = seen.job()
     seen.expect(job.state == "cancelled", f"the job is {job.state}")
     seen.expect(job.committed_step > 250, f"step {job.committed_step} was saved")
@@ -86,13 +86,13 @@ def _end_lost_under_api(run: Run) -> None:
 
 
 def _end_was_found(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     first = seen.attempts()[0]
     seen.expect(first.end_reason == "fenced_off", f"the first attempt ended as {first.end_reason}")
 
 
 def _known_again(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     adopted = [one for one in seen.instances() if one.origin == "adopted"]
     seen.expect(bool(adopted), "no machine was adopted")

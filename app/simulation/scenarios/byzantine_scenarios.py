@@ -12,8 +12,8 @@ from functools import partial
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import Run
 from app.simulation.scenarios.scenario import (
+    EndState,
     Scenario,
-    Seen,
     agent,
     check_succeeded,
     machine,
@@ -59,8 +59,8 @@ def _former_agents_speak(run: Run) -> None:
 
 
 def _former_agent_was_refused(run: Run) -> None:
-    Seen(run).succeeded(attempts=2)
-    Seen(run).expect(Fault.FORMER_AGENT in run.faults.history.counts, "it never spoke")
+    EndState(run).succeeded(attempts=2)
+    EndState(run).expect(Fault.FORMER_AGENT in run.faults.history.counts, "it never spoke")
 
 
 def _absent_for_one_look(run: Run) -> None:
@@ -98,7 +98,7 @@ def _disks_full(run: Run) -> None:
 
 
 def _trained_on(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect("disk_full" in seen.kinds(), f"no disk was full: {seen.kinds()}")
     seen.expect("disk_has_room" in seen.kinds(), f"none has room again: {seen.kinds()}")
@@ -138,7 +138,7 @@ def _publisher(run: Run) -> SimulatedAgent:
 
 
 def _given_up_by_its_lease(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     released = [one.release_reason for one in seen.instances()]
     seen.expect("its agent did not renew its lease" in released, f"{released}")
@@ -149,7 +149,7 @@ def _drained_by_its_lease(run: Run) -> None:
 
     What it saved then is the only checkpoint: it must have had the time to upload it.
     """
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect("member_drained" in seen.kinds(), f"nobody drained: {seen.kinds()}")
     seen.expect(bool(seen.attempts()[1].parent_step), "it was released before it had saved")
@@ -201,7 +201,7 @@ def _backup_of_a_forming_gang(run: Run) -> None:
 
 
 def _numbered_anew(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     reasons = [str(one.end_reason) for one in seen.attempts()]
     seen.expect("fenced_off" in reasons, f"attempts ended as {reasons}")
@@ -214,12 +214,12 @@ def _called_and_shown_late(run: Run) -> None:
 
 def _not_launched_twice(run: Run) -> None:
     _known_again(run)
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines for a gang of 2")
 
 
 def _known_again(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     adopted = [one for one in seen.instances() if one.origin == "adopted"]
     seen.expect(bool(adopted), "no machine was adopted")

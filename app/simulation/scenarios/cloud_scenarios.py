@@ -10,8 +10,8 @@ from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import Run
 from app.simulation.scenarios.scenario import (
     CALM,
+    EndState,
     Scenario,
-    Seen,
     at,
     check_succeeded,
     machine,
@@ -31,7 +31,7 @@ def _notice_while_training(run: Run) -> None:
 
 
 def _resumes_where_it_drained(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
     seen.expect(first.state == "interrupted", f"the first attempt is {first.state}")
@@ -54,7 +54,7 @@ def _notice_on_the_replacement_too(run: Run) -> None:
 
 
 def _elsewhere_after_a_notice(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.instances()
     seen.expect(first.noticed_at is not None, "no notice came")
@@ -70,7 +70,7 @@ def _notice_without_kill(run: Run) -> None:
 
 
 def _given_back_when_overdue(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     noticed = [one for one in seen.instances() if one.noticed_at is not None]
     seen.expect(len(noticed) == 1 and noticed[0].ended_by == "us", f"{noticed}")
@@ -85,7 +85,7 @@ def _kill_without_notice(run: Run) -> None:
 
 
 def _lost_since_the_checkpoint(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
     seen.expect(first.end_reason == "spot_interrupted", f"it ended {first.end_reason}")
@@ -109,7 +109,7 @@ def _launch_reply_lost(run: Run) -> None:
 
 
 def _no_machine_too_many(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=1)
     seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines were started")
 
@@ -121,7 +121,7 @@ def _reply_never_comes(run: Run) -> None:
 
 def _found_by_its_token(run: Run) -> None:
     """Machines whose launch never answered are found by its token, and train."""
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=1)
     seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines were started")
     adopted = [one for one in seen.instances() if one.origin == "adopted"]
@@ -130,7 +130,7 @@ def _found_by_its_token(run: Run) -> None:
 
 def _paid_for_and_replaced(run: Run) -> None:
     """Machines that ended before their launch was answered have their rows, and successors."""
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     known = {one.provider_instance_id for one in seen.instances()}
     lost = [one.machine_id for one in seen.machines() if one.machine_id not in known]
@@ -168,7 +168,7 @@ def _drought(run: Run) -> None:
 
 
 def _waited_with_a_reason(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.job().started_at > seen.job().submitted_at, "it never waited")
     waited = {"waiting", "attempt_ended_fresh"} & set(seen.kinds())
@@ -187,7 +187,7 @@ def _a_machine_of_no_job(run: Run) -> None:
 
 
 def _adopted_and_given_back(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=1)
     adopted = [one for one in seen.instances() if one.origin == "adopted"]
     seen.expect(len(adopted) == 1 and adopted[0].job_id is None, f"adopted: {adopted}")

@@ -9,7 +9,7 @@ from functools import partial
 from app.domain.market.offer import Market
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import Run
-from app.simulation.scenarios.scenario import Scenario, Seen, at, check_succeeded, one_job, when
+from app.simulation.scenarios.scenario import EndState, Scenario, at, check_succeeded, one_job, when
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_market import Drought
 
@@ -70,7 +70,7 @@ def _away_for(seconds: float) -> Callable[[Run], None]:
 
 def _drained_by_lease(run: Run) -> None:
     """Longer than the agents' lease: they save and end by themselves, and nothing is lost."""
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     resumed = seen.attempts()[-1].parent_step
     seen.expect(resumed is not None and resumed > 1_000, f"resumed at {resumed}")
@@ -83,7 +83,7 @@ def _cancel_races_the_reply(run: Run) -> None:
 
 
 def _cancelled_without_a_leak(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(seen.job().state == "cancelled", f"the job is {seen.job().state}")
     seen.expect(bool(seen.machines()), "no machine was ever started")
     unpaid = [one.id for one in seen.instances() if one.launched_at is None]
@@ -95,7 +95,7 @@ def _cancel_while_training(run: Run) -> None:
 
 
 def _saved_before_it_left(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(seen.job().state == "cancelled", f"the job is {seen.job().state}")
     seen.expect(seen.job().committed_step > 450, f"saved {seen.job().committed_step}")
 
@@ -119,13 +119,13 @@ def _resume_with(run: Run, microusd: int) -> None:
 
 
 def _paused_and_resumed(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect("resumed" in seen.kinds(), "it was never paused")
 
 
 def _moved_to_on_demand(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect("moved_to_on_demand" in seen.kinds(), "it stayed on spot")
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
@@ -141,7 +141,7 @@ def _outage_of_spot(run: Run) -> None:
 
 
 def _left_spot_in_time(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
     reasons = [one.document["reason"] for one in seen.decisions()]

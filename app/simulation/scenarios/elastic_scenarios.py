@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.simulation.runs.run_world import Run
-from app.simulation.scenarios.scenario import Scenario, Seen, machine, one_job, when
+from app.simulation.scenarios.scenario import EndState, Scenario, machine, one_job, when
 from app.simulation.simulated.simulated_gang import Workload
 
 _ELASTIC = one_job("2..3", estimate={"hours": 2, "nodes": 2}, deadline="150m", market="spot")
@@ -29,7 +29,7 @@ def _loses_one_and_the_zone_is_dry(run: Run) -> None:
 
 
 def _goes_on_with_the_survivors(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     counts = [one.node_count for one in seen.attempts()]
     seen.expect(counts[0] == 3 and counts[-1] == 2, f"gangs of {counts}")
@@ -42,7 +42,7 @@ def _little_room(run: Run) -> None:
 
 
 def _began_with_what_there_was(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.attempts()[0].node_count == 2, f"{seen.attempts()[0].node_count} at first")
 
@@ -59,7 +59,7 @@ def _loses_two_and_the_zone_is_dry(run: Run) -> None:
 
 
 def _began_anew_elsewhere(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     lost = [one for one in seen.instances() if one.noticed_at is not None]
     seen.expect(len(lost) == 2, f"{len(lost)} were taken")
@@ -71,7 +71,7 @@ def _loses_one_and_the_zone_recovers(run: Run) -> None:
 
 
 def _grew_again(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     counts = [one.node_count for one in seen.attempts()]
     reasons = [one.end_reason for one in seen.attempts()]

@@ -16,8 +16,8 @@ from app.ports.cloud_provider import RefusalKind
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import Run
 from app.simulation.scenarios.scenario import (
+    EndState,
     Scenario,
-    Seen,
     agent,
     check_succeeded,
     machine,
@@ -74,7 +74,7 @@ def _noticed_without_kill(run: Run) -> None:
 
 
 def _given_back_when_overdue(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     noticed = [one.ended_by for one in seen.instances() if one.noticed_at is not None]
     seen.expect(noticed == ["us"], f"{noticed}")
@@ -112,7 +112,7 @@ def _cancel_races_the_reply(run: Run) -> None:
 
 
 def _cancelled(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(seen.job().state == "cancelled", f"the job is {seen.job().state}")
     seen.expect(bool(seen.machines()), "no machine was ever started")
 
@@ -127,7 +127,7 @@ def _hangs_alone(run: Run) -> None:
 
 
 def _recovered_with_a_witness(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
 
@@ -150,7 +150,7 @@ def _killed_after_the_third(run: Run) -> None:
 
 
 def _resumed_at_the_newest(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
     seen.expect(
@@ -177,19 +177,19 @@ def _zones_apart(run: Run) -> None:
 
 
 def _never_started(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(seen.job().state == "paused", f"the job is {seen.job().state}")
     seen.expect(not seen.machines(), "machines were asked for")
 
 
 def _within_the_cap(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     states = seen.states()
     seen.expect(set(states.values()) <= {"succeeded", "paused"}, f"{states}")
 
 
 def _stopped_at_the_cap(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.expect(seen.job().state == "paused", f"the job is {seen.job().state}")
     seen.expect("stopped_for_budget" in seen.kinds(), f"{seen.kinds()}")
     seen.expect(bool(seen.machines()), "no machine was ever started")
@@ -208,7 +208,7 @@ def _spot_is_dry(run: Run) -> None:
     moved: dict[str, Any] = {}
 
     def look() -> None:
-        moved.setdefault("job", Seen(run).job())
+        moved.setdefault("job", EndState(run).job())
         moved.setdefault("at", run.world.clock.now())
 
     when(run, "moved_to_on_demand", look)
@@ -216,7 +216,7 @@ def _spot_is_dry(run: Run) -> None:
 
 
 def _left_at_the_last_safe_moment(run: Run) -> None:
-    seen, moved = Seen(run), run.notes["moved"]
+    seen, moved = EndState(run), run.notes["moved"]
     seen.succeeded()
     seen.expect(bool(moved), "it never left spot")
     job, at = moved["job"], moved["at"]
@@ -233,7 +233,9 @@ def _slower_than_estimated(run: Run) -> None:
     registered: list[int] = []
 
     def look() -> None:
-        on_demand = [one for one in Seen(run).instances() if one.market == Market.ON_DEMAND.value]
+        on_demand = [
+            one for one in EndState(run).instances() if one.market == Market.ON_DEMAND.value
+        ]
         registered.append(sum(one.state == "registered" for one in on_demand))
 
     when(run, "drain_ordered_yield", look)
@@ -241,7 +243,7 @@ def _slower_than_estimated(run: Run) -> None:
 
 
 def _acquired_before_it_released(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
     seen.expect(run.notes["registered"][:1] == [1], f"it yielded to {run.notes['registered']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.simulation.runs.run_world import Run
-from app.simulation.scenarios.scenario import Scenario, Seen, machine, one_job, when
+from app.simulation.scenarios.scenario import EndState, Scenario, machine, one_job, when
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_machine import SimulatedMachine
 
@@ -30,7 +30,7 @@ def _newest(run: Run) -> SimulatedMachine:
 
 
 def _moved_once(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
     seen.expect(first.end_reason == "migrated", f"the first attempt ended {first.end_reason}")
@@ -52,7 +52,7 @@ def _target_dies_while_booting(run: Run) -> None:
 
 
 def _stayed_and_went_on(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded()
     kinds = seen.kinds()
     seen.expect("migration_given_up" in kinds, "the move was not given up")
@@ -72,7 +72,7 @@ def _old_gang_is_interrupted(run: Run) -> None:
 
 
 def _took_over(run: Run) -> None:
-    seen = Seen(run)
+    seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
     seen.expect(first.end_reason == "spot_interrupted", f"it ended {first.end_reason}")

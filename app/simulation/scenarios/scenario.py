@@ -57,7 +57,7 @@ class Scenario:
     api_processes: int = 1
 
 
-class Seen:
+class EndState:
     """What became of a scenario's world, by name."""
 
     def __init__(self, run: Run) -> None:
@@ -179,4 +179,4 @@ def agent(run: Run, place: int = 0) -> SimulatedAgent:
 
 def check_succeeded(attempts: int | None = None) -> Callable[[Run], None]:
     """The check that the one job has succeeded."""
-    return lambda run: Seen(run).succeeded(attempts)
+    return lambda run: EndState(run).succeeded(attempts)

@@ -23,7 +23,7 @@ from trainer.agent.checkpoints.checkpoint_sync import (
     PublishOrder,
     publish,
 )
-from trainer.agent.checkpoints.object_store import ObjectMissing, StoreUnavailable
+from trainer.agent.checkpoints.object_store import NoSuchKey, StoreUnavailable
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.observations import (
     CheckpointPublished,
@@ -131,7 +131,7 @@ class Lineage:
     def _recorded(self, fence: int) -> bool:
         try:
             self._store.get(fence_key(fence))
-        except (ObjectMissing, StoreUnavailable):
+        except (NoSuchKey, StoreUnavailable):
             return False
         return True
 

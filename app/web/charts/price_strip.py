@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from app.domain.market.offer import Market, Pool
-from app.ports.reports.page_reports import PricePoint
+from app.ports.reports.page_reports import PriceSample
 from app.web import formats
 from app.web.charts.lane_pieces import Axis
 
@@ -24,7 +24,7 @@ _WIDTH_MIN: Final = 0.3
 _EDGE: Final = 60
 """So far up a curve may go, of 1000: a line on the very edge would be cut."""
 
-Prices = Mapping[Pool, Sequence[PricePoint]]
+Prices = Mapping[Pool, Sequence[PriceSample]]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def price_strip(prices: Prices, axis: Axis, until: datetime, y: int) -> PriceStr
     )
 
 
-def _steps(points: Sequence[PricePoint], axis: Axis, until: datetime) -> list[_Step]:
+def _steps(points: Sequence[PriceSample], axis: Axis, until: datetime) -> list[_Step]:
     """Times of one price on the axis; changes too close to be seen share the later price."""
     end = min(until, axis.end_at)
     found: list[_Step] = []

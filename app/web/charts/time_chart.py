@@ -52,7 +52,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Bar:
+class PlacedPiece:
     """A piece with its place: `y` and `height` in pixels."""
 
     piece: Piece
@@ -67,7 +67,7 @@ class Lane:
     label: str
     place: str
     y: int
-    bars: tuple[Bar, ...]
+    bars: tuple[PlacedPiece, ...]
     marks: tuple[Mark, ...]
 
 
@@ -94,7 +94,7 @@ class TimeChart:
 
 
 @dataclass(frozen=True)
-class Story:
+class ChartData:
     """What the chart tells: instants are None where they do not apply.
 
     points: rows of (fence, step, at). step_at: when the newest step was finished.
@@ -114,7 +114,7 @@ class Story:
     prices: Prices = field(default_factory=dict)
 
 
-def time_chart(story: Story) -> TimeChart | None:
+def time_chart(story: ChartData) -> TimeChart | None:
     """The chart, or None while no machine has been asked for."""
     if not story.timeline.lanes:
         return None
@@ -155,7 +155,7 @@ LEGEND: Final = (
 """Activities in the order of the legend."""
 
 
-def _axis(story: Story) -> Axis:
+def _axis(story: ChartData) -> Axis:
     lanes = story.timeline.lanes
     start = min(lane.instance.requested_at for lane in lanes)
     ends = [lane.instance.ended_at or story.now for lane in lanes]
@@ -182,7 +182,7 @@ def _ticks(axis: Axis) -> tuple[Mark, ...]:
     return tuple(ticks)
 
 
-def _curves(story: Story, axis: Axis, goal: int) -> tuple[str, ...]:
+def _curves(story: ChartData, axis: Axis, goal: int) -> tuple[str, ...]:
     """One line per attempt: where it resumed, its points, and where it is now."""
     if not goal:
         return ()
@@ -201,7 +201,7 @@ def _curves(story: Story, axis: Axis, goal: int) -> tuple[str, ...]:
     return tuple(curves)
 
 
-def _projection(story: Story, axis: Axis, goal: int) -> str:
+def _projection(story: ChartData, axis: Axis, goal: int) -> str:
     if not goal or not story.live or story.eta_at is None or story.total_steps is None:
         return ""
     return _points([(story.now, story.step), (story.eta_at, goal)], axis, goal)
@@ -226,7 +226,7 @@ def _lane(
         if dearest and piece.microusd_per_hour:
             share = piece.microusd_per_hour / dearest
             height = max(height, min(1.0, share) * BAR_HEIGHT_MAX)
-        bars.append(Bar(piece, round(floor - height, 1), round(height, 1)))
+        bars.append(PlacedPiece(piece, round(floor - height, 1), round(height, 1)))
     where = [] if machine.pool is None else [machine.pool.zone]
     where.append(formats.words(machine.market))
     price = lane_price(lane)
@@ -258,7 +258,7 @@ def _lane_marks(lane: MachineLane, axis: Axis) -> tuple[Mark, ...]:
     return tuple(marks)
 
 
-def _limits(story: Story, axis: Axis) -> tuple[Mark, ...]:
+def _limits(story: ChartData, axis: Axis) -> tuple[Mark, ...]:
     """The deadline's wall and the last safe moment, where they lie on the axis."""
     limits = []
     for at, kind, label in (
@@ -291,7 +291,7 @@ def _resumed(told: str, label: str, attempt: Attempt, axis: Axis) -> Mark:
     return Mark(x, "resumed", told, label, anchor)
 
 
-def _summary(story: Story) -> str:
+def _summary(story: ChartData) -> str:
     """The chart in a sentence, for those who do not see it."""
     lanes = story.timeline.lanes
     taken = sum(1 for lane in lanes if lane.instance.noticed_at is not None)

@@ -36,12 +36,12 @@ from app.ports.reports.read_models import JobCost
 from app.ports.store.kept_estimates import KeptEstimate
 from app.web.charts.metric_charts import MetricChart, metric_charts
 from app.web.charts.price_strip import Prices, pools_to_price
-from app.web.charts.time_chart import LEGEND, Story, TimeChart, time_chart
+from app.web.charts.time_chart import LEGEND, ChartData, TimeChart, time_chart
 from app.web.job.job_failure import JobFailure, job_failure
 from app.web.job.machine_rows import MachineRow, machine_rows
 from app.web.job.resume_outlook import ResumeOutlook, resume_outlook
 from app.web.job.run_verdict import RunVerdict, run_verdict
-from app.web.job.time_left import ExpectedEnd, TimeLeft, time_left
+from app.web.job.time_left import Countdown, ExpectedEnd, time_left
 from app.web.job.why_here import DECISIONS_READ, WhyHere, why_here
 from app.web.job_sentences import TONES, before_first_step, gang_steps, next_look, why
 from app.web.page_frame import PageParts
@@ -62,7 +62,7 @@ class CostShare:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Steps:
     """How far the job is. `percent` is None while the total is not known; doing: what it does
     before its first step, "" after it; end: when the work is done, None while that is not known;
     of_gang: which machines of several the step is of, "" where all are there."""
@@ -77,7 +77,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class JobView:
+class JobDetails:
     """Everything on the page but the logs."""
 
     job: Job
@@ -88,8 +88,8 @@ class JobView:
     replacing: str | None
     next_look: str | None
     refresh_seconds: int | None
-    progress: Progress
-    time: TimeLeft
+    progress: Steps
+    time: Countdown
     failure: JobFailure | None
     resume: ResumeOutlook | None
     attempts: int
@@ -126,7 +126,7 @@ class JobView:
         return None if self.cost is None else self.cost.statement.net_saved_ratio
 
 
-def job_view(parts: PageParts, job_id: UUID) -> JobView:
+def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
     """Read everything and put it together. Raises NotFound."""
     now = parts.runtime.clock.now()
     facts = parts.jobs.job(job_id)
@@ -146,7 +146,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobView:
     waits_fresh = job.state in CLAIMABLE_JOB_STATES and not _ever_ran(timeline)
     unmet = _unmet(parts, job, spec, newest, now)
     speed = max((lane.instance.billing_speed for lane in timeline.lanes), default=1)
-    return JobView(
+    return JobDetails(
         job=job,
         project_name=facts.project_name,
         now=now,
@@ -199,11 +199,11 @@ def _story(
     timeline: JobTimeline,
     points: Sequence[Mapping[str, Any]],
     contacts: list[Contact],
-    progress: Progress,
+    progress: Steps,
     now: datetime,
-) -> Story:
+) -> ChartData:
     """What the chart draws."""
-    return Story(
+    return ChartData(
         timeline=timeline,
         points=points,
         now=now,
@@ -263,7 +263,7 @@ def _refresh_seconds(job: Job) -> int | None:
     return _SLOW_SECONDS if job.state is JobState.PAUSED else _QUICK_SECONDS
 
 
-def _progress(facts: JobFacts, left: WorkLeft, running: AsItRuns | None, now: datetime) -> Progress:
+def _progress(facts: JobFacts, left: WorkLeft, running: AsItRuns | None, now: datetime) -> Steps:
     job, percent = facts.job, None
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
@@ -276,7 +276,7 @@ def _progress(facts: JobFacts, left: WorkLeft, running: AsItRuns | None, now: da
         if running is not None:
             ends_at, seconds = running.ends_at, running.remaining_seconds
         end = ExpectedEnd(ends_at, seconds, left.start_seconds, left.source == "measured")
-    return Progress(
+    return Steps(
         step=left.step,
         total_steps=left.total_steps,
         percent=percent,

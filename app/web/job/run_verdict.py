@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.domain.lifecycle.entities import Contact
-from trainer.protocol.bottleneck import Shares, Verdict, shares_of, verdict
+from trainer.protocol.bottleneck import Diagnosis, Shares, shares_of, verdict
 
 
 @dataclass(frozen=True)
 class RunVerdict:
     """The verdict, and the shares of the training time that it was made from."""
 
-    verdict: Verdict
+    verdict: Diagnosis
     shares: Shares
     step: int
 

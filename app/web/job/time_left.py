@@ -38,7 +38,7 @@ class ExpectedEnd:
 
 
 @dataclass(frozen=True)
-class TimeLeft:
+class Countdown:
     """The figure. `label`: what it is of; `at`: the instant it tells of, None for a mere word.
 
     tone: "", good, bad or warn.
@@ -59,7 +59,7 @@ def time_left(
     slack_sentence: str,
     safe_moment_matters: bool,
     decision: PlacementDecision | None,
-) -> TimeLeft:
+) -> Countdown:
     """The figure of a job. end: None while it is not known.
 
     slack_sentence: all that is known of the slack. safe_moment_matters: whether machines exist that
@@ -72,31 +72,31 @@ def time_left(
     return _before(job, job.deadline_at, end, now, slack_sentence, safe_moment_matters, decision)
 
 
-def _ended(job: Job, ended_at: datetime) -> TimeLeft:
+def _ended(job: Job, ended_at: datetime) -> Countdown:
     took = formats.brief((ended_at - job.submitted_at).total_seconds())
     ended = Note(f"ended {formats.clock_time(ended_at)} UTC", title=formats.full_time(ended_at))
     if job.deadline_at is None:
-        return TimeLeft("Took, from submission", took, (ended,))
+        return Countdown("Took, from submission", took, (ended,))
     spare = (job.deadline_at - ended_at).total_seconds()
     took_note = Note(f"took {took} from submission")
     if job.state is not JobState.SUCCEEDED:
         passed = f"{formats.brief(abs(spare))} {'before' if spare >= 0 else 'after'} its deadline"
-        return TimeLeft("Took, from submission", took, (ended, Note(passed)))
+        return Countdown("Took, from submission", took, (ended, Note(passed)))
     if spare < 0:
         late = f"{formats.brief(-spare)} late"
-        return TimeLeft(
+        return Countdown(
             "Deadline", "missed", (Note(late, "bad"), took_note), "bad", job.deadline_at
         )
     notes = (Note(f"{formats.brief(spare)} early"), took_note)
-    return TimeLeft("Deadline", "met", notes, "good", job.deadline_at)
+    return Countdown("Deadline", "met", notes, "good", job.deadline_at)
 
 
-def _without_deadline(job: Job, end: ExpectedEnd | None) -> TimeLeft:
+def _without_deadline(job: Job, end: ExpectedEnd | None) -> Countdown:
     none = Note("no deadline")
     if end is None:
-        return TimeLeft("Done", "not known yet", (Note(_unknown(job)), none), "muted")
+        return Countdown("Done", "not known yet", (Note(_unknown(job)), none), "muted")
     value = f"in {formats.brief(end.seconds)}"
-    return TimeLeft("Done", value, (_eta(job, end), none), at=end.at)
+    return Countdown("Done", value, (_eta(job, end), none), at=end.at)
 
 
 def _before(
@@ -107,21 +107,21 @@ def _before(
     sentence: str,
     safe_moment_matters: bool,
     decision: PlacementDecision | None,
-) -> TimeLeft:
+) -> Countdown:
     label = f"Deadline {formats.ago(deadline_at, now)}"
     notes = [Note(_unknown(job))] if end is None else [_eta(job, end)]
     if safe_moment_matters and now < deadline_at:
         notes.append(_safety(job, now, sentence, decision))
     if now >= deadline_at:
-        return TimeLeft(label, "missed", tuple(notes), "bad", deadline_at)
+        return Countdown(label, "missed", tuple(notes), "bad", deadline_at)
     if end is None:
         clock = f"{formats.clock_time(deadline_at)} UTC"
-        return TimeLeft(label, clock, tuple(notes), at=deadline_at)
+        return Countdown(label, clock, tuple(notes), at=deadline_at)
     spare = (deadline_at - end.at).total_seconds()
     if spare < 0:
         late = f"{formats.brief(-spare)} late"
-        return TimeLeft(label, late, tuple(notes), "bad", deadline_at)
-    return TimeLeft(label, f"{formats.brief(spare)} to spare", tuple(notes), "good", deadline_at)
+        return Countdown(label, late, tuple(notes), "bad", deadline_at)
+    return Countdown(label, f"{formats.brief(spare)} to spare", tuple(notes), "good", deadline_at)
 
 
 def _eta(job: Job, end: ExpectedEnd) -> Note:

@@ -36,7 +36,7 @@ _VERDICTS: Final = {
 
 
 @dataclass(frozen=True)
-class PoolRow:
+class PoolLine:
     """One pool as the decision saw it; texts are ready to be shown, instants explain them.
 
     microusd_per_hour: of all machines; each: that of one of several, as "4 × $1.20", else "".
@@ -78,8 +78,8 @@ class ToldDecision:
     decided_at: datetime
     confirmed_at: datetime
     ways: tuple[tuple[str, int], ...]
-    pools: tuple[PoolRow, ...]
-    more_pools: tuple[PoolRow, ...]
+    pools: tuple[PoolLine, ...]
+    more_pools: tuple[PoolLine, ...]
 
 
 @dataclass(frozen=True)
@@ -181,11 +181,11 @@ def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
     return tuple((name, cost) for name, cost in costs if cost is not None)
 
 
-def _row(row: PoolVerdict, count: int, at: datetime, present: _Present) -> PoolRow:
+def _row(row: PoolVerdict, count: int, at: datetime, present: _Present) -> PoolLine:
     """count: the machines of the decision's gang. at: the instant of the decision's figures."""
     finish, hazard = row.expected_finish_seconds, row.hazard_per_hour
     each = row.price_microusd_per_hour
-    as_decided = PoolRow(
+    as_decided = PoolLine(
         name=_name(row.pool),
         key=row.pool,
         chosen=row.chosen,
@@ -210,7 +210,7 @@ def _row(row: PoolVerdict, count: int, at: datetime, present: _Present) -> PoolR
     )
 
 
-def _of_now(row: PoolRow, at: datetime, running: AsItRuns) -> PoolRow:
+def _of_now(row: PoolLine, at: datetime, running: AsItRuns) -> PoolLine:
     """A pool that the job trains in: what is left, and beside it what the decision expected."""
     then = formats.usd(row.expected_microusd) + ("/h" if row.by_hour else "")
     if row.finish_seconds is not None:

@@ -38,7 +38,7 @@ _PAST: Final = {
 
 
 @dataclass(frozen=True)
-class Question:
+class Confirmation:
     """What a command would do to the chosen jobs.
 
     is_cut: more were chosen than one request takes. by_state: (state, tone, how many).
@@ -116,7 +116,7 @@ def question(
     assert visitor.owner is not None
     query = read_query(parse_qsl(search))
     jobs = _chosen(parts, visitor.owner.project_id, query, action, everything, job, prefix)
-    asked = Question(action, tuple(jobs[:JOBS_MAX]), len(jobs) > JOBS_MAX, query.address())
+    asked = Confirmation(action, tuple(jobs[:JOBS_MAX]), len(jobs) > JOBS_MAX, query.address())
     whole = not request.headers.get("hx-request")
     template = "jobs_question_page.html" if whole else "jobs_question.html"
     return render(request, template, visitor, asked=asked, jobs_max=JOBS_MAX, search=search)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from lowtide_callbacks.lightning import DrainCallback
+from lowtide_callbacks.lightning import CheckpointCallback
 from lowtide_hooks import Hooks
 from torch import nn
 
@@ -63,7 +63,7 @@ class Batches:
 def main() -> None:
     hooks = Hooks()
     seed_everything(0)
-    callback = DrainCallback(hooks, every_steps=SAVE_EVERY)
+    callback = CheckpointCallback(hooks, every_steps=SAVE_EVERY)
     trainer = Trainer(
         accelerator="auto",  # GPUs where there are any
         devices=int(

@@ -49,7 +49,7 @@ from tests.support.iam_policy import (
 )
 from tests.support.iam_requests import ACCOUNT, AwsCall, RequestsOfCalls, recorded_calls
 from tests.support.object_store_fakes import S3Fake
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.part_upload import put_in_parts
 from trainer.protocol.agent_report import FactKind
 
@@ -174,7 +174,7 @@ def requests_of_machines(bucket: RecordingS3) -> list[IamRequest]:
         yield b"x" * (20 << 20)
         raise OSError("the machine is taken")
 
-    store = ObjectStore(bucket.uri)
+    store = StorageRoot(bucket.uri)
     store.put_new("manifest", b"content")
     assert store.get("manifest") == b"content"
     assert store.list_keys("") == ["manifest"]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainer.agent.attempt.docker_command import ContainerFailed, Docker, last_line
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.folders.job_pins import agree
 from trainer.agent.machine import process_group
 
@@ -30,7 +30,7 @@ _LAYER_DONE = (b"Pull complete", b"Already exists")
 def ensure_image(
     docker: Docker,
     image: str,
-    open_store: Callable[[], ObjectStore],
+    open_store: Callable[[], StorageRoot],
     say: Callable[[str], None],
     on_start: Callable[[subprocess.Popen[bytes]], None],
 ) -> str:

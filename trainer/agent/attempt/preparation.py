@@ -20,12 +20,12 @@ from trainer.agent.attempt.surroundings import Surroundings, SurroundingsMaker
 from trainer.agent.checkpoints.checkpoint_restore import (
     CheckpointCorrupt,
     RestoreCancelled,
-    Restored,
     RestoreFailed,
     Restorer,
+    ResumePoint,
 )
 from trainer.agent.checkpoints.checkpoint_sync import CutOff
-from trainer.agent.checkpoints.object_store import ObjectStore, StoreUnavailable
+from trainer.agent.checkpoints.object_store import StorageRoot, StoreUnavailable
 from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.agent.folders.input_folders import InputsFailed
 from trainer.agent.folders.named_folders import FolderTaken
@@ -70,7 +70,7 @@ class PreparationTools:
     folders: MachineFolders
     client: ControlPlaneClient
     context: trainer_command.CommandContext
-    open_store: Callable[[], ObjectStore]
+    open_store: Callable[[], StorageRoot]
     access: StorageAccess
     observe: Callable[[Observation], None]
     write_log: Callable[[str, bytes], None]
@@ -242,7 +242,7 @@ class Preparation:
         """Of checkpoints, from the store, so far."""
         return 0 if self._restorer is None else self._restorer.bytes_read
 
-    def _restore(self) -> Restored:
+    def _restore(self) -> ResumePoint:
         tools = self._tools
         folders = tools.folders.attempt(self._fence)
         self._restorer = Restorer(

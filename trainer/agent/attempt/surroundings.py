@@ -15,7 +15,7 @@ from trainer.agent.attempt.container_image import ensure_image
 from trainer.agent.attempt.docker_command import Docker
 from trainer.agent.attempt.run_place import ContainerPlace, MachinePlace, RunPlace
 from trainer.agent.attempt.trainer_command import CommandContext
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.agent.folders.input_folders import InputFolders
 from trainer.agent.folders.named_folders import present
@@ -43,7 +43,7 @@ class SurroundingsMaker:
     folders: MachineFolders
     docker: Docker
     context: CommandContext
-    open_store: Callable[[], ObjectStore]
+    open_store: Callable[[], StorageRoot]
     access: StorageAccess
 
     def make(
@@ -67,7 +67,7 @@ class SurroundingsMaker:
             enter("image")
             reference = ensure_image(self.docker, config.image, self.open_store, say, on_start)
         enter("inputs")
-        open_at = functools.partial(ObjectStore, make_folder=False, access=self.access)
+        open_at = functools.partial(StorageRoot, make_folder=False, access=self.access)
         brought = InputFolders(folders.inputs, self.open_store, is_cancelled, say, open_at)
         folders.inputs.mkdir(exist_ok=True)
         inputs = brought.fetch(config.inputs)

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from trainer.agent.checkpoints.checkpoint_sync import CutOff, newer_fence
-from trainer.agent.checkpoints.object_store import ObjectExists, ObjectMissing, ObjectStore
+from trainer.agent.checkpoints.object_store import KeyExists, NoSuchKey, StorageRoot
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,
@@ -51,7 +51,7 @@ class RestoreCancelled(Exception):
 
 
 @dataclass(frozen=True)
-class Restored:
+class ResumePoint:
     """The chosen parent and the folder its files are in; None and None for a fresh start.
 
     size_bytes: of all files of the parent, whichever machine needs them.
@@ -68,7 +68,7 @@ class Restorer:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: StorageRoot,
         fence: int,
         instance_id: str,
         target: Path,
@@ -91,7 +91,7 @@ class Restorer:
         """Bytes of checkpoints read from the store so far, what was passed over included."""
         return self._bytes_read
 
-    def restore(self, node_rank: int) -> Restored:
+    def restore(self, node_rank: int) -> ResumePoint:
         """Bring the parent here. Rank 0 chooses and records it; the others wait for the record.
 
         The others download what they would choose meanwhile, which is nearly always the same.
@@ -113,16 +113,16 @@ class Restorer:
 
     # --- the choice ---
 
-    def _newest_valid(self) -> Restored:
+    def _newest_valid(self) -> ResumePoint:
         for fence, step in self._candidates():
             self._looked_at.add((fence, step))
             try:
                 return self._fetch(fence, step, None)
             except CheckpointCorrupt as error:
                 self._log(f"checkpoint {step} (fence {fence}) is passed over: {error}")
-        return Restored()
+        return ResumePoint()
 
-    def _newest_by_now(self, chosen: Restored) -> Restored:
+    def _newest_by_now(self, chosen: ResumePoint) -> ResumePoint:
         """The last attempt's rank 0 may have committed its last checkpoint during the download.
 
         Once this attempt's start is recorded, nothing that is committed later counts any more.
@@ -141,24 +141,24 @@ class Restorer:
         parents = _RecordedParents(self._read_record)
         return list(islice(lineage_order(found, parents, self._fence), CANDIDATES_MAX))
 
-    def _fetch_recorded(self, record: FenceRecord) -> Restored:
+    def _fetch_recorded(self, record: FenceRecord) -> ResumePoint:
         parent = record.parent
-        return self._fetch(parent.fence, parent.step, parent.digest) if parent else Restored()
+        return self._fetch(parent.fence, parent.step, parent.digest) if parent else ResumePoint()
 
     def _read_record(self, fence: int) -> FenceRecord | None:
         try:
             return decode(FenceRecord, json.loads(self._store.get(fence_key(fence))))
-        except ObjectMissing:
+        except NoSuchKey:
             return None
         except (WireError, ValueError) as error:
             raise RestoreFailed(f"{fence_key(fence)} cannot be read: {error}") from error
 
-    def _write_record(self, chosen: Restored) -> FenceRecord:
+    def _write_record(self, chosen: ResumePoint) -> FenceRecord:
         record = FenceRecord(self._fence, chosen.parent, self._instance_id)
         try:
             content = json.dumps(encode(record), sort_keys=True).encode()
             self._store.put_new(fence_key(self._fence), content)
-        except ObjectExists:
+        except KeyExists:
             found = self._read_record(self._fence)
             if found is None:
                 raise RestoreFailed(f"{fence_key(self._fence)} exists but is missing") from None
@@ -180,11 +180,11 @@ class Restorer:
 
     # --- the download ---
 
-    def _fetch(self, fence: int, step: int, digest: str | None) -> Restored:
+    def _fetch(self, fence: int, step: int, digest: str | None) -> ResumePoint:
         key = manifest_key(fence, step)
         try:
             manifest = load_manifest(self._store.get(key))
-        except ObjectMissing:
+        except NoSuchKey:
             raise CheckpointCorrupt(f"{key} is missing") from None
         except WireError as error:
             raise CheckpointCorrupt(f"{key}: {error}") from error
@@ -193,7 +193,7 @@ class Restorer:
         if digest is not None and manifest.digest != digest:
             raise CheckpointCorrupt(f"{key} is not the one that was recorded")
         folder = self._download(manifest)
-        return Restored(manifest.ref, folder, manifest.final, manifest.size_bytes)
+        return ResumePoint(manifest.ref, folder, manifest.final, manifest.size_bytes)
 
     def _download(self, manifest: CheckpointManifest) -> Path | None:
         if not manifest.files:
@@ -223,7 +223,7 @@ class Restorer:
                         raise CheckpointCorrupt(f"{key} is damaged in chunk {number}")
                     file.write(chunk)
                     size, number = size + len(chunk), number + 1
-        except ObjectMissing:
+        except NoSuchKey:
             raise CheckpointCorrupt(f"{key} is missing") from None
         if size != entry.size_bytes or number != len(entry.chunk_sha256):
             raise CheckpointCorrupt(f"{key} has {size} bytes, not {entry.size_bytes}")

@@ -14,12 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainer.agent.checkpoints.object_store import (
-    ObjectExists,
-    ObjectMissing,
-    ObjectStore,
-    TokenRefused,
-)
+from trainer.agent.checkpoints.object_store import AccessDenied, KeyExists, NoSuchKey, StorageRoot
 from trainer.agent.checkpoints.part_upload import put_shard
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
@@ -78,22 +73,22 @@ class PublishOrder:
     save: int = 0
 
 
-class Shares(Protocol):
+class PeerShards(Protocol):
     """The other machines' shares of a checkpoint; `gather_shares` says what both raise."""
 
-    def ask(self, store: ObjectStore, step: int, save: int, leave_out: bool) -> None:
+    def ask(self, store: StorageRoot, step: int, save: int, leave_out: bool) -> None:
         """Have the others upload their shares of this save under this step."""
 
-    def collect(self, store: ObjectStore, is_abandoned: Callable[[], bool]) -> list[FileEntry]:
+    def collect(self, store: StorageRoot, is_abandoned: Callable[[], bool]) -> list[FileEntry]:
         """The files of the others, once all of them are in the store."""
 
 
 def publish(
-    store: ObjectStore,
+    store: StorageRoot,
     order: PublishOrder,
     may_commit: Callable[[], bool],
     is_abandoned: Callable[[], bool],
-    shares: Shares | None = None,
+    shares: PeerShards | None = None,
 ) -> CheckpointManifest:
     """Commit a checkpoint and return its manifest; the same order again is the same checkpoint.
 
@@ -110,11 +105,11 @@ def publish(
 
 
 def _publish(
-    store: ObjectStore,
+    store: StorageRoot,
     order: PublishOrder,
     may_commit: Callable[[], bool],
     is_abandoned: Callable[[], bool],
-    shares: Shares | None,
+    shares: PeerShards | None,
 ) -> CheckpointManifest:
     for step in range(order.step, order.step + STEPS_TRIED_MAX):
         try:
@@ -130,46 +125,46 @@ def _publish(
     raise PlaceTaken(f"no free key for step {order.step} of this attempt")
 
 
-def _check_continued(store: ObjectStore, ref: CheckpointRef) -> None:
+def _check_continued(store: StorageRoot, ref: CheckpointRef) -> None:
     """The first attempt after this one, if there is any by now, must have begun right here."""
     later = [fence for fence in list_fences(store) if fence > ref.fence]
     if not later:
         return
     try:
         parent = decode(FenceRecord, json.loads(store.get(fence_key(later[0])))).parent
-    except (ObjectMissing, WireError, ValueError):
+    except (NoSuchKey, WireError, ValueError):
         parent = None
     if parent is None or (parent.fence, parent.step) != (ref.fence, ref.step):
         raise CutOff(later[0])
 
 
-def newer_fence(store: ObjectStore, fence: int) -> int | None:
+def newer_fence(store: StorageRoot, fence: int) -> int | None:
     """The highest fence after `fence` that has a record, or None."""
     highest = max(list_fences(store), default=fence)
     return highest if highest > fence else None
 
 
-def list_fences(store: ObjectStore) -> list[int]:
+def list_fences(store: StorageRoot) -> list[int]:
     """Fences that have a record. What lies deeper is no fence of this lineage."""
     fences = (parse_fence_key(key) for key in store.list_keys("fences"))
     return sorted(fence for fence in fences if fence is not None)
 
 
-def _committed(store: ObjectStore, fence: int, step: int) -> CheckpointManifest | None:
+def _committed(store: StorageRoot, fence: int, step: int) -> CheckpointManifest | None:
     try:
         return load_manifest(store.get(manifest_key(fence, step)))
-    except ObjectMissing:
+    except NoSuchKey:
         return None
     except WireError as error:
         raise PlaceTaken(str(error)) from error
 
 
 def _bring_files(
-    store: ObjectStore,
+    store: StorageRoot,
     order: PublishOrder,
     step: int,
     is_abandoned: Callable[[], bool],
-    shares: Shares | None,
+    shares: PeerShards | None,
 ) -> list[FileEntry]:
     """All files of the checkpoint, which are in the store when this returns."""
     if order.save and shares is not None:
@@ -189,7 +184,7 @@ def _bring_files(
 
 
 def _commit(
-    store: ObjectStore,
+    store: StorageRoot,
     order: PublishOrder,
     step: int,
     entries: list[FileEntry],
@@ -216,7 +211,7 @@ def _commit(
         raise CommitForbidden("the lease is over: the checkpoint was not committed")
     try:
         store.put_new(manifest_key(order.fence, step), dump_manifest(manifest))
-    except ObjectExists:
+    except KeyExists:
         found = _committed(store, order.fence, step)
         if found is None or found.digest != manifest.digest:
             raise PlaceTaken(manifest_key(order.fence, step)) from None
@@ -231,7 +226,7 @@ def files_of(folder: Path | None) -> list[Path]:
 
 
 def upload_file(
-    store: ObjectStore, key: str, path: Path, name: str, is_abandoned: Callable[[], bool]
+    store: StorageRoot, key: str, path: Path, name: str, is_abandoned: Callable[[], bool]
 ) -> FileEntry:
     """Put a file into the store, or find it there as it is.
 
@@ -254,12 +249,12 @@ def upload_file(
     try:
         try:
             _put(store, key, pieces(), size_bytes)
-        except TokenRefused:
+        except AccessDenied:
             # What is said of it so far was of the first try.
             hashes.clear()
             size = 0
             _put(store, key, pieces(), size_bytes)
-    except ObjectExists:
+    except KeyExists:
         hashes.clear()
         size = 0
         for _ in pieces():
@@ -269,7 +264,7 @@ def upload_file(
     return FileEntry(name, size, CHUNK_BYTES, tuple(hashes))
 
 
-def _put(store: ObjectStore, key: str, pieces: Iterator[bytes], size_bytes: int) -> None:
+def _put(store: StorageRoot, key: str, pieces: Iterator[bytes], size_bytes: int) -> None:
     if size_bytes <= CHUNK_BYTES:
         store.put_new(key, b"".join(pieces))
     else:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from trainer.agent.checkpoints.checkpoint_sync import Abandoned, PlaceTaken
 from trainer.agent.checkpoints.object_store import (
-    ObjectExists,
-    ObjectMissing,
-    ObjectStore,
+    KeyExists,
+    NoSuchKey,
+    StorageRoot,
     StoreUnavailable,
 )
 from trainer.protocol.checkpoint_manifest import FileEntry, data_prefix
@@ -73,7 +73,7 @@ class ShareGatherer:
         self.size_bytes = 0
         """Of the shares that were gathered last."""
 
-    def ask(self, store: ObjectStore, step: int, save: int, leave_out: bool) -> None:
+    def ask(self, store: StorageRoot, step: int, save: int, leave_out: bool) -> None:
         """Tell the others which save is wanted, and where; a repetition is not told again.
 
         Raises StoreUnavailable.
@@ -86,7 +86,7 @@ class ShareGatherer:
             # Without a gap, whatever the store answers: the others read one after the other.
             try:
                 store.put_new(order_key(self._fence, self._number + 1), content)
-            except ObjectExists:
+            except KeyExists:
                 # The answer to an earlier try was lost: whoever reads on finds the newest.
                 self._number += 1
                 continue
@@ -95,7 +95,7 @@ class ShareGatherer:
             return
         raise StoreUnavailable("no free key for an order of this attempt")
 
-    def collect(self, store: ObjectStore, is_abandoned: Callable[[], bool]) -> list[FileEntry]:
+    def collect(self, store: StorageRoot, is_abandoned: Callable[[], bool]) -> list[FileEntry]:
         """The files of all the others' shares of what was asked last, once all are in the store.
 
         Raises Abandoned, PlaceTaken, ShareMissing, ShareLost and StoreUnavailable.
@@ -145,7 +145,7 @@ class ShareGatherer:
 
 
 def _record_of(
-    store: ObjectStore, order: ShareOrder, machine: int, present: set[str]
+    store: StorageRoot, order: ShareOrder, machine: int, present: set[str]
 ) -> ShareRecord | None:
     """The record that suffices for the order. Raises ShareLost and PlaceTaken for one that says
     that there is none."""
@@ -157,7 +157,7 @@ def _record_of(
         return None
     try:
         record = decode(ShareRecord, json.loads(store.get(key)))
-    except (ObjectMissing, WireError, ValueError) as error:
+    except (NoSuchKey, WireError, ValueError) as error:
         raise PlaceTaken(f"{key}: {error}") from error
     told = (record.fence, record.step, record.save, record.machine)
     if told != (order.fence, order.step, order.save, machine) or record.place_taken:

@@ -45,15 +45,15 @@ class StoreDenied(StoreUnavailable):
     """The machine has no credentials for the store, or they do not allow what was asked."""
 
 
-class TokenRefused(StoreUnavailable):
+class AccessDenied(StoreUnavailable):
     """The store does not accept the credential that was given; others are asked for."""
 
 
-class ObjectExists(Exception):
+class KeyExists(Exception):
     """A create-only write met an object that is already there."""
 
 
-class ObjectMissing(Exception):
+class NoSuchKey(Exception):
     """No object under this key."""
 
 
@@ -70,7 +70,7 @@ class ListedObject:
     etag: str
 
 
-class ObjectStore:
+class StorageRoot:
     """One root: `file:///path`, `s3://bucket/prefix` or `gs://bucket/prefix`.
 
     Credentials of a cloud store are those that were given, else the machine's own role's. Raises
@@ -96,7 +96,7 @@ class ObjectStore:
                 if make_folder:
                     root.mkdir(parents=True, exist_ok=True)
                 elif not root.is_dir():
-                    raise ObjectMissing(uri)
+                    raise NoSuchKey(uri)
                 self._store: Any = store.LocalStore(root)
             else:
                 options: Any = {"timeout": _REQUEST_TIMEOUT}
@@ -108,7 +108,7 @@ class ObjectStore:
             self.is_cloud = parts.scheme != "file"
 
     def put_new(self, key: str, content: bytes | Iterator[bytes]) -> None:
-        """Create an object from bytes or from a stream of them; raises ObjectExists.
+        """Create an object from bytes or from a stream of them; raises KeyExists.
 
         An exception of the stream passes through and nothing is created.
         """
@@ -127,11 +127,11 @@ class ObjectStore:
             work(self._obstore, self._store)
 
     def get(self, key: str) -> bytes:
-        """Read whole; raises ObjectMissing."""
+        """Read whole; raises NoSuchKey."""
         return self._read(key, lambda: bytes(self._obstore.get(self._store, key).bytes()))
 
     def stream(self, key: str) -> Iterator[bytes]:
-        """Read piece by piece, sizes as the store likes; raises ObjectMissing."""
+        """Read piece by piece, sizes as the store likes; raises NoSuchKey."""
         opened = self._read(key, lambda: self._obstore.get(self._store, key))
         with self._translated(key):
             for piece in opened.stream():
@@ -149,7 +149,7 @@ class ObjectStore:
     def list_objects(self, most: int) -> list[ListedObject]:
         """Everything below the root, in no order; some more than `most` where there are more.
 
-        Raises ObjectMissing where no bucket is.
+        Raises NoSuchKey where no bucket is.
         """
 
         def look() -> list[ListedObject]:
@@ -164,7 +164,7 @@ class ObjectStore:
             return self._asked("list", look)
         except StoreUnavailable as error:
             if "404 Not Found" in str(error):
-                raise ObjectMissing("the bucket") from error
+                raise NoSuchKey("the bucket") from error
             raise
 
     def leading_out(self, keys: Iterable[str]) -> str | None:
@@ -182,7 +182,7 @@ class ObjectStore:
     def stream_on(self, key: str, offset: int, etag: str) -> Iterator[bytes]:
         """Read from a byte on, if the object is still that one.
 
-        Raises ObjectMissing and ObjectChanged.
+        Raises NoSuchKey and ObjectChanged.
         """
         options: dict[str, Any] = {"if_match": etag} if etag else {}
         if offset:
@@ -210,7 +210,7 @@ class ObjectStore:
             try:
                 with self._translated(key):
                     return ask()
-            except TokenRefused:
+            except AccessDenied:
                 if not further:
                     raise
         raise AssertionError("unreachable")
@@ -222,16 +222,16 @@ class ObjectStore:
         except StoreDenied:
             if self._asked(key, lambda: is_listed(self._obstore, self._store, key)):
                 raise
-            raise ObjectMissing(key) from None
+            raise NoSuchKey(key) from None
 
     @contextmanager
     def _translated(self, key: str) -> Iterator[None]:
         try:
             yield
         except self._exceptions.AlreadyExistsError:
-            raise ObjectExists(key) from None
+            raise KeyExists(key) from None
         except (FileNotFoundError, self._exceptions.NotFoundError):
-            raise ObjectMissing(key) from None
+            raise NoSuchKey(key) from None
         except self._exceptions.PreconditionError:
             raise ObjectChanged(key) from None
         except (
@@ -256,7 +256,7 @@ class ObjectStore:
             "400 Bad Request" in message and "<Code>" not in message
         )
         if told and self._access is not None and self._access.refuse(self._service):
-            return TokenRefused(message)
+            return AccessDenied(message)
         denied = not isinstance(error, self._exceptions.GenericError)
         if denied or any(sign in message for sign in _DENIED_SIGNS):
             return StoreDenied(message)

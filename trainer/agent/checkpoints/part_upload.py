@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.agent.checkpoints.object_store import ObjectExists, ObjectStore, is_there
+from trainer.agent.checkpoints.object_store import KeyExists, StorageRoot, is_there
 
 PART_BYTES_MIN = 16 << 20
 PARTS_MAX = 9_000
@@ -26,11 +26,11 @@ def part_bytes(size_bytes: int) -> int:
     return max(PART_BYTES_MIN, -(-size_bytes // PARTS_MAX))
 
 
-def put_shard(store: ObjectStore, key: str, pieces: Iterator[bytes], size_bytes: int) -> None:
+def put_shard(store: StorageRoot, key: str, pieces: Iterator[bytes], size_bytes: int) -> None:
     """Write a file of a checkpoint under a key that belongs to this writer alone.
 
     In parts where it is large and the store is a cloud's; create-only is then the manifest that
-    names it, not the file. Raises ObjectExists, StoreUnavailable, and what the stream raises.
+    names it, not the file. Raises KeyExists, StoreUnavailable, and what the stream raises.
     """
     if not store.is_cloud or size_bytes <= LARGE_BYTES:
         store.put_new(key, pieces)
@@ -45,11 +45,11 @@ def put_in_parts(
 ) -> None:
     """Write a stream of about `size_bytes`; the object is there when all of it is, or not at all.
 
-    Raises ObjectExists when the key was taken before; of two writers at the same moment the later
+    Raises KeyExists when the key was taken before; of two writers at the same moment the later
     one wins, so the key must belong to one writer. What the stream or obstore raises passes on.
     """
     if is_there(obstore, store, key):
-        raise ObjectExists(key)
+        raise KeyExists(key)
     obstore.put(
         store,
         key,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from trainer.agent.checkpoints.checkpoint_sync import Abandoned, CutOff, PublishOrder, publish
 from trainer.agent.checkpoints.gather_shares import ShareGatherer, ShareLost, ShareMissing
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import FolderFacts, Outbox, read_folder_facts
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.agent_state import LocalCheckpoint
@@ -28,7 +28,7 @@ class Publisher:
 
     def __init__(
         self,
-        open_store: Callable[[], ObjectStore],
+        open_store: Callable[[], StorageRoot],
         outbox: Outbox,
         world_size: int,
         may_commit: Callable[[], bool],

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from trainer.agent.checkpoints.checkpoint_sync import PlaceTaken, files_of, upload_file
-from trainer.agent.checkpoints.object_store import ObjectExists, ObjectStore
+from trainer.agent.checkpoints.object_store import KeyExists, StorageRoot
 from trainer.protocol.checkpoint_manifest import FileEntry, data_key
 from trainer.protocol.checkpoint_shares import ShareOrder, ShareRecord, record_key
 from trainer.protocol.wire import encode
@@ -20,7 +20,7 @@ Uploaded = MutableMapping[str, FileEntry]
 
 
 def send_share(
-    store: ObjectStore,
+    store: StorageRoot,
     folder: Path,
     optional: frozenset[str],
     order: ShareOrder,
@@ -55,14 +55,14 @@ def send_share(
     _record(store, order, machine, entries, optional)
 
 
-def record_loss(store: ObjectStore, order: ShareOrder, machine: int, problem: str) -> None:
+def record_loss(store: StorageRoot, order: ShareOrder, machine: int, problem: str) -> None:
     """Say for good that this machine has no such share. Raises StoreUnavailable."""
     lost = ShareRecord(order.fence, order.step, order.save, machine, problem=problem)
     _put(store, record_key(order, machine), lost)
 
 
 def _record(
-    store: ObjectStore,
+    store: StorageRoot,
     order: ShareOrder,
     machine: int,
     entries: list[FileEntry],
@@ -80,8 +80,8 @@ def _record(
     _put(store, record_key(order, machine, required_only), record)
 
 
-def _put(store: ObjectStore, key: str, record: ShareRecord) -> None:
+def _put(store: StorageRoot, key: str, record: ShareRecord) -> None:
     try:
         store.put_new(key, json.dumps(encode(record), sort_keys=True).encode())
-    except ObjectExists:
+    except KeyExists:
         pass  # of this machine and this save: it says the same

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from trainer.agent.checkpoints.checkpoint_sync import Abandoned, PlaceTaken
 from trainer.agent.checkpoints.object_store import (
-    ObjectExists,
-    ObjectMissing,
-    ObjectStore,
+    KeyExists,
+    NoSuchKey,
+    StorageRoot,
     StoreUnavailable,
 )
 from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
@@ -58,7 +58,7 @@ class ShareSender:
 
     def __init__(
         self,
-        open_store: Callable[[], ObjectStore],
+        open_store: Callable[[], StorageRoot],
         outbox: Outbox,
         fence: int,
         machine: int,
@@ -86,7 +86,7 @@ class ShareSender:
         self._alive = 0
         self._is_trainer_gone = False
         self._stirred_at = time.monotonic()
-        self._store: ObjectStore | None = None
+        self._store: StorageRoot | None = None
         self._closed = False
         self._changed = threading.Condition()
         for work, name in ((self._run, "shares"), (self._watch, "share-orders")):
@@ -189,7 +189,7 @@ class ShareSender:
             with self._changed:
                 self._answer(job)
             return None if job.asked else self._failed(job, str(error))
-        except (StoreUnavailable, ObjectMissing, OSError) as error:
+        except (StoreUnavailable, NoSuchKey, OSError) as error:
             return self._failed(job, str(error))
         except Exception as error:
             # A thread that dies without a word, while the other one says that all is well.
@@ -263,13 +263,13 @@ class ShareSender:
                     alive_at = now
                     self._say_alive(store, asked)
 
-    def _say_alive(self, store: ObjectStore, asked: ShareOrder) -> None:
+    def _say_alive(self, store: StorageRoot, asked: ShareOrder) -> None:
         """One more sign; those of an earlier order for the same share are there already."""
         place = asked.step, asked.save
         if place != self._alive_at_place:
             self._alive_at_place, self._alive = place, 0
         self._alive += 1
-        with suppress(ObjectExists):
+        with suppress(KeyExists):
             store.put_new(life_key(asked, self._machine, self._alive), b"{}")
 
     def _wait_to_look(self) -> bool:
@@ -295,17 +295,17 @@ class ShareSender:
         newest = self._asked.save if self._asked is not None else 0
         return self._asked != self._answered or self._newest_save > newest
 
-    def _opened(self) -> ObjectStore:
+    def _opened(self) -> StorageRoot:
         if self._store is None:
             self._store = self._open_store()
         return self._store
 
-    def _look_for_orders(self, store: ObjectStore) -> None:
+    def _look_for_orders(self, store: StorageRoot) -> None:
         """Up to the newest one; those between are not wanted any more."""
         while not self._closed:
             try:
                 content = store.get(order_key(self._fence, self._number + 1))
-            except ObjectMissing:
+            except NoSuchKey:
                 return
             self._number += 1
             with suppress(WireError, ValueError):

@@ -23,9 +23,9 @@ from pathlib import Path, PurePosixPath
 from trainer.agent.checkpoints.checkpoint_restore import RestoreCancelled
 from trainer.agent.checkpoints.object_store import (
     ListedObject,
+    NoSuchKey,
     ObjectChanged,
-    ObjectMissing,
-    ObjectStore,
+    StorageRoot,
     StoreDenied,
     StoreUnavailable,
 )
@@ -67,10 +67,10 @@ class InputFolders:
     def __init__(
         self,
         cache: Path,
-        open_store: Callable[[], ObjectStore],
+        open_store: Callable[[], StorageRoot],
         is_cancelled: Callable[[], bool],
         say: Callable[[str], None],
-        open_at: Callable[[str], ObjectStore] = functools.partial(ObjectStore, make_folder=False),
+        open_at: Callable[[str], StorageRoot] = functools.partial(StorageRoot, make_folder=False),
     ) -> None:
         self._cache = cache
         self._open_store = open_store
@@ -138,13 +138,13 @@ class InputFolders:
             speed = self._arrived / 1e6 / (now - begun)
             self._say(f"input {one.path}: {_gb(self._arrived)} of {_gb(total)}, {speed:.0f} MB/s")
 
-    def _bring(self, store: ObjectStore, one: _Input, wanted: ListedObject) -> None:
+    def _bring(self, store: StorageRoot, one: _Input, wanted: ListedObject) -> None:
         part = one.parts / hashlib.sha256(wanted.key.encode()).hexdigest()
         for tried in range(1, TRIES + 1):
             try:
                 self._append(store, wanted, part)
                 break
-            except (ObjectMissing, ObjectChanged):
+            except (NoSuchKey, ObjectChanged):
                 raise InputsFailed(
                     f"{one.uri}/{wanted.key} is not what it was when this job began: it was "
                     "changed or deleted; put it back, or submit the job anew"
@@ -160,7 +160,7 @@ class InputFolders:
         part.chmod(0o444)
         part.rename(target)
 
-    def _append(self, store: ObjectStore, wanted: ListedObject, part: Path) -> None:
+    def _append(self, store: StorageRoot, wanted: ListedObject, part: Path) -> None:
         have = part.stat().st_size if part.exists() else 0
         if have > wanted.size_bytes:
             part.unlink()
@@ -192,7 +192,7 @@ def _named(uri: str) -> Iterator[None]:
         raise InputsFailed(
             f"{uri} may not be read: allow the role of jobs' data to list and read it ({error})"
         ) from error
-    except ObjectMissing as error:
+    except NoSuchKey as error:
         raise InputsFailed(f"{uri} is not there: no such bucket or folder") from error
     except StoreUnavailable as error:
         if any(sign in str(error) for sign in _REGION_SIGNS):
@@ -203,7 +203,7 @@ def _named(uri: str) -> Iterator[None]:
         raise
 
 
-def _listed(uri: str, open_at: Callable[[str], ObjectStore]) -> list[ListedObject]:
+def _listed(uri: str, open_at: Callable[[str], StorageRoot]) -> list[ListedObject]:
     """Every object of an input, sorted. Raises InputsFailed and StoreUnavailable."""
     with _named(uri):
         store = open_at(uri)

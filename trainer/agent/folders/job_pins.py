@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainer.agent.checkpoints.object_store import ObjectExists, ObjectMissing, ObjectStore
+from trainer.agent.checkpoints.object_store import KeyExists, NoSuchKey, StorageRoot
 
 
-def agree(store: ObjectStore, name: str, propose: Callable[[], bytes]) -> bytes:
+def agree(store: StorageRoot, name: str, propose: Callable[[], bytes]) -> bytes:
     """What is pinned under the name; `propose` is asked only where nothing is.
 
     Raises StoreUnavailable, and what `propose` raises.
@@ -20,10 +20,10 @@ def agree(store: ObjectStore, name: str, propose: Callable[[], bytes]) -> bytes:
     key = f"pins/{name}"
     try:
         return store.get(key)
-    except ObjectMissing:
+    except NoSuchKey:
         proposed = propose()
     try:
         store.put_new(key, proposed)
-    except ObjectExists:
+    except KeyExists:
         return store.get(key)
     return proposed

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from trainer.agent.checkpoints.object_store import (
-    ObjectMissing,
-    ObjectStore,
+    NoSuchKey,
+    StorageRoot,
     StoreDenied,
     StoreUnavailable,
 )
@@ -51,7 +51,7 @@ class OutputsUpload:
         observe: Callable[[Observation], None],
         say: Callable[[str], None],
         owner: int | None = None,
-        open_at: Callable[[str], ObjectStore] = ObjectStore,
+        open_at: Callable[[str], StorageRoot] = StorageRoot,
     ) -> None:
         self._owner = owner
         self._open_at = open_at
@@ -94,7 +94,7 @@ class OutputsUpload:
                 return
             except StoreDenied:
                 raise
-            except (StoreUnavailable, ObjectMissing) as error:
+            except (StoreUnavailable, NoSuchKey) as error:
                 if tried == TRIES:
                     raise
                 self._say(f"outputs are not saved yet: {error}")

@@ -15,7 +15,7 @@ SECRETS = frozenset({"LOWTIDE_LAUNCH_TOKEN", "LOWTIDE_CONTROL_URL"})
 """Never handed to the trainer or the setup command."""
 
 
-class SettingsError(Exception):
+class EnvironmentInvalid(Exception):
     """The environment cannot be used; the message names the variable."""
 
 
@@ -64,14 +64,14 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_settings(environment: Mapping[str, str]) -> AgentSettings:
-    """Read and check; raises SettingsError."""
+    """Read and check; raises EnvironmentInvalid."""
     cloud = _required(environment, "LOWTIDE_CLOUD")
     if cloud not in CLOUDS:
-        raise SettingsError(f"LOWTIDE_CLOUD is {cloud!r}, expected one of {', '.join(CLOUDS)}")
+        raise EnvironmentInvalid(f"LOWTIDE_CLOUD is {cloud!r}, expected one of {', '.join(CLOUDS)}")
     port_from = _whole(environment, "LOWTIDE_PORT_FROM", 29_500)
     port_to = _whole(environment, "LOWTIDE_PORT_TO", port_from + 99)
     if not 0 < port_from < port_to < 65_536:
-        raise SettingsError(
+        raise EnvironmentInvalid(
             f"LOWTIDE_PORT_FROM and LOWTIDE_PORT_TO are {port_from} and {port_to};"
             " at least two ports between 1 and 65535 are needed"
         )
@@ -111,7 +111,7 @@ def _metadata_url(environment: Mapping[str, str], cloud: str) -> str:
 def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "")
     if not value:
-        raise SettingsError(f"{name} is not set; the machine's boot script sets it")
+        raise EnvironmentInvalid(f"{name} is not set; the machine's boot script sets it")
     return value
 
 
@@ -120,5 +120,5 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
     if not value:
         return default
     if not (value.isascii() and value.isdigit()):
-        raise SettingsError(f"{name} is {value!r}, not a whole number")
+        raise EnvironmentInvalid(f"{name} is {value!r}, not a whole number")
     return int(value)

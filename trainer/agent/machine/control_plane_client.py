@@ -29,11 +29,11 @@ class ControlPlaneUnreachable(Exception):
     """No usable answer: connection, time limit, server error. Worth another try."""
 
 
-class NotKnownYet(Exception):
+class TooEarly(Exception):
     """425: the launch, or the row of a registered machine, is not there (yet); try again."""
 
 
-class TokenRefused(Exception):
+class RegistrationRejected(Exception):
     """401 or 409 at registration: this machine will not get a credential."""
 
 
@@ -67,20 +67,20 @@ class ControlPlaneClient:
         self.credential: str | None = None
 
     def register(self, registration: Registration) -> RegistrationReply:
-        """Raises NotKnownYet, TokenRefused, ProtocolRefused, ControlPlaneUnreachable."""
+        """Raises TooEarly, RegistrationRejected, ProtocolRefused, ControlPlaneUnreachable."""
         status, body = self._call("POST", "/agent/v1/register", _json(encode(registration)))
         if status == 425:
-            raise NotKnownYet
+            raise TooEarly
         if status in (401, 409):
-            raise TokenRefused(f"registration refused with {status}: {_said(body)}")
+            raise RegistrationRejected(f"registration refused with {status}: {_said(body)}")
         return _decoded(RegistrationReply, self._checked(status, body))
 
     def report(self, report: AgentReport) -> ReportReply:
-        """Raises CredentialRevoked, NotAMember, NotKnownYet, ProtocolRefused,
+        """Raises CredentialRevoked, NotAMember, TooEarly, ProtocolRefused,
         ControlPlaneUnreachable."""
         status, body = self._call("POST", "/agent/v1/reports", _json(encode(report)))
         if status == 425:
-            raise NotKnownYet
+            raise TooEarly
         if status == 401:
             raise CredentialRevoked
         if status == 403:

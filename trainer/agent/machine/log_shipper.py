@@ -17,7 +17,7 @@ from trainer.agent.machine.control_plane_client import (
     CredentialRevoked,
     ProtocolRefused,
 )
-from trainer.agent.machine.log_stream import SEND_BYTES_MAX, TOO_FAST, UNREACHABLE, LogStream
+from trainer.agent.machine.log_stream import SEND_BYTES_MAX, TOO_FAST, UNREACHABLE, UploadQueue
 
 PENDING_BYTES_MAX = 16 << 20
 SEND_PERIOD_SECONDS = 0.5
@@ -38,7 +38,7 @@ class LogShipper:
         self._client = client
         self._pending_max = pending_max
         self._makes_gaps = makes_gaps
-        self._streams: dict[str, LogStream] = {}
+        self._streams: dict[str, UploadQueue] = {}
         self._pending = 0
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -51,7 +51,7 @@ class LogShipper:
         if not content:
             return
         with self._lock:
-            self._streams.setdefault(stream, LogStream()).add(content)
+            self._streams.setdefault(stream, UploadQueue()).add(content)
             self._pending += len(content)
             while self._pending > self._pending_max:
                 self._drop_oldest()

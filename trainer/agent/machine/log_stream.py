@@ -18,7 +18,7 @@ TOO_LATE = "they could not be sent in time"
 
 
 @dataclass
-class Piece:
+class UploadChunk:
     """One request: bytes for `offset`, after a gap of `gap_bytes`.
 
     fills_gap: the bytes belong into a gap that was left before.
@@ -31,7 +31,7 @@ class Piece:
 
 
 @dataclass
-class LogStream:
+class UploadQueue:
     """Bytes in their order: `left_out` (a gap's, sent last), `in_flight`, then `waiting`.
 
     offset: where the next bytes go. left_out_offset: where the gap begins now. agreed: whether the
@@ -61,17 +61,17 @@ class LogStream:
             self.waiting.append(content[start : start + SEND_BYTES_MAX])
         self.waiting_bytes += len(content)
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> UploadChunk | None:
         """What to send now: the stream's own bytes first, then what was left out before."""
         if not self.in_flight:
             self._load()
         if self.in_flight:
-            return Piece(self.in_flight, self.offset, self.gap_bytes)
+            return UploadChunk(self.in_flight, self.offset, self.gap_bytes)
         if self.left_out:
-            return Piece(self.left_out[:SEND_BYTES_MAX], self.left_out_offset, fills_gap=True)
+            return UploadChunk(self.left_out[:SEND_BYTES_MAX], self.left_out_offset, fills_gap=True)
         return None
 
-    def answered(self, piece: Piece, taken: bool, next_offset: int) -> None:
+    def answered(self, piece: UploadChunk, taken: bool, next_offset: int) -> None:
         """Go on after an answer; a refusal (`taken` False) says where the stream ends."""
         if piece.fills_gap:
             self._filled(piece, taken, next_offset)
@@ -147,7 +147,7 @@ class LogStream:
         else:
             self.in_flight = self.in_flight[count:]
 
-    def _filled(self, piece: Piece, taken: bool, next_offset: int) -> None:
+    def _filled(self, piece: UploadChunk, taken: bool, next_offset: int) -> None:
         done = next_offset - self.left_out_offset
         if not taken and not 0 < done <= len(piece.content):
             self.left_out = b""  # there is no such gap any more

@@ -25,7 +25,7 @@ from trainer.protocol.storage_access import DRAIN_RESERVE_SECONDS
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timings:
     """Durations the rules use, in seconds. Tests and the demo shorten them; nothing else does.
 
     lease_reserve: the trainer drains this long before the lease ends, or a third of a short lease.
@@ -162,7 +162,7 @@ class AgentState:
 
     boot_id: str
     session_id: str
-    limits: Limits
+    limits: Timings
     started_at: float
     facts: FactBacklog
     seq: int = 0

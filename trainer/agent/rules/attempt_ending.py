@@ -30,7 +30,7 @@ from trainer.agent.rules.agent_state import (
     Work,
 )
 from trainer.agent.rules.observations import CheckpointPublished, PublicationFailed
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 from trainer.protocol.agent_report import (
     STORE_UNAVAILABLE,
     FactKind,
@@ -47,7 +47,7 @@ RETRY_FIRST_SECONDS = 2.0
 RETRY_MOST_SECONDS = 60.0
 
 
-def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
+def begin_drain(turn: StepContext, until: float | None, reason: DrainReason) -> None:
     """Ask the trainer to save and end before `until`; an earlier deadline replaces a later one."""
     work = turn.state.work
     if work is None:
@@ -69,7 +69,7 @@ def begin_drain(turn: Turn, until: float | None, reason: DrainReason) -> None:
     turn.do(ReportNow())
 
 
-def kill(turn: Turn, finish_publishing: bool = False) -> None:
+def kill(turn: StepContext, finish_publishing: bool = False) -> None:
     """End the trainer at once; its end is told when it is seen to be gone.
 
     finish_publishing: a checkpoint that is complete here may still be committed, as far as the
@@ -82,7 +82,7 @@ def kill(turn: Turn, finish_publishing: bool = False) -> None:
         turn.do(KillTrainer(work.fence))
 
 
-def kill_with_stacks(turn: Turn) -> None:
+def kill_with_stacks(turn: StepContext) -> None:
     """Have every rank write its stacks into the logs; end the trainer when that had its time."""
     work = turn.state.work
     if work is not None and work.stage is Stage.RUNNING and work.kill_at is None:
@@ -90,7 +90,7 @@ def kill_with_stacks(turn: Turn) -> None:
         turn.work(kill_at=turn.now + turn.state.limits.stack_dump)
 
 
-def fenced_off(turn: Turn, by_fence: int) -> None:
+def fenced_off(turn: StepContext, by_fence: int) -> None:
     """This machine was cut off and another attempt has begun: nothing here counts any more."""
     work = turn.state.work
     if work is None:
@@ -107,7 +107,7 @@ def fenced_off(turn: Turn, by_fence: int) -> None:
         _finish(turn)
 
 
-def abandon(turn: Turn) -> None:
+def abandon(turn: StepContext) -> None:
     """The control plane says that this fence is none of ours: stop, and say nothing more of it."""
     work = turn.state.work
     if work is None:
@@ -121,7 +121,7 @@ def abandon(turn: Turn) -> None:
 # --- checkpoints --------------------------------------------------------------------------------
 
 
-def checkpoint_ready(turn: Turn, checkpoint: LocalCheckpoint) -> None:
+def checkpoint_ready(turn: StepContext, checkpoint: LocalCheckpoint) -> None:
     """A complete folder: the newest one waits for its turn, older ones give way to it."""
     work = turn.state.work
     if work is None or not (work.publishes or checkpoint.save):
@@ -135,7 +135,7 @@ def checkpoint_ready(turn: Turn, checkpoint: LocalCheckpoint) -> None:
     turn.work(waiting=checkpoint, publish_failures=0, retry_at=None)
 
 
-def checkpoint_published(turn: Turn, seen: CheckpointPublished) -> None:
+def checkpoint_published(turn: StepContext, seen: CheckpointPublished) -> None:
     """Committed. Told even when a newer one is under way: it is in the store."""
     work = turn.state.work
     if work is None:
@@ -164,7 +164,7 @@ def checkpoint_published(turn: Turn, seen: CheckpointPublished) -> None:
         turn.work(publishing=None, publish_failures=0, retry_at=None)
 
 
-def share_sent(turn: Turn, checkpoint: LocalCheckpoint) -> None:
+def share_sent(turn: StepContext, checkpoint: LocalCheckpoint) -> None:
     """What this machine has of it is in the store, whether it was asked for or not."""
     work = turn.state.work
     if work is not None and work.waiting == checkpoint:
@@ -173,7 +173,7 @@ def share_sent(turn: Turn, checkpoint: LocalCheckpoint) -> None:
         turn.work(publishing=None, publish_failures=0, retry_at=None, given_up=None)
 
 
-def publication_failed(turn: Turn, seen: PublicationFailed) -> None:
+def publication_failed(turn: StepContext, seen: PublicationFailed) -> None:
     """Try again later, longer each time; a newer checkpoint is tried instead if there is one.
 
     Not what nobody can repair, and not for a machine that is silent when the trainer has not even
@@ -196,7 +196,7 @@ def publication_failed(turn: Turn, seen: PublicationFailed) -> None:
     )
 
 
-def _publish_next(turn: Turn, work: Work) -> None:
+def _publish_next(turn: StepContext, work: Work) -> None:
     """While training one at a time; in a drain the newest at once, the older one is abandoned.
 
     Unless only the older one will be in time: then it is finished first.
@@ -228,7 +228,7 @@ def _may_lack_shares(work: Work) -> bool:
     return shared and work.end is not None and work.end.outcome not in ended_well
 
 
-def _publish_by(turn: Turn, work: Work, checkpoint: LocalCheckpoint) -> float | None:
+def _publish_by(turn: StepContext, work: Work, checkpoint: LocalCheckpoint) -> float | None:
     """When the last publication must be in the store, as far as that is known.
 
     Of a gang's together: when the share of the machine that is being taken must be there.
@@ -243,7 +243,7 @@ def _publish_by(turn: Turn, work: Work, checkpoint: LocalCheckpoint) -> float | 
 # --- the end ------------------------------------------------------------------------------------
 
 
-def trainer_exited(turn: Turn, end: TrainerEnd) -> None:
+def trainer_exited(turn: StepContext, end: TrainerEnd) -> None:
     """The trainer is gone. What is not committed yet still may be, within its time."""
     work = turn.state.work
     if work is None or work.stage not in TRAINER_STAGES:
@@ -272,7 +272,7 @@ def trainer_exited(turn: Turn, end: TrainerEnd) -> None:
         _want_final(turn, end)
 
 
-def advance(turn: Turn) -> None:
+def advance(turn: StepContext) -> None:
     """Publish what waits; close the attempt when nothing does, or when its time is over."""
     work = turn.state.work
     if work is None:
@@ -290,7 +290,7 @@ def advance(turn: Turn) -> None:
         _finish(turn)
 
 
-def close(turn: Turn, at_once: bool) -> bool:
+def close(turn: StepContext, at_once: bool) -> bool:
     """The machine is wanted for something else: give the publication little time, or none.
 
     True when nothing is left to wait for. A store that has failed already is not waited for.
@@ -309,7 +309,7 @@ def close(turn: Turn, at_once: bool) -> bool:
     return False
 
 
-def outlasts_drain(turn: Turn, work: Work) -> bool:
+def outlasts_drain(turn: StepContext, work: Work) -> bool:
     """Whether a publication may go on when the drain's time is over: it is another machine's.
 
     A gang drains because the cloud takes one of its machines, or because it moves; the others stay
@@ -351,7 +351,7 @@ def _ended_by_our_signal(end: TrainerEnd) -> bool:
     )
 
 
-def _want_final(turn: Turn, end: TrainerEnd) -> None:
+def _want_final(turn: StepContext, end: TrainerEnd) -> None:
     """A finished trainer without a final checkpoint gets a final manifest without files."""
     work = turn.state.work
     if work is None or work.final_committed:
@@ -365,7 +365,7 @@ def _want_final(turn: Turn, end: TrainerEnd) -> None:
         turn.work(waiting=LocalCheckpoint(step=end.step or 0, final=True))
 
 
-def _finish(turn: Turn) -> None:
+def _finish(turn: StepContext) -> None:
     """Write the end into the facts, after everything else this attempt has to say."""
     work = turn.state.work
     if work is None or work.end is None:

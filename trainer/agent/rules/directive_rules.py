@@ -16,7 +16,7 @@ from trainer.agent.rules.actions import (
     TellOutlook,
 )
 from trainer.agent.rules.agent_state import TRAINER_STAGES, DrainReason, Stage, TrainerEnd, Work
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 from trainer.protocol.agent_report import (
     AGENT_RESTARTED,
     FactKind,
@@ -31,7 +31,7 @@ _FENCED_KINDS = frozenset(
 )
 
 
-def receive(turn: Turn, directive: Directive) -> None:
+def receive(turn: StepContext, directive: Directive) -> None:
     """Take a directive as the desired state, unless it is older than the one there is.
 
     Ignored: a lower version, a lower fence than the attempt worked for, and a kind that needs a
@@ -54,7 +54,7 @@ def receive(turn: Turn, directive: Directive) -> None:
     turn.state = replace(turn.state, directive=directive, drain_by=drain_by)
 
 
-def obey(turn: Turn) -> None:
+def obey(turn: StepContext) -> None:
     """Move one step towards the desired state."""
     directive = turn.state.directive
     if turn.state.leaving:
@@ -75,7 +75,7 @@ def obey(turn: Turn) -> None:
         _obey_fenced(turn, directive, directive.fence)
 
 
-def _obey_fenced(turn: Turn, directive: Directive, fence: int) -> None:
+def _obey_fenced(turn: StepContext, directive: Directive, fence: int) -> None:
     work = turn.state.work
     if work is None or work.fence < fence:
         if _is_free(turn):
@@ -96,7 +96,7 @@ def _obey_fenced(turn: Turn, directive: Directive, fence: int) -> None:
                 attempt_ending.kill(turn, finish_publishing=True)
 
 
-def _begin(turn: Turn, directive: Directive, fence: int) -> None:
+def _begin(turn: StepContext, directive: Directive, fence: int) -> None:
     """Start on an attempt this agent has not worked for yet."""
     work = Work(
         fence=fence,
@@ -122,7 +122,7 @@ def _begin(turn: Turn, directive: Directive, fence: int) -> None:
     _end(turn, TrainerEnd(TrainerOutcome.KILLED, error=error))
 
 
-def _train(turn: Turn, directive: Directive, work: Work) -> None:
+def _train(turn: StepContext, directive: Directive, work: Work) -> None:
     outlook = (directive.hazard_per_hour, directive.price_per_hour_usd)
     if work.stage is Stage.RUNNING and outlook not in (work.told_outlook, (None, None)):
         turn.work(told_outlook=outlook)
@@ -141,20 +141,20 @@ def _train(turn: Turn, directive: Directive, work: Work) -> None:
     turn.do(StartTrainer(directive, work.parent))
 
 
-def _never_started(turn: Turn, work: Work, outcome: TrainerOutcome) -> None:
+def _never_started(turn: StepContext, work: Work, outcome: TrainerOutcome) -> None:
     """An attempt that is ended before its trainer started has nothing to save."""
     if work.stage in (Stage.PREPARING, Stage.PREPARED):
         turn.do(CancelPreparation(work.fence))
         _end(turn, TrainerEnd(outcome))
 
 
-def _end(turn: Turn, end: TrainerEnd) -> None:
+def _end(turn: StepContext, end: TrainerEnd) -> None:
     turn.emit(FactKind.TRAINER_ENDED, turn.fence, attempt_ending.end_data(end, None))
     turn.work(stage=Stage.ENDED, end=end)
     turn.enter(MachinePhase.IDLE, turn.now)
 
 
-def _stop_preparing(turn: Turn) -> None:
+def _stop_preparing(turn: StepContext) -> None:
     work = turn.state.work
     if work is not None and work.stage in (Stage.PREPARING, Stage.PREPARED):
         turn.do(CancelPreparation(work.fence))
@@ -162,14 +162,14 @@ def _stop_preparing(turn: Turn) -> None:
         turn.enter(MachinePhase.IDLE, turn.now)
 
 
-def _shut_down(turn: Turn) -> None:
+def _shut_down(turn: StepContext) -> None:
     """No order counts any more: what runs drains, and then the agent ends."""
     _stop_preparing(turn)
     if turn.state.work is None or turn.state.work.stage is Stage.ENDED:
         turn.leave("shutdown")
 
 
-def _is_free(turn: Turn, at_once: bool = False) -> bool:
+def _is_free(turn: StepContext, at_once: bool = False) -> bool:
     """Make room for what is wanted now; true when nothing of the last attempt runs any more.
 
     A checkpoint that is complete here is committed first, within bounds and unless `at_once`: the

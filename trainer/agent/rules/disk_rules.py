@@ -12,7 +12,7 @@ from dataclasses import replace
 from trainer.agent.rules.actions import ReportNow
 from trainer.agent.rules.agent_state import AgentState, TrainerEnd
 from trainer.agent.rules.observations import DiskSeen
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 from trainer.protocol.agent_report import (
     AGENT_FAILED,
     AGENT_RESTARTED,
@@ -31,7 +31,7 @@ _TYPED = frozenset({AGENT_FAILED, AGENT_RESTARTED, STORE_UNAVAILABLE})
 _MESSAGE_CHARACTERS_MAX = 2_000
 
 
-def disk_seen(turn: Turn, seen: DiskSeen) -> None:
+def disk_seen(turn: StepContext, seen: DiskSeen) -> None:
     """Remember it; the control plane is told of a change at once."""
     changed = (turn.state.disk_full is None) != (seen.full is None)
     turn.state = replace(turn.state, disk_full=seen.full)
@@ -41,7 +41,7 @@ def disk_seen(turn: Turn, seen: DiskSeen) -> None:
         turn.do(ReportNow())
 
 
-def save_lacked_room(turn: Turn, left: DiskFull) -> None:
+def save_lacked_room(turn: StepContext, left: DiskFull) -> None:
     """The trainer said so: it may need much more than what counts as no room here."""
     turn.state = replace(
         turn.state, disk_full_at=turn.now, last_disk_full=left, save_lacked_room=True
@@ -49,7 +49,7 @@ def save_lacked_room(turn: Turn, left: DiskFull) -> None:
     turn.do(ReportNow())
 
 
-def save_found_room(turn: Turn) -> None:
+def save_found_room(turn: StepContext) -> None:
     """A checkpoint is complete: what the one before lacked is there again."""
     if turn.state.save_lacked_room:
         turn.state = replace(turn.state, save_lacked_room=False)
@@ -68,7 +68,7 @@ def full_lately(state: AgentState, now: float) -> DiskFull | None:
     return state.disk_full or state.last_disk_full
 
 
-def blame_disk(turn: Turn, end: TrainerEnd) -> TrainerEnd:
+def blame_disk(turn: StepContext, end: TrainerEnd) -> TrainerEnd:
     """The end with the disk as its cause, where it failed and the disk was full.
 
     Not where something else is known to have ended it: memory, another machine, a signal from

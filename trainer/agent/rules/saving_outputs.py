@@ -9,7 +9,7 @@ from __future__ import annotations
 from trainer.agent.rules.actions import SaveOutputs
 from trainer.agent.rules.agent_state import Stage, Work
 from trainer.agent.rules.observations import OutputsFailed, OutputsSaved
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 from trainer.protocol.agent_report import FactKind, MachinePhase, TrainerOutcome
 
 _CUT = (
@@ -18,7 +18,7 @@ _CUT = (
 )
 
 
-def wanted(turn: Turn, work: Work) -> bool:
+def wanted(turn: StepContext, work: Work) -> bool:
     """Whether they are to be saved now: the trainer finished, and rank 0's final checkpoint is in
     the store."""
     finished = work.end is not None and work.end.outcome is TrainerOutcome.FINISHED
@@ -27,7 +27,7 @@ def wanted(turn: Turn, work: Work) -> bool:
     return turn.state.has_outputs and finished and safe and untold
 
 
-def begin(turn: Turn, work: Work) -> None:
+def begin(turn: StepContext, work: Work) -> None:
     """Start saving. A drain's own time stays what it is; nothing else hurries."""
     latest = turn.now + turn.state.limits.outputs
     turn.work(saving_outputs=True, end_by=work.end_by if work.drain_reason else latest)
@@ -35,7 +35,7 @@ def begin(turn: Turn, work: Work) -> None:
     turn.do(SaveOutputs(work.fence))
 
 
-def ended(turn: Turn, seen: OutputsSaved | OutputsFailed) -> None:
+def ended(turn: StepContext, seen: OutputsSaved | OutputsFailed) -> None:
     """Tell how it went."""
     work = turn.state.work
     if work is None or work.stage is not Stage.CLOSING or not work.saving_outputs:
@@ -52,7 +52,7 @@ def ended(turn: Turn, seen: OutputsSaved | OutputsFailed) -> None:
     turn.work(saving_outputs=False, outputs_told=True)
 
 
-def cut(turn: Turn, work: Work) -> None:
+def cut(turn: StepContext, work: Work) -> None:
     """The attempt ends here and now."""
     if work.saving_outputs:
         turn.emit(FactKind.OUTPUTS, work.fence, {"error": _CUT})

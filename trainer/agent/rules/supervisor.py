@@ -22,18 +22,13 @@ from dataclasses import replace
 from trainer.agent.machine.progress_file import METRICS_MAX
 from trainer.agent.notices import Notice, NoticeKind, notice_id_of
 from trainer.agent.rules import attempt_ending, disk_rules, saving_outputs, time_rules
-from trainer.agent.rules.actions import (
-    Action,
-    ArmPowerOff,
-    CancelPreparation,
-    ReportNow,
-)
+from trainer.agent.rules.actions import Action, ArmPowerOff, CancelPreparation, ReportNow
 from trainer.agent.rules.agent_state import (
     TRAINER_STAGES,
     AgentState,
     DrainReason,
-    Limits,
     Stage,
+    Timings,
     TrainerEnd,
 )
 from trainer.agent.rules.directive_rules import obey, receive
@@ -64,7 +59,7 @@ from trainer.agent.rules.observations import (
     TrainerStarted,
 )
 from trainer.agent.rules.step_pace import StepPace
-from trainer.agent.rules.turn import NOTICE_IDS_KEPT_MAX, Turn
+from trainer.agent.rules.turn import NOTICE_IDS_KEPT_MAX, StepContext
 from trainer.protocol.agent_report import (
     AGENT_RESTARTED,
     PROTOCOL_VERSION,
@@ -96,7 +91,7 @@ def initial_state(
     boot_id: str,
     session_id: str,
     now_seconds: float,
-    limits: Limits | None = None,
+    limits: Timings | None = None,
     killed_fence: int | None = None,
     killed_step: int | None = None,
     last_words: str = "",
@@ -110,13 +105,13 @@ def initial_state(
     state = AgentState(
         boot_id=boot_id,
         session_id=session_id,
-        limits=limits or Limits(),
+        limits=limits or Timings(),
         started_at=now_seconds,
         facts=FactBacklog(),
         phase_at=now_seconds,
         points_sent_at=now_seconds,
     )
-    turn = Turn(state, now_seconds)
+    turn = StepContext(state, now_seconds)
     turn.emit(FactKind.PHASE, None, {"phase": MachinePhase.BOOT.value, "step": None})
     if killed_fence is not None:
         message = "the agent restarted and ended the trainer it found"
@@ -131,7 +126,7 @@ def step(
     state: AgentState, observations: Iterable[Observation], now_seconds: float
 ) -> tuple[AgentState, tuple[Action, ...]]:
     """Take in what happened, apply the rules of time, and say what to do. Never raises."""
-    turn = Turn(state, now_seconds)
+    turn = StepContext(state, now_seconds)
     for observation in observations:
         _observe(turn, observation)
     time_rules.apply(turn)
@@ -167,7 +162,7 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
 # --- observations -------------------------------------------------------------------------------
 
 
-def _observe(turn: Turn, seen: Observation) -> None:
+def _observe(turn: StepContext, seen: Observation) -> None:
     match seen:
         case Registered(sent_at, reply):
             if turn.state.instance_id not in (None, reply.instance_id):
@@ -206,7 +201,7 @@ def _observe(turn: Turn, seen: Observation) -> None:
             _observe_attempt(turn, seen)
 
 
-def _became_another(turn: Turn) -> None:
+def _became_another(turn: StepContext) -> None:
     """The control plane lost this machine's row and has made another one for it.
 
     What runs here belongs to an attempt that nobody knows: it saves and ends, and nothing more is
@@ -221,7 +216,7 @@ def _became_another(turn: Turn) -> None:
     turn.state = replace(turn.state, directive=None, drain_by=None, seq=0)
 
 
-def _keep_quiet(turn: Turn) -> None:
+def _keep_quiet(turn: StepContext) -> None:
     lost = turn.state.lost_fence
     if lost is not None:
         turn.state = replace(turn.state, facts=turn.state.facts.forget_fences(lost))
@@ -234,7 +229,7 @@ def _told_fence(state: AgentState) -> int | None:
     return work.fence
 
 
-def _observe_attempt(turn: Turn, seen: Observation) -> None:
+def _observe_attempt(turn: StepContext, seen: Observation) -> None:
     """Observations that belong to an attempt; those of any other fence are void."""
     work = turn.state.work
     if work is None or getattr(seen, "fence", None) != work.fence:
@@ -276,7 +271,7 @@ def _observe_attempt(turn: Turn, seen: Observation) -> None:
             attempt_ending.trainer_exited(turn, end)
 
 
-def _lives_on(turn: Turn, phase: MachinePhase) -> None:
+def _lives_on(turn: StepContext, phase: MachinePhase) -> None:
     """Before the first step each new phase has the whole time in which a step is expected."""
     work = turn.state.work
     if work is None or work.step is not None or work.stepped_at is None:
@@ -285,7 +280,7 @@ def _lives_on(turn: Turn, phase: MachinePhase) -> None:
         turn.work(stepped_at=turn.now)
 
 
-def _renew_lease(turn: Turn, sent_at: float, lease_seconds: float) -> None:
+def _renew_lease(turn: StepContext, sent_at: float, lease_seconds: float) -> None:
     """An answer to a report that was sent earlier than the newest answered one adds nothing."""
     if turn.state.lease_from is not None and sent_at < turn.state.lease_from:
         return
@@ -293,7 +288,7 @@ def _renew_lease(turn: Turn, sent_at: float, lease_seconds: float) -> None:
     turn.do(ArmPowerOff(time_rules.power_off_at(turn.state)))
 
 
-def _refused(turn: Turn, refusal: Refusal) -> None:
+def _refused(turn: StepContext, refusal: Refusal) -> None:
     if refusal is Refusal.REVOKED:
         attempt_ending.kill(turn)
         turn.leave("credential revoked")
@@ -303,7 +298,7 @@ def _refused(turn: Turn, refusal: Refusal) -> None:
         attempt_ending.abandon(turn)
 
 
-def _noticed(turn: Turn, notice: Notice) -> None:
+def _noticed(turn: StepContext, notice: Notice) -> None:
     """Report a notice once, and drain for it without waiting to be told."""
     if notice.notice_id in turn.state.notice_ids:
         return
@@ -332,7 +327,7 @@ def _noticed(turn: Turn, notice: Notice) -> None:
         attempt_ending.begin_drain(turn, turn.now + seconds, DrainReason.NOTICE)
 
 
-def _prepared(turn: Turn, seen: Prepared) -> None:
+def _prepared(turn: StepContext, seen: Prepared) -> None:
     work = turn.state.work
     if work is None or work.stage is not Stage.PREPARING:
         return
@@ -352,7 +347,7 @@ def _prepared(turn: Turn, seen: Prepared) -> None:
     turn.enter(MachinePhase.GANG_WAIT if work.gang_size > 1 else MachinePhase.IDLE, turn.now)
 
 
-def _preparation_failed(turn: Turn, seen: PreparationFailed) -> None:
+def _preparation_failed(turn: StepContext, seen: PreparationFailed) -> None:
     work = turn.state.work
     if work is None or work.stage is not Stage.PREPARING:
         return
@@ -369,7 +364,7 @@ def _preparation_failed(turn: Turn, seen: PreparationFailed) -> None:
     turn.enter(MachinePhase.IDLE, turn.now)
 
 
-def _progressed(turn: Turn, seen: ProgressSeen) -> None:
+def _progressed(turn: StepContext, seen: ProgressSeen) -> None:
     work = turn.state.work
     if work is None or work.stage not in TRAINER_STAGES:
         return

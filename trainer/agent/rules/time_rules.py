@@ -12,7 +12,7 @@ from dataclasses import replace
 from trainer.agent.rules import attempt_ending
 from trainer.agent.rules.actions import PowerOff
 from trainer.agent.rules.agent_state import AgentState, DrainReason, Stage
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 from trainer.protocol.agent_report import FactKind
 
 
@@ -52,7 +52,7 @@ def may_commit(state: AgentState, fence: int, now_seconds: float) -> bool:
     return mine and until is not None and now_seconds < until
 
 
-def apply(turn: Turn) -> None:
+def apply(turn: StepContext) -> None:
     """Everything that the time alone decides."""
     state = turn.state
     if turn.now >= power_off_at(state) and not state.powered_off:
@@ -76,7 +76,7 @@ def apply(turn: Turn) -> None:
             _stalled(turn, work.fence, work.step, silent)
 
 
-def _stalled(turn: Turn, fence: int, at_step: int | None, silent: float) -> None:
+def _stalled(turn: StepContext, fence: int, at_step: int | None, silent: float) -> None:
     """No newer step for too long: every rank's stacks into the logs, then the end."""
     turn.emit(FactKind.STALLED, fence, {"step": at_step, "seconds": round(silent, 3)})
     attempt_ending.kill_with_stacks(turn)

@@ -17,7 +17,7 @@ POINTS_PER_FACT_MAX = 50
 NOTICE_IDS_KEPT_MAX = 100
 
 
-class Turn:
+class StepContext:
     """Mutable inside one `step`, never seen outside it."""
 
     def __init__(self, state: AgentState, now: float) -> None:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from trainer.agent.rules.actions import Say
 from trainer.agent.rules.agent_state import LocalCheckpoint, Work
 from trainer.agent.rules.observations import CheckpointPublished
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 
 LEAST_BYTES = 1 << 20
 """Smaller uploads measure the requests, not the speed."""
 
 
-def note_speed(turn: Turn, work: Work, seen: CheckpointPublished) -> None:
+def note_speed(turn: StepContext, work: Work, seen: CheckpointPublished) -> None:
     """Learn from an upload that has just ended: half of it, half of what was known before."""
     if work.publishing != seen.checkpoint or work.publishing_since is None:
         return
@@ -31,7 +31,9 @@ def note_speed(turn: Turn, work: Work, seen: CheckpointPublished) -> None:
     turn.state = replace(turn.state, upload_bytes_per_second=mean)
 
 
-def fits_only_in_part(turn: Turn, checkpoint: LocalCheckpoint, deadline: float | None) -> bool:
+def fits_only_in_part(
+    turn: StepContext, checkpoint: LocalCheckpoint, deadline: float | None
+) -> bool:
     """Whether it will be in time without what it may do without, and not with it.
 
     Never the last one of a finished run: nobody trains on from there, so it must have everything.
@@ -43,7 +45,7 @@ def fits_only_in_part(turn: Turn, checkpoint: LocalCheckpoint, deadline: float |
     return least / speed <= left < checkpoint.size_bytes / speed
 
 
-def is_better_finished(turn: Turn, work: Work, deadline: float | None) -> bool:
+def is_better_finished(turn: StepContext, work: Work, deadline: float | None) -> bool:
     """Whether the upload under way will be in time, and the newer one in its place would not be.
 
     False where anything is unknown: then the newest goes first.
@@ -58,7 +60,7 @@ def is_better_finished(turn: Turn, work: Work, deadline: float | None) -> bool:
 
 
 def say_what_to_expect(
-    turn: Turn, work: Work, checkpoint: LocalCheckpoint, deadline: float | None
+    turn: StepContext, work: Work, checkpoint: LocalCheckpoint, deadline: float | None
 ) -> None:
     """One line in the logs when a last checkpoint will not fit, and what counts then."""
     speed = turn.state.upload_bytes_per_second
@@ -78,7 +80,7 @@ def say_what_to_expect(
 
 
 def _what_follows(
-    turn: Turn, work: Work, checkpoint: LocalCheckpoint, deadline: float | None
+    turn: StepContext, work: Work, checkpoint: LocalCheckpoint, deadline: float | None
 ) -> str:
     if fits_only_in_part(turn, checkpoint, deadline):
         return f"{checkpoint.optional_bytes / 1e6:.0f} MB that it may do without are left out"

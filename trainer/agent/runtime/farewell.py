@@ -15,13 +15,13 @@ from trainer.agent.machine.control_plane_client import (
     ControlPlaneUnreachable,
     CredentialRevoked,
     NotAMember,
-    NotKnownYet,
     ProtocolRefused,
+    TooEarly,
 )
 from trainer.agent.rules import attempt_ending, supervisor
 from trainer.agent.rules.agent_state import AgentState, TrainerEnd
 from trainer.agent.rules.observations import Registered
-from trainer.agent.rules.turn import Turn
+from trainer.agent.rules.turn import StepContext
 from trainer.protocol.agent_report import AGENT_FAILED, FactKind, TrainerError, TrainerOutcome
 from trainer.protocol.directive import DirectiveKind
 
@@ -46,7 +46,7 @@ def give_up(
             answer = client.report(report)
         except (CredentialRevoked, NotAMember, ProtocolRefused):
             return
-        except (ControlPlaneUnreachable, NotKnownYet):
+        except (ControlPlaneUnreachable, TooEarly):
             time.sleep(_PAUSE_SECONDS)
             continue
         state = replace(state, facts=state.facts.acknowledge(answer.ack_fact_no))
@@ -55,7 +55,7 @@ def give_up(
 def parting_state(state: AgentState, registered: Registered, why: str) -> AgentState:
     """The state with the facts of the parting in it."""
     reply = registered.reply
-    turn = Turn(replace(state, instance_id=reply.instance_id), boot_seconds())
+    turn = StepContext(replace(state, instance_id=reply.instance_id), boot_seconds())
     told = {fact.fence for fact in state.facts.pending if fact.kind is FactKind.TRAINER_ENDED}
     directive = reply.directive
     if directive.kind in _OF_AN_ATTEMPT and directive.fence not in told:

@@ -18,7 +18,7 @@ from trainer.agent.attempt import trainer_command
 from trainer.agent.attempt.preparation import LOG_END_SECONDS, Preparation, PreparationTools
 from trainer.agent.attempt.trainer_run import TrainerRun
 from trainer.agent.checkpoints.gather_shares import ShareGatherer
-from trainer.agent.checkpoints.object_store import ObjectStore
+from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import ASKED_WITHIN_SECONDS, Outbox
 from trainer.agent.checkpoints.publisher import Publisher
 from trainer.agent.checkpoints.share_sender import ShareSender
@@ -364,7 +364,7 @@ class MachineRuntime:
             self.observe,
             lambda sentence: self._tools.say(preparation.stream, sentence),
             self._tools.folders.trainer_uid,
-            functools.partial(ObjectStore, access=self._tools.access),
+            functools.partial(StorageRoot, access=self._tools.access),
         )
 
     def _may_commit(self, fence: int) -> bool:

@@ -17,9 +17,9 @@ from trainer.agent.machine.control_plane_client import (
     ControlPlaneUnreachable,
     CredentialRevoked,
     NotAMember,
-    NotKnownYet,
     ProtocolRefused,
-    TokenRefused,
+    RegistrationRejected,
+    TooEarly,
 )
 from trainer.agent.rules.observations import (
     Observation,
@@ -47,14 +47,14 @@ def register(
 ) -> Registered:
     """Register, trying again while the launch is not known or nobody answers, for `seconds_max`.
 
-    Sets the client's credential. Raises TokenRefused, ProtocolRefused, RegistrationExpired.
+    Sets the client's credential. Raises RegistrationRejected, ProtocolRefused, RegistrationExpired.
     """
     deadline = boot_seconds() + seconds_max
     wait = REGISTER_AGAIN_SECONDS
     while boot_seconds() < deadline:
         try:
             return register_once(client, registration)
-        except NotKnownYet:
+        except TooEarly:
             wait = REGISTER_AGAIN_SECONDS
         except ControlPlaneUnreachable:
             wait = min(wait * 1.5, RETRY_MOST_SECONDS)
@@ -125,7 +125,7 @@ class ReportLoop:
         except ControlPlaneUnreachable:
             self._failures += 1
             return True
-        except NotKnownYet:
+        except TooEarly:
             self._failures += 1
             self._try_to_register()
             return True
@@ -155,7 +155,7 @@ class ReportLoop:
             return
         try:
             registered = self._register_again()
-        except (NotKnownYet, TokenRefused, ProtocolRefused, ControlPlaneUnreachable):
+        except (TooEarly, RegistrationRejected, ProtocolRefused, ControlPlaneUnreachable):
             return
         self._failures = 0
         self._instance_id = registered.reply.instance_id

@@ -12,11 +12,11 @@ from typing import Any
 from trainer.protocol.train_options.option import (
     ENTRIES_MOST,
     TEXT_MOST,
+    FieldType,
     Kind,
     Option,
     OptionError,
     Rules,
-    Shape,
 )
 
 _NAME_MOST = 128
@@ -79,7 +79,7 @@ def _bounds(rules: Rules, form: str) -> str:
     )
 
 
-def _list(shape: Shape, rules: Rules, value: object) -> tuple[Any, ...]:
+def _list(shape: FieldType, rules: Rules, value: object) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"expected a list, got {shown(value)}")
     if rules.length is not None and len(value) != rules.length:
@@ -89,7 +89,7 @@ def _list(shape: Shape, rules: Rules, value: object) -> tuple[Any, ...]:
     return tuple(_one(shape.entry or "plain", rules, (), entry) for entry in value)
 
 
-def _mapping(shape: Shape, rules: Rules, value: object) -> dict[str, Any]:
+def _mapping(shape: FieldType, rules: Rules, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"expected a mapping, got {shown(value)}")
     if len(value) > ENTRIES_MOST:

@@ -54,7 +54,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Shape:
+class FieldType:
     """The type of a field, taken apart. ``entry`` is the kind of a list's or mapping's entries."""
 
     kind: Kind
@@ -69,7 +69,7 @@ class Option:
 
     name: str
     section: str
-    shape: Shape
+    shape: FieldType
     rules: Rules
     default: Any
 
@@ -111,7 +111,7 @@ def options_of(section: type) -> tuple[Option, ...]:
     )
 
 
-def _shape(hint: Any) -> Shape:
+def _shape(hint: Any) -> FieldType:
     """Takes a type apart. Raises ``TypeError`` for one that no option may have."""
     parts = list(typing.get_args(hint)) if _is_union(hint) else [hint]
     optional = types.NoneType in parts
@@ -123,15 +123,15 @@ def _shape(hint: Any) -> Shape:
         elif part is not types.NoneType:
             rest.append(part)
     if set(rest) == set(typing.get_args(Plain)):
-        return Shape("plain", optional, words)
+        return FieldType("plain", optional, words)
     if len(rest) == 1:
         origin, arguments = typing.get_origin(rest[0]), typing.get_args(rest[0])
         if origin is tuple:
-            return Shape("list", optional, words, _shape(arguments[0]).kind)
+            return FieldType("list", optional, words, _shape(arguments[0]).kind)
         if origin is Mapping:
-            return Shape("mapping", optional, words, _shape(arguments[1]).kind)
+            return FieldType("mapping", optional, words, _shape(arguments[1]).kind)
         if rest[0] in _KINDS:
-            return Shape(_KINDS[rest[0]], optional, words)
+            return FieldType(_KINDS[rest[0]], optional, words)
     raise TypeError(f"an option cannot have the type {hint}")
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainer.training.checkpoint.files import write_bytes
 from trainer.training.checkpoint.reader import CheckpointReader, own_tensors
-from trainer.training.checkpoint.shards import Piece, file_image
+from trainer.training.checkpoint.shards import TensorSlice, file_image
 from trainer.training.errors import CheckpointCorruptError
 from trainer.training.gang.ending import EXIT_CHECKPOINT_CORRUPT
 
@@ -72,7 +72,7 @@ def _export(weights: dict[str, Any], path: Path) -> None:
     tensors = {key: each for key, each in weights.items() if isinstance(each, Tensor)}
     for key in weights.keys() - tensors.keys():
         print(f"note: {key} is no tensor and not in {path}; a .pt file holds it", file=sys.stderr)
-    image = file_image(Piece(key, tensor) for key, tensor in tensors.items())
+    image = file_image(TensorSlice(key, tensor) for key, tensor in tensors.items())
     body = b"".join(_bytes_of(piece.source) for piece in image.pieces)
     write_bytes(path, image.header + body)
 

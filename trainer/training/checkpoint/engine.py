@@ -25,7 +25,7 @@ from trainer.training.checkpoint import manifest as manifests
 from trainer.training.checkpoint.folder import CheckpointFolder
 from trainer.training.checkpoint.layout import Layout, State, lay_out, state_of
 from trainer.training.checkpoint.snapshot import Snapshot
-from trainer.training.checkpoint.writing import Order, Saved, Writer, Writing
+from trainer.training.checkpoint.writing import Saved, WriteJob, Writer, Writing
 
 # How the thread gives way to training.
 _NICE = 10
@@ -104,7 +104,7 @@ class CheckpointEngine:
         layout, snapshot = self._memory_for(state)
         snapshot.take(layout.sources(state))
         self._count += 1
-        order = Order(
+        order = WriteJob(
             header={"format": manifests.FORMAT, **header, "torch": torch.__version__},
             document=state.document,
             layout=layout,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainer.training.checkpoint.shards import (
     FileImage,
-    Piece,
+    TensorSlice,
     file_image,
     is_divided,
     pieces_of,
@@ -78,14 +78,14 @@ class Layout:
 def lay_out(state: State, part: int, parts: int) -> Layout:
     """Which files this rank writes. Small groups are not shared: what lies whole is easier to use;
     the first rank writes them."""
-    files: dict[str, list[Piece]] = {}
+    files: dict[str, list[TensorSlice]] = {}
     groups, last = [], list(state.groups)[-1]
     for group, tensors in state.groups.items():
         large = size_of(tensors) >= SHARED_LEAST_BYTES
         shared = parts if large or any(map(is_divided, tensors.values())) else 1
         pieces = pieces_of(tensors, part, shared, state.uncut) if part < shared else []
         if group == last:
-            pieces += [Piece(key, tensor.detach()) for key, tensor in state.own.items()]
+            pieces += [TensorSlice(key, tensor.detach()) for key, tensor in state.own.items()]
             shared = parts
         if part < shared:
             which = "" if shared == 1 else f"-{part + 1:05d}-of-{shared:05d}"

@@ -24,7 +24,7 @@ CUT_LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorSlice:
     """Rows of one tensor, as one rank writes them. ``source`` is an example of them.
 
     ``whole``: all of them, under the plain key. ``divided``: each rank has only its own.
@@ -63,7 +63,7 @@ class Piece:
 
 def pieces_of(
     tensors: Mapping[str, Tensor], part: int, parts: int, uncut: Collection[str] = ()
-) -> list[Piece]:
+) -> list[TensorSlice]:
     """What writer ``part`` of ``parts`` writes, of tensors that each writer's rank has.
 
     Of those that all hold alike, near-equal shares of the bytes, cut between rows, small ones
@@ -85,7 +85,7 @@ def is_divided(tensor: Any) -> bool:
     return hasattr(tensor, "to_local") and any(each.is_shard() for each in tensor.placements)
 
 
-def _own_rows(key: str, tensor: Any) -> Piece | None:
+def _own_rows(key: str, tensor: Any) -> TensorSlice | None:
     """This rank's rows of a sharded tensor, as torch.chunk deals them out; None if it has none."""
     local: Tensor = tensor.to_local().detach()
     if len(tensor.placements) != 1 or tensor.placements[0].dim != 0:
@@ -94,12 +94,12 @@ def _own_rows(key: str, tensor: Any) -> Piece | None:
     if len(local) == 0:
         return None
     first = tensor.device_mesh.get_local_rank() * -(-rows // ranks)
-    return Piece(key, local, first, whole=len(local) == rows, divided=True)
+    return TensorSlice(key, local, first, whole=len(local) == rows, divided=True)
 
 
 def _share_of(
     tensors: Mapping[str, Tensor], part: int, parts: int, uncut: Collection[str]
-) -> list[Piece]:
+) -> list[TensorSlice]:
     total = size_of(tensors)
     low, high = total * part // parts, total * (part + 1) // parts
     plain = {
@@ -109,7 +109,7 @@ def _share_of(
     whole = {
         key: one for key, one in plain.items() if parts == 1 or key in uncut or not _can_be_cut(one)
     }
-    pieces = [Piece(key, one.detach()) for key, one in whole.items()] if part == 0 else []
+    pieces = [TensorSlice(key, one.detach()) for key, one in whole.items()] if part == 0 else []
     at = size_of(whole)
     for key, tensor in plain.items():
         if key in whole:
@@ -120,7 +120,7 @@ def _share_of(
         end = min(rows, max(0, -(-(high - at) // row_bytes)))
         if first < end:
             cut = tensor.detach()[first:end]
-            pieces.append(Piece(key, cut, first, whole=end - first == rows))
+            pieces.append(TensorSlice(key, cut, first, whole=end - first == rows))
         at += size
     return pieces
 
@@ -135,7 +135,7 @@ class FileImage:
     """One file as it will be: header first, then each piece at its place. Sizes in bytes."""
 
     header: bytes
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TensorSlice, ...]
     places: tuple[int, ...]
     size: int
 
@@ -145,7 +145,7 @@ class FileImage:
         return -(-self.size // PAGE_BYTES) * PAGE_BYTES
 
 
-def file_image(pieces: Iterable[Piece]) -> FileImage:
+def file_image(pieces: Iterable[TensorSlice]) -> FileImage:
     """Lays the pieces out: wide types first, a GPU's before the CPU's, then by name."""
     ordered = sorted(
         pieces,

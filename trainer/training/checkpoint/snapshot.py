@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.training.checkpoint.shards import FileImage, Piece
+from trainer.training.checkpoint.shards import FileImage, TensorSlice
 
 
 class Snapshot:
@@ -135,7 +135,7 @@ def _by_image(snapshot: Snapshot) -> list[tuple[FileImage, list[Tensor]]]:
     return [(image, [next(targets) for _ in image.pieces]) for image in snapshot.images]
 
 
-def _view(buffer: Tensor, start: int, piece: Piece) -> Tensor:
+def _view(buffer: Tensor, start: int, piece: TensorSlice) -> Tensor:
     flat = buffer[start : start + piece.bytes].view(piece.source.dtype)
     return flat.view(piece.source.shape)
 

@@ -78,7 +78,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Order:
+class WriteJob:
     """What is to be written, and where. ``hurried``: training waits for it, and the bytes are read
     again at once."""
 
@@ -102,7 +102,7 @@ class Order:
 class Writing:
     """One save of one rank. Driven by one thread at a time."""
 
-    def __init__(self, order: Order, folder: CheckpointFolder, writer: Writer) -> None:
+    def __init__(self, order: WriteJob, folder: CheckpointFolder, writer: Writer) -> None:
         self.order = order
         self.written_bytes = 0
         self.result: Saved | None = None
@@ -254,7 +254,7 @@ def _part_name(part: int) -> str:
     return f"part-{part:05d}.json"
 
 
-def _key(order: Order) -> bytes:
+def _key(order: WriteJob) -> bytes:
     """16 bytes that all ranks know, and no other checkpoint of this job has."""
     return hashlib.sha256(order.temporary.name.encode()).digest()[:16]
 

@@ -18,7 +18,7 @@ WARMUP_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Calibration:
+class StepMeasurement:
     """What was measured. name: of the device. peak_bytes: of the GPU's memory, None on a CPU.
     micro_batch: samples at once, which may be fewer than were asked for."""
 
@@ -34,7 +34,7 @@ class Calibration:
         return self.micro_batch / self.step_seconds
 
 
-def calibrate(config: TrainConfig, data: DataSet, micro_batch: int, steps: int) -> Calibration:
+def calibrate(config: TrainConfig, data: DataSet, micro_batch: int, steps: int) -> StepMeasurement:
     """Trains ``steps`` steps of ``micro_batch`` random samples: the median step after a warm-up.
 
     Model, precision, optimizer and compilation are those of the run; reading data is left out.
@@ -51,7 +51,7 @@ def calibrate(config: TrainConfig, data: DataSet, micro_batch: int, steps: int) 
                 raise
             micro_batch = -(-micro_batch // 2)
             continue
-        return Calibration(
+        return StepMeasurement(
             device=device,
             name=torch.cuda.get_device_name(device) if cuda else "this CPU",
             micro_batch=micro_batch,

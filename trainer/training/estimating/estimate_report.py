@@ -13,12 +13,12 @@ from trainer.protocol.train_estimate import (
     SCALING,
     GpuEstimate,
 )
-from trainer.training.estimating.run_estimate import Estimate
+from trainer.training.estimating.run_estimate import EstimateReport
 
 _HEAD = "GPU", "micro x accum", "memory GB", "samples/s", "ms/step", "limit", "MFU", "hours"
 
 
-def as_text(found: Estimate) -> str:
+def as_text(found: EstimateReport) -> str:
     """Everything that a person wants to know, formulas first."""
     lines = [
         *_model(found),
@@ -35,7 +35,7 @@ def as_text(found: Estimate) -> str:
     return "\n".join(lines)
 
 
-def _model(found: Estimate) -> list[str]:
+def _model(found: EstimateReport) -> list[str]:
     figures = found.work.figures
     return [
         f"model   {figures.name}: {figures.parameters:,} parameters,"
@@ -46,7 +46,7 @@ def _model(found: Estimate) -> list[str]:
     ]
 
 
-def _run(found: Estimate) -> list[str]:
+def _run(found: EstimateReport) -> list[str]:
     work, config = found.work, found.config
     epochs = work.samples / found.train_samples
     return [
@@ -57,7 +57,7 @@ def _run(found: Estimate) -> list[str]:
     ]
 
 
-def _table(found: Estimate) -> list[str]:
+def _table(found: EstimateReport) -> list[str]:
     if not found.gpus:
         return [f"        none of these GPUs has {found.work.precision} and room for one sample"]
     priced = any(one.usd is not None for one in found.gpus)
@@ -74,7 +74,7 @@ def _table(found: Estimate) -> list[str]:
     ]
 
 
-def _choice(found: Estimate) -> list[str]:
+def _choice(found: EstimateReport) -> list[str]:
     if not found.gpus:
         return []
     best = found.gpus[0]
@@ -106,7 +106,7 @@ def _row(one: GpuEstimate, decodes: bool, priced: bool) -> list[str]:
     return row
 
 
-def _formulas(found: Estimate) -> list[str]:
+def _formulas(found: EstimateReport) -> list[str]:
     work = found.work
     bandwidth = BANDWIDTH_SHARE[work.bytes_per_number]
     traffic = work.figures.traffic_elements * work.bytes_per_number / 1e6
@@ -126,7 +126,7 @@ def _formulas(found: Estimate) -> list[str]:
     return lines
 
 
-def _measured(found: Estimate) -> list[str]:
+def _measured(found: EstimateReport) -> list[str]:
     measured, here = found.measured, found.here
     assert measured is not None
     lines = [

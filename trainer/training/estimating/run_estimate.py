@@ -20,11 +20,11 @@ from trainer.protocol.model_figures import (
     ModelFigures,
     known_figures,
 )
-from trainer.protocol.train_estimate import GpuEstimate, Workload, estimate_on, ranked, scaled
+from trainer.protocol.train_estimate import GpuEstimate, RunFigures, estimate_on, ranked, scaled
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.errors import ConfigError
-from trainer.training.estimating.calibration import Calibration
+from trainer.training.estimating.calibration import StepMeasurement
 from trainer.training.kernels.flops import count_for
 from trainer.training.models import build_model
 
@@ -33,16 +33,16 @@ _CNN_TRAFFIC_OF_KEPT = CNN_PASSES / 2
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EstimateReport:
     """Everything that is printed. ``measured`` is on this machine, ``here`` what was expected of
     its GPU; both None without a calibration."""
 
     config: TrainConfig
-    work: Workload
+    work: RunFigures
     train_samples: int
     total_steps: int
     gpus: list[GpuEstimate]
-    measured: Calibration | None = None
+    measured: StepMeasurement | None = None
     here: GpuEstimate | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def estimate(
     train_samples: int,
     gpus: Sequence[tuple[GpuModel, int]],
     prices: Mapping[str, float],
-    measured: Calibration | None = None,
+    measured: StepMeasurement | None = None,
     gpu_here: GpuModel | None = None,
-) -> Estimate:
+) -> EstimateReport:
     """Puts the run together; ``data`` is looked at for its shape and classes alone.
 
     ``measured`` was done on this machine, whose GPU is ``gpu_here``: what it says of that GPU is
@@ -77,7 +77,7 @@ def estimate(
     """
     total_steps = config.total_steps(train_samples)
     figures = figures_of(config, data)
-    work = Workload(
+    work = RunFigures(
         figures=figures,
         batch_size=config.batch_size,
         samples=total_steps * config.batch_size,
@@ -97,7 +97,7 @@ def estimate(
     if measured is not None and gpu_here is not None:
         here = estimate_on(replace(work, batch_size=measured.micro_batch), gpu_here)
         found = [_as_measured(one, measured, here) for one in found]
-    return Estimate(config, work, train_samples, total_steps, found, measured, here)
+    return EstimateReport(config, work, train_samples, total_steps, found, measured, here)
 
 
 def figures_of(config: TrainConfig, data: DataSet) -> ModelFigures:
@@ -131,7 +131,7 @@ def figures_of(config: TrainConfig, data: DataSet) -> ModelFigures:
     )
 
 
-def _as_measured(one: GpuEstimate, measured: Calibration, here: GpuEstimate) -> GpuEstimate:
+def _as_measured(one: GpuEstimate, measured: StepMeasurement, here: GpuEstimate) -> GpuEstimate:
     """The estimate moved by how much the measurement here differs from what was expected here."""
     per_second = scaled(measured.samples_per_second, here, one)
     factor = per_second / one.samples_per_second

@@ -13,7 +13,7 @@ _STEPPING = (Bucket.USEFUL_STEP, Bucket.RECOMPUTED_STEP)
 _SAVING = (Bucket.CHECKPOINT_STALL, Bucket.CHECKPOINT_INFLATION)
 
 
-class Window:
+class BottleneckMeter:
     """What the ledger counted since the window began; start-up, scoring and the end are left out
     of the shares."""
 

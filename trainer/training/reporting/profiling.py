@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 
 if TYPE_CHECKING:
     import torch.profiler
@@ -25,7 +25,7 @@ TOP_OPERATORS = 25
 class ProfileWindow:
     """Records the steps ``first`` to ``last``, both included, counted as finished steps are."""
 
-    def __init__(self, first: int, last: int, folder: Path, progress: Progress) -> None:
+    def __init__(self, first: int, last: int, folder: Path, progress: ProgressLog) -> None:
         self._first = first
         self._last = last
         self._folder = folder

@@ -31,7 +31,7 @@ _TAIL_BYTES = 1 << 20
 Sink = Callable[[str, dict[str, Any]], None]
 
 
-class Progress:
+class ProgressLog:
     """The progress file of one machine; ``path`` None (not its first rank) writes nothing.
 
     ``phases_only``: this machine does not have rank 0. ``reached_step``: the last step that an

@@ -20,7 +20,7 @@ from trainer.training.config import TrainConfig
 from trainer.training.data import SampleOrder
 from trainer.training.errors import LossNotFiniteError
 from trainer.training.reporting.place import Place
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 
 
 @dataclass
@@ -50,7 +50,7 @@ class StepNotes:
         order: SampleOrder,
         total_steps: int,
         place: Place,
-        progress: Progress,
+        progress: ProgressLog,
         further: Callable[[float], dict[str, Any]],
     ) -> None:
         self._config = config

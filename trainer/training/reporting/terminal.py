@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 
 BAR_WIDTH = 24
 # A log that is kept wants one line a minute, a screen wants movement.
@@ -18,8 +18,8 @@ LINE_SECONDS = 60.0
 BAR_SECONDS = 0.2
 
 
-class Terminal:
-    """A sink of ``Progress``. ``live``: ``out`` is a screen, and one line moves on it."""
+class ProgressScreen:
+    """A sink of ``ProgressLog``. ``live``: ``out`` is a screen, and one line moves on it."""
 
     def __init__(self, out: TextIO, live: bool, columns: int = 100) -> None:
         self._out = out
@@ -68,8 +68,8 @@ def bar(values: dict[str, Any]) -> str:
     return "█" * done + "░" * (BAR_WIDTH - done)
 
 
-def show_on_terminal(progress: Progress) -> None:
+def show_on_terminal(progress: ProgressLog) -> None:
     """Shows the steps of ``progress`` on standard output."""
     live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     columns = os.get_terminal_size().columns if live else 100
-    progress.also_tell(Terminal(sys.stdout, live, columns).tell)
+    progress.also_tell(ProgressScreen(sys.stdout, live, columns).tell)

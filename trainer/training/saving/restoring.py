@@ -30,7 +30,7 @@ _ALWAYS_THERE = ("weights", "training_state")
 
 
 @dataclass(frozen=True)
-class Restored:
+class LoadedCheckpoint:
     """A verified checkpoint. ``weights`` are views of the files, ``training_state`` is a copy;
     ``random`` is this rank's random state, None when another number of ranks was training;
     ``own`` what the rank had besides (``module_state.py``), as far as anybody can go on with it."""
@@ -44,7 +44,7 @@ class Restored:
 
 def restore(
     folder: Path, environment: RankEnvironment, gang: Gang, identity: Mapping[str, Any]
-) -> Restored | None:
+) -> LoadedCheckpoint | None:
     """Reads the checkpoint in ``folder``, or the newest good one below it; None if it has none.
 
     A collective. Raises ``CheckpointCorruptError`` on all ranks if nothing that is there can be
@@ -65,7 +65,7 @@ def restore(
             for key, tensor in tensors.items()
             if key.startswith(prefix)
         }
-    return Restored(
+    return LoadedCheckpoint(
         manifest=reader.manifest,
         weights=contents["weights"],
         # The optimizer keeps what it is given: not the mapped file.

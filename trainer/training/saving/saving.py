@@ -30,7 +30,7 @@ from trainer.training.gang.rank_environment import RankEnvironment
 from trainer.training.kernels import compilation
 from trainer.training.loop import randomness
 from trainer.training.reporting.goodput import Bucket
-from trainer.training.reporting.progress import Progress
+from trainer.training.reporting.progress import ProgressLog
 from trainer.training.saving.last_save import LastSave
 from trainer.training.saving.own_tensors import own_tensors_of
 from trainer.training.saving.save_schedule import SaveSchedule
@@ -49,7 +49,7 @@ class Saving:
         config: TrainConfig,
         environment: RankEnvironment,
         gang: Gang,
-        progress: Progress,
+        progress: ProgressLog,
         uncut: Collection[str] = (),
     ) -> None:
         """A machine's first rank clears away what killed processes left half-written.

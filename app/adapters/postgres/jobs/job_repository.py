@@ -18,7 +18,7 @@ from app.adapters.postgres.session.look_instants import EPOCH
 from app.adapters.postgres.session.ready_statement import Ready
 from app.adapters.postgres.session.record_session import RecordSession
 from app.adapters.postgres.session.statement_runner import Statement
-from app.domain.lifecycle.entities import Checkpoint, Job
+from app.domain.lifecycle.entities import CheckpointRecord, Job
 from app.domain.market.offer import Market
 from app.ports.store.job_repositories import QueuedJob
 from app.ports.store.job_submission import KnownJob, Submission
@@ -183,10 +183,10 @@ class JobRepository:
         ]
         self._session.write(statements.ADD_POINT, rows)
 
-    def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
+    def add_checkpoint(self, checkpoint: CheckpointRecord) -> bool:
         """Record a committed checkpoint; False when it was known."""
         key = (checkpoint.job_id, checkpoint.fence, checkpoint.step)
-        if self._session.get(Checkpoint, *key) is not None:
+        if self._session.get(CheckpointRecord, *key) is not None:
             return False
         self._session.add(checkpoint)
         return True
@@ -200,9 +200,9 @@ class JobRepository:
         first: datetime | None = self._session.scalar(statements.FIRST_PRUNING)
         return first
 
-    def standing_checkpoints(self, job_id: UUID) -> list[Checkpoint]:
+    def standing_checkpoints(self, job_id: UUID) -> list[CheckpointRecord]:
         """Known checkpoints that are neither pruned nor final, by fence then step."""
-        return self._session.all(Checkpoint, statements.STANDING, {"of_job": job_id})
+        return self._session.all(CheckpointRecord, statements.STANDING, {"of_job": job_id})
 
     def final_checkpoints(self, job_id: UUID) -> list[tuple[int, int]]:
         """(fence, step) of known final checkpoints, in order."""

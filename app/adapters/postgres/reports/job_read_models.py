@@ -41,7 +41,7 @@ from app.ports.reports.job_reports import (
     JobFilter,
     LastCheckpoint,
     LastEnd,
-    MachineFacts,
+    MachineStatus,
     MatchingJob,
 )
 
@@ -263,7 +263,7 @@ class PostgresJobReports(DeploymentReports):
         last_end = None if last is None else LastEnd(*last)
         return AttemptCounts(counted[0], counted[1], last_end, counted[2] or None)
 
-    def _machines(self, session: Session, job_id: UUID) -> tuple[MachineFacts, ...]:
+    def _machines(self, session: Session, job_id: UUID) -> tuple[MachineStatus, ...]:
         instances, pools = tables.instances, money_tables.pools
         rows = session.execute(
             select(ReadInstance, ReadContact, pools.c.price_microusd_per_hour)
@@ -274,7 +274,7 @@ class PostgresJobReports(DeploymentReports):
         )
         names = machine_names(session, [job_id])
         return tuple(
-            MachineFacts(instance, contact, price, names.get(instance.id))
+            MachineStatus(instance, contact, price, names.get(instance.id))
             for instance, contact, price in rows
         )
 

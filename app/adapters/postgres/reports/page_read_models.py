@@ -48,7 +48,7 @@ from app.ports.reports.job_search import (
     JobSearch,
     ProjectNow,
 )
-from app.ports.reports.page_reports import LANES_MAX, JobTimeline, MachineLane, PricePoint
+from app.ports.reports.page_reports import LANES_MAX, JobTimeline, MachineLane, PriceSample
 from trainer.protocol.agent_report import MachinePhase
 
 _PHASES_MAX: Final = 20_000
@@ -141,7 +141,7 @@ class PostgresPageReports:
 
     def pool_prices(
         self, pools: Collection[Pool], since: datetime
-    ) -> dict[Pool, tuple[PricePoint, ...]]:
+    ) -> dict[Pool, tuple[PriceSample, ...]]:
         """Recorded prices by time, from what held at `since` on; pools without any are left out."""
         table, before = money_tables.prices, money_tables.prices.alias("before")
         held_from = (
@@ -155,10 +155,10 @@ class PostgresPageReports:
             .order_by(table.c.at.desc())
             .limit(_PRICES_MAX)
         )
-        found: dict[Pool, list[PricePoint]] = defaultdict(list)
+        found: dict[Pool, list[PriceSample]] = defaultdict(list)
         with self._engine.connect() as connection:
             for pool, at, price in reversed(connection.execute(statement).all()):
-                found[pool].append(PricePoint(at, price))
+                found[pool].append(PriceSample(at, price))
         return {pool: tuple(points) for pool, points in found.items()}
 
     def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:

@@ -144,7 +144,7 @@ _ORDER: tuple[tuple[type[Any], Table], ...] = (
     (entities.Instance, tables.instances),
     (entities.AttemptMember, tables.attempt_members),
     (entities.Assignment, money_tables.assignments),
-    (entities.Checkpoint, tables.checkpoints),
+    (entities.CheckpointRecord, tables.checkpoints),
     (entities.Contact, tables.contacts),
 )
 KINDS: dict[type[Any], RecordKind[Any]] = {

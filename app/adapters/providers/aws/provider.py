@@ -33,7 +33,7 @@ from app.adapters.providers.aws.diagnosing.diagnosis import (
 )
 from app.adapters.providers.aws.interruptions.interruption_queues import InterruptionQueues
 from app.adapters.providers.aws.machines.launch_template import LaunchTemplates
-from app.adapters.providers.aws.machines.launching import PREPARE_SECONDS, Launching
+from app.adapters.providers.aws.machines.launching import PREPARE_SECONDS, FleetLauncher
 from app.adapters.providers.aws.machines.offered_types import read_offered_types
 from app.adapters.providers.aws.machines.remains import AwsRemains
 from app.adapters.providers.aws.machines.terminating import terminate_machines
@@ -229,9 +229,9 @@ class AwsProvider:
         )
 
     @cached_property
-    def _launching(self) -> Launching:
+    def _launching(self) -> FleetLauncher:
         templates = LaunchTemplates(self._settings, self.clients, self.facts, self._deployment_id)
-        return Launching(
+        return FleetLauncher(
             self.clients,
             self.facts,
             templates,

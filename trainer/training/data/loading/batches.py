@@ -41,7 +41,7 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
-class Request:
+class Subset:
     """Samples of one part, each in the epoch that it is wanted for; ``scoring``: nothing random."""
 
     part: str
@@ -74,7 +74,7 @@ class BatchReader(Dataset[dict[str, Any]]):
         """What is done to images; None for tokens."""
         return self._scoring if scoring else self._training
 
-    def __getitem__(self, request: Request) -> dict[str, Any]:
+    def __getitem__(self, request: Subset) -> dict[str, Any]:
         try:
             return self._read(request)
         except BadSampleError as error:
@@ -90,7 +90,7 @@ class BatchReader(Dataset[dict[str, Any]]):
             return inputs
         return transform.finish(inputs, read["draws"])
 
-    def _read(self, request: Request) -> dict[str, Any]:
+    def _read(self, request: Subset) -> dict[str, Any]:
         part, transform = self.data.part(request.part), self.transform(request.scoring)
         quick = self._read_many(part, transform, request)
         if quick is not None:
@@ -128,7 +128,7 @@ class BatchReader(Dataset[dict[str, Any]]):
         return none is not None and none[0].shape[1:] == data.shape
 
     def _read_many(
-        self, part: Part, transform: ImageTransform | None, request: Request
+        self, part: Part, transform: ImageTransform | None, request: Subset
     ) -> dict[str, Any] | None:
         """The answer for samples that need nothing done to each; None: go one by one."""
         if transform is not None and not transform.keeps(self.data.shape):
@@ -164,7 +164,7 @@ class BatchReader(Dataset[dict[str, Any]]):
             f"data: {MOST_NEIGHBOURS} samples in a row cannot be read; the first is {first}"
         )
 
-    def _nothing(self, request: Request) -> dict[str, Any]:
+    def _nothing(self, request: Subset) -> dict[str, Any]:
         """The answer to a request for no samples."""
         empty = zero_batch(self.data, 0, torch.device("cpu"))
         return {

@@ -28,7 +28,7 @@ EXIT_DATA = 2
 EXIT_UNAVAILABLE = 1
 
 
-class Bucket:
+class RemoteFiles:
     """Files below one address. Each process has its own, opened at the first read."""
 
     def __init__(self, address: str) -> None:
@@ -50,7 +50,7 @@ class Bucket:
             self._store: Any = store.from_url(address, client_options=options)
 
     @staticmethod
-    def of(address: str) -> Bucket:
+    def of(address: str) -> RemoteFiles:
         """This process's bucket at ``address``."""
         return _opened(address, os.getpid())
 
@@ -99,8 +99,8 @@ class Bucket:
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(address: str, _process: int) -> Bucket:
-    return Bucket(address)
+def _opened(address: str, _process: int) -> RemoteFiles:
+    return RemoteFiles(address)
 
 
 def fill(address: str, cache: DataCache) -> int:
@@ -108,7 +108,7 @@ def fill(address: str, cache: DataCache) -> int:
 
     One process of a machine does it; a second one waits, finds them there and goes.
     """
-    bucket, folder = Bucket.of(address), cache.folder(address)
+    bucket, folder = RemoteFiles.of(address), cache.folder(address)
     with cache.only_one(f"fill-{folder.parent.name}"):
         used = present = 0
         for path, size in bucket.files():
@@ -131,7 +131,7 @@ def main() -> int:
     die_with_launcher()  # whoever started it has no use for it any more when it is gone
     try:
         if options.work == "list":
-            files = list(Bucket.of(options.address).files())
+            files = list(RemoteFiles.of(options.address).files())
             for file in files:
                 print(json.dumps(file))
             if not files:

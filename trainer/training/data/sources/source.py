@@ -105,16 +105,16 @@ class BucketSource:
             local = self.cache.whole_file(self.address, path)
             if local is not None:
                 return read_piece(local, start, size)
-        from trainer.training.data.sources.bucket import Bucket
+        from trainer.training.data.sources.bucket import RemoteFiles
 
-        return Bucket.of(self.address).read(path, start, size)
+        return RemoteFiles.of(self.address).read(path, start, size)
 
     @contextmanager
     def opened(self, path: str, keep: bool) -> Iterator[IO[bytes]]:
         """A file to be read from its start to its end; ``keep`` copies it into the cache first."""
-        from trainer.training.data.sources.bucket import Bucket
+        from trainer.training.data.sources.bucket import RemoteFiles
 
-        bucket = Bucket.of(self.address)
+        bucket = RemoteFiles.of(self.address)
         if keep and self.cache is not None:
             with self.cache.fetched(self.address, path, bucket.copy_to).open("rb") as file:
                 yield file

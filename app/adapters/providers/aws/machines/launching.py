@@ -21,7 +21,7 @@ from app.adapters.providers.aws.client.errors import code_of
 from app.adapters.providers.aws.client.region_facts import RegionFacts
 from app.adapters.providers.aws.machines.fleet_request import (
     LEAST_MAX_PRICE_MICROUSD,
-    Place,
+    Override,
     fleet_request,
     fleet_result,
     order_digest,
@@ -54,10 +54,10 @@ _TOKEN_MAX: Final = 64
 _LEAST_COUNT_MAX: Final = 1_000
 _NO_GROUP: Final = "InvalidPlacementGroup.Unknown"
 
-Remembered = tuple[str, list[Place], dict[str, Any]]
+Remembered = tuple[str, list[Override], dict[str, Any]]
 
 
-class Launching:
+class FleetLauncher:
     """Launches of one deployment; safe for threads."""
 
     def __init__(
@@ -139,7 +139,9 @@ class Launching:
             raise ProviderError(RefusalKind.REJECTED, _other_order(order))
         return earlier
 
-    def _remember(self, order: LaunchOrder, places: list[Place], request: dict[str, Any]) -> None:
+    def _remember(
+        self, order: LaunchOrder, places: list[Override], request: dict[str, Any]
+    ) -> None:
         with self._lock:
             self._asked[order.client_token] = (order_digest(order), places, request)
             while len(self._asked) > _REMEMBERED_MAX:
@@ -147,9 +149,9 @@ class Launching:
 
     def _places(
         self, order: LaunchOrder, region: str
-    ) -> tuple[list[Place], tuple[PoolRefusal, ...]]:
+    ) -> tuple[list[Override], tuple[PoolRefusal, ...]]:
         subnets, offered = self._facts.subnets(region), self._facts.offered(region)
-        places: list[Place] = []
+        places: list[Override] = []
         refused: list[PoolRefusal] = []
         for bid in order.bids:
             pool = bid.pool
@@ -179,10 +181,10 @@ class Launching:
         found = self._catalog.get(pool.instance_type)
         return () if found is None or order.is_alone else found.efa_cards
 
-    def _place(self, order: LaunchOrder, bid: PoolBid, subnet_id: str) -> Place:
+    def _place(self, order: LaunchOrder, bid: PoolBid, subnet_id: str) -> Override:
         pool, cards = bid.pool, self._efa_cards(order, bid.pool)
         found = self._catalog.get(pool.instance_type)
-        return Place(
+        return Override(
             bid,
             subnet_id,
             self._templates.name_for(pool.region, cards, order.disk_gb, pool.instance_type),
@@ -223,7 +225,7 @@ class Launching:
         return script
 
     def _not_answered(
-        self, order: LaunchOrder, region: str, error: ProviderError, places: list[Place]
+        self, order: LaunchOrder, region: str, error: ProviderError, places: list[Override]
     ) -> LaunchResult:
         code = "" if error.__cause__ is None else code_of(error.__cause__)
         if error.kind is RefusalKind.UNSUPPORTED:

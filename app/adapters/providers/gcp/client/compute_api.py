@@ -28,7 +28,7 @@ from app.adapters.providers.gcp.client.google_credentials import (
     first_line,
     unsigned,
 )
-from app.adapters.providers.gcp.client.refusals import Refusal, of_http
+from app.adapters.providers.gcp.client.refusals import GceError, of_http
 from app.ports.cloud_provider import ProviderError, RefusalKind
 
 _PAGES_MAX: Final = 500
@@ -46,7 +46,7 @@ _AGAIN: Final = if_exception_type(
 class ApiRefusal(ProviderError):
     """The API answered with an error; `refusal` says what it means."""
 
-    def __init__(self, refusal: Refusal, http_status: int) -> None:
+    def __init__(self, refusal: GceError, http_status: int) -> None:
         super().__init__(refusal.kind, f"{refusal.code}: {refusal.message}", refusal.scope)
         self.refusal = refusal
         self.http_status = http_status

@@ -91,7 +91,7 @@ EXISTS_CODES: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 
 
 @dataclass(frozen=True)
-class Refusal:
+class GceError:
     """One error of the API. `code` is its own; `exists`: a resource of this name is there."""
 
     kind: RefusalKind
@@ -109,7 +109,7 @@ class Refusal:
         return ProviderError(self.kind, f"{self.code}: {self.message}", self.scope)
 
 
-def refusal_of(code: str, message: str, http_status: int | None = None) -> Refusal:
+def refusal_of(code: str, message: str, http_status: int | None = None) -> GceError:
     """What a code means; for an unknown one its HTTP status decides, and a failure at last."""
     kind, scope = _CODES.get(code) or _of_status(http_status)
     if kind is RefusalKind.QUOTA and "GPUS_ALL_REGIONS" in message:
@@ -120,10 +120,10 @@ def refusal_of(code: str, message: str, http_status: int | None = None) -> Refus
         kind is RefusalKind.NO_CAPACITY and incompatible
     ):
         kind, scope = RefusalKind.UNSUPPORTED, RefusalScope.POOL
-    return Refusal(kind, scope, code, message)
+    return GceError(kind, scope, code, message)
 
 
-def of_operation(operation: Any) -> tuple[Refusal, ...]:
+def of_operation(operation: Any) -> tuple[GceError, ...]:
     """The errors inside a finished operation, in its order."""
     status = operation.http_error_status_code or None
     found = tuple(
@@ -135,14 +135,14 @@ def of_operation(operation: Any) -> tuple[Refusal, ...]:
     return (refusal_of(str(status), operation.http_error_message, status),)
 
 
-def of_http(error: Any) -> Refusal:
+def of_http(error: Any) -> GceError:
     """The refusal in a `google.api_core.exceptions.GoogleAPICallError`."""
     status = getattr(error, "code", None)
     number = int(status) if status is not None else None
     return _of_details(_details(error), str(error.message), number, _COMPUTE)
 
 
-def of_document(document: Any, http_status: int, service: str) -> Refusal:
+def of_document(document: Any, http_status: int, service: str) -> GceError:
     """The refusal in the JSON document of another Google API, the `service`.
 
     A document without an error gives one with an empty message.
@@ -157,7 +157,7 @@ def of_document(document: Any, http_status: int, service: str) -> Refusal:
 
 def _of_details(
     details: Sequence[dict[str, Any]], message: str, status: int | None, service: str
-) -> Refusal:
+) -> GceError:
     """By the first reason that is known; those of `google.rpc.ErrorInfo` say more, and come first.
 
     The message ends with the remedy. service: the API that was called, for errors that do not

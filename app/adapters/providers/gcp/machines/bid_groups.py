@@ -13,7 +13,7 @@ from app.ports.cloud_provider import LaunchOrder, PoolBid, PoolRefusal, RefusalK
 
 
 @dataclass(frozen=True)
-class Group:
+class BidGroup:
     """The pools of one machine type, in the order of preference; at least one."""
 
     pools: tuple[Pool, ...]
@@ -29,14 +29,14 @@ class Group:
         return tuple(pool.zone for pool in self.pools)
 
 
-def grouped(bids: tuple[PoolBid, ...]) -> list[Group]:
+def grouped(bids: tuple[PoolBid, ...]) -> list[BidGroup]:
     """One group per machine type, in the order of preference of its first bid."""
     pools: dict[str, list[Pool]] = {}
     for bid in bids:
         held = pools.setdefault(bid.pool.instance_type, [])
         if bid.pool not in held:
             held.append(bid.pool)
-    return [Group(tuple(found)) for found in pools.values()]
+    return [BidGroup(tuple(found)) for found in pools.values()]
 
 
 def too_dear(

@@ -37,7 +37,7 @@ _TOGETHER: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
-class Ending:
+class VmTermination:
     """How a VM ended, or is ending (`ended_at` None). `zone` and `started_at` where known.
 
     removed: it is not only stopped, but gone.
@@ -53,7 +53,7 @@ class Ending:
 
 def read_endings(
     lists: ZoneLists, deadline: Deadline, names: Sequence[str], run_limit_seconds: int
-) -> tuple[dict[str, Ending], bool]:
+) -> tuple[dict[str, VmTermination], bool]:
     """What the operations tell of the VMs of these names, and whether every zone has answered."""
     found: dict[str, list[Any]] = {}
     complete = True
@@ -67,7 +67,7 @@ def read_endings(
     return {one.name: one for one in endings if one is not None}, complete
 
 
-def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> Ending | None:
+def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> VmTermination | None:
     """When the VM ended and by whom; None when nothing ended it, or it never came to be."""
     ordered = sorted(operations, key=_inserted_at)
     inserts = [one for one in ordered if one.operation_type == "insert"]
@@ -85,7 +85,7 @@ def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> E
     start = next((one for one in reversed(inserts) if not one.error.errors), None)
     ended_at = instant(first.end_time)
     started_at = _started_at(start, ended_at)
-    return Ending(
+    return VmTermination(
         name=name,
         zone=last_part(first.zone),
         ended_by=_who(reason, start, started_at, ended_at, run_limit_seconds),
@@ -95,7 +95,7 @@ def ending_of(name: str, operations: Iterable[Any], run_limit_seconds: int) -> E
     )
 
 
-def gone_machine(ending: Ending) -> CloudMachine | None:
+def gone_machine(ending: VmTermination) -> CloudMachine | None:
     """A VM that no list shows any more, or not yet; None when its name is not ours."""
     named = read_name(ending.name)
     if named is None:
@@ -114,7 +114,7 @@ def gone_machine(ending: Ending) -> CloudMachine | None:
     )
 
 
-def with_ending(machine: CloudMachine, ending: Ending | None) -> CloudMachine:
+def with_ending(machine: CloudMachine, ending: VmTermination | None) -> CloudMachine:
     """A VM that still shows, with who is ending it."""
     return machine if ending is None else replace(machine, ended_by=ending.ended_by)
 

@@ -18,7 +18,7 @@ from app.adapters.call_pace import CallPace
 from app.adapters.providers.gcp.client.compute_api import ApiLost, ApiRefusal, ComputeApi, Deadline
 from app.adapters.providers.gcp.client.gcp_settings import PLAIN_NOTICE_SECONDS, region_of
 from app.adapters.providers.gcp.client.refusals import of_operation
-from app.adapters.providers.gcp.machines.bid_groups import Group, grouped, pools_named, too_dear
+from app.adapters.providers.gcp.machines.bid_groups import BidGroup, grouped, pools_named, too_dear
 from app.adapters.providers.gcp.machines.machine_fittings import interfaces_of
 from app.adapters.providers.gcp.machines.machine_request import (
     bulk_resource,
@@ -122,7 +122,9 @@ class Launching:
         operation = self._api.operation(deadline, pending.scope, pending.operation)
         return self._result(deadline, pending, operation)
 
-    def _launch_group(self, deadline: Deadline, order: LaunchOrder, group: Group) -> LaunchResult:
+    def _launch_group(
+        self, deadline: Deadline, order: LaunchOrder, group: BidGroup
+    ) -> LaunchResult:
         pools = group.pools
         try:
             operation, pending = self._insert(deadline, order, group)
@@ -153,7 +155,7 @@ class Launching:
         return self._result(deadline, pending, operation)
 
     def _insert(
-        self, deadline: Deadline, order: LaunchOrder, group: Group
+        self, deadline: Deadline, order: LaunchOrder, group: BidGroup
     ) -> tuple[Any, PendingLaunch]:
         """Ask with every wish; once more without the one that the API rejects by name."""
         spot = order.market is Market.SPOT
@@ -173,7 +175,7 @@ class Launching:
                 wishes = fewer
 
     def _insert_with(
-        self, deadline: Deadline, order: LaunchOrder, group: Group, wishes: Wishes
+        self, deadline: Deadline, order: LaunchOrder, group: BidGroup, wishes: Wishes
     ) -> tuple[Any, PendingLaunch]:
         settings, region = self._api.settings, region_of(group.zones[0])
         alone = _is_plain(order, group)
@@ -318,7 +320,7 @@ class Launching:
 
 
 def _pending_of(
-    order: LaunchOrder, group: Group, operation: str = "", note: str = ""
+    order: LaunchOrder, group: BidGroup, operation: str = "", note: str = ""
 ) -> PendingLaunch:
     """What is asked for, under way as `operation`."""
     zone = group.zones[0]
@@ -335,12 +337,12 @@ def _pending_of(
     )
 
 
-def _is_plain(order: LaunchOrder, group: Group) -> bool:
+def _is_plain(order: LaunchOrder, group: BidGroup) -> bool:
     """Whether one machine is asked for in one zone, by `insert` and not by a bulk insert."""
     return order.count == 1 and len(group.zones) == 1
 
 
-def _groups_of(order: LaunchOrder, there: Sequence[Shown]) -> list[Group]:
+def _groups_of(order: LaunchOrder, there: Sequence[Shown]) -> list[BidGroup]:
     """Machines exist under this token: only the call that made them is repeated."""
     _same_order(order, there)
     kinds = {one.machine.pool.instance_type for one in there}

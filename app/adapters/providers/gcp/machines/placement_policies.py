@@ -37,7 +37,7 @@ def description_of(deployment_id: str) -> str:
 
 
 @dataclass(frozen=True)
-class Placement:
+class GangPolicy:
     """The name of a gang's policy, if it has one; `note`: why it has none where it was wished."""
 
     policy: str | None = None
@@ -58,21 +58,21 @@ class PlacementPolicies:
 
     def for_gang(
         self, deadline: Deadline, order: LaunchOrder, kind: MachineType | None
-    ) -> Placement:
+    ) -> GangPolicy:
         """The policy of a gang; none for one machine, or for a type that can have none.
 
         A gang without it is slower, not wrong, so a refusal is no error, and is told.
         """
         wanted = self._api.settings.compact_placement and order.count > 1
         if not wanted or kind is None or not kind.compact_placement:
-            return Placement()
+            return GangPolicy()
         region, name = order.bids[0].pool.region, launch_prefix(order.client_token)
         try:
             self._remove_old(deadline, region)
             self._make(deadline, region, name)
         except (ApiRefusal, ApiLost) as error:
-            return Placement(note=without_policy(str(error)))
-        return Placement(name)
+            return GangPolicy(note=without_policy(str(error)))
+        return GangPolicy(name)
 
     def _make(self, deadline: Deadline, region: str, name: str) -> None:
         policy = {

@@ -21,7 +21,7 @@ HOURS_PER_MONTH: Final = 730
 
 
 @dataclass(frozen=True)
-class Part:
+class PriceComponent:
     """So much of one thing: the SKU's description begins with `sku`.
 
     usd: the shipped on-demand price of one unit in the cheapest regions; None: not shipped.
@@ -53,20 +53,20 @@ class PriceData:
         gpus = (gpu["sku"] for gpu in self.gpus.values())
         return tuple(sorted({*hosts, *gpus, self.local_ssd["sku"]}, key=lambda one: -len(one)))
 
-    def parts(self, kind: MachineType) -> tuple[Part, ...] | None:
+    def parts(self, kind: MachineType) -> tuple[PriceComponent, ...] | None:
         """What a machine of this type is billed for; None where the data does not say."""
         host = _longest(self.hosts, kind.name)
         gpu = self._gpu(kind)
         if host is None or gpu is None:
             return None
         parts = [
-            Part(host["core"], kind.vcpus, host.get("core_usd")),
-            Part(host["ram"], kind.memory_gb, host.get("ram_usd")),
-            Part(gpu["sku"], kind.gpu_count, gpu.get("usd")),
+            PriceComponent(host["core"], kind.vcpus, host.get("core_usd")),
+            PriceComponent(host["ram"], kind.memory_gb, host.get("ram_usd")),
+            PriceComponent(gpu["sku"], kind.gpu_count, gpu.get("usd")),
         ]
         if kind.local_nvme_gb:
             usd = self.local_ssd["usd_per_gib_month"] / HOURS_PER_MONTH
-            parts.append(Part(self.local_ssd["sku"], kind.local_nvme_gb, usd))
+            parts.append(PriceComponent(self.local_ssd["sku"], kind.local_nvme_gb, usd))
         return tuple(parts)
 
     def fallback_usd(self, kind: MachineType, region: str, market: Market) -> float | None:

@@ -47,7 +47,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Allocation:
     """Where how many machines start; `market` None: nowhere. refused: pools passed over."""
 
     market: PoolMarket | None
@@ -98,7 +98,7 @@ def choose_pool(
     markets: RecordedMarkets,
     running: Callable[[Pool], int],
     at_us: int,
-) -> Choice:
+) -> Allocation:
     """The first pool, in the order's preference, that holds `count`; else the first `min_count`."""
     refused: list[dict[str, Any]] = []
     partial: tuple[PoolMarket, int] | None = None
@@ -110,15 +110,15 @@ def choose_pool(
         offered = markets.offered(market.pool, at_us)
         room = order.count if offered is None else max(0, offered - running(market.pool))
         if room >= order.count:
-            return Choice(market, order.count, tuple(refused))
+            return Allocation(market, order.count, tuple(refused))
         refused.append(
             _refusal(key, RefusalKind.NO_CAPACITY, f"room for {room} of {order.count} machines")
         )
         if partial is None and room >= order.min_count:
             partial = (market, room)
     if partial is None:
-        return Choice(None, 0, tuple(refused))
-    return Choice(*partial, tuple(refused))
+        return Allocation(None, 0, tuple(refused))
+    return Allocation(*partial, tuple(refused))
 
 
 def _ask(

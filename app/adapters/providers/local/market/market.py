@@ -22,7 +22,7 @@ from app.adapters.providers.local.market.catalog import (
     Recording,
     region_of,
 )
-from app.adapters.providers.local.market.trace_file import Trace, read_trace
+from app.adapters.providers.local.market.trace_file import SpotHistory, read_trace
 from app.domain.market.offer import Hardware, Market, Pool
 
 _US_PER_SECOND = 1_000_000
@@ -48,7 +48,7 @@ class PoolMarket:
 
 
 @dataclass(frozen=True)
-class PricePoint:
+class PriceStep:
     """From `at_us` on, an hour costs this."""
 
     at_us: int
@@ -75,7 +75,7 @@ class RecordedMarkets:
         """uUSD per hour in effect. Raises KeyError for a pool that is not offered."""
         return next(self.price_points(pool, at_us, at_us)).microusd_per_hour
 
-    def price_points(self, pool: Pool, from_us: int, to_us: int) -> Iterator[PricePoint]:
+    def price_points(self, pool: Pool, from_us: int, to_us: int) -> Iterator[PriceStep]:
         """The point in effect at `from_us`, then every change in `(from_us, to_us]`.
 
         Before the epoch there is no market: such instants are taken as the epoch. Where a
@@ -90,7 +90,7 @@ class RecordedMarkets:
             at_us = self._wall_us(lap * market.length_us + starts_us)
             if at_us > to_us:
                 return
-            yield PricePoint(max(at_us, self._terms.epoch_us), price)
+            yield PriceStep(max(at_us, self._terms.epoch_us), price)
             place += 1
             if place == len(market.changes):
                 if len(market.changes) == 1:
@@ -161,7 +161,7 @@ def _all_pools() -> Iterator[PoolMarket]:
                 yield _on_demand_twin(spot)
 
 
-def _spot_market(recording: Recording, trace: Trace, row: int) -> PoolMarket:
+def _spot_market(recording: Recording, trace: SpotHistory, row: int) -> PoolMarket:
     zone = trace.zones[row].partition("_")[0]
     on_demand = _microusd(trace.on_demand[row], recording.price_divisor)
     tick_us = trace.gap_seconds * _US_PER_SECOND

@@ -24,7 +24,7 @@ class TraceFileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Trace:
+class SpotHistory:
     """One recording. Rows are zones, columns are ticks of `gap_seconds`.
 
     prices: $ per hour, NaN where not recorded. on_demand: $ per hour per zone. available: machines
@@ -39,7 +39,7 @@ class Trace:
     available: tuple[bytes, ...]
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> SpotHistory:
     """The recording in `path`. Raises TraceFileError."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -56,7 +56,7 @@ def read_trace(path: Path) -> Trace:
         raise TraceFileError(f"{path.name}: cannot be read: {reason}") from error
 
 
-def _trace(members: Mapping[str, bytes], where: str) -> Trace:
+def _trace(members: Mapping[str, bytes], where: str) -> SpotHistory:
     zones = _texts(members["zones"], where)
     prices = _numbers(members["price"], where)
     available = _numbers(members["avail"], where)
@@ -66,7 +66,7 @@ def _trace(members: Mapping[str, bytes], where: str) -> Trace:
     if ticks < 1 or len(available) != len(prices) or len(prices) != ticks * len(zones):
         raise TraceFileError(f"{where}: price and avail differ in shape, or are empty")
     rows = [slice(row * ticks, (row + 1) * ticks) for row in range(len(zones))]
-    return Trace(
+    return SpotHistory(
         zones=zones,
         gap_seconds=int(_numbers(members["gap_seconds"], where)[0]),
         gang=int(_numbers(members["gang"], where)[0]),
