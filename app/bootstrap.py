@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from app.ports.object_store import ObjectStore
     from app.ports.price_source import PriceSource
     from app.ports.storage_grants import StorageGrantIssuer
-    from app.ports.store.unit_of_work import UnitOfWorkFactory
     from app.ports.wakeups import Wakeups
+    from app.storage.unit_of_work import UnitOfWorkFactory
 
 Role = Literal["api", "worker"]
 
@@ -125,7 +125,7 @@ def controller_schedule(settings: Settings) -> tuple[ScheduledController, ...]:
 
 def open_engine(settings: Settings, role: Role) -> Engine:
     """The program's engine. Raises SettingsError when no database is set."""
-    from app.adapters.postgres.session.engine import make_engine
+    from app.storage.session.engine import make_engine
 
     if role == "api":
         kept, more = _API_CONNECTIONS
@@ -276,7 +276,7 @@ def _required(value: str | None, name: str, example: str) -> str:
 def _unit_of_work(
     settings: Settings, role: Role, engine: Engine | None, wakeups: Wakeups
 ) -> UnitOfWorkFactory:
-    from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
+    from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 
     return PostgresUnitOfWorkFactory(engine or open_engine(settings, role), wakeups)
 

@@ -1,7 +1,7 @@
 """Alembic's entry point: runs migrations one migrator at a time, with a limit on every wait.
 
 Not here: which database and which revision (`postgres.session.migrate` says so), and the
-tables themselves (`app.adapters.postgres.schema.tables`, `money_tables`).
+tables themselves (`app.storage.schema.tables`, `money_tables`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection, text
 
-from app.adapters.postgres.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
-from app.adapters.postgres.schema.tables import metadata
-from app.adapters.postgres.session.revision import fingerprint_of
+from app.storage.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
+from app.storage.schema.tables import metadata
+from app.storage.session.revision import fingerprint_of
 
 # Any fixed number: all migrators of this project agree on it, nobody else uses it.
 MIGRATION_LOCK_ID = 0x10_71DE

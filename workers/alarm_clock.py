@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from app.orchestration.frame.controller_frame import AnyController
-from app.ports.store.unit_of_work import UnitOfWorkFactory
+from app.storage.unit_of_work import UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 

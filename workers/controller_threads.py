@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.orchestration.frame.controller_frame import AnyController
-from app.ports.store.unit_of_work import RowsLocked
+from app.storage.session.storage_errors import RowsLocked
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 
-from app.adapters.postgres.session.revision import mark_of, newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
 from app.domain.deployment.finding import Finding, clock_finding, warning
+from app.storage.session.revision import mark_of, newest_revision
 
 _SECONDS: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 65_536

@@ -17,7 +17,7 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
 from app.domain.wording.machine_words import PHASE_WORDS
 from app.domain.wording.stop_words import why_stopping
-from app.ports.reports.job_reports import JobFacts
+from app.storage.reports.job_facts import JobFacts
 from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
 

@@ -33,12 +33,13 @@ from app.domain.units.errors import CommandRefused, DomainError, InvalidValue, N
 from app.domain.wording.event_words import actor_words, event_words
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
-from app.ports.reports.job_reports import JobReports, KeyOwner
-from app.ports.reports.page_reports import PageReports
-from app.ports.reports.read_models import CostReports
-from app.ports.store.job_submission import Submitted
-from app.ports.store.unit_of_work import DatabaseFull, RowsLocked
-from app.ports.store.web_sessions import WebSessions
+from app.storage.jobs.job_submission import Submitted
+from app.storage.money.cost_read_models import CostReports
+from app.storage.reports.job_facts import KeyOwner
+from app.storage.reports.job_read_models import JobReports
+from app.storage.reports.page_read_models import PageReports
+from app.storage.reports.web_sessions import WebSessions
+from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 from app.web import formats
 from app.web.session import Sessions, Visitor
 

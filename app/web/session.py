@@ -21,9 +21,9 @@ from app.domain.deployment.credentials import derive, digest
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.ports.clock import Clock
 from app.ports.entropy import Entropy
-from app.ports.reports.job_reports import KeyOwner
-from app.ports.reports.page_reports import PageReports
-from app.ports.store.web_sessions import WebSessions
+from app.storage.reports.job_facts import KeyOwner
+from app.storage.reports.page_read_models import PageReports
+from app.storage.reports.web_sessions import WebSessions
 
 COOKIE: Final = "lowtide_session"
 SESSION_SECONDS: Final = 7 * 24 * 3600

@@ -20,10 +20,10 @@ _SQL_CLOCKS_AND_DICE = re.compile(
 # transactions have been open, which the database began by its own clock; and an exchange in one
 # statement, which needs no round trip for the time.
 _CLOCK_READERS = (
-    "app/adapters/postgres/instances/contact_statements.py",
-    "app/adapters/postgres/money/books_store.py",
-    "app/adapters/postgres/unit_of_work.py",
-    "app/adapters/postgres/jobs/job_statements.py",
+    "app/storage/instances/contact_statements.py",
+    "app/storage/money/books_store.py",
+    "app/storage/unit_of_work.py",
+    "app/storage/jobs/job_statements.py",
 )
 
 
@@ -51,7 +51,7 @@ def test_no_statement_asks_the_database_for_time_ids_or_dice():
     found = {
         (file.name, hit.group())
         for file in _app_files()
-        if file.name.startswith(("app/adapters/postgres/", "app/api/", "app/orchestration/"))
+        if file.name.startswith(("app/storage/", "app/api/", "app/orchestration/"))
         for text in _sql_texts(file)
         for hit in _SQL_CLOCKS_AND_DICE.finditer(text)
     }

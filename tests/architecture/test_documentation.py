@@ -12,11 +12,11 @@ import typer
 import yaml
 
 import app.adapters.providers.local
+from app.backtest.cells import Overrides, Setting, cells_of, read_plan
+from app.backtest.traces import read_trace
 from app.cli.server.launch_stages import History, refusal_failure
 from app.domain.spec.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
-from app.simulation.backtest.cells import Overrides, Setting, cells_of, read_plan
-from app.simulation.backtest.traces import read_trace
 from tests.support.source_tree import ROOT, strings_of
 
 DOCS = ROOT / "docs"

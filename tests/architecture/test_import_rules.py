@@ -29,6 +29,7 @@ _OFFENCES = {
     "The control plane knows only the trainer's": ("app/ports/x.py", "import trainer.agent"),
     "Nothing imports the workers": ("app/domain/x.py", "import workers"),
     "The domain is pure": ("app/domain/y.py", "import sqlalchemy"),
+    "SQL stays in app.storage": ("app/orchestration/y.py", "import psycopg"),
     "Providers do not know each other": (
         "app/adapters/providers/aws/__init__.py",
         "import app.adapters.providers.local",

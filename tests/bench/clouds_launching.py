@@ -17,8 +17,6 @@ from uuid import UUID
 
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.postgres.session.engine import make_engine
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
@@ -36,6 +34,8 @@ from app.orchestration.market.refresh_prices import RefreshPrices
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.orchestration.queue.submit_job import submit_job
 from app.settings import Settings
+from app.storage.session.engine import make_engine
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.bench import job_rows
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings

@@ -20,8 +20,6 @@ from uuid import UUID
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.session.engine import make_engine
 from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
@@ -33,6 +31,8 @@ from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.limits import Limits
 from app.orchestration.queue.submit_job import submit_job
 from app.ports.cloud_provider import CloudMachine, CloudProvider
+from app.storage.schema import tables
+from app.storage.session.engine import make_engine
 from tests.bench import job_rows
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.adapters.postgres.session.engine import make_engine
+from app.storage.session.engine import make_engine
 from tests.bench import job_rows
 from tests.bench.process_cost import memory
 from tests.bench.results import Figure

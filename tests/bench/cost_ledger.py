@@ -18,10 +18,10 @@ from uuid import UUID, uuid4
 import psycopg
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.schema.money_tables import ledger_entries
-from app.adapters.postgres.session.engine import make_engine
-from app.ports.reports.read_models import CostGroup
+from app.storage.money.cost_figures import CostGroup
+from app.storage.money.cost_read_models import CostReports
+from app.storage.schema.money_tables import ledger_entries
+from app.storage.session.engine import make_engine
 from tests.bench.results import Figure
 from tests.bench.surroundings import Surroundings, driver_url
 from tests.support.agent_api import Gang, make_gang, make_runtime
@@ -115,7 +115,7 @@ def _fill(url: str, entries: int) -> UUID:
 
 
 def _reports(around: Surroundings, engine: Engine, project_id: UUID, entries: int) -> list[Figure]:
-    reports = PostgresCostReports(engine)
+    reports = CostReports(engine)
     whole = reports.period_costs(_LAST_DAY - timedelta(days=DAYS), _LAST_DAY)
     if len(whole.by_day) != DAYS or whole.total_microusd == 0:
         raise RuntimeError("the report does not show what was written")

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import httpx
 
-from app.adapters.postgres.session.engine import make_engine
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.bootstrap import NoRings
 from app.domain.market.offer import Hardware, Offer, Pool
+from app.storage.session.engine import make_engine
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.bench.load_client import LoadResult, run_load
 from tests.bench.results import Figure
 from tests.bench.submit_rate import requests_to

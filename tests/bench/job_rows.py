@@ -13,12 +13,12 @@ from uuid import UUID, uuid4
 import psycopg
 from sqlalchemy import Engine, insert, text
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.submit_job import submit_job
+from app.storage.schema import tables
 from tests.bench.surroundings import driver_url
 from tests.support.people_api import make_project
 

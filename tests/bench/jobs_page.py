@@ -16,7 +16,7 @@ from uuid import UUID
 import httpx
 import psycopg
 
-from app.adapters.postgres.session.engine import make_engine
+from app.storage.session.engine import make_engine
 from tests.bench.job_rows import (
     add_finished_jobs,
     analyze,

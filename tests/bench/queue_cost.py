@@ -19,12 +19,12 @@ from uuid import UUID
 
 from sqlalchemy import Engine, event
 
-from app.adapters.postgres.session.engine import make_engine
 from app.domain.lifecycle.job import JobState
 from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.storage.session.engine import make_engine
 from tests.bench import job_rows
 from tests.bench.process_cost import Meter
 from tests.bench.reference_queue import ReferenceQueue

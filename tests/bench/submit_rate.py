@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from app.adapters.postgres.session.engine import make_engine
+from app.storage.session.engine import make_engine
 from tests.bench import raw_handler
 from tests.bench.load_client import NextRequest, run_load
 from tests.bench.process_cost import Meter, cpu_seconds

@@ -23,7 +23,7 @@ from sqlalchemy import make_url
 
 from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
 from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
-from app.adapters.postgres.session.migrate import upgrade
+from app.storage.session.migrate import upgrade
 from tests.bench.live_system import LiveSystem, up
 from tests.bench.process_cost import family_cpu_seconds
 from tests.support.embedded import open_folder

@@ -7,9 +7,9 @@ from datetime import timedelta
 from playwright.sync_api import Browser, expect
 from sqlalchemy import update
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.job import JobState
-from app.ports.store.kept_estimates import KeptEstimate
+from app.storage.jobs.kept_estimate_rows import KeptEstimate
+from app.storage.schema import tables
 from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 

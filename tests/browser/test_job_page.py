@@ -12,7 +12,7 @@ from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import JobState
 from app.orchestration.agents.append_logs import append_log
-from app.ports.store.kept_estimates import KeptEstimate
+from app.storage.jobs.kept_estimate_rows import KeptEstimate
 from tests.browser.conftest import Site
 from tests.support.browser import PHONE, Visit, visit
 from tests.support.page_story import AGE_SECONDS

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import app.adapters.providers.local
-from app.simulation.backtest.job_view import Act, Briefing, Capacity, Choice, JobView, Policy, Terms
-from app.simulation.backtest.replay import Information, Replay
-from app.simulation.backtest.traces import Window, cut_window, read_trace
+from app.backtest.job_view import Act, Briefing, Capacity, Choice, JobView, Policy, Terms
+from app.backtest.replay import Information, Replay
+from app.backtest.traces import Window, cut_window, read_trace
 from tests.decisions.todays_code import backtest_policy
 
 TRACES: Final = Path(app.adapters.providers.local.__file__).parent / "traces"

@@ -13,8 +13,8 @@ import orjson
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, text
 
 # Who brings every table into the metadata.
-from app.adapters.postgres import unit_of_work  # noqa: F401
-from app.adapters.postgres.schema.schema import metadata
+from app.storage import unit_of_work  # noqa: F401
+from app.storage.schema.schema import metadata
 
 Row = dict[str, Any]
 Place = tuple[str, tuple[Any, ...]]

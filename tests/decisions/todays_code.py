@@ -17,8 +17,9 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.seeded_draws import seeded_draws
+from app.backtest.job_view import Briefing, Policy
+from app.backtest.lowtide import Lowtide
 from app.domain.deadline import live_placement
 from app.domain.deadline.cost_to_go import prepare
 from app.domain.deployment.credentials import digest
@@ -40,10 +41,9 @@ from app.ports.cloud_provider import (
     RefusalKind,
     RefusalScope,
 )
-from app.simulation.backtest.job_view import Briefing, Policy
-from app.simulation.backtest.lowtide import Lowtide
 from app.simulation.engine.memory_store import MemoryStore
 from app.simulation.engine.one_by_one import OneByOne
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from trainer.protocol.agent_report import AgentReport, Registration
 from trainer.protocol.wire import decode
 

@@ -10,8 +10,6 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
 from app.api.jobs.job_document import job_document
 from app.cli.client.job_view import money
 from app.domain.billing.machine_rating import RatedMachine
@@ -27,7 +25,9 @@ from app.orchestration.market.refresh_prices import RefreshPrices
 from app.orchestration.money.accrue_costs import DueBill
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.price_source import PriceChange
-from app.ports.store.unit_of_work import Billing
+from app.storage.money.cost_read_models import CostReports
+from app.storage.money.money_repository import Billing
+from app.storage.reports.job_read_models import JobReports
 from tests.support.money_story import LIMITS, POOL, PRICE, MoneyStory, locked_budgets
 
 
@@ -173,7 +173,7 @@ def test_a_cost_that_falls_is_told_in_the_history_and_beside_the_money(story: Mo
     story.machine(job)
     taken = story.machine(job)
     story.accrue(130)
-    jobs = PostgresJobReports(story.engine)
+    jobs = JobReports(story.engine)
     before = job_document(jobs.job(job.id), story.now())["money"]
     assert (before["spent_microusd"], before["waived_microusd"]) == (260_000, 0)
     story.end(taken, 160, EndedBy.CLOUD_INTERRUPTION)
@@ -184,7 +184,7 @@ def test_a_cost_that_falls_is_told_in_the_history_and_beside_the_money(story: Mo
     assert told["data"] == {"waived_microusd": 160_000}
     assert "does not charge for its time: $0.160" in told["message"]
     shown = job_document(jobs.job(job.id), story.now())["money"]
-    found = PostgresCostReports(story.engine).job_cost(job.id)
+    found = CostReports(story.engine).job_cost(job.id)
     assert found is not None
     assert shown["spent_microusd"] == found.statement.total_microusd == 260_000
     assert shown["waived_microusd"] == found.statement.waived_microusd == 160_000
@@ -366,7 +366,7 @@ def test_whatever_happens_the_books_are_closed_after_every_step(
     story: MoneyStory, engine: Engine, seed: int
 ) -> None:
     dice = random.Random(seed)
-    reports = PostgresCostReports(engine)
+    reports = CostReports(engine)
     project = story.project(cap=10**12)
     jobs = [story.job(project, name, cap=10**12) for name in ("a", "b")]
     story.quote()

@@ -14,13 +14,13 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select, text, update
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.directives import agent_report_cache
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.lose_instances import note_end
-from app.ports.store.contact_store import AnsweredReport
+from app.storage.instances.contact_statements import AnsweredReport
+from app.storage.schema import tables
 from tests.support.agent_api import (
     BY_PERSON,
     ServedApi,

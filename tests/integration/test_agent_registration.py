@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.credentials import launch_token
 from app.orchestration.agents.register_agent import TokenRefused, register_agent
 from app.orchestration.frame.runtime import Limits, Runtime
+from app.storage.schema import tables
 from tests.support.agent_api import ServedApi, SpeakingAgent, make_gang, make_runtime, served
 from tests.support.orchestration_story import SECRET, Story
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind, Registration

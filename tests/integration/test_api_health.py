@@ -9,10 +9,10 @@ import httpx
 import pytest
 from sqlalchemy import insert, text
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.session import migrate
-from app.adapters.postgres.session.engine import make_engine
 from app.api.serving.health import newest_revision
+from app.storage.schema import tables
+from app.storage.session import migrate
+from app.storage.session.engine import make_engine
 from tests.support.agent_api import wait_until
 from tests.support.people_api import PeopleApi, people_api, settings_for
 from tests.support.postgres import PostgresForTests

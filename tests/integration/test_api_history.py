@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import insert
 
-from app.adapters.postgres.reports.page_read_models import PostgresPageReports
-from app.adapters.postgres.schema import tables
 from app.domain.wording.event_words import actor_words
+from app.storage.reports.page_read_models import PageReports
+from app.storage.schema import tables
 from tests.support.agent_api import Gang, SpeakingAgent
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for
 from tests.support.postgres import PostgresForTests
@@ -67,7 +67,7 @@ def test_a_machine_has_one_name_everywhere(api: PeopleApi):
     assert {one["id"]: one["name"] for one in found["machines"]} == names
     listed = api.client.get("/api/v1/instances", params={"job": "named"}).json()["items"]
     assert {one["id"]: one["name"] for one in listed} == names
-    reports = PostgresPageReports(api.engine)
+    reports = PageReports(api.engine)
     lanes = reports.timeline(gang.job_id, datetime.now(UTC)).lanes
     assert {str(lane.instance.id): lane.label for lane in lanes} == names
     [ready] = [one for one in items(api, "named/events") if one["kind"] == "agent_registered"]

@@ -9,7 +9,6 @@ import httpx
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from app.adapters.postgres.schema import tables
 from app.api.jobs.job_shapes import JobAccepted, JobDetail, JobPage
 from app.domain.deployment.disk_full import DISK_FULL_SENTENCE
 from app.domain.lifecycle.events import Actor, ActorKind
@@ -17,6 +16,7 @@ from app.domain.lifecycle.job import JobState
 from app.orchestration.estimates.estimate_remaining import keep_progress
 from app.orchestration.estimates.work_on_kinds import left_of
 from app.orchestration.frame.aggregate import open_job
+from app.storage.schema import tables
 from tests.support.agent_api import POOL, Gang, SpeakingAgent
 from tests.support.people_api import (
     PeopleApi,
@@ -455,8 +455,8 @@ def test_a_name_that_looks_like_an_id_finds_its_job(api: PeopleApi):
 
 
 def test_the_list_uses_its_index(api: PeopleApi):
-    from app.adapters.postgres.reports.job_list_statement import list_statement
-    from app.ports.reports.job_reports import JobFilter
+    from app.storage.reports.job_facts import JobFilter
+    from app.storage.reports.job_list_statement import list_statement
 
     statement, parameters = list_statement(JobFilter(api.project_id, 50), datetime.now(UTC))
     with api.engine.connect() as connection:

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import insert, update
 
-from app.adapters.postgres.schema import money_tables, tables
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import MachineState
+from app.storage.schema import money_tables, tables
 from tests.support.agent_api import POOL
 from tests.support.command_line import CommandLine
 from tests.support.local_cloud import GCP_POOL, LocalCloudForTests, an_order, open_local_cloud

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from app.adapters.postgres.schema import tables
 from app.api.main import create_app
 from app.api.serving import key_ring
+from app.storage.schema import tables
 from tests.support.agent_api import wait_until
 from tests.support.people_api import (
     SPEC,

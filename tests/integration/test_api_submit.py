@@ -10,12 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.placement.placement import capacity_key
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.queue import submit_job as verb
 from app.orchestration.queue.submit_job import submit_job
+from app.storage.schema import tables
 from tests.support.people_api import SPEC, PeopleApi, people_api, settings_for
 from tests.support.postgres import PostgresForTests
 

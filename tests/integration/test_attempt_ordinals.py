@@ -14,12 +14,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.sweep_rules import FENCES_SKIPPED
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import AttemptMember
 from app.domain.lifecycle.job import JobState
 from app.orchestration.frame.lost_rows import note_listening
+from app.storage.schema import tables
 from tests.support import decision_story
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import START

@@ -16,11 +16,11 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from app.adapters.agent_wheel import agent_wheel
-from app.adapters.postgres.schema import tables
 from app.adapters.providers.boot_script import render
 from app.api.agents.agent_wheel import router as wheel_router
 from app.orchestration.agents.record_boot_failure import REPORTS_PER_MACHINE
 from app.orchestration.frame.runtime import Runtime
+from app.storage.schema import tables
 from tests.support.agent_api import (
     Gang,
     ServedApi,

@@ -10,8 +10,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, update
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import pools
 from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Instance
@@ -22,6 +20,8 @@ from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
+from app.storage.schema import tables
+from app.storage.schema.money_tables import pools
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import (
     FAR,

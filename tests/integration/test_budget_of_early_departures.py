@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
+from app.storage.schema import tables
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 from tests.support.weighed_story import QUICK_RETURNS
 

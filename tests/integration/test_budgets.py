@@ -202,7 +202,7 @@ def test_a_waiver_is_not_counted_on(story: MoneyStory) -> None:
 def _stop_message(story: MoneyStory, job_id: UUID) -> str:
     from sqlalchemy import select
 
-    from app.adapters.postgres.schema.tables import events
+    from app.storage.schema.tables import events
 
     with story.engine.connect() as connection:
         rows = connection.execute(

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.job import StopCause
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.orchestration.instances.release_instances import ReleaseInstances
 from app.ports.cloud_provider import ProviderError, RefusalKind
+from app.storage.schema import tables
 from tests.support.orchestration_story import Story
 
 MACHINES = 24

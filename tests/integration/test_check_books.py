@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, text
 
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.schema.money_tables import books_differences
 from app.domain.billing.books_check import BooksCheck, BooksVerdict
 from app.orchestration.money import check_books
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.money.check_books import CheckBooks
-from app.ports.reports.read_models import PeriodCosts
+from app.storage.money.cost_figures import PeriodCosts
+from app.storage.money.cost_read_models import CostReports
+from app.storage.schema.money_tables import books_differences
 from tests.support.money_story import MoneyStory
 
 DAY = timedelta(days=1)
@@ -45,7 +45,7 @@ def booked_project(story: MoneyStory, name: str, machines: int) -> UUID:
 
 def period(story: MoneyStory, project_id: UUID | None = None) -> PeriodCosts:
     day = story.time.date()
-    return PostgresCostReports(story.engine).period_costs(day, day, project_id=project_id)
+    return CostReports(story.engine).period_costs(day, day, project_id=project_id)
 
 
 def falsify(story: MoneyStory, project_id: UUID) -> None:
@@ -88,7 +88,7 @@ def test_a_pass_over_nothing_says_nothing_of_what_is_booked_later(
     machine = story.machine(job, 0)
     nobodys = story.machine(None, 0)
     story.accrue(100)
-    job_cost = PostgresCostReports(story.engine).job_cost(job.id)
+    job_cost = CostReports(story.engine).job_cost(job.id)
     assert job_cost is not None
     for found in (period(story, project_id), job_cost):
         assert found.books == BooksCheck(checked_at, 0, 0, story.booked(machine), 1, 0)
@@ -119,7 +119,7 @@ def test_what_was_booked_since_the_check_is_told_apart(story: MoneyStory, checki
     assert (found.checked_microusd, found.unchecked_microusd) == (before, since)
     assert found.verdict is BooksVerdict.PARTLY_CHECKED
     day = story.time.date()
-    earlier = PostgresCostReports(story.engine).period_costs(day - DAY, day - DAY)
+    earlier = CostReports(story.engine).period_costs(day - DAY, day - DAY)
     assert earlier.books.verdict is BooksVerdict.NOTHING_BOOKED
     story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds())
     story.run(checking)
@@ -145,7 +145,7 @@ def test_what_is_booked_before_a_check_and_committed_after_it_is_not_checked(
         uow.flush()
         assert story.run(checking) == 1
     found = period(story, alpha).books
-    job_cost = PostgresCostReports(story.engine).job_cost(due.job_id) if due.job_id else None
+    job_cost = CostReports(story.engine).job_cost(due.job_id) if due.job_id else None
     assert job_cost is not None
     assert (job_cost.books.checked_microusd, job_cost.books.verdict) == (
         before,
@@ -190,7 +190,7 @@ def test_a_jobs_own_report_tells_its_own_difference(story: MoneyStory, checking:
         )
     story.sleep(1)
     story.run(checking)
-    reports = PostgresCostReports(story.engine)
+    reports = CostReports(story.engine)
     wrong, right = (reports.job_cost(job.id) for job in jobs)
     assert wrong is not None
     assert right is not None

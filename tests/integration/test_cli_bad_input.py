@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
+from app.storage.schema import tables
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for
 

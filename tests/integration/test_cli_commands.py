@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, insert, update
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import pools
 from app.domain.deployment.disk_full import DISK_FULL_KEY
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.job import JobState
-from app.ports.store.log_index import GAP_KEY
+from app.storage.jobs.log_repository import GAP_KEY
+from app.storage.schema import tables
+from app.storage.schema.money_tables import pools
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import POOL, START

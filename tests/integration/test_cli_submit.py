@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, update
 
-from app.adapters.postgres.schema import money_tables, tables
 from app.cli.client import wording
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.storage.schema import money_tables, tables
 from tests.support.agent_api import wait_until
 from tests.support.cli_world import TRAINER, World, small_world
 from tests.support.people_api import settings_for

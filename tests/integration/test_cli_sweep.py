@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from app.adapters.system_clock import SystemClock
 from app.orchestration.deployment.sweep_deployment import SweepDeployment
 from app.orchestration.frame.controller_frame import run_controller
-from app.ports.store.sweep_store import SeenRemain
+from app.storage.instances.sweep_repository import SeenRemain
 from tests.support.command_line import CommandLine
 from tests.support.orchestration_story import ZONE_A, Story
 from tests.support.people_api import PeopleApi, make_key, people_api, settings_for

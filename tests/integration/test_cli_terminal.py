@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.postgres.schema import tables
 from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.storage.schema import tables
 from tests.support.people_api import PeopleApi, people_api, settings_for
 from tests.support.source_tree import ROOT
 

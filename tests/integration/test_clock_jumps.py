@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.limits import Limits
 from app.orchestration.placement.foresee_losses import ForeseeLosses
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from app.orchestration.transitions.weigh_moves import WeighMoves
+from app.storage.schema import tables
 from tests.support.orchestration_story import FAR, ZONE_A, ZONE_B, Story
 
 AHEAD = timedelta(days=2)

@@ -26,15 +26,15 @@ from app.adapters.embedded.processes.restart_policy import RestartLimits
 from app.adapters.embedded.processes.run_record import describe_running
 from app.adapters.embedded.processes.state_folder import kept_secret, write_atomically
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.adapters.postgres.session.engine import make_engine
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.bootstrap import NoRings, deployment_folders
 from app.orchestration.estimates.keep_estimates import KeepEstimates
 from app.orchestration.frame.controller_frame import lease_phase, run_controller
 from app.orchestration.frame.failing_work import FailingWork
 from app.ports.object_store import ObjectStoreFull
-from app.ports.store.unit_of_work import DatabaseFull
 from app.settings import Settings
+from app.storage.session.engine import make_engine
+from app.storage.session.storage_errors import DatabaseFull
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.support.command_line import CommandLine
 from tests.support.embedded import wait_until
 from tests.support.people_api import PeopleApi, make_own_gang, people_api, settings_for

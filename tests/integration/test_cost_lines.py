@@ -9,16 +9,16 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.money import cost_lines
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.schema import tables
 from app.domain.billing.billing import Component
 from app.domain.billing.cost_statement import Activity
 from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.attachments import Attachments
 from app.domain.units.errors import InvalidValue
-from app.ports.reports.read_models import CostGroup, CostLine, CostStatus
+from app.storage.money import cost_lines
+from app.storage.money.cost_figures import CostGroup, CostLine, CostStatus
+from app.storage.money.cost_read_models import CostReports
+from app.storage.schema import tables
 from tests.support.money_story import POOL, START, MoneyStory
 
 DAY = date(2026, 3, 1)
@@ -34,8 +34,8 @@ def story(engine: Engine) -> MoneyStory:
 
 
 @pytest.fixture
-def reports(engine: Engine) -> PostgresCostReports:
-    return PostgresCostReports(engine)
+def reports(engine: Engine) -> CostReports:
+    return CostReports(engine)
 
 
 def trains(story: MoneyStory, machine: Instance, job: Job, seconds: float) -> None:
@@ -63,7 +63,7 @@ def by_cell(lines: list[CostLine]) -> dict[tuple[Component, Activity], CostLine]
 
 
 def test_a_machines_day_is_told_by_component_and_activity(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job = story.job(story.project("alpha"), "digits", labels={"team": "nlp"})
     machine = story.machine(job, 0, attachments=attached())
@@ -106,7 +106,7 @@ def test_a_machines_day_is_told_by_component_and_activity(
 
 
 def test_a_bill_whose_clock_runs_faster_is_compared_with_one_that_does_too(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     """As in a demonstration: on-demand's seconds would have been minutes, too."""
     job = story.job(story.project("alpha"), "digits")
@@ -130,7 +130,7 @@ def test_a_bill_whose_clock_runs_faster_is_compared_with_one_that_does_too(
 
 
 def test_the_minimum_is_added_once_where_a_short_run_spans_two_hours(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job = story.job(story.project("alpha"), "digits")
     machine = story.machine(job, 3_590)
@@ -148,7 +148,7 @@ def test_the_minimum_is_added_once_where_a_short_run_spans_two_hours(
 
 
 def test_lines_add_up_over_days_projects_and_what_nobody_pays(
-    story: MoneyStory, reports: PostgresCostReports, monkeypatch: pytest.MonkeyPatch
+    story: MoneyStory, reports: CostReports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost_lines, "MACHINES_PER_PAGE", 2)
     alpha, beta = story.project("alpha"), story.project("beta")
@@ -187,7 +187,7 @@ def test_lines_add_up_over_days_projects_and_what_nobody_pays(
 
 
 def test_seconds_that_nobody_was_assigned_are_lines_of_their_own(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     machine = story.machine(story.job(story.project(), "a"), 0)
     with story.begin() as uow:
@@ -205,7 +205,7 @@ def test_seconds_that_nobody_was_assigned_are_lines_of_their_own(
 
 
 def test_too_many_lines_are_refused(
-    story: MoneyStory, reports: PostgresCostReports, monkeypatch: pytest.MonkeyPatch
+    story: MoneyStory, reports: CostReports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.machine(story.job(story.project()), 0)
     story.accrue(100)
@@ -217,7 +217,7 @@ def test_too_many_lines_are_refused(
 
 
 def test_a_job_is_as_firm_as_the_machines_that_the_period_counts(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job = story.job(story.project())
     machine = story.machine(job, 0)

@@ -8,17 +8,17 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine, insert, text, update
 
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.reports.page_read_models import PostgresPageReports
-from app.adapters.postgres.schema import tables
 from app.domain.billing.cost_statement import Activity
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Contact, Instance, Job
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import JobState
 from app.domain.units.errors import InvalidValue
-from app.ports.reports.job_reports import JobFilter
-from app.ports.reports.read_models import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
+from app.storage.money.cost_figures import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
+from app.storage.money.cost_read_models import CostReports
+from app.storage.reports.job_facts import JobFilter
+from app.storage.reports.page_read_models import PageReports
+from app.storage.schema import tables
 from tests.support.money_story import ON_DEMAND_PRICE, POOL, PRICE, MoneyStory
 
 DAY = date(2026, 3, 1)
@@ -33,8 +33,8 @@ def story(engine: Engine) -> MoneyStory:
 
 
 @pytest.fixture
-def reports(engine: Engine) -> PostgresCostReports:
-    return PostgresCostReports(engine)
+def reports(engine: Engine) -> CostReports:
+    return CostReports(engine)
 
 
 def phases(
@@ -66,7 +66,7 @@ def finish(story: MoneyStory, job: Job, seconds: float) -> None:
     story.run(story.closing)
 
 
-def report(reports: PostgresCostReports, job: Job) -> JobCost:
+def report(reports: CostReports, job: Job) -> JobCost:
     found = reports.job_cost(job.id)
     assert found is not None
     statement = found.statement
@@ -112,9 +112,7 @@ def interrupted_job(story: MoneyStory) -> tuple[Job, list[Instance]]:
     return job, [m1, m2, m3]
 
 
-def test_the_statement_of_an_interrupted_job(
-    story: MoneyStory, reports: PostgresCostReports
-) -> None:
+def test_the_statement_of_an_interrupted_job(story: MoneyStory, reports: CostReports) -> None:
     job, machines = interrupted_job(story)
     assert report(reports, job).status is CostStatus.ACCRUING
     finish(story, job, 350)
@@ -168,7 +166,7 @@ def short_job(story: MoneyStory, name: str, state: AttemptState) -> tuple[Job, I
 
 
 def test_a_short_job_pays_the_minimum_and_so_would_on_demand(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job, _ = short_job(story, "plain", AttemptState.SUCCEEDED)
     finish(story, job, 18)
@@ -186,7 +184,7 @@ def test_a_short_job_pays_the_minimum_and_so_would_on_demand(
 
 
 def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job, _ = short_job(story, "broken", AttemptState.FAILED)
     finish(story, job, 18)
@@ -200,14 +198,14 @@ def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(
     # A figure that an earlier release has kept is not listed either.
     story.set_job(job, on_demand_comparison_microusd=1)
     wanted = JobFilter(job.project_id, 10)
-    [listed] = PostgresPageReports(story.engine).list_jobs(wanted, datetime.now(UTC))["items"]
+    [listed] = PageReports(story.engine).list_jobs(wanted, datetime.now(UTC))["items"]
     assert (listed["net_saved_microusd"], listed["net_saved_ratio"]) == (None, None)
 
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("state", [AttemptState.RUNNING, AttemptState.INTERRUPTED])
 def test_a_command_without_steps_has_lost_what_nothing_can_bring_back(
-    story: MoneyStory, reports: PostgresCostReports, state: AttemptState, committed: bool
+    story: MoneyStory, reports: CostReports, state: AttemptState, committed: bool
 ) -> None:
     job = story.job(story.project())
     saved_at = story.after(60) if committed else None
@@ -220,7 +218,7 @@ def test_a_command_without_steps_has_lost_what_nothing_can_bring_back(
 
 
 def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job = story.job(story.project())
     first = story.attempt(
@@ -266,18 +264,18 @@ def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
     statement = report(reports, job).statement
     # 100 s of work, and the 50 s that the first machine took to its first step, once.
     assert statement.on_demand_comparison_microusd == 3 * (100 + 50) * A_SECOND
-    lanes = PostgresPageReports(story.engine).timeline(job.id, story.after(220)).lanes
+    lanes = PageReports(story.engine).timeline(job.id, story.after(220)).lanes
     assert [[span.phase.value for span in lane.spans] for lane in lanes] == [
         ["boot", "setup", "train"]
     ] * 2
 
 
 def test_the_list_of_jobs_shows_the_final_statements_saving(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job, _ = interrupted_job(story)
     idle = story.job(job.project_id, "idle")
-    pages = PostgresPageReports(story.engine)
+    pages = PageReports(story.engine)
 
     def saved() -> dict[str, tuple[int | None, float | None]]:
         items = pages.list_jobs(JobFilter(job.project_id, 10), datetime.now(UTC))["items"]
@@ -299,7 +297,7 @@ def test_the_list_of_jobs_shows_the_final_statements_saving(
 
 
 def test_the_clouds_own_bill_makes_a_final_report_reconciled(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job, machines = interrupted_job(story)
     bill = {machine.provider_instance_id: {"compute": 0} for machine in machines}
@@ -314,7 +312,7 @@ def test_the_clouds_own_bill_makes_a_final_report_reconciled(
 
 
 def test_a_job_without_machines_and_one_that_is_unknown(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job = story.job(story.project(cap=77), state=JobState.QUEUED)
     found = report(reports, job)
@@ -326,9 +324,7 @@ def test_a_job_without_machines_and_one_that_is_unknown(
     assert reports.job_cost(story.entropy.new_id()) is None
 
 
-def test_a_machine_without_a_price_is_named(
-    story: MoneyStory, reports: PostgresCostReports
-) -> None:
+def test_a_machine_without_a_price_is_named(story: MoneyStory, reports: CostReports) -> None:
     job = story.job(story.project())
     machine = story.machine(job, -3600)
     story.accrue(100)
@@ -341,7 +337,7 @@ def test_a_machine_without_a_price_is_named(
 
 
 def test_a_job_pays_for_its_own_time_on_a_shared_machine(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     project = story.project()
     first, second = story.job(project, "a"), story.job(project, "b")
@@ -358,9 +354,7 @@ def test_a_job_pays_for_its_own_time_on_a_shared_machine(
         assert (statement.total_microusd, statement.waived_microusd) == (0, waived * A_SECOND)
 
 
-def test_a_period_closes_over_every_grouping(
-    story: MoneyStory, reports: PostgresCostReports
-) -> None:
+def test_a_period_closes_over_every_grouping(story: MoneyStory, reports: CostReports) -> None:
     alpha, beta = story.project("alpha"), story.project("beta")
     jobs = [
         story.job(alpha, "a", labels={"team": "vision"}),
@@ -401,7 +395,7 @@ def test_a_period_closes_over_every_grouping(
 
 
 def test_a_period_without_costs_still_prints_what_is_unallocated(
-    reports: PostgresCostReports,
+    reports: CostReports,
 ) -> None:
     found = reports.period_costs(DAY, DAY)
     assert [(row.key, row.amount_microusd) for row in found.rows] == [(UNALLOCATED, 0)]
@@ -409,7 +403,7 @@ def test_a_period_without_costs_still_prints_what_is_unallocated(
     assert reports.cost_lines(DAY, DAY) == []
 
 
-def test_a_period_that_cannot_be_is_refused(reports: PostgresCostReports) -> None:
+def test_a_period_that_cannot_be_is_refused(reports: CostReports) -> None:
     with pytest.raises(InvalidValue, match="ends before it begins"):
         reports.period_costs(DAY, DAY - timedelta(1))
     with pytest.raises(InvalidValue, match="needs the label's name"):
@@ -419,7 +413,7 @@ def test_a_period_that_cannot_be_is_refused(reports: PostgresCostReports) -> Non
 
 
 def test_verifying_finds_nothing_where_nothing_is_wrong(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job, _ = interrupted_job(story)
     story.machine(None)
@@ -431,7 +425,7 @@ def test_verifying_finds_nothing_where_nothing_is_wrong(
 
 
 def test_verifying_finds_a_wrong_entry_rollup_and_budget(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     job, machines = interrupted_job(story)
     finish(story, job, 350)
@@ -457,7 +451,7 @@ def test_verifying_finds_a_wrong_entry_rollup_and_budget(
 
 
 def test_what_was_just_learned_is_no_difference_until_the_bill_is_final(
-    story: MoneyStory, reports: PostgresCostReports
+    story: MoneyStory, reports: CostReports
 ) -> None:
     machine = story.machine(story.job(story.project()))
     story.accrue(100)
@@ -475,9 +469,7 @@ def test_what_was_just_learned_is_no_difference_until_the_bill_is_final(
     assert [one.difference_microusd for one in found.differences] == [-60 * A_SECOND]
 
 
-def test_verifying_against_the_clouds_own_bill(
-    story: MoneyStory, reports: PostgresCostReports
-) -> None:
+def test_verifying_against_the_clouds_own_bill(story: MoneyStory, reports: CostReports) -> None:
     job = story.job(story.project())
     ended, running = story.machine(job), story.machine(job)
     story.accrue(61)

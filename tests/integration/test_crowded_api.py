@@ -10,8 +10,8 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
 from app.api.serving.reader_turns import READERS_AT_ONCE
+from app.storage.reports.job_read_models import JobReports
 from tests.bench.crowded_api import (
     JOBS,
     RATIO_MAX,
@@ -41,14 +41,14 @@ def test_commands_and_probes_go_on_while_readers_wait(
     api: PeopleApi, monkeypatch: pytest.MonkeyPatch
 ):
     """More readers than there are threads are held in the middle of their answers."""
-    read, go, inside = PostgresJobReports.events, threading.Event(), list[int]()
+    read, go, inside = JobReports.events, threading.Event(), list[int]()
 
-    def held(self: PostgresJobReports, *asked: Any) -> Any:
+    def held(self: JobReports, *asked: Any) -> Any:
         inside.append(1)
         assert go.wait(120)
         return read(self, *asked)
 
-    monkeypatch.setattr(PostgresJobReports, "events", held)
+    monkeypatch.setattr(JobReports, "events", held)
     name = api.submitted()["name"]
     signed_in = {"Authorization": f"Bearer {api.key}"}
     with ThreadPoolExecutor(60) as people:

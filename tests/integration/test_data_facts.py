@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
 from app.orchestration.frame.runtime import Limits
+from app.storage.schema import tables
 from tests.support.agent_api import Gang, ServedApi, SpeakingAgent, make_gang, make_runtime, served
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind

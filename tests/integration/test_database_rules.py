@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Connection, Engine, Table, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-from app.adapters.postgres.schema.money_tables import ledger_entries
-from app.adapters.postgres.schema.tables import attempts, budgets, instances, jobs, projects
 from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, TERMINAL_ATTEMPT_STATES, AttemptState
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, TERMINAL_JOB_STATES, JobState
+from app.storage.schema.money_tables import ledger_entries
+from app.storage.schema.tables import attempts, budgets, instances, jobs, projects
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 IDLE = sorted(set(JobState) - ATTEMPT_JOB_STATES)

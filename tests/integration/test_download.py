@@ -15,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from app.adapters.postgres.schema import tables
+from app.storage.schema import tables
 from tests.support.cli_world import World, small_world
 from tests.support.people_api import make_key, settings_for
 from trainer.agent.checkpoints.checkpoint_sync import PublishOrder, publish

@@ -11,8 +11,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.schema.money_tables import bucket_places, ledger_entries, transfers
 from app.domain.billing.egress import BYTES_PER_GB, Region, Restore
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.attachments import Attachments
@@ -22,8 +20,10 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.gang.fill_gang import offers_for
 from app.orchestration.gang.reserve_budget import reserve_for_bids
 from app.orchestration.placement.locate_buckets import LocateBuckets
+from app.ports.bucket_places import DEFAULT_BUCKET
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.store.traffic import DEFAULT_BUCKET
+from app.storage.money.cost_read_models import CostReports
+from app.storage.schema.money_tables import bucket_places, ledger_entries, transfers
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import PaperCloud, Story
 from trainer.protocol.agent_report import FactKind
@@ -168,7 +168,7 @@ def test_what_a_far_machine_brings_is_booked_once_and_verified(story: Moving) ->
     assert (entry.instance_id, entry.amount_microusd) == (machine, PRICE_OF_IT + 20_000)
     assert (entry.kind, entry.estimated) == ("accrual", False)
     assert entry.price_source.startswith("shipped egress list of ")
-    reports = PostgresCostReports(story.engine)
+    reports = CostReports(story.engine)
     found = reports.job_cost(job_id)
     assert found is not None
     assert "egress" not in found.not_metered
@@ -218,7 +218,7 @@ def test_a_bucket_nobody_can_place_is_asked_for_again_and_said(story: Moving) ->
     story.restore(job_id, restored_bytes=SIZE)
     story.pass_time(60)
     assert story.egress() == []
-    found = PostgresCostReports(story.engine).job_cost(job_id)
+    found = CostReports(story.engine).job_cost(job_id)
     assert found is not None
     assert "egress" in found.not_metered
     (row,) = story.rows(bucket_places, bucket_places.c.bucket == "s3://acme")
@@ -281,7 +281,7 @@ def test_a_disk_that_the_job_asked_for_is_on_its_bill(story: Moving) -> None:
     story.sleep(3600)
     story.quote({NEAR: 1_000_000}, attachments=attached)
     story.run()
-    found = PostgresCostReports(story.engine).job_cost(job_id)
+    found = CostReports(story.engine).job_cost(job_id)
     assert found is not None
     by_component = found.statement.by_component
     hours = by_component["compute"] / 1_000_000

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.throughput.same_work import work_digest
 from app.orchestration.frame.runtime import Limits
+from app.storage.schema import tables
 from tests.support.orchestration_story import ON_DEMAND_PRICE, PRICES, ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 

@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
-from app.adapters.postgres.schema import tables
 from app.api.jobs.job_document import job_document
 from app.domain.lifecycle.instance import EndedBy
-from app.ports.reports.job_reports import LastCheckpoint
+from app.storage.reports.job_facts import LastCheckpoint
+from app.storage.reports.job_read_models import JobReports
+from app.storage.schema import tables
 from app.web.job_sentences import why
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
@@ -48,7 +48,7 @@ def test_a_command_that_saved_nothing_has_no_checkpoint(story: Story, engine: En
     assert "checkpoint_committed" not in kinds
     claims = [text for _, text in _events(story, job_id) if "checkpoint" in text]
     assert claims == ["The command has finished and saved no final checkpoint."]
-    reports = PostgresJobReports(engine)
+    reports = JobReports(engine)
     assert reports.checkpoints(job_id, 10) == []
     facts = reports.job(job_id)
     assert facts.last_checkpoint is None
@@ -66,7 +66,7 @@ def test_what_it_saved_before_is_told_at_its_own_step(story: Story, engine: Engi
     saved_at = story.time
     story.pass_time(30)
     _finish(story, job_id, machine, 57)
-    reports = PostgresJobReports(engine)
+    reports = JobReports(engine)
     assert [row["step"] for row in reports.checkpoints(job_id, 10)] == [40]
     last = reports.job(job_id).last_checkpoint
     assert last is not None
@@ -96,7 +96,7 @@ def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine:
     story.train(job_id)
     (machine,) = story.members(job_id)
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
-    facts = PostgresJobReports(engine).job(job_id)
+    facts = JobReports(engine).job(job_id)
     if facts.job.state == "recovering":
         assert why(facts, story.time).endswith(
             "saved no checkpoint; the next one starts from the beginning."

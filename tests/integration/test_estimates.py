@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.adapters.postgres.schema import money_tables, tables
 from app.domain.availability.pool_life import hazard_factor
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
@@ -20,7 +19,8 @@ from app.domain.throughput.gang_scaling import EXPECTED_SCALING
 from app.orchestration.estimates.estimate_job import with_pauses
 from app.orchestration.estimates.keep_estimates import KeepEstimates
 from app.orchestration.frame.controller_frame import run_controller
-from app.ports.store.kept_estimates import KeptEstimate
+from app.storage.jobs.kept_estimate_rows import KeptEstimate
+from app.storage.schema import money_tables, tables
 from tests.support.cli_world import World, small_world
 from tests.support.money_story import ON_DEMAND_PRICE, POOL, START, MoneyStory
 from tests.support.people_api import settings_for

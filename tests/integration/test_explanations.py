@@ -12,12 +12,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.jobs.placement_decision_rows import KEPT_MOST
-from app.adapters.postgres.schema import tables
 from app.api.jobs.explanation_shapes import Explanation
 from app.domain.lifecycle.job import JobState
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.storage.jobs.placement_decision_rows import KEPT_MOST
+from app.storage.schema import tables
 from app.web.job.why_here import why_here
 from tests.support import decision_story
 from tests.support.cli_world import World, small_world

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.frame.controller_frame import RowController, run_controller
 from app.orchestration.frame.failing_work import (
@@ -23,7 +22,9 @@ from app.orchestration.frame.failing_work import (
 )
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.orchestration.instances.release_instances import ReleaseInstances
-from app.ports.store.unit_of_work import RowsLocked, UnitOfWork
+from app.storage.schema import tables
+from app.storage.session.storage_errors import RowsLocked
+from app.storage.unit_of_work import UnitOfWork
 from tests.support.orchestration_story import PaperCloud, Story
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, make_url, select
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.session.first_use import prepare_first_use
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
 from app.cli.server.migrate import prepare_database
 from app.domain.deployment.credentials import digest
+from app.storage.schema import tables
+from app.storage.session.first_use import prepare_first_use
 from tests.support.postgres import PostgresForTests
 
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.schema import tables
 from app.domain.availability.gang_hazard import FAULTS_PER_HOUR, WARNED_PER_HOUR
 from app.domain.availability.pool_life import TAKEN_PER_HOUR
 from app.orchestration.placement.foresee_losses import ForeseeLosses
+from app.storage.schema import tables
 from tests.support.agent_world import World
 from tests.support.fake_control_plane import wait_until
 from tests.support.orchestration_story import PRICES, ZONE_A, Story

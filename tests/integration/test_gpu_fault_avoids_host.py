@@ -15,13 +15,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema.money_tables import pools
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.retry_policy import pool_cool_down_seconds
 from app.domain.market.offer import Pool
 from app.orchestration.instances.note_host import RETURNED
 from app.ports.cloud_provider import CloudMachine, LaunchOrder
+from app.storage.schema.money_tables import pools
 from tests.support.orchestration_story import FAR, ZONE_A, ZONE_B, PaperCloud, Story
 from trainer.protocol.agent_report import FactKind
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
+from app.storage.schema import tables
 from tests.support.agent_api import SpeakingAgent, make_gang, make_runtime, served
 from tests.support.agent_world import World
 from tests.support.booted_machine import fake_command

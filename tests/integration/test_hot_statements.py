@@ -6,8 +6,8 @@ import asyncio
 
 from sqlalchemy import Engine, text
 
-from app.adapters.postgres.jobs.hot_statements import HotStatements, make_pool
 from app.domain.deployment.credentials import digest
+from app.storage.jobs.hot_statements import HotStatements, make_pool
 from tests.support.people_api import make_key, make_project
 
 USED_BEFORE = 12

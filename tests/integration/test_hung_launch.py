@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.thread_effects import ThreadEffects
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.ports.cloud_provider import LaunchOrder, LaunchResult, ProviderError, RefusalKind
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.support.embedded import wait_until
 from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PaperCloud, Story

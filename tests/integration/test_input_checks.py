@@ -14,8 +14,8 @@ import pytest
 from app.adapters.input_checks.archive_checker import ArchiveChecker
 from app.adapters.input_checks.spec_reader import SpecReader, SpecUnreadable
 from app.adapters.input_checks.workdir_archive import CHECK_SECONDS_MAX
-from app.adapters.postgres.session.engine import make_engine
 from app.domain.units.errors import SpecError
+from app.storage.session.engine import make_engine
 from tests.bench.surroundings import API_APP, api_settings, serve
 from tests.support.agent_api import wait_until
 from tests.support.hostile_bodies import archive_of, sparse_terabyte, zeros_and_an_end

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
-from app.adapters.postgres.schema import tables
 from app.api.jobs import job_batches
 from app.api.jobs.job_batches import JOBS_MAX, BatchAnswer
+from app.storage.schema import tables
 from tests.support.people_api import (
     SPEC,
     PeopleApi,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
+from app.storage.reports.job_read_models import JobReports
 from app.web.job.why_here import why_here
 from app.web.job_sentences import gang_steps, why
 from tests.support.orchestration_story import ZONE_A, Story
@@ -22,7 +22,7 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 def test_the_pool_that_a_job_is_in_is_marked_among_the_weighed_ones(story: Story, engine: Engine):
     job_id = story.submit(2)
     story.train(job_id)
-    facts = PostgresJobReports(engine).job(job_id)
+    facts = JobReports(engine).job(job_id)
     with story.runtime.begin() as uow:
         decisions = uow.decisions.of_job(job_id, 6)
     panel = why_here(facts.job, decisions, [one.instance for one in facts.machines], None)
@@ -42,7 +42,7 @@ def test_a_gang_says_how_far_its_slowest_machine_is(story: Story, engine: Engine
     first, second = story.members(job_id)
 
     def said() -> str:
-        return gang_steps(PostgresJobReports(engine).job(job_id), 40)
+        return gang_steps(JobReports(engine).job(job_id), 40)
 
     assert said() == ""
     story.tell(first, at_step=40)
@@ -58,7 +58,7 @@ def test_machines_that_are_set_up_are_not_said_to_train(story: Story, engine: En
     story.train(job_id)
 
     def said() -> str:
-        return why(PostgresJobReports(engine).job(job_id), story.time)
+        return why(JobReports(engine).job(job_id), story.time)
 
     assert said().startswith("Training on 2 machines")
     first, _ = story.members(job_id)

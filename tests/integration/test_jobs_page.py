@@ -18,12 +18,11 @@ import httpx
 import pytest
 from sqlalchemy import insert, select, update
 
-from app.adapters.postgres.reports import job_search_statement
-from app.adapters.postgres.reports.page_read_models import PostgresPageReports
-from app.adapters.postgres.schema import money_tables, tables
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
-from app.ports.reports import job_search
-from app.ports.reports.job_search import FoundGroup, FoundJob, JobOrder, JobSearch
+from app.storage.reports import job_search, job_search_statement
+from app.storage.reports.job_search import FoundGroup, FoundJob, JobOrder, JobSearch
+from app.storage.reports.page_read_models import PageReports
+from app.storage.schema import money_tables, tables
 from tests.support.people_api import (
     SPEC,
     PeopleApi,
@@ -161,7 +160,7 @@ def test_a_group_saved_what_its_jobs_saved_together(pages: Pages):
     search = JobSearch(pages.project_id, datetime.now(UTC), grouped=True)
 
     def group() -> FoundGroup:
-        found = PostgresPageReports(pages.api.engine).search_jobs(search, datetime.now(UTC))
+        found = PageReports(pages.api.engine).search_jobs(search, datetime.now(UTC))
         [row] = found.rows
         assert isinstance(row, FoundGroup)
         return row
@@ -398,7 +397,7 @@ def test_what_another_project_has_is_counted_nowhere(pages: Pages):
     with closing(stranger.client):
         stranger.submit("old-ended", state=JobState.FAILED)
     pages.submit("new-a", "new-b", "new-c")
-    reports = PostgresPageReports(pages.api.engine)
+    reports = PageReports(pages.api.engine)
     for name, matching in (("", 3), (live, 0), ("old-ended", 0)):
         found = reports.search_jobs(JobSearch(pages.project_id, now, name=name), now)
         assert found.considered == 3
@@ -411,7 +410,7 @@ def test_what_another_project_has_is_counted_nowhere(pages: Pages):
 @pytest.mark.parametrize("grouped", [True, False])
 def test_every_order_is_total_and_its_pages_meet(pages: Pages, order: JobOrder, grouped: bool):
     pages.submit(*(f"s-{number}" for number in range(4)), "a", "b")
-    reports, now = PostgresPageReports(pages.api.engine), datetime.now(UTC)
+    reports, now = PageReports(pages.api.engine), datetime.now(UTC)
     seen: list[str] = []
     for offset in range(8):
         search = JobSearch(

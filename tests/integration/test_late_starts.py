@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import ledger_entries
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.orchestration.instances.revise_start import revise_start
 from app.orchestration.money.accrue_costs import AccrueCosts
+from app.storage.schema import tables
+from app.storage.schema.money_tables import ledger_entries
 from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PRICES, Story
 

@@ -12,8 +12,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import pools
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
 from app.orchestration.frame.controller_frame import lease_phase, run_controller
@@ -26,6 +24,8 @@ from app.ports.cloud_provider import (
     RefusalKind,
     RefusalScope,
 )
+from app.storage.schema import tables
+from app.storage.schema.money_tables import pools
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
 from tests.support.slow_cloud import SlowCloud
 from trainer.protocol.agent_report import FactKind

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import NotFound
 from app.orchestration.agents import append_logs
 from app.orchestration.agents.read_logs import list_logs, read_log
 from app.orchestration.frame.runtime import Runtime
+from app.storage.schema import tables
 from tests.support.agent_api import ServedApi, SpeakingAgent, make_gang, make_runtime, served
 
 STREAM = "attempt-0001/node-0.log"

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.session.machine_names import machine_names
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.market.offer import Market
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.instances.accept_machines import set_launch_time
+from app.storage.session.machine_names import machine_names
 from tests.support.orchestration_story import BY_PERSON, ZONE_A, Story
 
 

@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.deadline.live_placement import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
 from app.orchestration.transitions.settle_market import staying_words
+from app.storage.schema import tables
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 from tests.support.weighed_story import ESTIMATE, decisions, weighed_story
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
+from app.storage.schema import tables
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 

@@ -12,16 +12,16 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from app.adapters.postgres.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
-from app.adapters.postgres.schema.tables import metadata
-from app.adapters.postgres.session import migrate
-from app.adapters.postgres.session.machine_names import machine_names
+from app.storage.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
+from app.storage.schema.tables import metadata
+from app.storage.session import migrate
+from app.storage.session.machine_names import machine_names
 
 ROOT = Path(__file__).parents[2]
 _UPGRADE = [
     sys.executable,
     "-c",
-    "import sys; from app.adapters.postgres.session import migrate; migrate.upgrade(sys.argv[1])",
+    "import sys; from app.storage.session import migrate; migrate.upgrade(sys.argv[1])",
 ]
 # In our schema, and not brought by an extension.
 _OURS = (

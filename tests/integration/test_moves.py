@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
 from app.orchestration.frame.limits import Limits
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.orchestration.transitions.weigh_moves import WeighMoves
+from app.storage.schema import tables
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 

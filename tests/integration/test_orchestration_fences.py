@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.agents.receive_agent_report import FenceRefused
+from app.storage.schema import tables
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 

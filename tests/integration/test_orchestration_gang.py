@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, text, update
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import assignments, pools
-from app.adapters.postgres.session.engine import make_engine
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.ports.cloud_provider import MachineState
+from app.storage.schema import tables
+from app.storage.schema.money_tables import assignments, pools
+from app.storage.session.engine import make_engine
 from tests.support.orchestration_story import ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 

@@ -15,10 +15,10 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import assignments, ledger_entries
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.money.accrue_costs import AccrueCosts
+from app.storage.schema import tables
+from app.storage.schema.money_tables import assignments, ledger_entries
 from tests.support.idle_controllers import run_until_idle
 from tests.support.orchestration_story import PRICES, Story
 from trainer.protocol.agent_report import FactKind

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.job import JobState, StopCause
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.gang.stop_job import resume
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from app.ports.cloud_provider import ProviderError, RefusalKind
+from app.storage.schema import tables
 from tests.support.agent_api import BY_PERSON
 from tests.support.money_story import MoneyStory
 from tests.support.orchestration_story import ON_DEMAND_A, ZONE_A, Story

@@ -14,10 +14,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import pools
-from app.adapters.postgres.session.engine import make_engine
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import JobState
 from app.orchestration.checkpoints.prune_checkpoints import PruneCheckpoints
@@ -25,6 +21,10 @@ from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.claim_jobs import ClaimJobs, ReadyJob
+from app.storage.schema import tables
+from app.storage.schema.money_tables import pools
+from app.storage.session.engine import make_engine
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.support.orchestration_story import ON_DEMAND_A, ZONE_A, Story
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.orchestration.instances.read_interruptions import FeedToRead, Heard, ReadInterruptions
 from app.ports.interruption_feed import Announcement, AnnouncementKind
+from app.storage.schema import tables
 from tests.support.orchestration_story import Story
 
 

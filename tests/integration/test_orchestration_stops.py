@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
 from app.domain.units.errors import CommandRefused
@@ -19,6 +18,7 @@ from app.orchestration.frame.controller_frame import apply_phase, lease_phase, r
 from app.orchestration.gang.stop_job import resume
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.storage.schema import tables
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind

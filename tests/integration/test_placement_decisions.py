@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.orchestration.market.learn_pools import learn_pools
+from app.storage.schema import tables
 from tests.support.orchestration_story import (
     FAR,
     ON_DEMAND_A,

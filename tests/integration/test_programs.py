@@ -22,11 +22,11 @@ import redis
 from app.adapters.celery_wakeups import CeleryWakeups, Ringable
 from app.adapters.embedded.processes.run_record import describe_running, record_now, write_record
 from app.adapters.embedded.processes.state_folder import open_state_folder
-from app.adapters.postgres.session.migrate import head
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, settle_terms
 from app.adapters.system_entropy import SystemEntropy
 from app.cli.client.local_run import look_at_run
 from app.settings import Settings
+from app.storage.session.migrate import head
 from tests.support.embedded import is_running, killed_at_the_end, open_folder, wait_until
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))

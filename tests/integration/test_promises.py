@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, update
 
-from app.adapters.postgres.schema import money_tables
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.estimates.estimate_job import JobEstimate, estimate_job
+from app.storage.schema import money_tables
 from tests.support.cli_world import World, small_world
 from tests.support.orchestration_story import ON_DEMAND_A, Story
 from tests.support.people_api import settings_for

@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Engine, bindparam, event, insert, make_url, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.session.engine import make_engine
-from app.adapters.postgres.session.ready_statement import Ready
-from app.adapters.postgres.session.record_session import RecordSession
 from app.domain.lifecycle.entities import Budget
+from app.storage.schema import tables
+from app.storage.session.engine import make_engine
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ALL_BUDGETS = Ready(select(*tables.budgets.c).order_by(tables.budgets.c.id))
@@ -182,7 +182,7 @@ def test_a_connection_that_died_while_it_lay_idle_is_not_handed_out(
     with own.connect() as connection:
         pid = connection.scalar(text("SELECT pg_backend_pid()"))
     _end_backend(engine, pid)
-    monkeypatch.setattr("app.adapters.postgres.session.engine.PING_AFTER_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("app.storage.session.engine.PING_AFTER_IDLE_SECONDS", 0.0)
     with own.connect() as connection:
         assert connection.scalar(text("SELECT pg_backend_pid()")) != pid
 

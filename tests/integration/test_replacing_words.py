@@ -10,9 +10,6 @@ import orjson
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
-from app.adapters.postgres.reports.page_read_models import PostgresPageReports
-from app.adapters.postgres.schema import tables
 from app.api.jobs.job_document import job_document
 from app.api.serving.json_answers import as_json
 from app.cli.client.job_view import summary
@@ -22,7 +19,10 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.gang.stop_job import resume
-from app.ports.reports.job_reports import JobFilter
+from app.storage.reports.job_facts import JobFilter
+from app.storage.reports.job_read_models import JobReports
+from app.storage.reports.page_read_models import PageReports
+from app.storage.schema import tables
 from tests.support.orchestration_story import BY_PERSON, ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 
@@ -36,9 +36,9 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 
 def said(story: Story, job_id: UUID) -> tuple[Any, ...]:
     """What the list, the API, `lowtide jobs` and `lowtide show` say."""
-    facts = PostgresJobReports(story.engine).job(job_id)
+    facts = JobReports(story.engine).job(job_id)
     wanted = JobFilter(facts.job.project_id, 10)
-    [listed] = PostgresPageReports(story.engine).list_jobs(wanted, story.now())["items"]
+    [listed] = PageReports(story.engine).list_jobs(wanted, story.now())["items"]
     document = orjson.loads(as_json(job_document(facts, story.now())).body)
     shown = dict(summary(document, story.now(), Terminal()))["where"]
     told = listed["replacing"], document["replacing"], shown or None

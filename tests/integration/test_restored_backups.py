@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.credentials import launch_token
 from app.domain.deployment.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_MAX, VERSIONS_MAX
 from app.domain.lifecycle.instance import EndedBy
@@ -28,6 +27,7 @@ from app.orchestration.frame.lost_rows import (
 from app.ports.cloud_provider import MachineList, ProviderError, RefusalKind
 from app.ports.object_store import ObjectStore, ObjectStoreError
 from app.simulation.engine.memory_store import MemoryStore
+from app.storage.schema import tables
 from tests.support.backup import dump, restore
 from tests.support.orchestration_story import SECRET, PaperCloud, Story
 from trainer.protocol.agent_report import (

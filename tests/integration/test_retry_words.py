@@ -12,15 +12,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.reports.job_list_statement import list_statement
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
-from app.adapters.postgres.schema import tables
 from app.api.jobs.job_document import job_document
 from app.domain.lifecycle.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS
 from app.domain.lifecycle.verdict import OUT_OF_MEMORY_ADVICE
 from app.orchestration.agents.append_logs import append_log
-from app.ports.reports.job_reports import JobFilter
-from app.ports.reports.page_reports import JobTimeline
+from app.storage.reports.job_facts import JobFilter
+from app.storage.reports.job_list_statement import list_statement
+from app.storage.reports.job_read_models import JobReports
+from app.storage.reports.page_read_models import JobTimeline
+from app.storage.schema import tables
 from app.web.job.job_failure import JobFailure, job_failure
 from app.web.job_sentences import why
 from app.web.page_frame import PageParts
@@ -47,7 +47,7 @@ def fail(story: Story, job_id: UUID, fence: int, **error: Any) -> None:
 
 def said(story: Story, engine: Engine, job_id: UUID) -> tuple[str, str, str]:
     """What the page, the command line and the list say of it."""
-    facts = PostgresJobReports(engine).job(job_id)
+    facts = JobReports(engine).job(job_id)
     statement, parameters = list_statement(JobFilter(story.project_id, 50), story.time)
     with engine.connect() as connection:
         listed = connection.exec_driver_sql(statement, parameters).scalar_one()
@@ -128,7 +128,7 @@ def page(story: Story, engine: Engine, job_id: UUID, log: bytes | None) -> JobFa
         [machine] = story.members(job_id, fence)
         credential = story.instance(machine).credential_hash
         append_log(story.runtime, credential, f"attempt-{fence:04d}/node-0.log", 0, log)
-    reports = PostgresJobReports(engine)
+    reports = JobReports(engine)
     parts = cast(PageParts, SimpleNamespace(runtime=story.runtime, jobs=reports))
     lanes = cast(JobTimeline, SimpleNamespace(lanes=()))
     found = job_failure(parts, reports.job(job_id).job, lanes)

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.market.offer import Hardware, Market, Offer, Pool
@@ -23,6 +22,7 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.limits import Limits
 from app.orchestration.gang.fill_gang import offers_for
 from app.orchestration.transitions.weigh_moves import WeighMoves
+from app.storage.schema import tables
 from tests.support.orchestration_story import (
     FAR,
     ON_DEMAND_A,

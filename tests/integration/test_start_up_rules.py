@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.estimates.read_start_up import own_limits
@@ -23,6 +22,7 @@ from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.note_decisions import safe_until
 from app.orchestration.placement.spot_safety import may_return
 from app.orchestration.transitions.weigh_moves import move_terms
+from app.storage.schema import tables
 from tests.support.agent_api import BY_PERSON
 from tests.support.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 from tests.support.weighed_story import weighed_story

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres.instances.contact_statements import ContactStatements
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.session.record_session import RecordSession
+from app.storage.instances.contact_statements import ContactStatements
+from app.storage.schema import tables
+from app.storage.session.record_session import RecordSession
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 GAP = 15.0

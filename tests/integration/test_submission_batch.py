@@ -13,13 +13,13 @@ from uuid import UUID, uuid4
 import psycopg
 from sqlalchemy import Engine, select, text
 
-from app.adapters.postgres.jobs.hot_statements import HotStatements, make_pool
-from app.adapters.postgres.schema import tables
 from app.adapters.system_entropy import SystemEntropy
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.queue.submit_job import build_submission
-from app.ports.store.job_submission import Submission
+from app.storage.jobs.hot_statements import HotStatements, make_pool
+from app.storage.jobs.job_submission import Submission
+from app.storage.schema import tables
 from tests.support.people_api import SPEC, make_project
 
 ADA = Actor(ActorKind.PERSON, "ada")

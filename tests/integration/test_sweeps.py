@@ -9,8 +9,6 @@ from uuid import UUID, uuid5
 import pytest
 from sqlalchemy import Engine, delete, event, select
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import assignments
 from app.domain.deployment.sweep_rules import FENCES_SKIPPED, version_floor, why_rows_are_missing
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import EndedBy
@@ -19,7 +17,9 @@ from app.orchestration.agents.register_agent import NotKnownYet
 from app.orchestration.deployment.confirm_sweep import ask_for_sweep, confirm_sweep
 from app.orchestration.deployment.destroy_deployment import order_destroy
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.store.sweep_store import SweepOrders
+from app.storage.instances.sweep_repository import SweepOrders
+from app.storage.schema import tables
+from app.storage.schema.money_tables import assignments
 from tests.support.backup import dump, restore
 from tests.support.orchestration_story import FAR, PRICES, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind

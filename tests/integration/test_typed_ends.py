@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
+from app.storage.schema import tables
 from tests.support.agent_api import SpeakingAgent, make_gang, make_runtime, served
 from trainer.protocol.agent_report import AGENT_FAILED, DISK_FULL, FactKind
 

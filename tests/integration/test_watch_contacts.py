@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.credentials import digest
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.instance import InstanceState
@@ -22,6 +21,7 @@ from app.orchestration.agents.watch_contacts import WatchContacts
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
+from app.storage.schema import tables
 from tests.support.agent_api import Gang, make_gang, make_runtime
 from trainer.protocol.agent_report import (
     EXIT_DRAINED,

@@ -18,9 +18,9 @@ import httpx
 import pytest
 from sqlalchemy import insert, select, update
 
-from app.adapters.postgres.reports.web_sessions import PostgresWebSessions
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.credentials import digest
+from app.storage.reports.web_sessions import WebSessions
+from app.storage.schema import tables
 from app.web.session import COOKIE, SESSION_SECONDS
 from tests.support.agent_api import wait_until
 from tests.support.free_port import free_port
@@ -225,7 +225,7 @@ def test_new_sessions_clear_away_old_ones(apis: tuple[PeopleApi, str]):
             for n in range(150)
         ]
         connection.execute(insert(sessions), rows)
-    kept = PostgresWebSessions(api.engine)
+    kept = WebSessions(api.engine)
     for number in range(2):
         kept.begin(f"new-{number}", key_id, now, now + timedelta(days=7))
     with api.engine.connect() as connection:

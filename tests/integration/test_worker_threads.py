@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWorkFactory
 from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
 from app.bootstrap import NoRings
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.embedded import wait_until
 from workers.alarm_clock import IDLE_PAUSE_SECONDS, AlarmClock
 from workers.controller_threads import RUNS_MAX, ControllerThreads

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from sqlalchemy import Engine, StaticPool, create_engine, text
 
-from app.adapters.postgres.session.record_session import RecordSession
 from app.simulation.engine.backup import Backup
 from app.simulation.engine.scratch_database import ScratchDatabases
 from app.simulation.simulated.world import SIMULATED_LIMITS
 from app.simulation.watches.budget_watch import BudgetWatch
+from app.storage.session.record_session import RecordSession
 
 NOBODY = UUID(int=7)
 _ADD = text("INSERT INTO projects (id, name, created_at) VALUES (:id, :name, '2031-01-01Z')")

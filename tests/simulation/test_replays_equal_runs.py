@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from app.backtest.job_view import Terms
+from app.backtest.lowtide import Lowtide
+from app.backtest.replay import Information, JobEnd, Replay
+from app.backtest.traces import Window
 from app.domain.billing.billing import bill
 from app.domain.billing.billing_rules import EC2_RULES
 from app.domain.deadline.live_placement import tick_seconds_of
-from app.simulation.backtest.job_view import Terms
-from app.simulation.backtest.lowtide import Lowtide
-from app.simulation.backtest.replay import Information, JobEnd, Replay
-from app.simulation.backtest.traces import Window
 from app.simulation.runs.run_world import Run, run_world
 from app.simulation.scenarios.scenario import EndState
 from tests.support.recorded_market import (

@@ -23,8 +23,6 @@ from fastapi import FastAPI
 from sqlalchemy import Engine, insert, text
 
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
 from app.api.agents.agent_board import AgentBoard, start_board, stop_board
@@ -43,6 +41,8 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.gang.stop_job import order_stop
 from app.ports.storage_grants import StorageGrantIssuer
+from app.storage.schema import tables
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.described_answers import client_hooks
 from tests.support.money_story import OneByOne, RungBells
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind
@@ -135,7 +135,7 @@ def make_gang(
     ]  # fmt: skip
     members = [AttemptMember(attempt.id, one, rank) for rank, one in enumerate(ids)]
     with runtime.begin() as uow:
-        assert isinstance(uow, PostgresUnitOfWork)
+        assert isinstance(uow, UnitOfWork)
         budget = Budget(budget_id, project_id, job.id, None)
         for record in (budget, job, attempt, launch, *instances, *members):
             uow.session.add(record)

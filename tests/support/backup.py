@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Table, delete, insert, select, text
 
-from app.adapters.postgres.schema.tables import metadata
+from app.storage.schema.tables import metadata
 
 Dump = dict[Table, list[dict[str, Any]]]
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from sqlalchemy import Engine, insert, select
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import JobState
 from app.settings import Settings
+from app.storage.schema import tables
 from tests.support.command_line import CommandLine
 from tests.support.money_story import START, MoneyStory
 from tests.support.people_api import PeopleApi, make_key, people_api

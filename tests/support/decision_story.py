@@ -19,7 +19,7 @@ from app.domain.placement.placement_decision import (
     PoolVerdict,
     Unblock,
 )
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 HOSTILE = "<script>document.title='taken'</script>\x1b[2J"
 FULL_PRICE = 3_060_000

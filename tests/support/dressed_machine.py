@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
 from app.api.agents.agent_wheel import router as wheel_router
+from app.storage.schema import tables
 from tests.support.agent_api import Gang, ServedApi, make_gang, make_runtime, served
 from tests.support.image_root import ImageBoot, ImageRoot, booting_image, image_root
 

@@ -9,9 +9,9 @@ from collections import Counter
 
 from sqlalchemy import func, select
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import ledger_entries
 from app.domain.billing.machine_facts import ESTIMATED_SOURCES
+from app.storage.schema import tables
+from app.storage.schema.money_tables import ledger_entries
 from tests.support.fault_schedule import FaultRun
 
 

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert, select
 
-from app.adapters.postgres.schema import tables
 from app.domain.lifecycle.instance import TERMINAL_INSTANCE_STATES
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState, StopCause
 from app.domain.spec.job_spec import parse_spec
@@ -35,6 +34,7 @@ from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.queue.submit_job import submit_job
 from app.ports.cloud_provider import ProviderError
 from app.simulation.engine.seeded_entropy import Dice, SeededEntropy
+from app.storage.schema import tables
 from tests.support.agent_api import BY_PERSON, make_runtime
 from tests.support.scripted_agents import Crowd
 from tests.support.scripted_cloud import GPUS, ScriptedCloud

@@ -15,9 +15,6 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import cost_rollups, ledger_entries
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
 from app.adapters.seeded_draws import seeded_draws
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import (
@@ -40,6 +37,9 @@ from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.money.close_job_costs import CloseJobCosts
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.ports.price_source import PriceChange
+from app.storage.schema import tables
+from app.storage.schema.money_tables import cost_rollups, ledger_entries
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.idle_controllers import run_until_idle
 
 W = TypeVar("W")
@@ -375,6 +375,6 @@ class MoneyStory:
             return uow.session.get(type(record), record.id)
 
 
-def locked_budgets(uow: PostgresUnitOfWork, job: Job) -> list[Budget]:
+def locked_budgets(uow: UnitOfWork, job: Job) -> list[Budget]:
     """The job's budgets under their locks."""
     return uow.money.lock_budgets(job.project_id, job.budget_id)

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres.schema import tables
 from app.domain.deployment.credentials import digest, launch_token
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES, EndedBy
 from app.domain.lifecycle.job import StopCause
@@ -48,6 +47,7 @@ from app.ports.cloud_provider import (
     RefusalKind,
 )
 from app.ports.price_source import PriceChange
+from app.storage.schema import tables
 from tests.support.agent_api import BY_PERSON, make_runtime
 from tests.support.idle_controllers import run_until_idle
 from tests.support.watched_paces import WatchedPaces

@@ -38,8 +38,8 @@ from app.orchestration.agents.append_logs import append_log
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.queue.submit_job import submit_job
-from app.ports.store.log_index import LogStream
-from app.ports.store.unit_of_work import PhaseRecord
+from app.storage.jobs.event_rows import PhaseRecord
+from app.storage.jobs.log_repository import LogStream
 from tests.support.money_story import MoneyStory
 from trainer.protocol.bottleneck import Shares
 

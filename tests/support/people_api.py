@@ -19,8 +19,6 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine, insert, select, update
 
-from app.adapters.postgres.schema import money_tables, tables
-from app.adapters.postgres.session.engine import make_engine
 from app.adapters.providers.local.server.cloud_stop import stop_cloud
 from app.adapters.system_entropy import SystemEntropy
 from app.api.main import create_app
@@ -30,6 +28,8 @@ from app.bootstrap import local_cloud_folder
 from app.domain.deployment.credentials import digest
 from app.domain.market.offer import Hardware
 from app.settings import Settings
+from app.storage.schema import money_tables, tables
+from app.storage.session.engine import make_engine
 from tests.support.agent_api import POOL, Gang, make_gang, wait_until
 from tests.support.described_answers import client_hooks
 

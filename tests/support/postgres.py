@@ -22,8 +22,8 @@ from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
-from app.adapters.postgres.session.engine import make_engine
-from app.adapters.postgres.session.migrate import upgrade
+from app.storage.session.engine import make_engine
+from app.storage.session.migrate import upgrade
 
 TEMPLATE = "lowtide_template"
 # Copying a template is forty times faster in memory than on some disks.

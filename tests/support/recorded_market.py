@@ -2,7 +2,7 @@
 
 Lives here: pools that are up, down and priced as recorded, machines that are taken where a pool
 goes down, and the machines of a run in the words of a replay. Not here: the replay itself
-(`app.simulation.backtest`) or the controllers, which are the real ones.
+(`app.backtest`) or the controllers, which are the real ones.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from datetime import timedelta
 
 import numpy as np
 
+from app.backtest.job_view import Terms
+from app.backtest.traces import Window
 from app.domain.market.offer import Market, Pool
-from app.simulation.backtest.job_view import Terms
-from app.simulation.backtest.traces import Window
 from app.simulation.engine.virtual_clock import MICROSECONDS, instant
 from app.simulation.runs.run_world import Run
 from app.simulation.scenarios.scenario import CALM, EndState

@@ -1,6 +1,6 @@
 """The machines of a replayed job, from what its policy wanted in each tick, as a ledger sees them.
 
-Not here: the replay (`app.simulation.backtest`), or the arithmetic of bills (`billing.billing`).
+Not here: the replay (`app.backtest`), or the arithmetic of bills (`billing.billing`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from app.backtest.job_view import Act, Briefing, Choice, JobView, PolicyMaker, Terms
+from app.backtest.traces import Window
 from app.domain.billing.machine_facts import AssignmentSpan, MachineFacts, TimeSource
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market
 from app.domain.market.price_book import PriceSegment
-from app.simulation.backtest.job_view import Act, Briefing, Choice, JobView, PolicyMaker, Terms
-from app.simulation.backtest.traces import Window
 
 
 class Machine(NamedTuple):

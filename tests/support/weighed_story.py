@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
-from app.ports.store.placement_decisions import KeptDecision
+from app.storage.jobs.placement_decision_rows import KeptDecision
 from tests.support.orchestration_story import Story
 
 ESTIMATE: Final[dict[str, Any]] = {"hours": 5.0, "gpu": "V100:1"}

@@ -7,15 +7,15 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from app.backtest.baselines import UniformProgress
+from app.backtest.job_view import PolicyMaker, Terms
+from app.backtest.lowtide import Lowtide
+from app.backtest.replay import Information, Replay
+from app.backtest.traces import Window
 from app.domain.billing.billing import BillKey, bill
 from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES, BillingRules
 from app.domain.billing.ledger import close_books
 from app.domain.billing.rating_basis import RatingBasis
-from app.simulation.backtest.baselines import UniformProgress
-from app.simulation.backtest.job_view import PolicyMaker, Terms
-from app.simulation.backtest.lowtide import Lowtide
-from app.simulation.backtest.replay import Information, Replay
-from app.simulation.backtest.traces import Window
 from tests.support.replayed_path import Machine, Recorded, facts_of, prices_of
 
 HOUR, TICK = 3600.0, 600

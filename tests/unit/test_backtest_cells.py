@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.simulation.backtest.cells import Overrides, Setting, cells_of, read_plan
-from app.simulation.backtest.traces import SPOT_PRICE_RATIO, TraceProblem, cut_window, read_trace
+from app.backtest.cells import Overrides, Setting, cells_of, read_plan
+from app.backtest.traces import SPOT_PRICE_RATIO, TraceProblem, cut_window, read_trace
 
 GROUPS: dict[str, Any] = {
     "job_hours": 2,

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from app.simulation.backtest.job_view import (
+from app.backtest.job_view import (
     ON_DEMAND,
     WAIT,
     Act,
@@ -18,10 +18,10 @@ from app.simulation.backtest.job_view import (
     Terms,
     ticks_left,
 )
-from app.simulation.backtest.optimum import optimum_by_tick
-from app.simulation.backtest.replay import Information, JobEnd, Replay
-from app.simulation.backtest.run_cells import POLICIES
-from app.simulation.backtest.traces import Window
+from app.backtest.optimum import optimum_by_tick
+from app.backtest.replay import Information, JobEnd, Replay
+from app.backtest.run_cells import POLICIES
+from app.backtest.traces import Window
 
 HOUR = 3600.0
 FULL_PRICE = 4.0

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES
-from app.simulation.backtest.baselines import (
+from app.backtest.baselines import (
     CheapestUniformProgress,
     Evolved,
     Greedy,
@@ -18,7 +17,7 @@ from app.simulation.backtest.baselines import (
     UniformProgress,
     region_of,
 )
-from app.simulation.backtest.job_view import (
+from app.backtest.job_view import (
     ON_DEMAND,
     WAIT,
     Act,
@@ -29,11 +28,12 @@ from app.simulation.backtest.job_view import (
     PoolState,
     Terms,
 )
-from app.simulation.backtest.optimum import optimum_by_tick
-from app.simulation.backtest.replay import Information, JobEnd, PolicyFault, Replay
-from app.simulation.backtest.run_cells import on_demand_cost
-from app.simulation.backtest.skynomad import SkyNomad
-from app.simulation.backtest.traces import Window, cut_window, read_trace
+from app.backtest.optimum import optimum_by_tick
+from app.backtest.replay import Information, JobEnd, PolicyFault, Replay
+from app.backtest.run_cells import on_demand_cost
+from app.backtest.skynomad import SkyNomad
+from app.backtest.traces import Window, cut_window, read_trace
+from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES
 
 TRACES = Path(__file__).parents[2] / "app/adapters/providers/local/traces"
 TICK = 600

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.simulation.backtest.cells import Group, Plan, Setting
-from app.simulation.backtest.replay import Information
-from app.simulation.backtest.report import cells, summarise, svg, text_chart
-from app.simulation.backtest.run_cells import Conditions, Row, run_plan
+from app.backtest.cells import Group, Plan, Setting
+from app.backtest.replay import Information
+from app.backtest.report import cells, summarise, svg, text_chart
+from app.backtest.run_cells import Conditions, Row, run_plan
 
 TRACES = Path(__file__).parents[2] / "app/adapters/providers/local/traces"
 GROUPS = (Group("h100", "gcp_2025_h100_13z.npz", 1, ("us-west1-a", "us-central1-c", "us-east4-a")),)

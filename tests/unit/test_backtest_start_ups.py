@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.simulation.backtest.cells import Group, Overrides, Plan, Setting, read_plan
-from app.simulation.backtest.job_view import Briefing, JobView, Terms
-from app.simulation.backtest.lowtide import Lowtide
-from app.simulation.backtest.replay import Information, Replay
-from app.simulation.backtest.run_cells import POLICIES, Conditions, Row, run_plan
-from app.simulation.backtest.start_ups import GRID_SECONDS, NO_START_UPS, StartUps
-from app.simulation.backtest.traces import TraceProblem, Window
+from app.backtest.cells import Group, Overrides, Plan, Setting, read_plan
+from app.backtest.job_view import Briefing, JobView, Terms
+from app.backtest.lowtide import Lowtide
+from app.backtest.replay import Information, Replay
+from app.backtest.run_cells import POLICIES, Conditions, Row, run_plan
+from app.backtest.start_ups import GRID_SECONDS, NO_START_UPS, StartUps
+from app.backtest.traces import TraceProblem, Window
 
 TICK = 600
 POOLS = ("a", "b")

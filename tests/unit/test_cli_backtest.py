@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from app.backtest.run_cells import POLICIES
 from app.cli.server import backtest
-from app.simulation.backtest.run_cells import POLICIES
 
 ROW_KEYS = {
     "group", "zone", "start", "slack", "overhead_hours", "policy", "cost_usd", "on_demand_usd",

@@ -15,8 +15,8 @@ from app.api.fleet.cost_table import COLUMNS, accounts_of, cost_table
 from app.domain.billing.billing import Component
 from app.domain.billing.cost_statement import Activity
 from app.domain.market.offer import Pool
-from app.ports.reports.read_models import CostLine, CostStatus
 from app.settings import Settings
+from app.storage.money.cost_figures import CostLine, CostStatus
 
 LINE = CostLine(
     day=date(2026, 3, 1),

@@ -24,7 +24,7 @@ from app.domain.units.errors import (
 )
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError
-from app.ports.store.unit_of_work import RowsLocked
+from app.storage.session.storage_errors import RowsLocked
 
 _SPEC_ERROR = SpecError(
     [

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from app.api.serving.key_ring import KeyRing
-from app.ports.reports.job_reports import KeyOwner
+from app.storage.reports.job_facts import KeyOwner
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = KeyOwner(UUID(int=1), "ada", UUID(int=2), "alpha", False)

@@ -15,7 +15,7 @@ from app.domain.lifecycle.instance import ENDED_BY_CLOUD, EndedBy, InstanceState
 from app.domain.market.offer import Market, Pool
 from app.domain.market.price_book import PriceSegment
 from app.domain.wording.machine_words import ended_words
-from app.ports.reports.page_reports import JobTimeline, MachineLane
+from app.storage.reports.page_read_models import JobTimeline, MachineLane
 from app.web.charts.lane_pieces import Axis, lane_pieces
 from app.web.charts.metric_charts import CHARTS_MAX, metric_charts
 from app.web.charts.time_chart import ChartData, time_chart

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
-from app.ports.store.unit_of_work import RowsLocked
+from app.storage.session.storage_errors import RowsLocked
 from app.web.page_frame import _told
 
 _SQL = "SELECT jobs.id FROM jobs FOR UPDATE"

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import JobCommand
-from app.ports.reports.job_search import ChosenJob
+from app.storage.reports.job_search import ChosenJob
 from app.web.jobs.job_query import read_query
 from app.web.jobs.job_selection import Confirmation
 

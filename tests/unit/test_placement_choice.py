@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
-from app.domain.deadline.spot_ride import ride
-from app.simulation.backtest.job_view import (
+from app.backtest.job_view import (
     Act,
     Briefing,
     Choice,
@@ -23,11 +20,14 @@ from app.simulation.backtest.job_view import (
     PolicyMaker,
     Terms,
 )
-from app.simulation.backtest.lowtide import Lowtide
-from app.simulation.backtest.optimum import optimum_by_tick
-from app.simulation.backtest.replay import Information, JobEnd, Replay
-from app.simulation.backtest.run_cells import POLICIES
-from app.simulation.backtest.traces import Window
+from app.backtest.lowtide import Lowtide
+from app.backtest.optimum import optimum_by_tick
+from app.backtest.replay import Information, JobEnd, Replay
+from app.backtest.run_cells import POLICIES
+from app.backtest.traces import Window
+from app.domain.deadline.placement_choice import Placement
+from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
+from app.domain.deadline.spot_ride import ride
 
 HOUR = 3600.0
 TICK = 600

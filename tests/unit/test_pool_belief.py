@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.backtest.fit_priors import fit, pieces_of, together
 from app.domain.availability.hazard_priors import POOL_LOG_PRIOR
 from app.domain.availability.pool_belief import HazardBelief
 from app.domain.availability.pool_hazards import MODELS, PHASES, time_shares
@@ -12,7 +13,6 @@ from app.domain.availability.pool_life import BACK_PER_HOUR, TAKEN_PER_HOUR, mea
 from app.domain.deadline.placement_choice import Placement
 from app.domain.deadline.placement_moment import JobTerms, Moment, Running
 from app.domain.deadline.probe_purse import PROBE_AFTER_SECONDS, PROBE_SECONDS, PROBE_SHARE
-from app.simulation.backtest.fit_priors import fit, pieces_of, together
 
 TICK = 600.0
 HOUR = 3600.0

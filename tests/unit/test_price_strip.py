@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from app.domain.market.offer import Market, Pool
-from app.ports.reports.page_reports import PriceSample
+from app.storage.reports.page_read_models import PriceSample
 from app.web.charts.lane_pieces import Axis
 from app.web.charts.price_strip import Prices, PriceStrip, pools_to_price, price_strip
 

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from app.orchestration.directives import agent_report_cache
 from app.orchestration.directives.agent_report_cache import AgentReportCache, Changes
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import DatabaseFull, RowsLocked
+from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 
 _STOP_SECONDS_MAX = 10.0
 

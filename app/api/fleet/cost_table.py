@@ -1,6 +1,6 @@
 """Costs as a table that spreadsheets and scripts read: CSV with columns that never change.
 
-Not here: the lines (`app.adapters.postgres.money.cost_lines`), or the route (`costs`).
+Not here: the lines (`app.storage.money.cost_lines`), or the route (`costs`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 import orjson
 
 from app.domain.units.money import MICROUSD_PER_USD
-from app.ports.reports.read_models import CostLine
 from app.settings import Settings
+from app.storage.money.cost_figures import CostLine
 
 COLUMNS: Final = (
     "day", "job", "project", "labels", "provider", "account", "region", "zone", "instance_id",

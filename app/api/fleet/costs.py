@@ -1,6 +1,6 @@
 """What was spent, on what, and whether the books close.
 
-Not here: how it is computed (`app.adapters.postgres.money.cost_read_models`, `app.domain`).
+Not here: how it is computed (`app.storage.money.cost_read_models`, `app.domain`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.api.serving.json_answers import as_json
 from app.api.serving.parts import ApiParts, parts_of
 from app.domain.billing.books_check import BooksCheck
 from app.domain.units.errors import InvalidValue, NotFound
-from app.ports.reports.read_models import CostGroup, Invoices
+from app.storage.money.cost_figures import CostGroup, Invoices
 
 router = APIRouter(prefix="/api/v1", tags=["costs"])
 

@@ -22,8 +22,8 @@ from app.domain.lifecycle.instance import InstanceState
 from app.orchestration.deployment.confirm_sweep import WORKING, ask_for_sweep, confirm_sweep
 from app.orchestration.deployment.destroy_deployment import order_destroy
 from app.orchestration.gang.release_order import ADOPTED
-from app.ports.store.sweep_store import SweepOrders, SweptRegion
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import SweepOrders, SweptRegion
+from app.storage.unit_of_work import UnitOfWork
 
 router = APIRouter(prefix="/api/v1", tags=["deployment"])
 

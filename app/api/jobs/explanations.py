@@ -26,7 +26,7 @@ from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.decision_words import sentence_now
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.placement.unmet_needs import Unmet, quoted_pools, unmet_needs
-from app.ports.store.placement_decisions import KeptDecision
+from app.storage.jobs.placement_decision_rows import KeptDecision
 
 router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 

@@ -31,7 +31,7 @@ from app.orchestration.gang.stop_many import (
     CommandOutcome,
     command_many,
 )
-from app.ports.reports.job_reports import JobFilter
+from app.storage.reports.job_facts import JobFilter
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], dependencies=[Depends(json_only)])
 

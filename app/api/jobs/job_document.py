@@ -16,7 +16,7 @@ from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.wording.stop_words import why_stopping
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
-from app.ports.reports.job_reports import JobFacts, MachineStatus
+from app.storage.reports.job_facts import JobFacts, MachineStatus
 
 _WAITS = {
     JobState.QUEUED: "In the queue: looking for machines next.",

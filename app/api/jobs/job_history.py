@@ -20,7 +20,7 @@ from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.wording.attempt_words import stream_ordinal
 from app.orchestration.agents.read_logs import gap_note, read_piece
 from app.orchestration.checkpoints.read_checkpoints import best_standing
-from app.ports.store.log_index import LogChunk
+from app.storage.jobs.log_repository import LogChunk
 
 router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 

@@ -27,8 +27,8 @@ from app.domain.units.errors import InvalidValue, SpecError
 from app.orchestration.estimates.weigh_promise import weigh_promise
 from app.orchestration.queue.copy_job import copied_spec
 from app.orchestration.queue.submit_job import accept, replay
-from app.ports.reports.job_reports import JobFilter
-from app.ports.store.job_submission import Submitted
+from app.storage.jobs.job_submission import Submitted
+from app.storage.reports.job_facts import JobFilter
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 

@@ -14,8 +14,8 @@ from app.api.serving.parts import ApiParts
 from app.api.submission.spec_body import parse_in_turn
 from app.api.submission.submission_checks import check_spec
 from app.domain.spec.job_spec import JobSpec
-from app.ports.reports.job_reports import KeyOwner
-from app.ports.store.job_submission import Submitted
+from app.storage.jobs.job_submission import Submitted
+from app.storage.reports.job_facts import KeyOwner
 
 
 class PageSpecForms:

@@ -35,7 +35,7 @@ from app.domain.units.errors import (
 )
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
-from app.ports.store.unit_of_work import DatabaseFull, RowsLocked
+from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 
 PROBLEM_JSON = "application/problem+json"
 _ERRORS_MAX = 20

@@ -14,12 +14,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import PlainTextResponse, Response
 
 from app.adapters.disk_space import measure_folders
-from app.adapters.postgres.session.revision import newest_revision
 from app.adapters.redis_list import RedisAway, RedisList
 from app.api.serving.json_answers import as_json
 from app.api.serving.monitoring import RequestCounts, exposition
 from app.api.serving.parts import ApiParts, parts_of
 from app.bootstrap import deployment_folders
+from app.storage.session.revision import newest_revision
 
 router = APIRouter(tags=["health"])
 

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from app.domain.deployment.credentials import digest
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.ports.clock import Clock
-from app.ports.reports.job_reports import KeyOwner
+from app.storage.reports.job_facts import KeyOwner
 
 _REMEMBERED_FOR = timedelta(seconds=1)
 _REMEMBERED_MAX = 1_000

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.lifecycle.job import LIVE_JOB_STATES
-from app.ports.reports.job_reports import DeploymentFacts
+from app.storage.reports.job_facts import DeploymentFacts
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _UNKNOWN = "unknown"

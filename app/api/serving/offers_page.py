@@ -12,7 +12,7 @@ from typing import Any
 
 from app.api.serving.json_answers import dumps
 from app.orchestration.frame.runtime import Runtime
-from app.ports.reports.job_reports import JobReports
+from app.storage.reports.job_read_models import JobReports
 
 _KEPT_FOR = timedelta(seconds=1)
 _KEPT_MAX = 8

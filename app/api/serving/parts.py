@@ -17,11 +17,6 @@ from fastapi import Request
 
 from app.adapters.input_checks.archive_checker import ArchiveChecker
 from app.adapters.input_checks.spec_reader import SpecReader
-from app.adapters.postgres.jobs.hot_statements import HotStatements, make_pool
-from app.adapters.postgres.money.cost_read_models import PostgresCostReports
-from app.adapters.postgres.reports.job_read_models import PostgresJobReports
-from app.adapters.postgres.reports.page_read_models import PostgresPageReports
-from app.adapters.postgres.reports.web_sessions import PostgresWebSessions
 from app.adapters.providers.local.machines.job_accounts import settle_accounts
 from app.api.serving.key_ring import KeyRing
 from app.api.serving.offers_page import OffersPage
@@ -36,11 +31,12 @@ from app.bootstrap import (
     open_wakeups,
 )
 from app.orchestration.frame.runtime import Runtime
-from app.ports.reports.job_reports import JobReports
-from app.ports.reports.page_reports import PageReports
-from app.ports.reports.read_models import CostReports
-from app.ports.store.web_sessions import WebSessions
 from app.settings import Settings
+from app.storage.jobs.hot_statements import HotStatements, make_pool
+from app.storage.money.cost_read_models import CostReports
+from app.storage.reports.job_read_models import JobReports
+from app.storage.reports.page_read_models import PageReports
+from app.storage.reports.web_sessions import WebSessions
 
 _SPECS_WAITING_MAX = 32
 _SPEC_SECONDS_MAX = 30.0
@@ -104,16 +100,16 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
         await pool.open()
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=bell)
         hot = HotStatements(pool, database_disk(settings).is_full)
-        reports = PostgresJobReports(engine)
+        reports = JobReports(engine)
         yield ApiParts(
             settings=settings,
             runtime=runtime,
             hot=hot,
             keys=KeyRing(hot.key_owner, runtime.clock),
             reports=reports,
-            costs=PostgresCostReports(engine),
-            page_reports=PostgresPageReports(engine),
-            web_sessions=PostgresWebSessions(engine),
+            costs=CostReports(engine),
+            page_reports=PageReports(engine),
+            web_sessions=WebSessions(engine),
             offers=OffersPage(runtime, reports),
             local_cloud=open_local_cloud(settings),
             specs=specs,

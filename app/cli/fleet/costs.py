@@ -137,7 +137,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
 
 
 def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool) -> None:
-    from app.ports.reports.read_models import NO_LABEL, UNALLOCATED
+    from app.storage.money.cost_figures import NO_LABEL, UNALLOCATED
 
     group, _, label = by.partition(":")
     query = {

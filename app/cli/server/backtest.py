@@ -1,6 +1,6 @@
 """`lowtide backtest`: placement policies over recorded prices and availability.
 
-Here: options, progress, tables and files. Not here: the replay (`app.simulation.backtest`).
+Here: options, progress, tables and files. Not here: the replay (`app.backtest`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from app.cli.client.progress_bar import progress_bar
 from app.cli.client.terminal import Column, Terminal
 
 if TYPE_CHECKING:
-    from app.simulation.backtest.cells import Overrides
-    from app.simulation.backtest.run_cells import CellResults, Conditions
-    from app.simulation.backtest.start_ups import StartUps
+    from app.backtest.cells import Overrides
+    from app.backtest.run_cells import CellResults, Conditions
+    from app.backtest.start_ups import StartUps
 
 LEFT_OUT: Final = 1
 WARM_HOURS: Final = 120.0
@@ -169,7 +169,7 @@ def backtest(
     """
     terminal = Terminal(quiet=quiet)
     with ending_well(terminal):
-        from app.simulation.backtest.cells import Overrides
+        from app.backtest.cells import Overrides
 
         overrides = Overrides(
             _numbers(slack, "--slack"),
@@ -213,9 +213,9 @@ def backtest(
 def _conditions(
     *, traces: Path, policies: str, information: str, history: str, billing: str | None, **rest: Any
 ) -> Conditions:
+    from app.backtest.replay import Information
+    from app.backtest.run_cells import OWN, POLICIES, Conditions
     from app.domain.billing.billing_rules import rules_for
-    from app.simulation.backtest.replay import Information
-    from app.simulation.backtest.run_cells import OWN, POLICIES, Conditions
 
     names = tuple(dict.fromkeys(name.strip() for name in policies.split(",")))
     for name in names:
@@ -249,9 +249,9 @@ def _run(
     conditions: Conditions,
     processes: int,
 ) -> CellResults:
-    from app.simulation.backtest.cells import Setting, read_plan
-    from app.simulation.backtest.run_cells import run_plan
-    from app.simulation.backtest.traces import TraceProblem
+    from app.backtest.cells import Setting, read_plan
+    from app.backtest.run_cells import run_plan
+    from app.backtest.traces import TraceProblem
 
     _one_of("--setting", setting, list(Setting))
     chosen = Setting(setting)
@@ -264,7 +264,7 @@ def _run(
 
 
 def _show(terminal: Terminal, findings: CellResults) -> None:
-    from app.simulation.backtest.report import cells, summarise, text_chart
+    from app.backtest.report import cells, summarise, text_chart
 
     summaries = summarise(findings.rows)
     terminal.table(_COLUMNS, summaries)
@@ -287,7 +287,7 @@ def _show(terminal: Terminal, findings: CellResults) -> None:
 
 
 def _show_calibration(terminal: Terminal, findings: CellResults) -> None:
-    from app.simulation.backtest.report import calibration
+    from app.backtest.report import calibration
 
     lines = calibration(findings.rows)
     if lines:
@@ -317,7 +317,7 @@ def _check_files(json_file: Path) -> None:
 
 def _write(json_file: Path, findings: CellResults, title: str) -> str:
     """Write rows and picture; the sentence that names them."""
-    from app.simulation.backtest.report import cells, svg
+    from app.backtest.report import cells, svg
 
     picture = _picture_of(json_file)
     try:
@@ -350,7 +350,7 @@ def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
 
 def _start_ups(text: str | None) -> StartUps:
     """From `600` or `60..1200`."""
-    from app.simulation.backtest.start_ups import NO_START_UPS, StartUps
+    from app.backtest.start_ups import NO_START_UPS, StartUps
 
     if text is None:
         return NO_START_UPS

@@ -91,7 +91,7 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     Raises SQLAlchemyError when the database does not answer or refuses, and CommandFailed when
     another version's migrations made it.
     """
-    from app.adapters.postgres.session.revision import found_schema, newest_revision
+    from app.storage.session.revision import found_schema, newest_revision
 
     found = found_schema(url)
     if found.mark is not None and not found.mark.is_ours:
@@ -101,11 +101,11 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
         return PreparedDatabase(head, head, None)
 
     from app.adapters.embedded.processes.state_folder import open_state_folder, write_atomically
-    from app.adapters.postgres.session import migrate as migrations
-    from app.adapters.postgres.session.engine import make_engine
-    from app.adapters.postgres.session.first_use import prepare_first_use
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
+    from app.storage.session import migrate as migrations
+    from app.storage.session.engine import make_engine
+    from app.storage.session.first_use import prepare_first_use
 
     before = migrations.current(url)
     if before != head:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
 
 _TO_MIGRATE: Final = (
-    "app.adapters.postgres.session.migrate",
-    "app.adapters.postgres.schema.tables",
+    "app.storage.session.migrate",
+    "app.storage.schema.tables",
 )
 _PROBE_PERIOD_SECONDS: Final = 0.1
 _API_READY_SECONDS: Final = 60.0

@@ -2,7 +2,7 @@
 
 Rows are scalings of the interruption hazard, columns of the recovery hazard, as in MODELS. Fitted
 by expectation maximisation to recorded pools (and to sets of two or more pools, up while any is),
-with a floor, so that no model is ever ruled out. `app.simulation.backtest.fit_priors` fits
+with a floor, so that no model is ever ruled out. `app.backtest.fit_priors` fits
 such weights again; docs/backtest.md compares them. Not here: the models, or how evidence moves
 the weights.
 """

@@ -2,7 +2,7 @@
 
 Lives here: the shape that all pools share, what a deployment's own machines teach about one, and
 lifetimes drawn from both. Not here: what a life is worth (`what_if`), or counting the
-machines (`app.adapters.postgres`).
+machines (`app.storage`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A pool had machines while one of ours lived there and when a launch was answered with one; it had
 none when one of ours was taken, and when a launch was refused for want of capacity. Of all other
 times nothing is known. Here: that reading of the past. Not here: hazards learned from it
-(`pool_hazards`), or counting machines (`app.adapters.postgres`).
+(`pool_hazards`), or counting machines (`app.storage`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rows the rules work on: job, attempt, member, launch, instance, assignment, checkpoint.
 
 Lives here: plain records, one field per column. Not here: their states and moves (`job`,
-`attempt`, `instance`, `launch`), or how they are stored (`app.adapters.postgres`).
+`attempt`, `instance`, `launch`), or how they are stored (`app.storage`).
 
 A record's `state` is changed only by `frame.aggregate`, through the table of its noun.
 """

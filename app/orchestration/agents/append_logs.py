@@ -19,8 +19,8 @@ from app.domain.units.errors import DomainError, InvalidValue
 from app.orchestration.agents.receive_agent_report import instance_of_credential
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectExists, ObjectStore
-from app.ports.store.log_index import GAP_KEY, LogChunk, LogStream
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.jobs.log_repository import GAP_KEY, LogChunk, LogStream
+from app.storage.unit_of_work import UnitOfWork
 
 CHUNK_BYTES_MAX = 1 << 20
 GAP_BYTES_MAX = 64 << 20

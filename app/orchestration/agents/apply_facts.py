@@ -42,7 +42,7 @@ from app.orchestration.gang.data_facts import note_image, note_outputs
 from app.orchestration.gang.lose_instances import note_interruption, note_stopping
 from app.orchestration.placement.foresee_losses import note_warning
 from app.orchestration.placement.price_restores import note_restored
-from app.ports.store.unit_of_work import PhaseRecord
+from app.storage.jobs.event_rows import PhaseRecord
 from trainer.protocol.agent_report import (
     AGENT_FAILED,
     AGENT_RESTARTED,

@@ -13,7 +13,7 @@ from app.domain.units.errors import NotFound
 from app.domain.wording.attempt_words import stream_ordinal, stream_words
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStore
-from app.ports.store.log_index import LogChunk, LogStream
+from app.storage.jobs.log_repository import LogChunk, LogStream
 
 READ_BYTES_MAX = 1 << 20
 _GAP_NOTE = (

@@ -24,7 +24,7 @@ from app.orchestration.estimates.keep_pace import forget_pace, hear_pace
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.lost_rows import numbered_before_gap
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import AgentReport, DiskFull
 from trainer.protocol.directive import ReportReply
 

@@ -13,7 +13,7 @@ from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.orchestration.agents.register_agent import TokenRefused
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 MESSAGE_CHARACTERS_MAX = 1_000
 MACHINE_CHARACTERS_MAX = 100

@@ -11,7 +11,7 @@ from app.domain.deployment.credentials import digest
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import Registration
 
 ALARM_EVERY = timedelta(minutes=1)

@@ -11,7 +11,7 @@ from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _SAID_MAX = 400
 

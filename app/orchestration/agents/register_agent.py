@@ -23,7 +23,7 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.advance_attempt import advance_attempt
 from app.orchestration.gang.assign_instances import assign
 from app.orchestration.transitions.resize_gangs import yield_to_larger
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import MachinePhase, Registration
 from trainer.protocol.directive import RegistrationReply
 from trainer.protocol.run_config import RunConfig

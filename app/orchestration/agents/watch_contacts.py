@@ -26,8 +26,8 @@ from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.silence import GivenUpBy, proven_alive_at, silence_seconds
 from app.orchestration.gang.lose_instances import note_lease_over
 from app.orchestration.gang.release_order import order_release
-from app.ports.store.contact_store import UnheardInstance
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.contact_statements import UnheardInstance
+from app.storage.unit_of_work import UnitOfWork
 
 WATCH_CONTROLLER = "watch_contacts"
 _ACTOR = Actor(ActorKind.CONTROLLER, WATCH_CONTROLLER)

@@ -20,7 +20,7 @@ from app.orchestration.frame.lost_rows import fences_with_parents, forgotten_par
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.ports.object_store import ObjectStoreError
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.checkpoint_manifest import data_prefix, manifest_key
 
 PRUNE_CONTROLLER = "prune_checkpoints"

@@ -30,8 +30,8 @@ from app.orchestration.gang.lose_instances import note_end
 from app.orchestration.gang.release_order import ADOPTED, RELEASE_CONTROLLER, order_release
 from app.orchestration.instances.accept_machines import accept_machine
 from app.ports.cloud_provider import CloudMachine
-from app.ports.store.sweep_store import DeploymentEvent
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import DeploymentEvent
+from app.storage.unit_of_work import UnitOfWork
 
 _LOST = "lost with its row"
 SWEEP_ACTOR = Actor(ActorKind.CLOUD, SWEEP_CONTROLLER)

@@ -21,8 +21,13 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.ports.cloud_provider import ProviderError
 from app.ports.cloud_remains import CloudRemains, Remain
-from app.ports.store.sweep_store import DeploymentEvent, SeenRemain, SweepOrders, SweptRegion
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import (
+    DeploymentEvent,
+    SeenRemain,
+    SweepOrders,
+    SweptRegion,
+)
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

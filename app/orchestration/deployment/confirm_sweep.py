@@ -20,8 +20,8 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.release_order import order_release
-from app.ports.store.sweep_store import DeploymentEvent
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import DeploymentEvent
+from app.storage.unit_of_work import UnitOfWork
 
 WORKING = LIVE_JOB_STATES - {JobState.PAUSED, JobState.STOPPING}
 """States of a job that an adopted machine is kept for, even when a sweep is confirmed."""

@@ -19,8 +19,8 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.stop_job import order_stop
 from app.ports.cloud_remains import CloudRemains
-from app.ports.store.sweep_store import DeploymentEvent, SweptRegion
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import DeploymentEvent, SweptRegion
+from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, SWEEP_CONTROLLER)
 _WHY = "everything of this deployment was ordered to end"

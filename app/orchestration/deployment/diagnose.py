@@ -13,11 +13,11 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from app.domain.deployment.finding import Finding, warning
+from app.ports.bucket_places import BucketTeller
 from app.ports.cloud_provider import CloudProvider, ProviderError
 from app.ports.entropy import Entropy
 from app.ports.object_store import ObjectExists, ObjectStore, ObjectStoreDenied, ObjectStoreError
 from app.ports.provider_diagnosis import ProviderDiagnosis
-from app.ports.store.traffic import BucketTeller
 
 _STORE_KEYS = "doctor"
 _PAYLOAD_BYTES = 262_144

@@ -30,8 +30,8 @@ from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER, heard_since, not
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
-from app.ports.store.sweep_store import DeploymentEvent, SweepOrders
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import DeploymentEvent, SweepOrders
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from app.orchestration.directives.compute_directive import compute_directive
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.directive import Directive
 
 _JOBS_PER_TRANSACTION = 50

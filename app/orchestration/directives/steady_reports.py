@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from app.ports.store.contact_store import AnsweredReport
+from app.storage.instances.contact_statements import AnsweredReport
 from trainer.protocol.agent_report import Pace
 from trainer.protocol.directive import Directive, DirectiveKind
 

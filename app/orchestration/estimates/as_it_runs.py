@@ -15,7 +15,7 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.placement.expected_cost import steady_microusd
 from app.domain.spec.job_spec import JobSpec
 from app.orchestration.estimates.estimate_remaining import WorkLeft, expected_end, work_left
-from app.ports.reports.job_reports import JobFacts
+from app.storage.reports.job_facts import JobFacts
 
 _RENTED = (InstanceState.LAUNCHED, InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 

@@ -16,8 +16,8 @@ from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.ports.store.kept_estimates import KeptEstimate, Unestimated
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.jobs.kept_estimate_rows import KeptEstimate, Unestimated
+from app.storage.unit_of_work import UnitOfWork
 
 ESTIMATE_CONTROLLER = "keep_estimates"
 _SEEDS = 2**32

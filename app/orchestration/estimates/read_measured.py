@@ -12,7 +12,7 @@ from uuid import UUID
 from app.domain.availability.pool_life import EXPERIENCE_KEPT
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.measured_work import MeasuredWork, measured_work
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 
 def read_measured(uow: UnitOfWork, project_id: UUID, spec: JobSpec, now: datetime) -> MeasuredWork:

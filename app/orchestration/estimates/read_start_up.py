@@ -26,7 +26,7 @@ from app.domain.throughput.start_up import (
 from app.orchestration.estimates.estimate_remaining import newest_of, unstepped_seconds
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.limits import Limits
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 
 def read_start_up(uow: UnitOfWork, project_id: UUID, spec: Mapping[str, Any]) -> StartUp | None:

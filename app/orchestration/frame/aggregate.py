@@ -33,7 +33,8 @@ from app.domain.throughput.kind_speed import KindSpeeds
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.timers import next_timer
 from app.ports.entropy import Entropy
-from app.ports.store.unit_of_work import EventRecord, UnitOfWork
+from app.storage.jobs.event_rows import EventRecord
+from app.storage.unit_of_work import UnitOfWork
 
 
 class JobAggregate:

@@ -20,7 +20,8 @@ from app.orchestration.frame.failing_work import (
 )
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreFull
-from app.ports.store.unit_of_work import DatabaseFull, RowsLocked, UnitOfWork
+from app.storage.session.storage_errors import DatabaseFull, RowsLocked
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from app.domain.deployment.sweep_rules import FENCES_SKIPPED, UNLISTED_SECONDS_M
 from app.domain.lifecycle.entities import Attempt, Job
 from app.orchestration.frame.runtime import Limits
 from app.ports.object_store import ObjectStore, ObjectStoreError
-from app.ports.store.sweep_store import SweptRegion
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.instances.sweep_repository import SweptRegion
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, parse_fence_key
 from trainer.protocol.wire import WireError, decode
 

@@ -16,8 +16,8 @@ from app.ports.effect_runner import EffectRunner
 from app.ports.entropy import Entropy
 from app.ports.object_store import ObjectStore
 from app.ports.price_source import PriceSource
-from app.ports.store.unit_of_work import UnitOfWorkFactory
 from app.ports.wakeups import Wakeups
+from app.storage.unit_of_work import UnitOfWorkFactory
 
 
 @dataclass(frozen=True)

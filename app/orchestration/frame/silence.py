@@ -11,7 +11,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.entities import Instance
 from app.orchestration.frame.runtime import Limits
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 # Beyond two missed reports: one flush of contacts, a busy scheduler, a slow network.
 SILENCE_MARGIN_SECONDS = 2.0

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.entities import Assignment, Instance
 from app.orchestration.frame.aggregate import JobAggregate
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 
 def assign(aggregate: JobAggregate, instance: Instance, attempt_id: UUID | None) -> None:

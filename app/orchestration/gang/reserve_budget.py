@@ -29,7 +29,7 @@ from app.domain.lifecycle.entities import Budget, Instance
 from app.domain.market.offer import Offer, Pool
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.timers import DRAIN_GRACE_SECONDS
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 
 def live_reserve(uow: UnitOfWork, live: Iterable[Instance], limits: Limits, now: datetime) -> int:

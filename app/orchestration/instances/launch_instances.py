@@ -43,7 +43,7 @@ from app.ports.cloud_provider import (
     ProviderError,
     RefusalKind,
 )
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, LAUNCH_CONTROLLER)
 _ASK_SECONDS_MIN, _ASK_SECONDS_MAX = 2.0, 30.0

@@ -30,7 +30,7 @@ from app.orchestration.instances.revise_end import corrects_end, revise_end
 from app.orchestration.placement.foresee_losses import note_warning
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

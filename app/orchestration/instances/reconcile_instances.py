@@ -30,7 +30,7 @@ from app.orchestration.gang.lose_instances import note_end, note_stopping
 from app.orchestration.instances.accept_machines import set_launch_time
 from app.orchestration.instances.note_host import note_host
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CLOUD, RECONCILE_CONTROLLER)
 _GONE = (MachineState.TERMINATED, MachineState.STOPPED)

@@ -20,7 +20,7 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.release_order import RELEASE_CONTROLLER
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, RELEASE_CONTROLLER)
 _RETRY_SECONDS_MAX = 60.0

@@ -8,7 +8,7 @@ follows from counts (`availability.pool_life`), or the order of offers (`placeme
 from __future__ import annotations
 
 from app.domain.availability.pool_life import EXPERIENCE_KEPT, hazard_factor
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _DIGITS = 2
 

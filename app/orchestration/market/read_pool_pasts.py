@@ -16,8 +16,8 @@ from app.domain.market.offer import Pool
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.ports.cloud_provider import ProviderError
-from app.ports.store.pool_past import PastTeller, PoolPast, ScoreTeller
-from app.ports.store.unit_of_work import UnitOfWork
+from app.ports.pool_past import PastTeller, PoolPast, ScoreTeller
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from app.orchestration.market.learn_pools import learn_pools
 from app.orchestration.money.accrue_costs import ACCRUE_CONTROLLER
 from app.ports.cloud_provider import ProviderError
 from app.ports.price_source import PriceChange
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,8 @@ from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.reserve_budget import is_used_up, live_reserve, write_reservation
-from app.ports.store.unit_of_work import Billing, Payer, UnitOfWork
+from app.storage.money.money_repository import Billing, Payer
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

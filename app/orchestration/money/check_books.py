@@ -3,7 +3,7 @@
 Reports read the rollup alone; this is why they may. A pass takes every machine once, and what
 differs is kept per machine and day, for the reports to show together with the time of the last
 whole pass. Not here: the comparison (`store.books`), or the verification that a person asks for
-and that makes every bill again (`app.ports.reports.read_models`).
+and that makes every bill again (`app.storage.money.cost_figures`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.ports.store.books import BooksPass
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.money.books_store import BooksPass
+from app.storage.unit_of_work import UnitOfWork
 
 CHECK_CONTROLLER: Final = "check_books"
 MACHINES_PER_SLICE: Final = 50

@@ -16,7 +16,7 @@ from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.money.accrue_costs import CLOSE_CONTROLLER
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, CLOSE_CONTROLLER)
 

@@ -22,7 +22,8 @@ from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.reserve_budget import live_reserve, name_budget, write_reservation
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.money.accrue_costs import BUDGET_CONTROLLER
-from app.ports.store.unit_of_work import Payer, UnitOfWork
+from app.storage.money.money_repository import Payer
+from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, BUDGET_CONTROLLER)
 _WORKING = frozenset({JobState.STARTING, JobState.RUNNING})

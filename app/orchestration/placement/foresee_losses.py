@@ -36,7 +36,7 @@ from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 FORESEE_CONTROLLER = "foresee_losses"
 WEIGH_CONTROLLER = "weigh_moves"

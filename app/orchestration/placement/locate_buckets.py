@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from app.domain.billing.egress import bucket_of
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
+from app.ports.bucket_places import DEFAULT_BUCKET, BucketPlace, BucketTeller
 from app.ports.cloud_provider import ProviderError
-from app.ports.store.traffic import DEFAULT_BUCKET, BucketPlace, BucketTeller
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from app.domain.billing.egress import CLOUD_OF_SCHEME, Region, Restore, bucket_o
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import SMALL_MAX, FactContext, whole_number
 from app.orchestration.placement.locate_buckets import LOCATE_CONTROLLER
-from app.ports.store.traffic import DEFAULT_BUCKET, BucketPlace
+from app.ports.bucket_places import DEFAULT_BUCKET, BucketPlace
 
 ACCRUE_CONTROLLER = "accrue_costs"
 

@@ -32,7 +32,7 @@ from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 from app.orchestration.frame.limits import Limits
 from app.orchestration.placement.shortlist import queue_need
-from app.ports.reports.job_reports import JobReports
+from app.storage.reports.job_read_models import JobReports
 
 OFFERS_SHOWN: Final = 5
 USUAL_LIMITS: Final = Limits()

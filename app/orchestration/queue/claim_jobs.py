@@ -56,8 +56,8 @@ from app.orchestration.placement.spot_safety import could_go_back, turn_market
 from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
 from app.orchestration.queue.find_places import find_places, make_smaller
 from app.orchestration.transitions.settle_market import UNAFFORDABLE, settle_market, waits_for
-from app.ports.store.job_repositories import QueuedJob
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.jobs.job_repository import QueuedJob
+from app.storage.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from app.domain.deadline.live_placement import LiveChoice

@@ -12,7 +12,7 @@ from typing import Any, Final
 from app.domain.lifecycle.entities import Job
 from app.domain.spec.names import NAME_LENGTH_MAX
 from app.orchestration.queue.submit_job import name_candidates
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 _NUMBERED: Final = re.compile(r"(.+)-([1-9]\d{0,2})")
 _NAMES_TRIED_MAX: Final = 50

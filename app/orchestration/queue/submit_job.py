@@ -2,7 +2,7 @@
 
 Lives here: the row, the choice of a name and the answers to a clash, shared by the API's hot route
 (`accept`, awaiting its pool) and by `submit_job` (inside a unit of work). Not here: the rules of a
-spec (`app.domain.spec.job_spec`), or the statement (`app.adapters.postgres.jobs.submission_batch`).
+spec (`app.domain.spec.job_spec`), or the statement (`app.storage.jobs.submission_batch`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from app.domain.units.money import format_usd
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, PRIORITY_STEP
 from app.ports.entropy import Entropy
-from app.ports.store.job_submission import KnownJob, Submission, Submitted
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.jobs.job_submission import KnownJob, Submission, Submitted
+from app.storage.unit_of_work import UnitOfWork
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 200
 _NAMES_TRIED_MAX = 8

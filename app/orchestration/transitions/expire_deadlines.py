@@ -33,7 +33,7 @@ from app.orchestration.gang.lose_instances import note_overdue, note_unregistere
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import shrink_to_registered
 from app.orchestration.gang.stop_job import order_stop
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 EXPIRE_CONTROLLER = "expire_deadlines"
 _ACTOR = Actor(ActorKind.CONTROLLER, EXPIRE_CONTROLLER)

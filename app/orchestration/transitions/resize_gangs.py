@@ -38,7 +38,7 @@ from app.orchestration.gang.order_instances import LaunchPurpose, order_instance
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.placement.choose_gang_size import set_size, size_question
 from app.orchestration.placement.note_decisions import Reason, Reasons, note_decision
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 RESIZE_CONTROLLER = "resize_gangs"
 PENDING_LOOK_SECONDS: Final = 60.0

@@ -45,7 +45,7 @@ from app.orchestration.transitions.weigh_running import (
     start_left,
     weigh_running,
 )
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 DEADLINE_CONTROLLER = "watch_deadlines"
 # Of the work that is left: an estimate is seldom better.

@@ -52,7 +52,7 @@ from app.orchestration.placement.foresee_losses import (
 from app.orchestration.placement.note_decisions import Reason, Reasons, note_decision
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
-from app.ports.store.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 OTHERS_MAX = 20
 _ACTOR = Actor(ActorKind.CONTROLLER, WEIGH_CONTROLLER)

@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
-from app.adapters.postgres.session.migrate import upgrade
+from app.storage.session.migrate import upgrade
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -9,8 +9,8 @@ import hashlib
 
 from sqlalchemy import Connection, MetaData, select
 
-from app.adapters.postgres.schema.tables import metadata
 from app.simulation.engine.event_log import EventLog
+from app.storage.schema.tables import metadata
 
 _LEFT_OUT = frozenset({"controller_runs"})
 

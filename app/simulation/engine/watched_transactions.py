@@ -18,10 +18,9 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Engine, event
 
-from app.adapters.postgres.session.record_session import RecordSession
-from app.adapters.postgres.unit_of_work import PostgresUnitOfWork, PostgresUnitOfWorkFactory
-from app.ports.store.unit_of_work import UnitOfWork
 from app.ports.wakeups import Wakeups
+from app.storage.session.record_session import RecordSession
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 
 _UPDATE = re.compile(r"\bUPDATE\s+(\w+)\s+SET\s(.*?)(?:\sFROM\s|\sWHERE\s|$)", re.S)
 _OTHER_WRITE = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM)\s+(\w+)")
@@ -99,7 +98,7 @@ class WatchedTransactions:
         """Read without a transaction around it; what is read must be of one instant anyway."""
         session = RecordSession(self._engine, autocommit=True)
         try:
-            yield PostgresUnitOfWork(session, self._read_clock)
+            yield UnitOfWork(session, self._read_clock)
         finally:
             session.close()
 

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from app.adapters.postgres.session.ready_statement import Ready
-from app.adapters.postgres.session.record_session import RecordSession
 from app.orchestration.directives.steady_reports import SteadyReport
 from app.simulation.engine.broken import InvariantBroken
 from app.simulation.engine.virtual_clock import VirtualClock, microseconds
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
 from trainer.protocol.directive import Directive
 
 _PROMISE_US = microseconds(12.0)

@@ -29,11 +29,11 @@ from app.orchestration.directives.agent_report_cache import (
 )
 from app.orchestration.directives.read_steady_report import read_steady
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.unit_of_work import UnitOfWork
 from app.simulation.engine.event_loop import EventLoop
 from app.simulation.engine.virtual_clock import MICROSECONDS, VirtualClock, microseconds
 from app.simulation.engine.watched_transactions import Interrupted, WatchedTransactions
 from app.simulation.simulated.answer_watch import AnswerWatch
+from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.agent_report import AgentReport
 from trainer.protocol.directive import ReportReply
 from trainer.protocol.wire import decode, encode

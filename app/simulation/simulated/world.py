@@ -15,7 +15,6 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert
 
-from app.adapters.postgres.schema.tables import budgets, deployment, projects
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.spec.job_spec import parse_spec
@@ -38,6 +37,7 @@ from app.simulation.simulated.simulated_cloud import CloudTools, SimulatedCloud
 from app.simulation.simulated.simulated_gang import Trainings, Workload
 from app.simulation.simulated.simulated_machine import SimulatedMachine
 from app.simulation.simulated.simulated_market import MarketSettings, SimulatedMarket
+from app.storage.schema.tables import budgets, deployment, projects
 
 SIMULATED_LIMITS = Limits(
     report_interval_seconds=60.0,

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from app.adapters.postgres.session.ready_statement import Ready
-from app.adapters.postgres.session.record_session import RecordSession
 from app.orchestration.frame.limits import Limits
 from app.orchestration.frame.timers import DRAIN_GRACE_SECONDS
 from app.simulation.engine.broken import InvariantBroken
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
 
 ASKING = frozenset({"claimed", "replacement_requested"})
 """Lines of history in whose transaction machines may have been asked for."""

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from app.adapters.postgres.session.ready_statement import Ready
-from app.adapters.postgres.session.record_session import RecordSession
 from app.domain.lifecycle.attempt import ATTEMPT_TRANSITIONS, AttemptEvent
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import INSTANCE_TRANSITIONS, InstanceEvent, InstanceState
@@ -24,6 +22,8 @@ from app.simulation.engine.broken import InvariantBroken
 from app.simulation.engine.virtual_clock import MICROSECONDS, microseconds
 from app.simulation.simulated.simulated_machine import SimulatedMachine
 from app.simulation.simulated.world import World
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
 
 _NEW_EVENTS = Ready(
     text(

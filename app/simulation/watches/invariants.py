@@ -16,9 +16,6 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
-from app.adapters.postgres.money.cost_verification import Scope, verify
-from app.adapters.postgres.session.ready_statement import Ready
-from app.adapters.postgres.session.record_session import RecordSession
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, LIVE_JOB_STATES
 from app.orchestration.gang.reserve_budget import reserve_window
 from app.simulation.engine.broken import InvariantBroken
@@ -28,6 +25,9 @@ from app.simulation.simulated.world import World
 from app.simulation.watches.budget_watch import ASKING, BudgetWatch
 from app.simulation.watches.history_watch import HistoryWatch
 from app.simulation.watches.lineage_watch import LineageWatch
+from app.storage.money.cost_verification import Scope, verify
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
 
 EVENTS_BETWEEN_FULL_CHECKS = 200
 _UNNOTICED_SECONDS = 120.0

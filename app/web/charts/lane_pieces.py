@@ -15,7 +15,7 @@ from app.domain.billing.cost_statement import Activity
 from app.domain.billing.phase_timeline import PhaseSpan, rework_ends_at
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.market.price_book import PriceSegment
-from app.ports.reports.page_reports import MachineLane
+from app.storage.reports.page_read_models import MachineLane
 from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
 

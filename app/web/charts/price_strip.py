@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from app.domain.market.offer import Market, Pool
-from app.ports.reports.page_reports import PriceSample
+from app.storage.reports.page_read_models import PriceSample
 from app.web import formats
 from app.web.charts.lane_pieces import Axis
 

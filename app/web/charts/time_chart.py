@@ -18,7 +18,7 @@ from app.domain.lifecycle.instance import ENDED_BY_CLOUD, InstanceState
 from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
 from app.domain.wording.checkpoint_words import where_it_went_on
 from app.domain.wording.machine_words import ended_words
-from app.ports.reports.page_reports import JobTimeline, MachineLane
+from app.storage.reports.page_read_models import JobTimeline, MachineLane
 from app.web import formats
 from app.web.charts.lane_pieces import Axis, Piece, lane_pieces, lane_price, requested_piece
 from app.web.charts.price_strip import STRIP_HEIGHT, Prices, PriceStrip, price_strip

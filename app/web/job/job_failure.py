@@ -20,7 +20,7 @@ from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.attempt_words import named_stream
 from app.domain.wording.retry_words import retries_used_up
 from app.ports.object_store import ObjectStoreError
-from app.ports.reports.page_reports import JobTimeline
+from app.storage.reports.page_read_models import JobTimeline
 from app.web.job.log_tail import LogTail, log_tail
 from app.web.page_frame import PageParts
 from trainer.protocol.error_line import error_line

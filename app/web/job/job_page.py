@@ -30,10 +30,10 @@ from app.domain.wording.event_words import without_doubles
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_needs import Unmet, quoted_pools, unmet_needs
-from app.ports.reports.job_reports import JobFacts, LastCheckpoint
-from app.ports.reports.page_reports import JobTimeline
-from app.ports.reports.read_models import JobCost
-from app.ports.store.kept_estimates import KeptEstimate
+from app.storage.jobs.kept_estimate_rows import KeptEstimate
+from app.storage.money.cost_figures import JobCost
+from app.storage.reports.job_facts import JobFacts, LastCheckpoint
+from app.storage.reports.page_read_models import JobTimeline
 from app.web.charts.metric_charts import MetricChart, metric_charts
 from app.web.charts.price_strip import Prices, pools_to_price
 from app.web.charts.time_chart import LEGEND, ChartData, TimeChart, time_chart

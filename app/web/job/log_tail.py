@@ -12,7 +12,7 @@ from uuid import UUID
 
 from app.orchestration.agents.read_logs import list_logs, read_log, stream_names
 from app.orchestration.frame.runtime import Runtime
-from app.ports.store.log_index import LogStream
+from app.storage.jobs.log_repository import LogStream
 from trainer.protocol.error_line import readable_line
 
 TAIL_BYTES: Final = 48 * 1024

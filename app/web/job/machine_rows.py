@@ -16,9 +16,9 @@ from app.domain.lifecycle.instance import (
     InstanceState,
 )
 from app.domain.wording.machine_words import ended_words, machine_words
-from app.ports.reports.job_reports import JobFacts
-from app.ports.reports.page_reports import JobTimeline, MachineLane
-from app.ports.reports.read_models import InstanceCost, JobCost
+from app.storage.money.cost_figures import InstanceCost, JobCost
+from app.storage.reports.job_facts import JobFacts
+from app.storage.reports.page_read_models import JobTimeline, MachineLane
 from app.web import formats
 from app.web.charts.lane_pieces import lane_price
 

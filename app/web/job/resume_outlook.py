@@ -11,7 +11,7 @@ from app.domain.lifecycle.entities import Budget, Job
 from app.domain.placement.expected_cost import steady_microusd
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_needs import OfferRow, Unmet
-from app.ports.reports.job_reports import LastCheckpoint
+from app.storage.reports.job_facts import LastCheckpoint
 from app.web import formats
 
 

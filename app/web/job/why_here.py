@@ -18,7 +18,7 @@ from app.domain.market.offer import Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
 from app.domain.wording.decision_words import sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, is_rented
-from app.ports.store.placement_decisions import KeptDecision
+from app.storage.jobs.placement_decision_rows import KeptDecision
 from app.web import formats
 
 DECISIONS_READ: Final = 6

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.market.offer import Pool
-from app.ports.reports.job_search import (
+from app.storage.reports.job_search import (
     CONSIDERED_MAX,
     FoundGroup,
     FoundJob,

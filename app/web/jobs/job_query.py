@@ -15,7 +15,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.spec.names import NAME_LENGTH_MAX
-from app.ports.reports.job_search import CONSIDERED_MAX, JobOrder, JobSearch
+from app.storage.reports.job_search import CONSIDERED_MAX, JobOrder, JobSearch
 
 ROWS_MAX: Final = 50
 """Rows of a page."""

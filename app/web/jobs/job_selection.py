@@ -20,7 +20,7 @@ from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
 from app.domain.units.errors import InvalidValue
 from app.orchestration.gang.stop_many import JOBS_MAX, CommandedJob, CommandOutcome, command_many
-from app.ports.reports.job_search import ChosenJob, JobSearch
+from app.storage.reports.job_search import ChosenJob, JobSearch
 from app.web.job_sentences import TONES
 from app.web.jobs.job_query import JobQuery, read_query
 from app.web.page_frame import PageParts, PageRoute, SignedIn, check_form, parts_of, render

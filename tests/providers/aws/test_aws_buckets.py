@@ -5,8 +5,8 @@ from __future__ import annotations
 import boto3
 import pytest
 
+from app.ports.bucket_places import BucketTeller
 from app.ports.cloud_provider import ProviderError
-from app.ports.store.traffic import BucketTeller
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import provider_for, shared_session
 

@@ -12,8 +12,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.schema import job_tables, tables
-from app.adapters.postgres.schema.money_tables import ledger_entries
 from app.adapters.providers.aws.interruptions.interruption_events import read_message
 from app.adapters.providers.aws.interruptions.interruption_queue import InterruptionQueue
 from app.domain.lifecycle.instance import EndedBy
@@ -23,6 +21,8 @@ from app.orchestration.instances.read_interruptions import ReadInterruptions
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError, RefusalKind
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
+from app.storage.schema import job_tables, tables
+from app.storage.schema.money_tables import ledger_entries
 from tests.support.agent_api import BY_PERSON
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import provider_for

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select
 
-from app.adapters.postgres.reports.deployment_read_models import DeploymentReports
-from app.adapters.postgres.schema.money_tables import pool_pasts, prices
 from app.adapters.providers.aws.prices.price_source import AwsPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.market.price_history import STEPS_MAX
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.market.read_pool_pasts import FAILED_REST, ReadPoolPasts
 from app.orchestration.market.refresh_prices import RefreshPrices
-from app.ports.store.pool_past import PastTeller, ScoreTeller
+from app.ports.pool_past import PastTeller, ScoreTeller
+from app.storage.reports.deployment_read_models import DeploymentReports
+from app.storage.schema.money_tables import pool_pasts, prices
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import aws_pool, provider_for, settings_for
 from tests.support.aws_world import TYPES, now

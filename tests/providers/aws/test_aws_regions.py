@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from app.adapters.postgres.schema import tables
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.aws.prices.price_source import AwsPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
@@ -20,6 +19,7 @@ from app.ports.cloud_provider import (
     RefusalKind,
     RefusalScope,
 )
+from app.storage.schema import tables
 from tests.providers.aws.test_aws_story import AwsStory
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import (

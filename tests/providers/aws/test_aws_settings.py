@@ -8,10 +8,10 @@ import sys
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.postgres.session.engine import make_engine
 from app.bootstrap import NoRings, build_runtime, require_usable_providers
 from app.ports.interruption_feed import InterruptionFeed
 from app.settings import SettingsError, load_settings
+from app.storage.session.engine import make_engine
 from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake
 
 URLS = {"LOWTIDE_PROVIDERS": "aws", "LOWTIDE_PUBLIC_URL": "https://lowtide.example"}

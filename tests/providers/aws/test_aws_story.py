@@ -16,12 +16,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, func, select
 
-from app.adapters.postgres.schema import tables
-from app.adapters.postgres.schema.money_tables import ledger_entries
 from app.adapters.providers.aws.opening import open_aws
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.runtime import Limits
+from app.storage.schema import tables
+from app.storage.schema.money_tables import ledger_entries
 from tests.support.aws_fake import AwsFake
 from tests.support.aws_parts import a_script, aws_order, settings_for, shared_session
 from tests.support.idle_controllers import run_until_idle

@@ -17,7 +17,7 @@ from app.domain.lifecycle.events import Actor, ActorKind
 from app.orchestration.deployment.confirm_sweep import confirm_sweep
 from app.orchestration.deployment.destroy_deployment import order_destroy
 from app.orchestration.frame.controller_frame import run_controller
-from app.ports.store.sweep_store import DeploymentEvent, SweptRegion
+from app.storage.instances.sweep_repository import DeploymentEvent, SweptRegion
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, an_order
 from tests.providers.gcp.test_gcp_controllers import World
 from tests.support.gce_fake import FakeGce, LineFault

@@ -13,7 +13,6 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine, func, insert, select
 
-from app.adapters.postgres.schema import money_tables, tables
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.gcp.provider import GcpProvider
@@ -27,6 +26,7 @@ from app.orchestration.frame.limits import Limits
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.queue.submit_job import submit_job
+from app.storage.schema import money_tables, tables
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, gcp_settings, render
 from tests.support.agent_api import BY_PERSON, make_runtime
 from tests.support.gce_fake import FakeGce

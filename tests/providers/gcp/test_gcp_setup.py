@@ -12,7 +12,6 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine
 
-from app.adapters.postgres.session.first_use import prepare_first_use
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.diagnosing.permission_checks import (
     ENDING_ROLE_FILE,
@@ -28,6 +27,7 @@ from app.bootstrap import build_runtime
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
 from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
 from app.settings import Settings, SettingsError, load_settings
+from app.storage.session.first_use import prepare_first_use
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
 from tests.support.gce_fake import FakeGce, LineFault
 from tests.support.gce_fake_state import PROJECT

@@ -26,8 +26,8 @@ from app.domain.market.price_history import Step
 from app.domain.units.errors import InvalidValue
 from app.domain.units.money import price_microusd
 from app.ports.cloud_provider import ProviderError, RefusalKind
+from app.ports.pool_past import PoolPast
 from app.ports.price_source import PriceChange
-from app.ports.store.pool_past import PoolPast
 
 T = TypeVar("T")
 

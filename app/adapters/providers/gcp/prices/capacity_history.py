@@ -13,7 +13,7 @@ from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.prices.machine_pricing import MachinePrice
 from app.adapters.providers.gcp.zones.machine_view import instant
 from app.domain.market.machine_catalog import MachineType
-from app.ports.store.pool_past import PreemptionRate
+from app.ports.pool_past import PreemptionRate
 
 log = logging.getLogger(__name__)
 

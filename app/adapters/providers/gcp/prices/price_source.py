@@ -30,8 +30,8 @@ from app.adapters.providers.machine_images import booted_hardware
 from app.domain.market.machine_catalog import MachineCatalog, MachineType
 from app.domain.market.offer import Market, Offer, Pool
 from app.ports.cloud_provider import ProviderError
+from app.ports.pool_past import PoolPast
 from app.ports.price_source import PriceChange
-from app.ports.store.pool_past import PoolPast
 
 CLOUD: Final = "gce"
 """Whose billing rules hold for the machines."""

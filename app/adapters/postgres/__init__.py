@@ -1,1 +1,0 @@
-"""PostgreSQL behind the ports: engine, tables, repositories, unit of work, hot statements."""

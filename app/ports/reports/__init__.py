@@ -1,1 +1,0 @@
-"""What people may read: reports, never the base of a decision."""

@@ -1,1 +1,0 @@
-"""What the rules may ask of the store, one repository per noun, in one unit of work."""

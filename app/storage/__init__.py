@@ -1,0 +1,1 @@
+"""All that is kept in PostgreSQL: tables, repositories, unit of work, reports."""

@@ -1,0 +1,202 @@
+"""How long machines of each pool lived and how many the cloud took, counted in PostgreSQL.
+
+A machine's life is cut at the ages between which the hazard is taken to be constant. Also here:
+when pools were seen with and without machines, and what they usually cost. Not here: what follows
+from it (`app.domain.availability.pool_life`, `pool_sightings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Numeric, Select, cast, func, literal, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from app.domain.availability.pool_life import AGE_EDGES_SECONDS, Experience
+from app.domain.availability.pool_sightings import Sightings
+from app.domain.lifecycle.instance import EndedBy
+from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.lifecycle.refusal import RefusalKind
+from app.domain.market.offer import Market, Pool
+from app.domain.throughput.measured_run import Kind, MeasuredRun
+from app.domain.throughput.same_work import work_digest
+from app.storage.instances.same_work_runs import same_work
+from app.storage.schema.instance_tables import instances, launches
+from app.storage.schema.money_tables import prices
+from app.storage.session.record_session import RecordSession
+
+POOLS_MAX = 500
+SIGHTINGS_MAX = 5_000
+"""Machines, and launches, that are looked at: the newest."""
+
+_row = instances.c
+_TAKEN = (EndedBy.CLOUD_INTERRUPTION, EndedBy.CLOUD_CAPACITY)
+_EDGES = tuple(literal(Decimal(seconds), Numeric) for seconds in AGE_EDGES_SECONDS)
+_NO_TIME = literal(Decimal(0), Numeric)
+_AGES = (_NO_TIME, *_EDGES)
+_ENDS = (*_EDGES, None)
+
+
+class ExperienceStatements:
+    """Counts of machines and launches."""
+
+    def __init__(self, session: RecordSession) -> None:
+        self._session = session
+
+    def of(
+        self, pools: Sequence[Pool], since: datetime, now: datetime
+    ) -> Mapping[Pool, Experience]:
+        """Experience with these pools since then; pools never rented in are left out."""
+        asked = sorted(set(pools))[:POOLS_MAX]
+        refused = self._refused(since)
+        found = {
+            pool: _experience(counts[0], refused.get(pool.key, 0), counts[1:])
+            for pool, counts in self._lived(since, now, _row.pool.in_(asked))
+        }
+        for pool in asked:
+            if pool not in found and pool.key in refused:
+                found[pool] = _experience(0, refused[pool.key], (0.0,) * 10)
+        return found
+
+    def of_provider(
+        self, provider: str, since: datetime, now: datetime
+    ) -> Mapping[Pool, Experience]:
+        """Experience with all of a provider's spot pools that machines were launched in."""
+        own = (_row.provider == provider) & (_row.market == Market.SPOT)
+        return {
+            pool: _experience(counts[0], 0, counts[1:])
+            for pool, counts in self._lived(since, now, own & _row.pool.is_not(None))
+        }
+
+    def sightings(self, since: datetime, now: datetime) -> Mapping[Pool, Sightings]:
+        """When spot pools had machines and when they lacked them, by all jobs; bounded."""
+        had: dict[Pool, list[tuple[datetime, datetime]]] = {}
+        lacked: dict[Pool, list[datetime]] = {}
+        ended = or_(_row.ended_at.is_(None), _row.ended_at >= since)
+        rows = self._session.execute(
+            select(_row.pool, _row.launched_at, _row.ended_at, _row.ended_by, _row.noticed_at)
+            .where(_row.market == Market.SPOT, _row.pool.is_not(None))
+            .where(_row.launched_at.is_not(None), ended)
+            .order_by(_row.launched_at.desc(), _row.id)
+            .limit(SIGHTINGS_MAX)
+        )
+        for pool, launched_at, ended_at, ended_by, noticed_at in rows:
+            until = ended_at or now
+            had.setdefault(pool, []).append((launched_at, max(launched_at, until)))
+            if ended_by in _TAKEN or noticed_at is not None:
+                lacked.setdefault(pool, []).append(until)
+        for key, at in self._session.execute(_refusals(since)):
+            lacked.setdefault(Pool.parse(key), []).append(at)
+        return {
+            pool: Sightings(tuple(had.get(pool, ())), tuple(lacked.get(pool, ())))
+            for pool in sorted({*had, *lacked})
+        }
+
+    def usual_prices(
+        self, pools: Sequence[Pool], since: datetime, now: datetime
+    ) -> Mapping[Pool, int]:
+        """Mean price over that time, micro-USD per hour; without pools whose price stood still."""
+        later = func.lead(prices.c.at, 1, literal(now)).over(
+            partition_by=prices.c.pool, order_by=prices.c.at
+        )
+        steps = (
+            select(
+                prices.c.pool,
+                prices.c.microusd_per_hour,
+                func.extract("epoch", later - prices.c.at).label("seconds"),
+            )
+            .where(prices.c.pool.in_(sorted(set(pools))[:POOLS_MAX]))
+            .where(prices.c.at >= since, prices.c.at < now)
+            .subquery()
+        )
+        mean = func.sum(steps.c.microusd_per_hour * steps.c.seconds) / func.sum(steps.c.seconds)
+        rows = self._session.execute(
+            select(steps.c.pool, mean).group_by(steps.c.pool).order_by(steps.c.pool)
+        )
+        return {pool: round(price) for pool, price in rows}
+
+    def measured_runs(
+        self, project_id: UUID, spec: Mapping[str, Any], since: datetime
+    ) -> Sequence[MeasuredRun]:
+        """Ended attempts of a project's jobs that did the same work as the spec; the newest."""
+        rows = self._session.execute(same_work(work_digest(project_id, spec), since))
+        return [
+            MeasuredRun(
+                Kind(hardware["gpu_name"], hardware["gpu_memory_gb"], hardware["gpu_count"]),
+                nodes,
+                steps,
+                seconds,
+            )
+            for hardware, nodes, steps, seconds in rows
+        ]
+
+    def _lived(
+        self, since: datetime, now: datetime, which: ColumnElement[bool]
+    ) -> list[tuple[Pool, Sequence[Any]]]:
+        """(pool, machines, then seconds and interruptions of each age), by pool."""
+        ended = func.coalesce(_row.ended_at, literal(now))
+        # As decimals, whose sum is one and the same: the last digits of floats would hang on the
+        # order in which PostgreSQL comes to the rows, and that on its plan.
+        lived: ColumnElement[Decimal] = cast(
+            func.extract("epoch", ended - _row.launched_at), Numeric
+        )
+        taken = _row.ended_by == EndedBy.CLOUD_INTERRUPTION
+        columns: list[ColumnElement[Any]] = []
+        for begin, end in zip(_AGES, _ENDS, strict=True):
+            most = lived if end is None else func.least(lived, end)
+            columns.append(func.sum(func.greatest(_NO_TIME, most - begin)))
+            inside = lived >= begin if end is None else (lived >= begin) & (lived < end)
+            columns.append(func.count().filter(taken & inside))
+        rows = self._session.execute(
+            select(_row.pool, func.count(), *columns)
+            .where(which, _row.launched_at.is_not(None), _row.launched_at >= since)
+            .group_by(_row.pool)
+            .order_by(_row.pool)
+        )
+        return [(row[0], row[1:]) for row in rows]
+
+    def _refused(self, since: datetime) -> dict[str, int]:
+        """Calls that came back without a machine, by each pool that they named."""
+        bids = (
+            select(func.jsonb_array_elements(launches.c.bids).op("->>")("pool").label("pool"))
+            .where(launches.c.outcome == LaunchOutcome.REFUSED, launches.c.created_at >= since)
+            .subquery()
+        )
+        rows = self._session.execute(
+            select(bids.c.pool, func.count().label("calls"))
+            .group_by(bids.c.pool)
+            .order_by(bids.c.pool)
+        )
+        return {row.pool: row.calls for row in rows}
+
+
+def _refusals(since: datetime) -> Select[tuple[str, datetime]]:
+    """(pool, instant) of launches that found no capacity in any of their pools."""
+    pool = func.jsonb_array_elements(launches.c.bids).op("->>")("pool").label("pool")
+    return (
+        select(pool, launches.c.settled_at)
+        .where(
+            launches.c.market == Market.SPOT,
+            launches.c.outcome == LaunchOutcome.REFUSED,
+            launches.c.created_at >= since,
+            launches.c.settled_at.is_not(None),
+            launches.c.error.contains(RefusalKind.NO_CAPACITY.value),
+        )
+        .order_by(launches.c.settled_at.desc(), launches.c.id, pool)
+        .limit(SIGHTINGS_MAX)
+    )
+
+
+def _experience(launches: int, refusals: int, counts: Sequence[float]) -> Experience:
+    lived = [float(value) for value in counts[0::2]]
+    taken = [int(value) for value in counts[1::2]]
+    return Experience(
+        lived_seconds=(lived[0], lived[1], lived[2], lived[3], lived[4]),
+        taken=(taken[0], taken[1], taken[2], taken[3], taken[4]),
+        launches=launches + refusals,
+        refusals=refusals,
+    )

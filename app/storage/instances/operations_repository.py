@@ -1,0 +1,84 @@
+"""What the deployment knows of itself, in PostgreSQL: id and secret, stale results, hearing."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Integer, bindparam, func, insert, select, update
+from sqlalchemy.exc import NoResultFound
+
+from app.storage.instances.instance_repository import Hearing
+from app.storage.schema import tables
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
+
+# First half of the advisory lock's key, so that ours never meet those of another program.
+_SINGLE_FLIGHT = 0x10DE
+_TRY = Ready(
+    select(func.pg_try_advisory_xact_lock(_SINGLE_FLIGHT, bindparam("second_half", type_=Integer))),
+    frozenset(),
+)
+_deployment = tables.deployment.c
+_HEARING = Ready(select(_deployment.listening_at, _deployment.hearing_since_at))
+_SECRET = Ready(select(_deployment.secret))
+_ID = Ready(select(_deployment.deployment_id))
+
+
+class OperationsRepository:
+    """What the deployment knows of itself: its id and secret, stale results, hearing."""
+
+    def __init__(self, session: RecordSession) -> None:
+        self._session = session
+
+    def hearing(self) -> Hearing:
+        """Whether, and since when, agents could have been heard."""
+        row = self._session.row(_HEARING)
+        if row is None:
+            raise NoResultFound("the deployment has no row yet")
+        return Hearing(*row)
+
+    def deployment_secret(self) -> str:
+        """Key from which credentials are derived."""
+        return str(self._session.scalar(_SECRET))
+
+    def deployment_id(self) -> UUID:
+        """Tag on every machine of this deployment."""
+        return UUID(str(self._session.scalar(_ID)))
+
+    def add_stale_result(
+        self,
+        record_id: UUID,
+        at: datetime,
+        controller: str,
+        provider: str,
+        provider_instance_ids: Sequence[str],
+        detail: str,
+    ) -> None:
+        """Remember machines whose result came too late; the sweep looks for them."""
+        self._session.execute(
+            insert(tables.stale_results).values(
+                id=record_id,
+                at=at,
+                controller=controller,
+                provider=provider,
+                provider_instance_ids=list(provider_instance_ids),
+                detail=detail,
+            )
+        )
+
+    def close_stale_results(self, provider: str, before: datetime) -> None:
+        """A complete list was made after these: what they left behind has been met."""
+        table = tables.stale_results
+        self._session.execute(
+            update(table)
+            .where(table.c.provider == provider, table.c.at <= before, table.c.handled_at.is_(None))
+            .values(handled_at=before)
+        )
+
+    def try_single_flight(self, name: str) -> bool:
+        """Take a transaction-long advisory lock; False when another holder has it."""
+        key = zlib.crc32(name.encode()) & 0x7FFFFFFF
+        return bool(self._session.scalar(_TRY, {"second_half": key}))

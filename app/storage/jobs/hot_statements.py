@@ -1,0 +1,125 @@
+"""Statements by hand for the routes that must be quick, on psycopg's async pool.
+
+Lives here: knowing a key, and a page of the list of jobs, which PostgreSQL writes as JSON itself.
+Not here: how submissions are stored (`submission_batch`), reports that may take their time
+(`job_read_models`), or any decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import OperationalError
+from psycopg.errors import FeatureNotSupported
+from psycopg_pool import AsyncConnectionPool
+
+from app.storage.jobs.job_submission import KnownJob, Submission
+from app.storage.jobs.submission_batch import Pool, SubmissionBatch
+from app.storage.reports.job_facts import JobFilter, KeyOwner
+from app.storage.reports.job_list_statement import list_statement
+from app.storage.session.storage_errors import DatabaseFull
+
+STATEMENT_TIMEOUT_MS = 5_000
+LOCK_TIMEOUT_MS = 2_000
+_CONNECT_SECONDS = 5
+# Its queue is fair, and readers come to it in turns: this long only when the database hangs.
+_WAIT_FOR_CONNECTION_SECONDS = 8.0
+
+KNOWN_JOB: Final = """
+SELECT id, name, state, submitted_at, deadline_at, idempotency_digest
+FROM jobs WHERE project_id = %(project_id)s AND idempotency_key = %(key)s
+"""
+
+_TAKEN_NAMES: Final = """
+SELECT name FROM jobs WHERE project_id = %(project_id)s AND name = ANY(%(names)s)
+"""
+
+_KEY_OWNER: Final = """
+SELECT api_keys.id, api_keys.name, api_keys.project_id, projects.name, api_keys.is_admin
+FROM api_keys JOIN projects ON projects.id = api_keys.project_id
+WHERE api_keys.key_hash = %(key_hash)s AND api_keys.revoked_at IS NULL
+"""
+
+
+def make_pool(url: str, *, max_size: int = 8) -> Pool:
+    """A pool for `HotStatements`, not yet open. url: `postgresql+psycopg://…`."""
+    options = (
+        f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} "
+        "-c timezone=UTC"
+    )
+    return AsyncConnectionPool(
+        url.replace("postgresql+psycopg://", "postgresql://", 1),
+        # Each statement is its own transaction: one round trip, commit included.
+        kwargs={
+            "autocommit": True,
+            "options": options,
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "lowtide-api",
+        },
+        min_size=1,
+        max_size=max_size,
+        timeout=_WAIT_FOR_CONNECTION_SECONDS,
+        open=False,
+    )
+
+
+class HotStatements:
+    """One statement per call. Raises psycopg.Error and psycopg_pool.PoolTimeout."""
+
+    def __init__(self, pool: Pool, only_reads: Callable[[], bool] = lambda: False) -> None:
+        """only_reads: as for `make_engine`."""
+        self._pool = pool
+        self._only_reads = only_reads
+        self._submissions = SubmissionBatch(pool)
+
+    async def submit(self, submission: Submission) -> bool:
+        """Store a new job; False, and nothing stored, when its name or key is taken.
+
+        Raises DatabaseFull while only reads are allowed.
+        """
+        if self._only_reads():
+            raise DatabaseFull("nothing is written while the disk is about to be full")
+        return await self._submissions.store(submission)
+
+    async def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:
+        """The job that an idempotency key has made."""
+        rows = await self._read(KNOWN_JOB, {"project_id": project_id, "key": idempotency_key})
+        return KnownJob(*rows[0]) if rows else None
+
+    async def taken_names(self, project_id: UUID, names: Sequence[str]) -> set[str]:
+        """Which of the names are in use."""
+        rows = await self._read(_TAKEN_NAMES, {"project_id": project_id, "names": list(names)})
+        return {row[0] for row in rows}
+
+    async def key_owner(self, key_hash: str) -> KeyOwner | None:
+        """Whose key has this hash; None when it is unknown or revoked."""
+        rows = await self._read(_KEY_OWNER, {"key_hash": key_hash})
+        return KeyOwner(*rows[0]) if rows else None
+
+    async def list_jobs(self, wanted: JobFilter, now: datetime) -> bytes:
+        """The page as of now, as JSON: `{"items": […], "next": cursor | null}`."""
+        statement, parameters = list_statement(wanted, now)
+        rows = await self._read(statement, parameters)
+        page: bytes = rows[0][0].encode()
+        return page
+
+    async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Rows; tried once more when the connection had gone, as after a restart of the server, or
+        keeps a statement prepared whose columns a migration has changed."""
+        for last_try in (False, True):
+            async with self._pool.connection() as connection:
+                try:
+                    cursor = await connection.execute(statement, parameters)
+                    return await cursor.fetchall()
+                except OperationalError:
+                    if last_try or not connection.broken:
+                        raise
+                except FeatureNotSupported:
+                    # Nothing else makes it forget the statement: it would fail for ever.
+                    await connection.close()
+                    if last_try:
+                        raise
+        raise AssertionError("unreachable")

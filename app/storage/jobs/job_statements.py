@@ -1,0 +1,192 @@
+"""The statements about jobs and their checkpoints, each built once.
+
+Lives here: the statements alone. Not here: running them (`job_repository`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BindParameter, and_, bindparam, func, or_, select, text, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
+from app.storage.schema import tables
+from app.storage.session.look_instants import look_at, look_is_due
+from app.storage.session.ready_statement import Ready
+
+_jobs = tables.jobs
+_points = tables.checkpoints
+_promised = text(tables.PROMISED_JOB)
+_movable = text(f"({tables.MOVABLE_JOB})")
+_claimable = text(tables.one_of("state", CLAIMABLE_JOB_STATES))
+_BY: BindParameter[Any] = bindparam("by")
+_AT_MOST: BindParameter[Any] = bindparam("at_most")
+_OF_JOB: BindParameter[Any] = bindparam("of_job")
+
+
+def _lock(skip_locked: bool) -> Ready:
+    """The job under its lock, and the clock as it is once the lock is there.
+
+    A subquery with a lock is carried out as it stands: the clock outside is read after it.
+    """
+    one = select(*_jobs.c).where(_jobs.c.id == bindparam("this_job"))
+    locked = one.with_for_update(skip_locked=skip_locked, key_share=True).subquery("locked")
+    return Ready(select(*locked.c, func.clock_timestamp()))
+
+
+LOCK, LOCK_OR_SKIP = _lock(False), _lock(True)
+_RANK = (_jobs.c.queue_rank_at, _jobs.c.id)
+_PAYER = (_jobs.c.project_id, _jobs.c.budget_id)
+_PROMISE = (_jobs.c.submitted_at, _jobs.c.deadline_at)
+_CLAIMED_AT = (
+    select(func.max(tables.attempts.c.created_at))
+    .where(tables.attempts.c.job_id == _jobs.c.id)
+    .scalar_subquery()
+)
+_NEEDS = (_jobs.c.spec, _jobs.c.market_mode, _jobs.c.node_count)
+_QUEUED = (*_RANK, *_PAYER, *_NEEDS, *_PROMISE, _CLAIMED_AT)
+# Each has its own index: the first stops after so many rows.
+READY = Ready(
+    select(*_QUEUED)
+    .where(_claimable, _jobs.c.claimable_at.is_(None))
+    .order_by(*_RANK)
+    .limit(_AT_MOST)
+)
+WAITED = Ready(
+    select(*_QUEUED).where(_claimable, _jobs.c.claimable_at <= _BY).order_by(*_RANK).limit(_AT_MOST)
+)
+ANY_READY = Ready(select(_jobs.c.id).where(_claimable, _jobs.c.claimable_at.is_(None)).limit(1))
+# A statement of its own: one with both ends of the index would read what is between them, too.
+FAR_AHEAD = Ready(
+    select(*_QUEUED)
+    .where(_claimable, _jobs.c.claimable_at > bindparam("latest"))
+    .order_by(_jobs.c.claimable_at.desc(), _jobs.c.id)
+    .limit(_AT_MOST)
+)
+WAITING = Ready(
+    select(func.min(_jobs.c.claimable_at), func.max(_jobs.c.claimable_at)).where(
+        _claimable, _jobs.c.claimable_at.is_not(None)
+    )
+)
+DUE_TIMERS = Ready(
+    select(_jobs.c.id)
+    .where(_jobs.c.timer_at <= _BY)
+    .order_by(_jobs.c.timer_at, _jobs.c.id)
+    .limit(_AT_MOST)
+)
+FIRST_TIMER = Ready(select(func.min(_jobs.c.timer_at)).where(_jobs.c.timer_at.is_not(None)))
+PROMISED = Ready(
+    select(_jobs.c.id)
+    .where(_promised, look_is_due(_jobs.c.slack_look_at))
+    .order_by(_jobs.c.id)
+    .limit(_AT_MOST)
+)
+FIRST_PROMISE = Ready(select(func.min(look_at(_jobs.c.slack_look_at))).where(_promised))
+MOVABLE = Ready(
+    select(_jobs.c.id)
+    .where(_movable, look_is_due(_jobs.c.move_look_at))
+    .order_by(_jobs.c.id)
+    .limit(_AT_MOST)
+)
+FIRST_MOVE = Ready(select(func.min(look_at(_jobs.c.move_look_at))).where(_movable))
+DUE_PRUNING = Ready(
+    select(_jobs.c.id)
+    .where(_jobs.c.prune_at <= _BY)
+    .order_by(_jobs.c.prune_at, _jobs.c.id)
+    .limit(_AT_MOST)
+)
+FIRST_PRUNING = Ready(select(func.min(_jobs.c.prune_at)).where(_jobs.c.prune_at.is_not(None)))
+CLOSABLE = Ready(
+    select(_jobs.c.id)
+    .where(
+        _jobs.c.ended_at.is_not(None),
+        _jobs.c.cost_final_at.is_(None),
+        ~select(tables.instances.c.id)
+        .where(tables.instances.c.job_id == _jobs.c.id, tables.instances.c.cost_final_at.is_(None))
+        .exists(),
+    )
+    .order_by(_jobs.c.id)
+    .limit(_AT_MOST)
+)
+_OWN, _PROJECTS = tables.budgets.alias("own"), tables.budgets.alias("projects_own")
+OVER_BUDGET = Ready(
+    select(*_PAYER, _jobs.c.id)
+    .join(_OWN, _OWN.c.id == _jobs.c.budget_id)
+    .outerjoin(
+        _PROJECTS,
+        (_PROJECTS.c.project_id == _jobs.c.project_id) & _PROJECTS.c.job_id.is_(None),
+    )
+    .where(
+        or_(
+            text(f"jobs.{tables.one_of('state', (JobState.STARTING, JobState.RUNNING))}"),
+            and_(
+                text(f"jobs.{tables.one_of('state', CLAIMABLE_JOB_STATES)}"),
+                _OWN.c.reserved_microusd > 0,
+            ),
+        ),
+        or_(
+            *(
+                budget.c.spent_microusd + budget.c.reserved_microusd >= budget.c.cap_microusd
+                for budget in (_OWN, _PROJECTS)
+            )
+        ),
+    )
+    .order_by(_jobs.c.id)
+    .limit(_AT_MOST)
+)
+STANDING = Ready(
+    select(*_points.c)
+    .where(_points.c.job_id == _OF_JOB, _points.c.pruned_at.is_(None), ~_points.c.final)
+    .order_by(_points.c.fence, _points.c.step)
+)
+FINAL = Ready(
+    select(_points.c.fence, _points.c.step)
+    .where(_points.c.job_id == _OF_JOB, _points.c.final)
+    .order_by(_points.c.fence, _points.c.step)
+)
+SAVED_STARTS = Ready(
+    select(_points.c.fence, _points.c.parent_fence, _points.c.parent_step)
+    .where(_points.c.job_id == _OF_JOB, _points.c.fence > bindparam("after"))
+    .ext(distinct_on(_points.c.fence))
+    .order_by(_points.c.fence, _points.c.step)
+)
+
+# Those with machines on hold need fewer; those that are locked are left alone.
+_WAIT_ALIKE = (
+    select(_jobs.c.id)
+    .where(
+        _claimable,
+        or_(_jobs.c.claimable_at.is_(None), _jobs.c.claimable_at <= _BY),
+        _jobs.c.capacity_key == bindparam("of_key"),
+        _jobs.c.market_mode == bindparam("of_market"),
+        _jobs.c.hold_until_at.is_(None),
+        _jobs.c.id != bindparam("this_job"),
+    )
+    .order_by(_jobs.c.id)
+    # Not the key: whoever writes a row that belongs to the job need not wait for thousands of jobs.
+    .with_for_update(skip_locked=True, key_share=True)
+    .cte("alike")
+    .prefix_with("MATERIALIZED")
+)
+WAIT_TOGETHER = Ready(
+    update(_jobs)
+    .where(_jobs.c.id == _WAIT_ALIKE.c.id)
+    .values(claimable_at=bindparam("next_look_at"), wait_reason=bindparam("why"))
+    .returning(_jobs.c.id)
+)
+_POINT = upsert(tables.metric_points).values(
+    {column.name: bindparam(column.name) for column in tables.metric_points.c}
+)
+ADD_POINT = Ready(
+    _POINT.on_conflict_do_update(
+        index_elements=[*tables.metric_points.primary_key],
+        set_={"metrics": tables.metric_points.c.metrics.op("||")(_POINT.excluded.metrics)},
+    )
+)
+ADD_PHASE = Ready(
+    upsert(tables.phases)
+    .values({column.name: bindparam(column.name) for column in tables.phases.c})
+    .on_conflict_do_nothing()
+)

@@ -1,0 +1,228 @@
+"""Budgets, the append-only ledger and its rollup, in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BindParameter, bindparam, func, insert, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.entities import Budget
+from app.storage.money.job_cost_report import job_cost
+from app.storage.schema import tables
+from app.storage.schema.money_tables import assignments, cost_rollups, ledger_entries
+from app.storage.session.ready_statement import Ready
+from app.storage.session.record_session import RecordSession
+
+
+@dataclass(frozen=True, order=True)
+class Payer:
+    """A job that pays for a machine, with the budgets that its money counts against."""
+
+    project_id: UUID
+    budget_id: UUID
+    job_id: UUID
+
+
+@dataclass(frozen=True)
+class Billing:
+    """When a machine's bill is due: all in seconds.
+
+    accrual_seconds: a running machine is booked this often. settle_seconds: how long after its
+    end the cloud may still correct what it said.
+    """
+
+    accrual_seconds: float
+    settle_seconds: float
+
+
+_budgets = tables.budgets
+_ROLLED_UP_BY = ("instance_id", "day", "project_id", "job_id", "component", "kind")
+_NEW_SUM = upsert(cost_rollups).values(
+    {column.name: bindparam(column.name) for column in cost_rollups.columns}
+)
+_ADD_TO_ROLLUP = Ready(
+    _NEW_SUM.on_conflict_do_update(
+        index_elements=["instance_id", "rollup_key"],
+        set_={
+            name: cost_rollups.c[name] + _NEW_SUM.excluded[name]
+            for name in ("amount_microusd", "entries")
+        },
+    )
+)
+_BY_RANK = (_budgets.c.job_id.is_not(None), _budgets.c.id)
+_OWN_OF_PROJECT = (_budgets.c.project_id == bindparam("of_project")) & _budgets.c.job_id.is_(None)
+_TWO = (
+    select(*_budgets.c)
+    .where(or_(_budgets.c.id == bindparam("this_budget"), _OWN_OF_PROJECT))
+    .order_by(*_BY_RANK)
+)
+_READ_TWO = Ready(_TWO)
+_LOCK_TWO = Ready(_TWO.with_for_update(key_share=True))
+_LOCK_TWO_OR_SKIP = Ready(_TWO.with_for_update(key_share=True, skip_locked=True))
+_LOCK_RESERVED = Ready(
+    select(*_budgets.c)
+    .where(
+        _budgets.c.project_id == bindparam("of_project"),
+        or_(text("budgets.reserved_microusd > 0"), _budgets.c.job_id.is_(None)),
+    )
+    .order_by(*_BY_RANK)
+    .with_for_update(key_share=True)
+)
+_RESERVED_BY_OTHERS = Ready(
+    select(func.sum(_budgets.c.reserved_microusd)).where(
+        _budgets.c.project_id == bindparam("of_project"),
+        # Only these are indexed; the others would add nothing.
+        text("budgets.reserved_microusd > 0"),
+        _budgets.c.job_id.is_not(None),
+        _budgets.c.job_id != bindparam("this_job"),
+    )
+)
+_OF_INSTANCE: BindParameter[Any] = bindparam("this_instance")
+_PAYERS = Ready(
+    select(tables.jobs.c.project_id, tables.jobs.c.budget_id, tables.jobs.c.id).where(
+        tables.jobs.c.id.in_(
+            select(tables.instances.c.job_id)
+            .where(tables.instances.c.id == _OF_INSTANCE)
+            .union(select(assignments.c.job_id).where(assignments.c.instance_id == _OF_INSTANCE))
+        )
+    )
+)
+_CELL = (
+    ledger_entries.c.component,
+    ledger_entries.c.assignment_id,
+    ledger_entries.c.usage_hour_at,
+)
+_BOOKED = Ready(
+    select(*_CELL, func.sum(ledger_entries.c.amount_microusd))
+    .where(ledger_entries.c.instance_id == _OF_INSTANCE)
+    .group_by(*_CELL)
+    .order_by(
+        ledger_entries.c.component, ledger_entries.c.usage_hour_at, ledger_entries.c.assignment_id
+    )
+)
+_ADD_ENTRY = Ready(
+    insert(ledger_entries).values(
+        {column.name: bindparam(column.name) for column in ledger_entries.columns}
+    )
+)
+_ADD = (
+    update(_budgets)
+    .values(spent_microusd=_budgets.c.spent_microusd + bindparam("amount"))
+    .returning(_budgets.c.id, _budgets.c.spent_microusd)
+)
+_SPENT_BY_JOB = Ready(
+    _ADD.where(
+        _budgets.c.id
+        == select(tables.jobs.c.budget_id)
+        .where(tables.jobs.c.id == bindparam("of_id"))
+        .scalar_subquery()
+    )
+)
+_SPENT_BY_PROJECT = Ready(
+    _ADD.where(_budgets.c.project_id == bindparam("of_id"), _budgets.c.job_id.is_(None))
+)
+
+
+class MoneyRepository:
+    """Budgets, ledger and rollup."""
+
+    def __init__(self, session: RecordSession) -> None:
+        self._session = session
+
+    def lock_budgets(self, project_id: UUID, budget_id: UUID) -> list[Budget]:
+        """The project's own budget, if any, and the job's, locked in that order.
+
+        Writers wait, foreign keys do not: a transaction that holds a job and writes it twice has
+        its reference to the budget checked, which would wait for us while we wait for the job.
+        """
+        given = {"of_project": project_id, "this_budget": budget_id}
+        return self._session.all(Budget, _LOCK_TWO, given, again=True)
+
+    def budgets_in_passing(
+        self, project_id: UUID, budget_id: UUID
+    ) -> tuple[list[Budget], list[Budget]]:
+        """The same without waiting, for who holds a job already; and those of them that are locked.
+
+        What another transaction has is to be read only.
+        """
+        given = {"of_project": project_id, "this_budget": budget_id}
+        standing = self._session.all(Budget, _READ_TWO, given)
+        locked = self._session.all(Budget, _LOCK_TWO_OR_SKIP, given, again=True)
+        return standing, locked
+
+    def lock_reservations(self, project_id: UUID) -> list[Budget]:
+        """Every budget of the project that has money reserved, its own first, locked in order."""
+        given = {"of_project": project_id}
+        return self._session.all(Budget, _LOCK_RESERVED, given, again=True)
+
+    def reserved_by_others(self, project_id: UUID, job_id: UUID) -> int:
+        """What all other jobs of the project have reserved."""
+        given = {"of_project": project_id, "this_job": job_id}
+        return int(self._session.scalar(_RESERVED_BY_OTHERS, given) or 0)
+
+    def payers(self, instance_id: UUID) -> list[Payer]:
+        """The instance's job and every job it was assigned to, in the order of locking."""
+        found = self._session.rows(_PAYERS, {"this_instance": instance_id})
+        return sorted(Payer(*row) for row in found)
+
+    def booked(self, instance_id: UUID) -> dict[tuple[str, UUID | None, datetime], int]:
+        """Sum of entries per (component, assignment, usage hour) of an instance."""
+        found = self._session.rows(_BOOKED, {"this_instance": instance_id})
+        return {(component, span, hour): int(amount) for component, span, hour, amount in found}
+
+    def append_entries(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Append ledger entries; rollup and spent sums move in the same transaction."""
+        if not rows:
+            return
+        self._session.write(_ADD_ENTRY, rows)
+        spent: dict[UUID, int] = {}
+        projects: dict[UUID, int] = {}
+        for row in rows:
+            if row["job_id"] is not None:
+                spent[row["job_id"]] = spent.get(row["job_id"], 0) + row["amount_microusd"]
+            if row["project_id"] is not None:
+                project = row["project_id"]
+                projects[project] = projects.get(project, 0) + row["amount_microusd"]
+        self._add_to_rollup(rows)
+        for job_id in sorted(spent):
+            self._add_spent(_SPENT_BY_JOB, job_id, spent[job_id])
+        for project_id in sorted(projects):
+            self._add_spent(_SPENT_BY_PROJECT, project_id, projects[project_id])
+
+    def _add_to_rollup(self, rows: Sequence[dict[str, Any]]) -> None:
+        """One row per machine, day, payer, component and kind; always in the same order of
+        locking."""
+        sums: dict[tuple[UUID, str], dict[str, Any]] = {}
+        for row in rows:
+            day = row["usage_hour_at"].date()
+            names = (day, row["project_id"], row["job_id"], row["component"], row["kind"])
+            text = "/".join(str(name) for name in names)
+            machine: UUID = row["instance_id"]
+            fields = dict(zip(_ROLLED_UP_BY, (machine, *names), strict=True))
+            found = sums.setdefault(
+                (machine, text), {"rollup_key": text, **fields, "amount_microusd": 0, "entries": 0}
+            )
+            found["amount_microusd"] += row["amount_microusd"]
+            found["entries"] += 1
+        self._session.write(_ADD_TO_ROLLUP, [sums[key] for key in sorted(sums)])
+
+    def _add_spent(self, statement: Ready, of_id: UUID, amount_microusd: int) -> None:
+        # A budget this transaction has loaded (its lock was taken first) shows the new sum.
+        given = {"of_id": of_id, "amount": amount_microusd}
+        for budget_id, spent in self._session.rows(statement, given):
+            self._session.renew(Budget, (budget_id,), spent_microusd=spent)
+
+    def on_demand_comparison(self, job_id: UUID) -> int | None:
+        """What the job's useful work would have cost on demand, as its cost statement says."""
+        connection = self._session.connection()
+        if not connection.in_transaction():
+            connection.begin()  # else the report's session would end the transaction with itself
+        with Session(connection, join_transaction_mode="rollback_only") as reading:
+            cost = job_cost(reading, job_id, None)
+        return None if cost is None else cost.statement.on_demand_comparison_microusd

@@ -1,0 +1,166 @@
+"""Reports on what is rented and can be rented, and gauges for monitoring.
+
+Not here: one job's reports (`job_read_models`), or reports of money.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Engine, func, or_, select, text
+
+from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, TERMINAL_JOB_STATES
+from app.domain.market.offer import Pool
+from app.domain.units.errors import NotFound
+from app.storage.reports.job_facts import DeploymentFacts
+from app.storage.reports.price_history_report import price_histories
+from app.storage.schema import money_tables, tables
+from app.storage.session.machine_names import machine_names
+
+_COUNTED_MAX: Final = 100_000
+"""No gauge counts further, so that reading them costs the same on any day."""
+
+_INSTANCE_COLUMNS: Final = (
+    "id", "job_id", "provider", "cloud", "market", "state", "origin", "pool",
+    "provider_instance_id", "requested_at", "launched_at", "registered_at", "noticed_at",
+    "notice_deadline_at", "unreachable_at", "release_ordered_at", "release_reason", "ended_at",
+    "ended_by", "suspect", "billing_speed", "private_address", "cost_final_at",
+)  # fmt: skip
+
+
+class DeploymentReports:
+    """The part of `app.storage.reports.job_facts.JobReports` that is about no single job."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def instances(
+        self, project_id: UUID, *, job_id: UUID | None, live_only: bool, limit: int
+    ) -> list[dict[str, Any]]:
+        """Machines of the project's jobs, newest first."""
+        instances, jobs, pools = tables.instances, tables.jobs, money_tables.pools
+        contacts = tables.contacts
+        statement = (
+            select(
+                *(instances.c[name] for name in _INSTANCE_COLUMNS),
+                jobs.c.name.label("job_name"),
+                contacts.c.phase,
+                contacts.c.answered_at,
+                contacts.c.step,
+                pools.c.price_microusd_per_hour.label("microusd_per_hour"),
+            )
+            .join(jobs, jobs.c.id == instances.c.job_id)
+            .outerjoin(contacts, contacts.c.instance_id == instances.c.id)
+            .outerjoin(pools, pools.c.pool == instances.c.pool)
+            .where(jobs.c.project_id == project_id)
+            .order_by(instances.c.id.desc())
+            .limit(limit)
+        )
+        if job_id is not None:
+            statement = statement.where(instances.c.job_id == job_id)
+        if live_only:
+            statement = statement.where(
+                text(tables.one_of("instances.state", LIVE_INSTANCE_STATES))
+            )
+        with self._engine.connect() as connection:
+            rows = [dict(row) for row in connection.execute(statement).mappings()]
+            names = machine_names(connection, {row["job_id"] for row in rows})
+        return [{**row, "name": names.get(row["id"])} for row in rows]
+
+    def instance_address(self, project_id: UUID, instance_id: UUID) -> tuple[str, str | None]:
+        """(provider, its id of the machine) of one of the project's instances; raises NotFound."""
+        instances, jobs = tables.instances, tables.jobs
+        statement = (
+            select(instances.c.provider, instances.c.provider_instance_id)
+            .join(jobs, jobs.c.id == instances.c.job_id)
+            .where(instances.c.id == instance_id, jobs.c.project_id == project_id)
+        )
+        with self._engine.connect() as connection:
+            found = connection.execute(statement).one_or_none()
+        if found is None:
+            raise NotFound(f"There is no instance {instance_id} in this project.")
+        return found.provider, found.provider_instance_id
+
+    def offers(self, gpu: str | None) -> list[dict[str, Any]]:
+        """Pools with their price now and their score, cheapest first; `gpu`: a GPU's name."""
+        pools, pasts = money_tables.pools, money_tables.pool_pasts
+        statement = (
+            select(
+                pools,
+                pasts.c.score.label("placement_score"),
+                pasts.c.scored_at.label("placement_scored_at"),
+                pasts.c.preemptions[-1]["rate"].as_float().label("preemption_rate"),
+                pasts.c.asked_at.label("preemption_rate_at"),
+            )
+            .outerjoin(pasts, pasts.c.pool == pools.c.pool)
+            .order_by(pools.c.price_microusd_per_hour, pools.c.pool)
+        )
+        if gpu is not None:
+            statement = statement.where(
+                func.upper(pools.c.hardware["gpu_name"].astext) == gpu.upper()
+            )
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(statement).mappings()]
+
+    def price_histories(
+        self, from_at: datetime, to_at: datetime, *, pool: Pool | None, gpu: str | None
+    ) -> list[dict[str, Any]]:
+        """Recorded prices of at most twenty pools, cheapest now first."""
+        return price_histories(self._engine, from_at, to_at, pool=pool, gpu=gpu)
+
+    def deployment(self, now: datetime) -> DeploymentFacts:
+        """Gauges for monitoring."""
+        jobs, instances, launches = tables.jobs, tables.instances, tables.launches
+        live = select(jobs.c.state, jobs.c.submitted_at).where(
+            text(f"NOT ({tables.one_of('state', TERMINAL_JOB_STATES)})")
+        )
+        some = live.limit(_COUNTED_MAX).subquery()
+        up = select(instances.c.state).where(text(tables.one_of("state", LIVE_INSTANCE_STATES)))
+        machines = up.limit(_COUNTED_MAX).subquery()
+        runs = tables.controller_runs
+        with self._engine.connect() as connection:
+            by_state: dict[str, int] = {
+                str(state): count
+                for state, count in connection.execute(
+                    select(some.c.state, func.count()).group_by(some.c.state)
+                )
+            }
+            oldest = connection.scalar(
+                select(func.min(some.c.submitted_at)).where(
+                    or_(*(some.c.state == state for state in sorted(CLAIMABLE_JOB_STATES)))
+                )
+            )
+            return DeploymentFacts(
+                jobs_by_state=by_state,
+                queue_depth=sum(by_state.get(state, 0) for state in CLAIMABLE_JOB_STATES),
+                oldest_wait_seconds=_age(oldest, now),
+                instances_by_state={
+                    str(state): count
+                    for state, count in connection.execute(
+                        select(machines.c.state, func.count()).group_by(machines.c.state)
+                    )
+                },
+                open_launches=connection.scalar(
+                    select(func.count()).where(launches.c.next_call_at.is_not(None))
+                )
+                or 0,
+                controller_age_seconds={
+                    row.controller: _age(row.ran_at, now)
+                    for row in connection.execute(select(runs.c.controller, runs.c.ran_at))
+                },
+            )
+
+    def schema_revision(self) -> str | None:
+        """Which migration the database is at; None before the first."""
+        with self._engine.connect() as connection:
+            if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
+                return None
+            found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+            return found
+
+
+def _age(at: datetime | None, now: datetime) -> float:
+    return 0.0 if at is None else max(0.0, (now - at).total_seconds())

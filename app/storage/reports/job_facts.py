@@ -1,0 +1,154 @@
+"""What people may read about jobs and machines: reports, never the base of a decision.
+
+Not here: the queries (`job_read_models`), money (`money.cost_figures`), or what is shown of it
+(`app.api`). Rows are mappings of JSON-ready values, under the names of their columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from app.domain.lifecycle.end_reason import COUNTED_END_REASONS
+from app.domain.lifecycle.entities import Attempt, Budget, Contact, Instance, Job
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class KeyOwner:
+    """Whose API key it is, and the project that it opens. is_admin: it sees the deployment, too."""
+
+    key_id: UUID
+    key_name: str
+    project_id: UUID
+    project_name: str
+    is_admin: bool = False
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs to list, newest first. `before`: the (submitted_at, id) the last page ended on.
+
+    states: empty means all. name: a part of the name. labels: each must be there, with its value.
+    ids: only these jobs; None means any.
+    """
+
+    project_id: UUID
+    limit: int
+    states: tuple[str, ...] = ()
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    since: datetime | None = None
+    before: tuple[datetime, UUID] | None = None
+    ids: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingJob:
+    """A job that a filter finds."""
+
+    id: UUID
+    name: str
+    submitted_at: datetime
+
+
+@dataclass(frozen=True)
+class MachineStatus:
+    """A machine with its newest report and what an hour in its pool costs now.
+
+    name: m1, m2, … in the order in which we learned that the cloud has started them; None before
+    that.
+    """
+
+    instance: Instance
+    contact: Contact | None
+    price_microusd_per_hour: int | None
+    name: str | None
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether it costs money now: started, and not gone."""
+        return self.instance.launched_at is not None and self.instance.ended_at is None
+
+
+@dataclass(frozen=True)
+class LastEnd:
+    """How the newest attempt that has ended did so. committed_step: saved by then."""
+
+    reason: str
+    message: str | None
+    committed_step: int
+
+
+@dataclass(frozen=True)
+class AttemptCounts:
+    """How often it was tried. live: which one of them the live one is, from 1; None without."""
+
+    attempts: int
+    interruptions: int
+    last_end: LastEnd | None
+    live: int | None
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """The newest checkpoint that holds anything."""
+
+    step: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """Everything the page of a job is made of. `machines`: those that are not ended.
+
+    replacing: what of them is on the way in place of lost ones, as in "replacing 1 of 2 in
+    aws us-east-1a"; None for nothing. waived_microusd: what clouds did not charge for machines
+    that they ended early, as in the report of its cost.
+    """
+
+    job: Job
+    project_name: str
+    budget: Budget
+    counts: AttemptCounts
+    attempt: Attempt | None
+    machines: tuple[MachineStatus, ...]
+    replacing: str | None
+    last_checkpoint: LastCheckpoint | None
+    waived_microusd: int
+
+    @property
+    def microusd_per_hour(self) -> int:
+        """What all its machines cost in an hour now."""
+        prices = (one.price_microusd_per_hour or 0 for one in self.machines if one.is_billed)
+        return sum(prices)
+
+    @property
+    def last_failure(self) -> str | None:
+        """What is said of the last attempt, of a job that tries again after a failure of its own.
+
+        None as soon as it has saved more than that attempt had.
+        """
+        last, job = self.counts.last_end, self.job
+        if last is None or last.reason not in COUNTED_END_REASONS:
+            return None
+        waits = job.state in CLAIMABLE_JOB_STATES or job.state is JobState.STARTING
+        trains = job.state is JobState.RUNNING and job.committed_step <= last.committed_step
+        return last.message if waits or trains else None
+
+
+@dataclass(frozen=True)
+class DeploymentFacts:
+    """Gauges for monitoring. Counts stop at a bound; ages are in seconds."""
+
+    jobs_by_state: Mapping[str, int]
+    queue_depth: int
+    oldest_wait_seconds: float
+    instances_by_state: Mapping[str, int]
+    open_launches: int
+    controller_age_seconds: Mapping[str, float]

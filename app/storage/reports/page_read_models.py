@@ -1,0 +1,321 @@
+"""What the web pages read: sessions, the list of jobs, and what machines did over time.
+
+Not here: one job's facts (`job_read_models`), its money (`job_cost_report`), or how any of it is
+drawn (`app.web`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
+
+from app.domain.billing.machine_rating import RatedMachine
+from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
+from app.domain.billing.phase_timeline import PhaseSpan, disjoint
+from app.domain.lifecycle.entities import Attempt, Instance
+from app.domain.lifecycle.job import JobState
+from app.domain.market.offer import Pool
+from app.domain.market.price_book import PriceSegment, UnknownPrice
+from app.domain.units.errors import NotFound
+from app.storage.money.cost_rows import attempt_reach, rate_machines
+from app.storage.reports.job_facts import JobFilter, KeyOwner
+from app.storage.reports.job_list_statement import list_statement
+from app.storage.reports.job_search import (
+    ChosenJob,
+    FoundGroup,
+    FoundJob,
+    FoundJobs,
+    JobSearch,
+    ProjectNow,
+)
+from app.storage.reports.job_search_statement import (
+    chosen_by_id,
+    chosen_statement,
+    search_statement,
+)
+from app.storage.reports.web_sessions import LIVE_KEYS
+from app.storage.schema import money_tables, tables
+from app.storage.session.machine_names import (
+    machine_names,
+    machine_of,
+    machines_by_actor,
+)
+from app.storage.session.mapping import ReadAttempt, ReadInstance, ReadJob
+from trainer.protocol.agent_report import MachinePhase
+
+LANES_MAX = 24
+
+
+@dataclass(frozen=True)
+class MachineLane:
+    """One machine of a job over time. `spans` are disjoint; `prices` is empty when none is known.
+
+    label: m1, m2, … among the job's machines that ran, as in reports of cost; "" before it ran.
+    """
+
+    instance: Instance
+    label: str
+    spans: tuple[PhaseSpan, ...]
+    prices: tuple[PriceSegment, ...]
+
+
+@dataclass(frozen=True)
+class JobTimeline:
+    """What a job's machines did, oldest first, at most the `LANES_MAX` newest of them.
+
+    earlier_machines: how many older ones are left out.
+    """
+
+    attempts: tuple[Attempt, ...]
+    lanes: tuple[MachineLane, ...]
+    earlier_machines: int
+
+
+@dataclass(frozen=True)
+class PriceSample:
+    """From `at` on, a machine of the pool costs this much, until the next point."""
+
+    at: datetime
+    microusd_per_hour: int
+
+
+_PHASES_MAX: Final = 20_000
+_PRICES_MAX: Final = 20_000
+
+
+class PageReports:
+    """Short reads; each answer is one consistent snapshot."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def key_owner(self, key_hash: str) -> KeyOwner | None:
+        """Whose key has this hash; None when it is unknown or revoked."""
+        statement = LIVE_KEYS.where(tables.api_keys.c.key_hash == key_hash)
+        with self._engine.connect() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else KeyOwner(*row)
+
+    def deployment_secret(self) -> str:
+        """The secret that sessions are signed with; raises NotFound before the first use."""
+        with self._engine.connect() as connection:
+            secret: str | None = connection.scalar(select(tables.deployment.c.secret))
+        if secret is None:
+            raise NotFound("This deployment has no secret yet; run `lowtide migrate`.")
+        return secret
+
+    def list_jobs(self, wanted: JobFilter, now: datetime) -> Mapping[str, Any]:
+        """A page of jobs as of now, newest first, as the API lists them: `items` and `next`."""
+        statement, parameters = list_statement(wanted, now)
+        with self._engine.connect() as connection:
+            text = connection.exec_driver_sql(statement, parameters).scalar_one()
+        page: Mapping[str, Any] = orjson.loads(text)
+        return page
+
+    def search_jobs(self, search: JobSearch, now: datetime) -> FoundJobs:
+        """A page of the rows that a search finds, as of now."""
+        with self._engine.connect() as connection:
+            text = connection.exec_driver_sql(*search_statement(search)).scalar_one()
+            found = orjson.loads(text)
+            ids = tuple(UUID(row["job_id"]) for row in found["rows"] if row["job_id"] is not None)
+            listed = list_statement(JobFilter(search.project_id, len(ids), ids=ids), now)
+            items = orjson.loads(connection.exec_driver_sql(*listed).scalar_one())["items"]
+        return _found_jobs(found, {item["id"]: item for item in items})
+
+    def chosen_jobs(
+        self, search: JobSearch, prefixes: Collection[str], *, everything: bool, limit: int
+    ) -> list[ChosenJob]:
+        """Jobs that a search finds: all of them, or those whose name has one of the prefixes."""
+        return self._chosen(*chosen_statement(search, prefixes, everything, limit))
+
+    def jobs_by_id(self, project_id: UUID, ids: Collection[UUID]) -> list[ChosenJob]:
+        """The project's jobs among these ids, newest first."""
+        return self._chosen(*chosen_by_id(project_id, ids))
+
+    def _chosen(self, statement: str, parameters: dict[str, Any]) -> list[ChosenJob]:
+        with self._engine.connect() as connection:
+            rows = connection.exec_driver_sql(statement, parameters).all()
+        return [
+            ChosenJob(job_id, name, JobState(state), spent) for job_id, name, state, spent in rows
+        ]
+
+    def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:
+        """What the job's machines have done until now."""
+        with Session(self._engine) as session:
+            instances = _instances(session, job_id)
+            shown = instances[-LANES_MAX:]
+            attempts = list(
+                session.scalars(
+                    select(ReadAttempt)
+                    .where(tables.attempts.c.job_id == job_id)
+                    .order_by(tables.attempts.c.fence)
+                )
+            )
+            rated, _ = rate_machines(session, shown)
+            phases = _phases(session, job_id, [one.id for one in shown])
+            labels = machine_names(session, [job_id])
+            job = session.get_one(ReadJob, job_id)
+            reach = attempt_reach(session, job, attempts, [one.id for one in shown])
+            lanes = [
+                MachineLane(
+                    one,
+                    labels.get(one.id, ""),
+                    _spans(one, phases[one.id], now, reach),
+                    _prices(rated.get(one.id), one.ended_at or now),
+                )
+                for one in shown
+            ]
+            return JobTimeline(tuple(attempts), tuple(lanes), len(instances) - len(shown))
+
+    def pool_prices(
+        self, pools: Collection[Pool], since: datetime
+    ) -> dict[Pool, tuple[PriceSample, ...]]:
+        """Recorded prices by time, from what held at `since` on; pools without any are left out."""
+        table, before = money_tables.prices, money_tables.prices.alias("before")
+        held_from = (
+            select(func.max(before.c.at))
+            .where(before.c.pool == table.c.pool, before.c.at <= since)
+            .scalar_subquery()
+        )
+        statement = (
+            select(table.c.pool, table.c.at, table.c.microusd_per_hour)
+            .where(table.c.pool.in_(pools), table.c.at >= func.coalesce(held_from, since))
+            .order_by(table.c.at.desc())
+            .limit(_PRICES_MAX)
+        )
+        found: dict[Pool, list[PriceSample]] = defaultdict(list)
+        with self._engine.connect() as connection:
+            for pool, at, price in reversed(connection.execute(statement).all()):
+                found[pool].append(PriceSample(at, price))
+        return {pool: tuple(points) for pool, points in found.items()}
+
+    def recent_events(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+        """The end of the history, newest first; `machine`: the one that an entry is about."""
+        table = tables.events
+        statement = (
+            select(table).where(table.c.job_id == job_id).order_by(table.c.seq.desc()).limit(limit)
+        )
+        with self._engine.connect() as connection:
+            rows = [dict(row) for row in connection.execute(statement).mappings()]
+            names = machines_by_actor(connection, job_id)
+        return [{**row, "machine": machine_of(row, names)} for row in rows]
+
+    def machine_names(self, job_id: UUID) -> dict[UUID, str]:
+        """What people call the job's machines that the cloud has started, by instance id."""
+        with self._engine.connect() as connection:
+            return machine_names(connection, [job_id])
+
+    def recent_metrics(self, job_id: UUID, points_max: int) -> list[dict[str, Any]]:
+        """Points in order of (fence, step), thinned evenly where there are more."""
+        table = tables.metric_points
+        place = func.row_number().over(order_by=(table.c.fence, table.c.step))
+        total = func.count().over()
+        points = (
+            select(table, place.label("place"), total.label("total"))
+            .where(table.c.job_id == job_id)
+            .subquery()
+        )
+        every = (points.c.total + points_max - 1) // points_max
+        kept = (points.c.place - 1) % every == 0
+        statement = (
+            select(points.c.fence, points.c.step, points.c.at, points.c.metrics)
+            .where(kept | (points.c.place == points.c.total))
+            .order_by(points.c.place)
+            .limit(points_max + 1)
+        )
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def _found_jobs(found: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> FoundJobs:
+    """facts: of the jobs on the page, by id; one that has gone since has no row."""
+    return FoundJobs(
+        rows=tuple(
+            FoundJob(facts[row["job_id"]]) if row["prefix"] is None else _found_group(row)
+            for row in found["rows"]
+            if row["prefix"] is not None or row["job_id"] in facts
+        ),
+        rows_total=found["rows_total"],
+        jobs_total=found["jobs_total"],
+        by_state=_by_state(found["by_state"]),
+        considered=found["considered"],
+        is_cut=found["is_cut"],
+        now=ProjectNow(
+            microusd_per_hour=found["microusd_per_hour"],
+            spent_today_microusd=found["spent_today"],
+            running=found["running"],
+            queued=found["queued"],
+            failed_today=found["failed_today"],
+        ),
+    )
+
+
+def _found_group(row: Mapping[str, Any]) -> FoundGroup:
+    return FoundGroup(
+        prefix=row["prefix"],
+        by_state=_by_state(row["by_state"]),
+        spent_microusd=row["spent"],
+        microusd_per_hour=row["rate"],
+        newest_at=datetime.fromisoformat(row["newest_at"]),
+        compared_microusd=row["compared"],
+    )
+
+
+def _by_state(counts: Mapping[str, int]) -> dict[JobState, int]:
+    """In the order of the states."""
+    return {state: counts[state] for state in JobState if state in counts}
+
+
+def _instances(session: Session, job_id: UUID) -> list[Instance]:
+    table = tables.instances
+    statement = (
+        select(ReadInstance)
+        .where(table.c.job_id == job_id)
+        .order_by(table.c.requested_at, table.c.id)
+    )
+    return list(session.scalars(statement))
+
+
+def _phases(
+    session: Session, job_id: UUID, instance_ids: Sequence[UUID]
+) -> dict[UUID, list[PhaseStart]]:
+    """Starts of phases by machine, in order; the newest of them where there are very many."""
+    table = tables.phases
+    statement = (
+        select(table)
+        .where(table.c.instance_id.in_(instance_ids), table.c.job_id == job_id)
+        .order_by(table.c.from_at.desc(), table.c.session_id.desc(), table.c.fact_no.desc())
+        .limit(_PHASES_MAX)
+    )
+    found: dict[UUID, list[PhaseStart]] = defaultdict(list)
+    for row in reversed(session.execute(statement).all()):
+        start = PhaseStart(MachinePhase(row.phase), row.from_at, row.fence, row.step)
+        found[row.instance_id].append(start)
+    return found
+
+
+def _spans(
+    instance: Instance,
+    starts: Sequence[PhaseStart],
+    now: datetime,
+    reach: Mapping[int, AttemptReach],
+) -> tuple[PhaseSpan, ...]:
+    if instance.launched_at is None:
+        return ()
+    until = max(instance.launched_at, instance.ended_at or now)
+    return disjoint(machine_timeline(starts, instance.launched_at, until, reach))
+
+
+def _prices(machine: RatedMachine | None, until: datetime) -> tuple[PriceSegment, ...]:
+    try:
+        return () if machine is None else machine.segments(until)
+    except UnknownPrice:
+        return ()

@@ -1,0 +1,71 @@
+"""All tables of jobs, instances and operations under one name; tables of money stand apart.
+
+Not here: columns (`job_tables`, `instance_tables`, `operations_tables`), statements
+(repositories, `hot_statements`).
+"""
+
+from __future__ import annotations
+
+from app.storage.schema.instance_tables import (
+    attempt_members,
+    contacts,
+    instances,
+    launches,
+    phases,
+)
+from app.storage.schema.job_tables import (
+    MOVABLE_JOB,
+    PROMISED_JOB,
+    api_keys,
+    attempts,
+    budgets,
+    checkpoints,
+    events,
+    job_estimates,
+    jobs,
+    log_chunks,
+    log_streams,
+    metric_points,
+    placement_decisions,
+    projects,
+    sessions,
+)
+from app.storage.schema.operations_tables import (
+    controller_runs,
+    deployment,
+    deployment_events,
+    stale_results,
+    sweeps,
+)
+from app.storage.schema.schema import instant, metadata, one_of
+
+__all__ = [
+    "MOVABLE_JOB",
+    "PROMISED_JOB",
+    "api_keys",
+    "attempt_members",
+    "attempts",
+    "budgets",
+    "checkpoints",
+    "contacts",
+    "controller_runs",
+    "deployment",
+    "deployment_events",
+    "events",
+    "instances",
+    "instant",
+    "job_estimates",
+    "jobs",
+    "launches",
+    "log_chunks",
+    "log_streams",
+    "metadata",
+    "metric_points",
+    "one_of",
+    "phases",
+    "placement_decisions",
+    "projects",
+    "sessions",
+    "stale_results",
+    "sweeps",
+]
