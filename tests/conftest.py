@@ -18,15 +18,15 @@ from hypothesis import settings
 from sqlalchemy import Engine
 
 from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
-from tests.support.embedded import open_folder
-from tests.support.postgres import LentDatabase, PostgresForTests, fast_folder
+from tests.support.servers.embedded import open_folder
+from tests.support.servers.postgres import LentDatabase, PostgresForTests, fast_folder
 
 pytest_plugins = [
-    "tests.support.second_runs",
-    "tests.support.cpu_seconds",
-    "tests.support.tiers",
-    "tests.support.late_modules",
-    "tests.support.scheduling",
+    "tests.support.plugins.second_runs",
+    "tests.support.plugins.cpu_seconds",
+    "tests.support.plugins.tiers",
+    "tests.support.plugins.late_modules",
+    "tests.support.plugins.scheduling",
 ]
 
 # The same examples in every run: a change, not the dice, turns a test red. To look further:

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.support.source_tree import SourceFile, source_files
+from tests.support.sources.source_tree import SourceFile, source_files
 
 # Programs that start other programs pass their environment on; they read no setting from it.
 _PASS_ENVIRONMENT_ON = (

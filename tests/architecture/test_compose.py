@@ -14,7 +14,7 @@ import yaml
 
 from app.cli.server import up
 from app.settings import PREFIX, Settings
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vulture import Vulture
 
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 FOLDERS = ("app", "workers", "trainer", "migrations")
 

@@ -17,7 +17,7 @@ from app.backtest.traces import read_trace
 from app.cli.server.launch_stages import History, refusal_failure
 from app.domain.spec.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
-from tests.support.source_tree import ROOT, strings_of
+from tests.support.sources.source_tree import ROOT, strings_of
 
 DOCS = ROOT / "docs"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from tests.support.source_tree import ROOT, strings_of
+from tests.support.sources.source_tree import ROOT, strings_of
 
 DOCS = ROOT / "docs"
 _ENDS_OF_COMMANDS = {"|", "||", "&&", ">", "#", ";", "·"}

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 COMMITS_MAX = 40
 RECORD = ".ci/last-full-run"

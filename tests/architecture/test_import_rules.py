@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.source_tree import ROOT, imported_modules, source_files
+from tests.support.sources.source_tree import ROOT, imported_modules, source_files
 
 _SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "torch", "numpy", "sklearn")
 # One file for each contract that breaks it, and what pyproject calls the contract.

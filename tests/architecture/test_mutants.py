@@ -6,7 +6,7 @@ from collections import Counter
 
 from app.simulation.scenarios.scenarios import SCENARIOS
 from tests.mutants.catalogue import places, read_mutants
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 AREAS = {
     "fences",

@@ -13,7 +13,7 @@ import hcl2
 import pytest
 
 from app.settings import PREFIX, Settings
-from tests.support.opentofu_modules import (
+from tests.support.sources.opentofu_modules import (
     DEPLOY,
     MODULES,
     Block,

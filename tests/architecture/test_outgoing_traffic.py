@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.outgoing_traffic import watched_traffic
+from tests.support.outgoing_guard.outgoing_traffic import watched_traffic
 
 # 192.0.2.1 is an address that no network routes (RFC 5737); a UDP socket sends nothing to connect.
 _SOCKET = """

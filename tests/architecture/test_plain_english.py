@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from tests.support.source_tree import ROOT, strings_of
+from tests.support.sources.source_tree import ROOT, strings_of
 
 INSTEAD = {
     r"\bborne out\b": "accurate",

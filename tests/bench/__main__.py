@@ -16,23 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from tests.bench import (
-    agent_reports,
-    clouds_launching,
-    clouds_sweeping,
-    clouds_watching,
-    cost_ledger,
-    crowded_api,
-    idle_cost,
-    jobs_page,
-    machine_loss,
-    placement_decisions,
-    queue_cost,
-    ring_latency,
-    simulated_day,
-    start_time,
-    submit_rate,
-)
+from tests.bench.api import agent_reports, cost_ledger, crowded_api, jobs_page, submit_rate
+from tests.bench.clouds import clouds_launching, clouds_sweeping, clouds_watching
+from tests.bench.controllers import placement_decisions, queue_cost, simulated_day
+from tests.bench.programs import idle_cost, machine_loss, ring_latency, start_time
 from tests.bench.results import Failure, Figure, load_average, machine, table, write_json
 from tests.bench.surroundings import Surroundings
 

@@ -20,7 +20,7 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.submit_job import submit_job
 from app.storage.schema import tables
 from tests.bench.surroundings import driver_url
-from tests.support.people_api import make_project
+from tests.support.api.people_api import make_project
 
 SPEC: dict[str, Any] = {
     "trainer": {"model": "mlp", "data": "digits", "steps": 100},

@@ -26,8 +26,8 @@ from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
 from app.storage.session.migrate import upgrade
 from tests.bench.live_system import LiveSystem, up
 from tests.bench.process_cost import family_cpu_seconds
-from tests.support.embedded import open_folder
-from tests.support.postgres import fast_folder
+from tests.support.servers.embedded import open_folder
+from tests.support.servers.postgres import fast_folder
 
 ROOT = Path(__file__).parents[2]
 API_APP = "app.api.main:app"

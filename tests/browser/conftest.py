@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.support.browser import Visit, open_browser, visit
-from tests.support.folder_scope import shared_by_folder
-from tests.support.page_story import PageStory
-from tests.support.people_api import PeopleApi, people_api, settings_for
+from tests.support.api.people_api import PeopleApi, people_api, settings_for
+from tests.support.pages.browser import Visit, open_browser, visit
+from tests.support.pages.page_story import PageStory
+from tests.support.plugins.folder_scope import shared_by_folder
 
 
 @dataclass

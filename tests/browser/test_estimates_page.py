@@ -11,7 +11,7 @@ from app.domain.lifecycle.job import JobState
 from app.storage.jobs.kept_estimate_rows import KeptEstimate
 from app.storage.schema import tables
 from tests.browser.conftest import Site
-from tests.support.browser import PHONE, Visit, visit
+from tests.support.pages.browser import PHONE, Visit, visit
 
 P50_MICROUSD, P90_MICROUSD = 2_000_000, 3_000_000
 P50_SECONDS, P90_SECONDS = 3_600.0, 5_400.0

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.job import JobState
 from tests.browser.conftest import Site
-from tests.support.browser import PHONE, Visit, visit
-from tests.support.people_api import make_key, make_project
+from tests.support.api.people_api import make_key, make_project
+from tests.support.pages.browser import PHONE, Visit, visit
 
 REASON = (
     "No pool has 64 V100s free. The closest, us-west-2a spot, has 4 of them; on-demand has 16 in "

@@ -14,8 +14,8 @@ from app.domain.lifecycle.job import JobState
 from app.orchestration.agents.append_logs import append_log
 from app.storage.jobs.kept_estimate_rows import KeptEstimate
 from tests.browser.conftest import Site
-from tests.support.browser import PHONE, Visit, visit
-from tests.support.page_story import AGE_SECONDS
+from tests.support.pages.browser import PHONE, Visit, visit
+from tests.support.pages.page_story import AGE_SECONDS
 
 HEADINGS = ("#cost-heading", "#verdict-heading", "#curves-heading")
 

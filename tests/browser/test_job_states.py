@@ -9,9 +9,10 @@ from playwright.sync_api import Browser, expect
 
 from app.domain.lifecycle.job import JobState
 from tests.browser.conftest import Site
-from tests.support import decision_story, page_endings
-from tests.support.browser import PHONE, Visit, visit
-from tests.support.page_story import AGE_SECONDS
+from tests.support.pages import page_endings
+from tests.support.pages.browser import PHONE, Visit, visit
+from tests.support.pages.page_story import AGE_SECONDS
+from tests.support.stories import decision_story
 
 TRACEBACK = """Traceback (most recent call last):
   File "/work/train.py", line 97, in train

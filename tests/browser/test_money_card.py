@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.job import JobState
 from tests.browser.conftest import Site
-from tests.support.browser import Visit
-from tests.support.page_story import AGE_SECONDS
+from tests.support.pages.browser import Visit
+from tests.support.pages.page_story import AGE_SECONDS
 
 
 def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Site):

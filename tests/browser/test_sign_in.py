@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from app.web.session import COOKIE
 from tests.browser.conftest import Site
-from tests.support.browser import Visit
-from tests.support.people_api import revoke_key
+from tests.support.api.people_api import revoke_key
+from tests.support.pages.browser import Visit
 
 UNKNOWN_KEY = "lt_" + "x" * 43
 

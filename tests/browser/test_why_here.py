@@ -10,10 +10,10 @@ from uuid import UUID
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Site
-from tests.support import decision_story
-from tests.support.browser import PHONE, Visit, visit
-from tests.support.decision_story import HOSTILE, placed, pool, waited
-from tests.support.page_story import AGE_SECONDS
+from tests.support.pages.browser import PHONE, Visit, visit
+from tests.support.pages.page_story import AGE_SECONDS
+from tests.support.stories import decision_story
+from tests.support.stories.decision_story import HOSTILE, placed, pool, waited
 
 
 def record(site: Site, job_id: UUID, *decisions: decision_story.PlacementDecision) -> None:

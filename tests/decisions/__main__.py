@@ -24,7 +24,7 @@ from tests.decisions.recording import record_parts, recorded_parts
 from tests.decisions.replaying import quiet, replays
 from tests.decisions.triples_file import RECORDED, read_triples, write_triples
 from tests.decisions.worlds import recorded_worlds
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 PARTS = ROOT / ".make" / "decisions"
 """Remove it to begin a recording anew: what lies there is of the code that it was recorded with."""

@@ -17,7 +17,7 @@ from tests.decisions.outcome import Outcome
 from tests.decisions.replaying import Replays, replays
 from tests.decisions.triples_file import RECORDED, read_lines, read_triples
 from tests.decisions.watch_world import TURNS
-from tests.support.postgres import PostgresForTests
+from tests.support.servers.postgres import PostgresForTests
 
 DECISIONS_MIN = 5_000
 BYTES_MAX = 1_500_000

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.control_plane import ControlPlane, running_control_plane
-from tests.support.folder_scope import shared_by_folder
-from tests.support.followed_job import assert_all_books_close
+from tests.support.deployment.control_plane import ControlPlane, running_control_plane
+from tests.support.deployment.followed_job import assert_all_books_close
+from tests.support.plugins.folder_scope import shared_by_folder
 
 # A minute of billing in a second, so that budgets and hours fit into a test.
 BILLING_SPEED = 60

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.control_plane import ControlPlane
-from tests.support.followed_job import submit_small
+from tests.support.deployment.control_plane import ControlPlane
+from tests.support.deployment.followed_job import submit_small
 
 NOTICE_SECONDS = 8.0
 

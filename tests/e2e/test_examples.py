@@ -2,8 +2,8 @@
 
 Here: the command of each job.yaml on real machines of the local cloud, and that no step was lost,
 done twice or trained differently. Short, and without a control plane: the plain loop in
-tests/training/test_examples_on_gpus.py, the hooks in test_script_hooks.py. Not here: TensorFlow,
-which has a target of its own (tests/examples).
+tests/training/hooks/test_examples_on_gpus.py, the hooks in test_script_hooks.py. Not here:
+TensorFlow, which has a target of its own (tests/examples).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from tests.e2e.test_interruptions import NOTICE_SECONDS, assert_resumed_exactly
-from tests.support.control_plane import ControlPlane
-from tests.support.followed_job import FollowedJob, submit
+from tests.support.deployment.control_plane import ControlPlane
+from tests.support.deployment.followed_job import FollowedJob, submit
 
 # Python runs it before the example: each step takes its time, so that a notice can come between.
 PACE = """

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.control_plane import ControlPlane, Document
-from tests.support.followed_job import (
+from tests.support.deployment.control_plane import ControlPlane, Document
+from tests.support.deployment.followed_job import (
     SAVES_AT_NOTICES,
     FollowedJob,
     submit,

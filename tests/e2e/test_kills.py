@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.control_plane import ControlPlane, Document
-from tests.support.followed_job import (
+from tests.support.deployment.control_plane import ControlPlane, Document
+from tests.support.deployment.followed_job import (
     FollowedJob,
     kill_agent,
     kill_machine,

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from app.adapters.providers.local.machines import power_off
-from tests.support.command_line import CommandLine, Ran
-from tests.support.control_plane import (
+from tests.support.cli.command_line import CommandLine, Ran
+from tests.support.deployment.control_plane import (
     LOWTIDE,
     ControlPlane,
     Document,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.control_plane import ControlPlane
-from tests.support.followed_job import FollowedJob, submit, submit_small
+from tests.support.deployment.control_plane import ControlPlane
+from tests.support.deployment.followed_job import FollowedJob, submit, submit_small
 
 ESTIMATE = {"hours": 0.001}
 PLACE = {"infra": ["local"], "resources": {"gpu": "V100"}}
@@ -107,7 +107,7 @@ def test_a_deadline_that_stops(jobs: dict[str, FollowedJob]):
 
 
 # test_the_bill_stays_below_the_cap_and_more_of_it_goes_on resumes what was paused, too; a person's
-# pause is in tests/integration/test_orchestration_stops.py.
+# pause is in tests/integration/gang/test_orchestration_stops.py.
 @pytest.mark.full
 def test_a_person_pauses_and_resumes(plane: ControlPlane):
     job = submit_small(plane, 120, **SLOW)

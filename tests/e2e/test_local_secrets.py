@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.control_plane import ControlPlane
-from tests.support.followed_job import submit, submit_endless
+from tests.support.deployment.control_plane import ControlPlane
+from tests.support.deployment.followed_job import submit, submit_endless
 
 LOOKER = r"""
 import json, os, pathlib, socket, sys

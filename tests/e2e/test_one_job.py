@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.control_plane import ControlPlane
-from tests.support.followed_job import submit_small
+from tests.support.deployment.control_plane import ControlPlane
+from tests.support.deployment.followed_job import submit_small
 
 
 def test_a_command_from_a_workdir_runs_to_its_end_and_is_paid_to_the_micro_dollar(

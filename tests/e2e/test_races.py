@@ -9,8 +9,13 @@ import time
 
 import pytest
 
-from tests.support.control_plane import ControlPlane, Document
-from tests.support.followed_job import FollowedJob, rank_pid, submit_endless, submit_small
+from tests.support.deployment.control_plane import ControlPlane, Document
+from tests.support.deployment.followed_job import (
+    FollowedJob,
+    rank_pid,
+    submit_endless,
+    submit_small,
+)
 from trainer.agent.checkpoints.checkpoint_sync import list_fences
 from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, load_manifest, manifest_key
@@ -49,8 +54,9 @@ def test_one_idempotency_key_is_one_job(plane: ControlPlane):
     job.finish()
 
 
-# The agent: test_cut_off_by_a_later_fence (tests/integration/test_agent_run.py); the control plane:
-# test_orchestration_fences.py there, and tests/simulation/test_rules_can_fail.py.
+# The agent: test_cut_off_by_a_later_fence (tests/integration/agent/test_agent_run.py); the control
+# plane: tests/integration/agents/test_orchestration_fences.py and
+# tests/simulation/test_rules_can_fail.py.
 @pytest.mark.full
 def test_a_writer_that_was_cut_off_cannot_extend_the_lineage(plane: ControlPlane):
     """Another attempt's fence record appears while a machine trains on, as after a partition."""

@@ -9,9 +9,9 @@ import httpx
 import pytest
 import redis
 
-from tests.support.control_plane import ControlPlane
-from tests.support.embedded import is_running
-from tests.support.followed_job import FollowedJob, submit_endless
+from tests.support.deployment.control_plane import ControlPlane
+from tests.support.deployment.followed_job import FollowedJob, submit_endless
+from tests.support.servers.embedded import is_running
 
 AWAY_SECONDS = 60.0
 
@@ -55,7 +55,8 @@ def test_every_server_is_killed_in_turn(plane: ControlPlane):
     assert_nothing_happened_to(job)
 
 
-@pytest.mark.full  # tests/integration/test_programs.py shows what is cleared before the port
+# tests/integration/embedded/test_programs.py shows what is cleared before the port
+@pytest.mark.full
 def test_the_supervisor_is_killed_and_the_same_command_goes_on(rough_plane: ControlPlane):
     """Twice in a row, the second time in the middle of its start, as systemd would meet it."""
     job = submit_endless(rough_plane, nodes=2, STEP_SECONDS=0.1, SAVE_EVERY=20)

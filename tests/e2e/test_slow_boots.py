@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.control_plane import ControlPlane, Document
-from tests.support.followed_job import FollowedJob, submit_small
+from tests.support.deployment.control_plane import ControlPlane, Document
+from tests.support.deployment.followed_job import FollowedJob, submit_small
 
 
 @pytest.mark.full  # the simulation has a notice while booting in every run

@@ -27,7 +27,7 @@ from pathlib import Path
 from app.simulation.engine.scratch_database import scratch_databases
 from app.simulation.runs.seed_runs import RunStatus, SeedRuns, digest_of
 from tests.mutants.catalogue import CATALOGUE, Mutant, read_mutants, scratch_tree
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 SEEDS_MAX = 10
 SECONDS_PER_SEED_MAX = 120.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.simulation.runs.seed_runs import SOURCES
-from tests.support.source_tree import ROOT
+from tests.support.sources.source_tree import ROOT
 
 CATALOGUE = Path(__file__).with_name("mutants.toml")
 

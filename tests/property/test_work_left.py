@@ -1,7 +1,8 @@
 """Rate and work left from whatever trainers report: finite, never negative, never out of nothing.
 
 Steps fall, jump, repeat or are 10^18, clocks jump in the first step, and rates are zero. Not here:
-single histories with their figures (tests/unit/test_step_pace, test_estimate_remaining).
+single histories with their figures (tests/unit/agent/test_step_pace.py,
+tests/unit/orchestration/test_estimate_remaining.py).
 """
 
 from __future__ import annotations

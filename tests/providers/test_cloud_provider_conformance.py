@@ -23,7 +23,7 @@ from app.ports.cloud_provider import (
 )
 from tests.providers.aws.aws_under_test import open_aws
 from tests.providers.gcp.gcp_under_test import open_gcp
-from tests.providers.local_under_test import open_local
+from tests.providers.local.local_under_test import open_local
 from tests.providers.provider_under_test import CloudAtHand, ProviderUnderTest
 from tests.providers.simulated_under_test import open_simulated
 

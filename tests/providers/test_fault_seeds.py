@@ -14,12 +14,12 @@ import pytest
 from sqlalchemy import Engine
 
 from app.simulation.engine.seeded_entropy import Dice
-from tests.support.aws_parts import ENVIRONMENT
-from tests.support.fault_rules import check
-from tests.support.fault_schedule import FaultRun
-from tests.support.scripted_aws import scripted_aws
-from tests.support.scripted_cloud import ScriptedTime
-from tests.support.scripted_gce import scripted_gce
+from tests.support.aws.aws_parts import ENVIRONMENT
+from tests.support.faults.fault_rules import check
+from tests.support.faults.fault_schedule import FaultRun
+from tests.support.faults.scripted_aws import scripted_aws
+from tests.support.faults.scripted_cloud import ScriptedTime
+from tests.support.faults.scripted_gce import scripted_gce
 
 SHORT_SEEDS = range(1, 2)
 SEEDS = range(2, 9)

@@ -15,10 +15,16 @@ from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.market.offer import Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
-from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake, open_aws_fake
-from tests.support.aws_parts import aws_order, aws_pool, provider_for, settings_for, shared_session
-from tests.support.aws_world import ACCOUNT, IMAGE
-from tests.support.gce_fake import open_fake_gce
+from tests.support.aws.aws_fake import IMAGE_PARAMETER, AwsFake, open_aws_fake
+from tests.support.aws.aws_parts import (
+    aws_order,
+    aws_pool,
+    provider_for,
+    settings_for,
+    shared_session,
+)
+from tests.support.aws.aws_world import ACCOUNT, IMAGE
+from tests.support.gce.gce_fake import open_fake_gce
 
 VOLTA = "p3.2xlarge"
 

@@ -11,12 +11,12 @@ import sys
 
 import pytest
 
-from tests.support.aws_fake import IMAGE_PARAMETER, open_aws_fake
-from tests.support.aws_parts import ENVIRONMENT
-from tests.support.gce_fake import open_fake_gce
-from tests.support.gce_fake_engine import World
-from tests.support.gce_fake_state import PROJECT
-from tests.support.source_tree import ROOT
+from tests.support.aws.aws_fake import IMAGE_PARAMETER, open_aws_fake
+from tests.support.aws.aws_parts import ENVIRONMENT
+from tests.support.gce.gce_fake import open_fake_gce
+from tests.support.gce.gce_fake_engine import World
+from tests.support.gce.gce_fake_state import PROJECT
+from tests.support.sources.source_tree import ROOT
 
 
 def run(**variables: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.postgres import PostgresForTests
+from tests.support.servers.postgres import PostgresForTests
 
 NewDatabase = Callable[[], str]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.control_plane import left_running
-from tests.support.embedded import killed_at_the_end, open_folder, wait_until
-from tests.support.source_tree import ROOT
+from tests.support.deployment.control_plane import left_running
+from tests.support.servers.embedded import killed_at_the_end, open_folder, wait_until
+from tests.support.sources.source_tree import ROOT
 
 SIMULATION = [sys.executable, "-m", "app.simulation", "--hours", "700"]
 

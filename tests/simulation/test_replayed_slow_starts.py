@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.slow_starts import Lived, live, roomy, tight
+from tests.support.simulation.slow_starts import Lived, live, roomy, tight
 
 CHANGES_MAX = 1
 SHORT_WORK_SECONDS = (300.0, 600.0)

@@ -26,7 +26,7 @@ from app.domain.billing.billing_rules import EC2_RULES
 from app.domain.deadline.live_placement import tick_seconds_of
 from app.simulation.runs.run_world import Run, run_world
 from app.simulation.scenarios.scenario import EndState
-from tests.support.recorded_market import (
+from tests.support.simulation.recorded_market import (
     LOOK_SECONDS,
     Rented,
     begin,
@@ -34,7 +34,7 @@ from tests.support.recorded_market import (
     rented,
     settings_for,
 )
-from tests.support.replayed_path import Machine, Recorded, facts_of, prices_of
+from tests.support.simulation.replayed_path import Machine, Recorded, facts_of, prices_of
 
 ON_DEMAND, RESTART_SECONDS = 3.06, 120.0
 Spans = tuple[tuple[float, float], ...]

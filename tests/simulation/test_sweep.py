@@ -15,9 +15,9 @@ import pytest
 from app.simulation import sweep
 from app.simulation.runs.seed_runs import digest_of
 from tests.mutants import __main__ as hunt
-from tests.support.control_plane import left_running
-from tests.support.embedded import killed_at_the_end, open_folder, wait_until
-from tests.support.source_tree import ROOT
+from tests.support.deployment.control_plane import left_running
+from tests.support.servers.embedded import killed_at_the_end, open_folder, wait_until
+from tests.support.sources.source_tree import ROOT
 
 
 def _written(path: Path, **changed: object) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.training.torchrun_gang import GangStarter, Machine
+from tests.training.gang.torchrun_gang import GangStarter, Machine
 
 DIGITS = {"model": "cnn", "data": "digits", "steps": 400, "batch_size": 64, "seed": 7}
 

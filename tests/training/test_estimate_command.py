@@ -86,13 +86,13 @@ def test_nothing_that_fits_is_said() -> None:
 
 
 def test_other_models_are_counted() -> None:
-    config = config_of(model="tests.training.own_models:Stack", data="digits")
+    config = config_of(model="tests.training.models.own_models:Stack", data="digits")
     data, samples = estimate.data_of(config, None, 1000, None)
     assert samples == 1257
     figures = figures_of(config, data)
     assert (figures.family, figures.source) == ("transformer", "counted on one pass")
     assert figures.forward_flops == 2 * (64 * 32 + 3 * 32 * 32 + 32 * 10)
-    convolutions = replace(config, model="tests.training.own_models:convolutions")
+    convolutions = replace(config, model="tests.training.models.own_models:convolutions")
     assert figures_of(convolutions, data).family == "cnn"
 
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from torch import Tensor, nn
 
-from tests.training.torchrun_gang import LIMIT_SECONDS, REPOSITORY, rank_variables
+from tests.training.gang.torchrun_gang import LIMIT_SECONDS, REPOSITORY, rank_variables
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.errors import CheckpointCorruptError, ConfigError
 from trainer.training.export import export

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 from app.domain.market.offer import Market, Pool
 from tests.providers.provider_under_test import CloudAtHand
-from tests.support.aws_fake import AwsFake, open_aws_fake
-from tests.support.aws_parts import ENVIRONMENT, aws_pool, provider_for
-from tests.support.aws_world import now
-from tests.support.local_cloud import eventually
+from tests.support.aws.aws_fake import AwsFake, open_aws_fake
+from tests.support.aws.aws_parts import ENVIRONMENT, aws_pool, provider_for
+from tests.support.aws.aws_world import now
+from tests.support.deployment.local_cloud import eventually
 
 
 class AwsUnderTest:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.aws_fake import AwsFake, open_aws_fake
-from tests.support.aws_parts import ENVIRONMENT
+from tests.support.aws.aws_fake import AwsFake, open_aws_fake
+from tests.support.aws.aws_parts import ENVIRONMENT
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import pytest
 from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import (
+from tests.support.aws.aws_fake import AwsFake
+from tests.support.aws.aws_parts import (
     DEPLOYMENT,
     a_script,
     a_volume,

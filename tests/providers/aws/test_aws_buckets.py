@@ -7,8 +7,8 @@ import pytest
 
 from app.ports.bucket_places import BucketTeller
 from app.ports.cloud_provider import ProviderError
-from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import provider_for, shared_session
+from tests.support.aws.aws_fake import AwsFake
+from tests.support.aws.aws_parts import provider_for, shared_session
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "us-west-2", "eu-west-1"])

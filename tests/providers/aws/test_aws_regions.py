@@ -21,8 +21,8 @@ from app.ports.cloud_provider import (
 )
 from app.storage.schema import tables
 from tests.providers.aws.test_aws_story import AwsStory
-from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import (
+from tests.support.aws.aws_fake import AwsFake
+from tests.support.aws.aws_parts import (
     DEPLOYMENT,
     a_script,
     aws_order,
@@ -31,7 +31,7 @@ from tests.support.aws_parts import (
     settings_for,
     shared_session,
 )
-from tests.support.aws_world import now
+from tests.support.aws.aws_world import now
 
 EAST, WEST = "us-east-1", "us-west-2"
 

@@ -12,7 +12,7 @@ from app.bootstrap import NoRings, build_runtime, require_usable_providers
 from app.ports.interruption_feed import InterruptionFeed
 from app.settings import SettingsError, load_settings
 from app.storage.session.engine import make_engine
-from tests.support.aws_fake import IMAGE_PARAMETER, AwsFake
+from tests.support.aws.aws_fake import IMAGE_PARAMETER, AwsFake
 
 URLS = {"LOWTIDE_PROVIDERS": "aws", "LOWTIDE_PUBLIC_URL": "https://lowtide.example"}
 

@@ -22,10 +22,10 @@ from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.runtime import Limits
 from app.storage.schema import tables
 from app.storage.schema.money_tables import ledger_entries
-from tests.support.aws_fake import AwsFake
-from tests.support.aws_parts import a_script, aws_order, settings_for, shared_session
-from tests.support.idle_controllers import run_until_idle
-from tests.support.orchestration_story import Story
+from tests.support.aws.aws_fake import AwsFake
+from tests.support.aws.aws_parts import a_script, aws_order, settings_for, shared_session
+from tests.support.stories.idle_controllers import run_until_idle
+from tests.support.stories.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
 _SECONDS_MAX = 120.0

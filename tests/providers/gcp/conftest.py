@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.gce_fake import FakeGce, open_fake_gce
+from tests.support.gce.gce_fake import FakeGce, open_fake_gce
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import LaunchOrder, PoolBid
 from tests.providers.provider_under_test import CloudAtHand
-from tests.support.gce_fake import FakeGce, LineFault, open_fake_gce
-from tests.support.gce_fake_engine import World
-from tests.support.gce_fake_state import PROJECT
+from tests.support.gce.gce_fake import FakeGce, LineFault, open_fake_gce
+from tests.support.gce.gce_fake_engine import World
+from tests.support.gce.gce_fake_state import PROJECT
 
 DEPLOYMENT = "0190f000-0000-7000-8000-000000000001"
 JOB = "0190f000-0000-7000-8000-00000000000a"

@@ -20,7 +20,7 @@ from app.orchestration.frame.controller_frame import run_controller
 from app.storage.instances.sweep_repository import DeploymentEvent, SweptRegion
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, an_order
 from tests.providers.gcp.test_gcp_controllers import World
-from tests.support.gce_fake import FakeGce, LineFault
+from tests.support.gce.gce_fake import FakeGce, LineFault
 
 OURS = {"lowtide_deployment": DEPLOYMENT}
 ADMIN = Actor(ActorKind.PERSON, "admin")

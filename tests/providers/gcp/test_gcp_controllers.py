@@ -28,10 +28,10 @@ from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.queue.submit_job import submit_job
 from app.storage.schema import money_tables, tables
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, gcp_settings, render
-from tests.support.agent_api import BY_PERSON, make_runtime
-from tests.support.gce_fake import FakeGce
-from tests.support.gce_fake_bill import bill_microusd
-from tests.support.gce_fake_state import Vm
+from tests.support.api.agent_api import BY_PERSON, make_runtime
+from tests.support.gce.gce_fake import FakeGce
+from tests.support.gce.gce_fake_bill import bill_microusd
+from tests.support.gce.gce_fake_state import Vm
 
 _STEP_SECONDS = 5.0
 _STEPS_MAX = 200

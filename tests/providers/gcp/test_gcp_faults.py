@@ -11,7 +11,7 @@ from app.adapters.providers.gcp.provider import GcpProvider
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import LaunchOrder, LaunchResult, ProviderError
 from tests.providers.gcp.gcp_under_test import a_pool, an_order, open_provider
-from tests.support.gce_fake import CUT, LOGIN_PAGE, FakeGce, LineFault
+from tests.support.gce.gce_fake import CUT, LOGIN_PAGE, FakeGce, LineFault
 
 _FAULTS = (
     LineFault(r"POST .*/instances", after=True),

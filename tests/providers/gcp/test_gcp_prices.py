@@ -17,8 +17,8 @@ from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.market.offer import Market, Offer, Pool
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings
-from tests.support.gce_fake import FakeGce, LineFault
-from tests.support.gce_fake_prices import START
+from tests.support.gce.gce_fake import FakeGce, LineFault
+from tests.support.gce.gce_fake_prices import START
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SPOT, ON_DEMAND = a_pool(), a_pool(market=Market.ON_DEMAND)

@@ -1,7 +1,7 @@
 """Loaded by every Python program with this folder on its path: notes where sockets want to go.
 
 One line each in the folder that WATCH_SOCKETS_FOLDER names. Not here: who sets that, and reads the
-lines (`tests.support.outgoing_traffic`).
+lines (`tests.support.outgoing_guard.outgoing_traffic`).
 """
 
 import os

@@ -1,0 +1,153 @@
+"""Health: alive, ready, and figures; what still works while a server is away."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import insert, text
+
+from app.api.serving.health import newest_revision
+from app.storage.schema import tables
+from app.storage.session import migrate
+from app.storage.session.engine import make_engine
+from tests.support.api.agent_api import wait_until
+from tests.support.api.people_api import PeopleApi, people_api, settings_for
+from tests.support.servers.postgres import PostgresForTests
+from tests.support.sources.source_tree import ROOT
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeopleApi]:
+    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
+        yield up
+
+
+NO_REDIS = "redis://127.0.0.1:1/0"
+
+
+def test_the_newest_revision_is_the_migrations_own():
+    assert newest_revision() == migrate.head()
+
+
+def test_a_ready_api_says_so(api: PeopleApi):
+    assert httpx.get(f"{api.url}/healthz").json() == {"status": "ok"}
+    answer = httpx.get(f"{api.url}/readyz")
+    document = answer.json()
+    disks = document.pop("disks")
+    assert (answer.status_code, document) == (
+        200,
+        {"status": "ready", "database": "ok", "redis": "ok"},
+    )
+    assert set(disks) == {"state folder", "logs", "object store", "local cloud"}
+    assert all(one["free_bytes"] > 0 and not one["full"] for one in disks.values())
+    metrics = httpx.get(f"{api.url}/metrics").text
+    assert 'lowtide_disk_free_bytes{folder="object store"} ' in metrics
+
+
+def test_another_schema_is_not_ready(api: PeopleApi):
+    with api.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    try:
+        answer = api.client.get("/readyz")
+    finally:
+        with api.engine.begin() as connection:
+            connection.execute(
+                text("UPDATE alembic_version SET version_num = :head"), {"head": migrate.head()}
+            )
+    assert answer.status_code == 503
+    assert "0001" in answer.json()["database"]
+    assert httpx.get(f"{api.url}/healthz").status_code == 200
+
+
+def test_jobs_are_taken_while_redis_is_away(postgres: PostgresForTests, tmp_path: Path):
+    with people_api(settings_for(postgres.clone(), NO_REDIS, tmp_path)) as up:
+        up.submitted()
+        ready = httpx.get(f"{up.url}/readyz")
+    assert ready.status_code == 200
+    assert "does not answer" in ready.json()["redis"]
+
+
+def test_a_lost_database_is_a_problem_and_comes_back(
+    postgres: PostgresForTests, valkey_url: str, tmp_path: Path
+):
+    url = postgres.clone()
+    admin = make_engine(postgres.url_of("postgres"))
+    name = url.rpartition("/")[2]
+    with people_api(settings_for(url, valkey_url, tmp_path)) as up, admin.connect() as connection:
+        up.submitted()
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+        # It waits for each to end: a connection that still lives would take the job.
+        ends = text(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = :name"
+        )
+        connection.execute(ends, {"name": name})
+        answers = [up.submit(), up.client.get("/api/v1/offers")]
+        unready = httpx.get(f"{up.url}/readyz", timeout=60)
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
+        for answer in answers:
+            assert answer.status_code == 503, answer.text
+            assert "try again" in answer.json()["detail"]
+        assert unready.status_code == 503
+        wait_until(lambda: up.client.get("/api/v1/jobs").status_code == 200)
+        assert len(up.client.get("/api/v1/jobs").json()["items"]) == 1
+    admin.dispose()
+
+
+def test_figures_tell_of_requests_and_the_deployment(api: PeopleApi):
+    for _ in range(2):
+        api.submitted()
+    with api.engine.begin() as connection:
+        connection.execute(
+            insert(tables.controller_runs).values(
+                controller="claim_jobs", ran_at=text("'2026-01-01T00:00:00Z'"), worked=1
+            )
+        )
+    api.client.get("/api/v1/jobs/no-such-job")
+    api.client.get("/no/such/route")
+    text_of = httpx.get(f"{api.url}/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text_of.splitlines() if line[0] != "#")
+    posted = 'lowtide_api_requests_total{method="POST",route="/api/v1/jobs",status="201"}'
+    assert float(lines[posted]) == 2
+    missed = 'lowtide_api_requests_total{method="GET",route="/api/v1/jobs/{job}",status="404"}'
+    assert float(lines[missed]) == 1
+    assert "no-such-job" not in text_of
+    assert "/no/such" not in text_of
+    assert float(lines['lowtide_jobs{state="queued"}']) == 2
+    assert float(lines["lowtide_queue_depth"]) == 2
+    assert float(lines["lowtide_queue_oldest_wait_seconds"]) > 0
+    assert float(lines['lowtide_instances{state="launched"}']) == 0
+    assert float(lines['lowtide_controller_age_seconds{controller="claim_jobs"}']) > 0
+
+
+def test_the_description_covers_the_spec_and_refers_to_nothing_missing(api: PeopleApi):
+    page = httpx.get(f"{api.url}/openapi.json").json()
+    shapes = page["components"]["schemas"]
+    assert "trainer" in shapes["JobSpec"]["properties"]
+    assert "JobDetail" in shapes
+
+    def references(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from (v for k, v in value.items() if k == "$ref" and isinstance(v, str))
+            for inner in value.values():
+                yield from references(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from references(inner)
+
+    missing = {ref for ref in references(page) if ref.rpartition("/")[2] not in shapes}
+    assert missing == set()
+
+
+def test_importing_the_api_loads_nothing_heavy():
+    heavy = "boto3 botocore google.cloud torch numpy sklearn celery redis alembic obstore"
+    code = f"import sys, app.api.main; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -1,0 +1,53 @@
+"""Orders for many jobs at once, below the api: what they change, and whom they wake."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from app.domain.lifecycle.job_command import JobCommand
+from app.orchestration.gang.stop_many import CONTROLLERS, CommandOutcome, command_jobs
+from tests.support.api.agent_api import BY_PERSON
+from tests.support.stories.money_story import RungBells
+from tests.support.stories.orchestration_story import Story
+
+
+@pytest.fixture
+def story(engine: Engine, tmp_path: Path) -> Story:
+    return Story(engine, tmp_path / "store")
+
+
+def test_what_was_ordered_is_begun_at_once(story: Story) -> None:
+    """Nobody waits for the next turn of a controller."""
+    job_id = story.submit()
+    bells = story.runtime.wakeups
+    assert isinstance(bells, RungBells)
+    for outcome, rung in (
+        (CommandOutcome.DONE, set(CONTROLLERS)),
+        (CommandOutcome.UNCHANGED, set()),
+    ):
+        bells.rung.clear()
+        done = command_jobs(story.runtime, [job_id], BY_PERSON, JobCommand.CANCEL)
+        assert (done[job_id].outcome, set(bells.rung)) == (outcome, rung)
+
+
+def test_a_cancel_at_once_hastens_one_that_saves(story: Story) -> None:
+    job_id = story.submit()
+    story.train(job_id)
+
+    def cancel(at_once: bool) -> CommandOutcome:
+        done = command_jobs(story.runtime, [job_id], BY_PERSON, JobCommand.CANCEL, at_once=at_once)
+        return done[job_id].outcome
+
+    assert cancel(False) is CommandOutcome.DONE
+    first = story.attempt(job_id).drain_until_at
+    assert cancel(False) is CommandOutcome.UNCHANGED
+    assert story.attempt(job_id).drain_until_at == first
+    assert cancel(True) is CommandOutcome.DONE
+    hastened = story.attempt(job_id).drain_until_at
+    assert hastened == story.time + timedelta(seconds=story.runtime.limits.stop_now_seconds)
+    assert hastened < first
+    assert cancel(True) is CommandOutcome.UNCHANGED

@@ -1,0 +1,154 @@
+"""Running a job again from its page and over the api: the name, the folder, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.orchestration.agents.read_workdir import workdir_key
+from tests.support.api.people_api import (
+    PeopleApi,
+    make_key,
+    make_project,
+    people_api_with_sessions,
+    settings_for,
+)
+from tests.support.servers.postgres import PostgresForTests
+
+DIGEST = f"sha256:{'ab' * 32}"
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeopleApi]:
+    folder: Path = tmp_path_factory.mktemp("s")
+    with people_api_with_sessions(settings_for(postgres.clone(), valkey_url, folder)) as served:
+        yield served
+
+
+@pytest.fixture
+def browser(api: PeopleApi) -> Iterator[httpx.Client]:
+    """A client that has signed in as a browser does."""
+    with signed_in(api, api.key) as client:
+        yield client
+
+
+@contextmanager
+def signed_in(api: PeopleApi, key: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=api.url, timeout=60) as client:
+        form = {"key": key, "form_token": hidden(client.get("/sign-in").text, "form_token")}
+        assert client.post("/sign-in", data=form).status_code == 303
+        yield client
+
+
+def hidden(page: str, name: str) -> str:
+    """The value of a hidden field."""
+    found = re.search(rf'name="{name}" value="([^"]+)"', page)
+    assert found is not None, page[:2_000]
+    return found[1]
+
+
+def form_of(page: str, **fields: str) -> dict[str, str]:
+    return {"form_token": hidden(page, "form_token"), "once": hidden(page, "once"), **fields}
+
+
+def spec_of(api: PeopleApi, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = api.client.get(f"/api/v1/jobs/{name}").json()["spec"]
+    return spec
+
+
+def test_the_copy_of_a_job_is_its_spec_under_the_next_free_name(api: PeopleApi):
+    api.submitted(name="one", labels={"team": "nlp"})
+    api.submitted(name="one-2")
+    copy = api.client.get("/api/v1/jobs/one/copy").json()
+    assert (copy["name"], copy["copied_from"]) == ("one-3", "one")
+    assert {**copy["spec"], "name": "one"} == spec_of(api, "one")
+    assert api.client.get("/api/v1/jobs/one-3").status_code == 404
+    key = make_key(api.engine, make_project(api.engine, "others"))
+    hers = {"Authorization": f"Bearer {key}"}
+    assert httpx.get(f"{api.url}/api/v1/jobs/one/copy", headers=hers).status_code == 404
+
+
+def test_run_again_makes_one_job_however_often_the_form_is_sent(
+    api: PeopleApi, browser: httpx.Client
+):
+    store, body = api.parts.runtime.object_store, b"packed"
+    store.put_new(workdir_key(api.project_id, DIGEST), body)
+    work = {"trainer": None, "run": "python train.py", "workdir": DIGEST}
+    answer = api.submit({key: value for key, value in {**work, "name": "two"}.items() if value})
+    assert answer.status_code == 201, answer.text
+    text = browser.get("/jobs/two").text
+    assert '<span class="actor">ada</span>' in text
+    form = form_of(text)
+    for _ in range(2):
+        assert browser.post("/jobs/two/run-again", data=form).headers["location"] == "/jobs/two-2"
+    names = [one["name"] for one in api.client.get("/api/v1/jobs?name=two").json()["items"]]
+    assert sorted(names) == ["two", "two-2"]
+    assert spec_of(api, "two-2")["workdir"] == DIGEST
+    other = form_of(browser.get("/jobs/two").text)
+    assert browser.post("/jobs/two/run-again", data=other).headers["location"] == "/jobs/two-3"
+
+
+def test_a_form_from_elsewhere_or_of_another_project_submits_nothing(
+    api: PeopleApi, browser: httpx.Client
+):
+    api.submitted(name="three")
+    form = form_of(browser.get("/jobs/three").text)
+    assert (
+        browser.post("/jobs/three/run-again", data={**form, "form_token": "x"}).status_code == 403
+    )
+    key = make_key(api.engine, make_project(api.engine, "strangers"))
+    with signed_in(api, key) as stranger:
+        for path in ("/jobs/three", "/jobs/three/clone", "/jobs/three/log?stream=a.log"):
+            assert stranger.get(path).status_code == 404
+        token = hidden(stranger.get("/jobs").text, "form_token")
+        sent = {"form_token": token, "once": "x"}
+        assert stranger.post("/jobs/three/run-again", data=sent).status_code == 404
+    assert api.client.get("/api/v1/jobs?name=three-2").json()["items"] == []
+
+
+def test_what_cannot_be_run_again_as_it_was_comes_back_as_a_form(
+    api: PeopleApi, browser: httpx.Client
+):
+    estimate = {"hours": 5.0, "gpu": "V100:1"}
+    answer = api.client.post(
+        "/api/v1/jobs?accept_risk=true",
+        json={"name": "four", "run": "python t.py", "estimate": estimate, "deadline": "10h"},
+    )
+    assert answer.status_code == 201, answer.text
+    spec = "name: four\nrun: python t.py\nestimate: {hours: 5, gpu: V100}\ndeadline: tomorrow\n"
+    form = form_of(browser.get("/jobs/four/clone").text, spec=spec.replace("\n", "\r\n"))
+    page = browser.post("/jobs/four/clone", data={**form, "action": "submit"})
+    assert page.status_code == 422
+    assert 'data-line="4">line 4</a> deadline: ' in page.text
+    # The text is as it was written, and a taken name is told with the next free one.
+    assert "deadline: tomorrow" in page.text
+    taken = {**form, "spec": "name: four\nrun: python t.py\n"}
+    page = browser.post("/jobs/four/clone", data=taken)
+    assert "&#39;four-2&#39; is free" in page.text
+    assert 'data-line="1">' in page.text
+    broken = browser.post("/jobs/four/clone", data={**form, "spec": "run: [\n"})
+    assert broken.status_code == 422
+    assert "line 1" in broken.text or "line 2" in broken.text
+
+
+def test_a_job_that_saved_nothing_says_so_and_a_missing_log_is_a_page(
+    api: PeopleApi, browser: httpx.Client
+):
+    api.submitted(name="five")
+    assert "This job has no checkpoint yet" in browser.get("/jobs/five").text
+    api.client.post("/api/v1/jobs/five/cancel")
+    page = browser.get("/jobs/five").text
+    assert "This job saved no checkpoint, and has ended." in page
+    assert "lowtide download" not in page
+    assert "step 0" not in page
+    missing = browser.get("/jobs/five/log?stream=attempt-0001/node-0.log")
+    assert missing.status_code == 404
+    assert "This job has no log stream" in missing.text

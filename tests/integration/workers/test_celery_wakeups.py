@@ -1,0 +1,180 @@
+"""Rings on a real Valkey: Celery reads them, many become one, an absent Valkey costs nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+import redis
+from celery import Celery
+
+from app.adapters.celery_wakeups import RUN_TASK, CeleryWakeups, Ringable, broker_settings
+from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
+from app.adapters.redis_list import RedisAddress, RedisAway, RedisList
+from app.adapters.system_entropy import SystemEntropy
+from tests.support.servers.embedded import open_folder, wait_until
+
+PERIOD_SECONDS = 5.0
+_numbers = count()
+
+
+@pytest.fixture
+def queue(valkey_url: str) -> Iterator[str]:
+    """A queue of this test's own on the shared server."""
+    name = f"rings-{next(_numbers)}"
+    yield name
+    with redis.Redis.from_url(valkey_url) as client:
+        client.delete(name)
+
+
+def wakeups_for(url: str, queue: str) -> CeleryWakeups:
+    """A doorbell with two controllers on one queue."""
+    controllers = {name: Ringable(queue, PERIOD_SECONDS) for name in ("claim_jobs", "sweep")}
+    return CeleryWakeups(url, controllers, SystemEntropy())
+
+
+def messages_in(url: str, queue: str) -> list[dict[str, object]]:
+    """What lies in the queue, oldest first, undecoded."""
+    with redis.Redis.from_url(url) as client:
+        return [json.loads(item) for item in reversed(client.lrange(queue, 0, -1))]
+
+
+def test_celery_reads_a_ring_as_a_task_call(valkey_url: str, queue: str):
+    before = datetime.now(UTC)
+    wakeups = wakeups_for(valkey_url, queue)
+    wakeups.ring(["claim_jobs"])
+    wakeups.close()
+
+    receiver = Celery(set_as_current=False)
+    receiver.conf.update(broker_settings(valkey_url))
+    with receiver.connection() as connection, connection.SimpleQueue(queue) as waiting:
+        message = waiting.get(timeout=60)
+        assert message.payload[0] == ["claim_jobs"]
+        assert message.headers["task"] == RUN_TASK
+        assert message.headers["retries"] == 0
+        expires_at = datetime.fromisoformat(message.headers["expires"])
+        period = timedelta(seconds=PERIOD_SECONDS)
+        assert before + period <= expires_at <= datetime.now(UTC) + period
+        message.ack()
+    assert messages_in(valkey_url, queue) == []
+    assert (wakeups.sent_count, wakeups.dropped_count) == (1, 0)
+
+
+def test_rings_that_come_together_are_one_message_each(valkey_url: str, queue: str):
+    wakeups = wakeups_for(valkey_url, queue)
+    for _ in range(500):
+        wakeups.ring(["claim_jobs", "sweep", "claim_jobs"])
+    wakeups.close()
+    sent = messages_in(valkey_url, queue)
+    assert wakeups.sent_count == len(sent)
+    # Both at once to begin with, and whatever came after in the pauses.
+    assert 2 <= len(sent) <= 200
+
+
+def test_the_last_ring_is_sent_however_it_fell(valkey_url: str, queue: str):
+    wakeups = wakeups_for(valkey_url, queue)
+    for wanted in range(1, 6):
+        wakeups.ring(["sweep"])
+        wait_until(lambda wanted=wanted: wakeups.sent_count == wanted, "the ring was sent")
+    wakeups.close()
+
+
+def test_a_controller_that_is_not_known_is_not_rung(valkey_url: str, queue: str):
+    wakeups = wakeups_for(valkey_url, queue)
+    wakeups.ring(["no_such_controller"])
+    wakeups.close()
+    assert messages_in(valkey_url, queue) == []
+
+
+def test_many_threads_may_ring(valkey_url: str, queue: str):
+    wakeups = wakeups_for(valkey_url, queue)
+    threads = [
+        threading.Thread(target=lambda: [wakeups.ring(["sweep"]) for _ in range(100)])
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wakeups.close()
+    assert wakeups.sent_count == len(messages_in(valkey_url, queue)) >= 1
+
+
+def test_rings_are_dropped_while_valkey_is_away_and_sent_when_it_is_back():
+    with open_folder() as folder:
+        server = EmbeddedValkey(folder / "state")
+        url = server.start()
+        wakeups = wakeups_for(url, "quick")
+        try:
+            wakeups.ring(["claim_jobs"])
+            wait_until(lambda: wakeups.sent_count == 1, "sent while it is there")
+            server.stop()
+            began = time.monotonic()
+            wakeups.ring(["claim_jobs"])
+            assert time.monotonic() - began < 5, "a ring waited for the network"
+            wait_until(lambda: wakeups.dropped_count == 1, "dropped while it is away")
+            assert server.start() == url
+            wakeups.ring(["claim_jobs"])
+            wait_until(lambda: wakeups.sent_count == 2, "sent when it is back")
+        finally:
+            wakeups.close()
+            server.stop()
+
+
+def test_a_wrong_password_is_told_and_not_repeated(valkey_url: str):
+    wrong = valkey_url.replace("redis://:", "redis://:not-")
+    with pytest.raises(RedisAway, match=r"Redis refuses: .*invalid") as refused:
+        RedisList(wrong, 1.0).ping()
+    assert "not-" not in str(refused.value)
+
+
+def test_ping_and_push_use_the_database_that_the_address_names(valkey_url: str, queue: str):
+    other = f"{valkey_url.removesuffix('/0')}/3"
+    with redis.Redis.from_url(other) as client:
+        link = RedisList(other, 1.0)
+        link.ping()
+        link.push(queue, b"x\r\n\x00y")
+        link.close()
+        link.push(queue, b"second")
+        link.close()
+        assert client.lrange(queue, 0, -1) == [b"second", b"x\r\n\x00y"]
+        client.delete(queue)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "path", "user", "password", "database", "tls"),
+    [
+        ("redis://h", "h", 6379, None, None, None, 0, False),
+        ("redis://:p%40ss@h:7/2", "h", 7, None, None, "p@ss", 2, False),
+        ("redis://ada:secret@h/?db=4", "h", 6379, None, "ada", "secret", 4, False),
+        ("rediss://h:7/1?ssl_cert_reqs=none", "h", 7, None, None, None, 1, True),
+        ("unix:///run/v.sock?db=2", "localhost", 6379, "/run/v.sock", None, None, 2, False),
+        ("unix://:pw@/run/v.sock", "localhost", 6379, "/run/v.sock", None, "pw", 0, False),
+    ],
+)
+def test_addresses_are_read_as_the_settings_allow_them(
+    url: str,
+    host: str,
+    port: int,
+    path: str | None,
+    user: str | None,
+    password: str | None,
+    database: int,
+    tls: bool,
+):
+    found = RedisAddress.parse(url)
+    assert (found.host, found.port, found.path) == (host, port, path)
+    assert (found.user, found.password, found.database) == (user, password, database)
+    assert (found.tls is not None) == tls
+
+
+def test_celery_gets_a_socket_in_its_own_words(tmp_path: Path):
+    settings = broker_settings("unix://:pw@/run/v.sock?db=2")
+    assert settings["broker_url"] == "redis+socket://:pw@/run/v.sock?virtual_host=2"
+    assert settings["result_backend"] is None

@@ -1,0 +1,186 @@
+"""The whole api program, served for real, with a project and its key in a real database.
+
+Here: the served app, the keys, and a client. Not here: agents (`agent_api`), clouds, workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from sqlalchemy import Engine, insert, select, update
+
+from app.adapters.providers.local.server.cloud_stop import stop_cloud
+from app.adapters.system_entropy import SystemEntropy
+from app.api.main import create_app
+from app.api.serving.connection_limits import LimitedHttp
+from app.api.serving.parts import ApiParts
+from app.bootstrap import local_cloud_folder
+from app.domain.deployment.credentials import digest
+from app.domain.market.offer import Hardware
+from app.settings import Settings
+from app.storage.schema import money_tables, tables
+from app.storage.session.engine import make_engine
+from tests.support.api.agent_api import POOL, Gang, make_gang, wait_until
+from tests.support.api.described_answers import client_hooks
+
+SPEC = {"trainer": {"model": "mlp", "data": "digits", "steps": 100}}
+
+
+@dataclass
+class PeopleApi:
+    """A served api. `client` carries the key of the project `admin`, and fails the test at any
+    answer that is otherwise than /openapi.json says."""
+
+    url: str
+    app: FastAPI
+    engine: Engine
+    client: httpx.Client
+    key: str
+    project_id: UUID
+
+    @property
+    def parts(self) -> ApiParts:
+        """What the routes work with."""
+        parts: ApiParts = self.app.state.parts
+        return parts
+
+    def submit(self, spec: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+        """POST a spec as JSON; header names are written with _ for -."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.post("/api/v1/jobs", json=spec or SPEC, headers=named)
+
+    def submitted(self, **fields: Any) -> dict[str, Any]:
+        """A job that was taken."""
+        answer = self.submit({**SPEC, **fields})
+        assert answer.status_code == 201, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    def count(self, table: Any) -> int:
+        """Rows of a table."""
+        with self.engine.connect() as connection:
+            return len(connection.execute(select(table)).all())
+
+
+def make_project(engine: Engine, name: str) -> UUID:
+    """A project's row."""
+    project_id = uuid4()
+    with engine.begin() as connection:
+        connection.execute(
+            insert(tables.projects).values(id=project_id, name=name, created_at=datetime.now(UTC))
+        )
+    return project_id
+
+
+def make_key(engine: Engine, project_id: UUID, name: str = "ada", *, is_admin: bool = False) -> str:
+    """A key of a project, stored as its digest."""
+    key = f"lt_{SystemEntropy().new_token()}"
+    with engine.begin() as connection:
+        connection.execute(
+            insert(tables.api_keys).values(
+                id=uuid4(),
+                project_id=project_id,
+                name=name,
+                key_hash=digest(key),
+                is_admin=is_admin,
+                created_at=datetime.now(UTC),
+            )
+        )
+    return key
+
+
+def revoke_key(engine: Engine, key: str) -> None:
+    """End a key."""
+    keys = tables.api_keys
+    with engine.begin() as connection:
+        connection.execute(
+            update(keys).where(keys.c.key_hash == digest(key)).values(revoked_at=datetime.now(UTC))
+        )
+
+
+def settings_for(database_url: str, redis_url: str, folder: Path, **other: Any) -> Settings:
+    """Settings of an api with everything in one folder; checkpoints may lie anywhere."""
+    other.setdefault("checkpoint_roots", frozenset({Path("/")}))
+    return Settings(
+        state_dir=folder, database_url=database_url, redis_url=redis_url, port=0, **other
+    )
+
+
+@contextlib.contextmanager
+def people_api(settings: Settings) -> Iterator[PeopleApi]:
+    """Serve the whole app on a free port of this machine, by uvicorn in a thread."""
+    assert settings.database_url is not None
+    engine = make_engine(settings.database_url)
+    project_id = make_project(engine, "admin")
+    key = make_key(engine, project_id)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, http=LimitedHttp, log_level="warning", lifespan="on"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started or not thread.is_alive())
+    try:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        signed_in = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(
+            base_url=url, timeout=60, headers=signed_in, event_hooks=client_hooks()
+        ) as client:
+            yield PeopleApi(url, app, engine, client, key, project_id)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=60)
+        engine.dispose()
+        assert not thread.is_alive()
+        # Asking for the local cloud's bill starts it; nobody else would end it.
+        assert stop_cloud(local_cloud_folder(settings.state_dir), timeout_seconds=60) == 0
+
+
+@contextlib.contextmanager
+def people_api_with_sessions(settings: Settings) -> Iterator[PeopleApi]:
+    """The same with the deployment's row, as a first start writes it: browsers can sign in."""
+    with people_api(settings) as api:
+        with api.engine.begin() as connection:
+            connection.execute(
+                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
+            )
+        yield api
+
+
+def price_pool(api: PeopleApi, microusd_per_hour: int) -> None:
+    """The one pool that is quoted, with this price."""
+    pools = money_tables.pools
+    with api.engine.begin() as connection:
+        connection.execute(pools.delete())
+        connection.execute(
+            insert(pools).values(
+                pool=POOL, provider="local", cloud="ec2",
+                hardware=asdict(Hardware("V100", 1, 16, 8, 61)),
+                price_microusd_per_hour=microusd_per_hour,
+                on_demand_microusd_per_hour=3_060_000, quoted_at=datetime.now(UTC),
+                price_source="test", billing_speed=1, refusals=0,
+            )
+        )  # fmt: skip
+
+
+def make_own_gang(api: PeopleApi, nodes: int = 1, *, name: str, **spec: Any) -> Gang:
+    """A job of the api's own project whose machines the cloud has started."""
+    gang = make_gang(api.engine, api.parts.runtime, nodes, name=name, **spec)
+    jobs, budgets = tables.jobs, tables.budgets
+    with api.engine.begin() as connection:
+        own = {"project_id": api.project_id}
+        connection.execute(update(jobs).where(jobs.c.id == gang.job_id).values(own))
+        connection.execute(update(budgets).where(budgets.c.job_id == gang.job_id).values(own))
+    return gang

@@ -1,0 +1,72 @@
+"""`--help` of every command: values are named by words that a person knows, as in docs/cli.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from app.cli.main import app
+from tests.support.sources.source_tree import ROOT
+
+
+def _commands(command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(full name, command, its context) of each, groups included."""
+    yield context.command_path, command, context
+    for name, child in getattr(command, "commands", {}).items():
+        # Typer brings its own click, so the context's class is the one at hand.
+        yield from _commands(child, type(context)(child, info_name=name, parent=context))
+
+
+def _program() -> list[tuple[str, Any, Any]]:
+    program: Any = typer.main.get_command(app)
+    return list(_commands(program, program.context_class(program, info_name="lowtide")))
+
+
+def test_no_help_shows_a_type_or_a_formula_of_the_program():
+    for name, command, context in _program():
+        text = command.get_help(context)
+        assert re.findall(r"<[^>\n]*>|[<>]=|\[\[|\{\w+\}", text) == [], name
+
+
+def test_usage_names_arguments_by_their_words():
+    usages = {
+        name: re.sub(r"\s+", " ", command.get_usage(context))
+        for name, command, context in _program()
+    }
+    assert usages["lowtide show"] == "Usage: lowtide show [OPTIONS] JOB"
+    assert usages["lowtide cancel"] == "Usage: lowtide cancel [OPTIONS] [JOB...]"
+    assert usages["lowtide download"] == "Usage: lowtide download [OPTIONS] JOB [DIR]"
+    assert usages["lowtide submit"] == "Usage: lowtide submit [OPTIONS] [FILE]"
+
+
+def test_limits_of_numbers_are_words():
+    [(command, context)] = [(one, at) for name, one, at in _program() if name == "lowtide offers"]
+    assert "[default: 30; 1 to 90]" in command.get_help(context)
+
+
+def test_the_page_of_commands_names_values_as_help_does():
+    words = {
+        name: {
+            option: str(item.metavar)
+            for item in command.params
+            for option in item.opts
+            if item.param_type_name == "option" and item.metavar is not None
+        }
+        for name, command, _ in _program()
+    }
+    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    seen = 0
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        heading = section.partition("\n")[0]
+        names = [f"lowtide {found}" for found in re.findall(r"`lowtide ((?:[a-z]+ ?)+)", heading)]
+        known: dict[str, str] = {}
+        for name in names:
+            known |= words[name.strip()]
+        for option, word in re.findall(r"(--[a-z-]+) ([^`\s]+)` \|", section):
+            if option in known:
+                assert word.replace("\\|", "|") == known[option], f"{heading}: {option}"
+                seen += 1
+    assert seen > 20
