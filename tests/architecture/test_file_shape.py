@@ -100,3 +100,14 @@ def test_the_rules_see_the_whole_tree():
     rooms = {file.room for file in source_files()}
     assert rooms == {"app", "workers", "trainer", "migrations", "tests"}
     assert len(source_files()) > 500
+
+
+def test_no_two_files_define_a_public_class_of_one_name():
+    """Who searches a name finds one class. Tests and migrations are apart."""
+    files: dict[str, set[str]] = {}
+    for file in source_files():
+        if file.room in ("app", "workers", "trainer"):
+            for node in file.tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    files.setdefault(node.name, set()).add(file.name)
+    assert {name: sorted(found) for name, found in files.items() if len(found) > 1} == {}

@@ -61,7 +61,8 @@ def test_it_shows_state_progress_money_machines_and_history(look: Visit, site: S
     expect(rows.nth(3)).to_contain_text("waived $0.204")
 
     events = page.get_by_label("Newest first").get_by_role("listitem")
-    expect(events.first).to_contain_text("m2 is gone, interrupted by the cloud.")
+    expect(events.first).to_contain_text("not charged m2")
+    expect(events.nth(1)).to_contain_text("m2 is gone, interrupted by the cloud.")
     expect(events.last).to_contain_text("Submitted: cnn on digits on 2 machines")
     # A key's name, "control plane", "cloud" or "m1": nobody's kind, and no long id.
     expect(page.locator(".events .actor").filter(has_text=":")).to_have_count(0)

@@ -110,9 +110,9 @@ def _market(need: Need) -> str:
 def nearest_miss(considered: Iterable[Considered]) -> Considered:
     """The pool that comes closest, by the figure that people read about it.
 
-    The same from look to look while those figures stay: of pools with equal ones it is the first in
-    the order of full prices, which hardly ever change, and then of names. Raises ValueError for no
-    pools.
+    The same from look to look while those figures stay: of pools with equal ones it is the cheapest
+    in quarters of on-demand, which seldom change, then the first in the order of full prices and of
+    names. Raises ValueError for no pools.
     """
     return min(considered, key=_distance)
 
@@ -151,7 +151,7 @@ def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
     )
 
 
-def _distance(item: Considered) -> tuple[int, float, int, Pool]:
+def _distance(item: Considered) -> tuple[int, float, int, int, Pool]:
     offer, verdict = item.offer, item.verdict
     kind = _NEAREST.index(verdict) if verdict in _NEAREST else len(_NEAREST)
     figure = 0.0
@@ -163,7 +163,8 @@ def _distance(item: Considered) -> tuple[int, float, int, Pool]:
         figure = round(100 * offer.on_demand_ratio)  # as it is read: prices move all the time
     elif verdict is FitVerdict.QUOTE_TOO_OLD:
         figure = -offer.quoted_at.timestamp()
-    return kind, figure, offer.on_demand_microusd_per_hour, offer.pool
+    cheap = round(4 * offer.on_demand_ratio)  # in steps that a price seldom crosses
+    return kind, figure, cheap, offer.on_demand_microusd_per_hour, offer.pool
 
 
 def _machine(need: Need) -> str:

@@ -21,11 +21,13 @@ ASKING = frozenset({"claimed", "replacement_requested"})
 """Lines of history in whose transaction machines may have been asked for."""
 _FIRST_SECONDS = 900
 
+# The launch of an adopted machine has no bid: nobody asked for that machine.
 _NEWEST = Ready(
     text(
         "SELECT id, count, (SELECT max(CAST(bid ->> 'price_microusd_per_hour' AS bigint)) "
         " FROM jsonb_array_elements(bids) AS bid) AS dearest FROM launches "
-        "WHERE job_id = :job_id AND called_at IS NULL ORDER BY created_at DESC, id DESC LIMIT 1"
+        "WHERE job_id = :job_id AND called_at IS NULL AND bids <> '[]' "
+        "ORDER BY created_at DESC, id DESC LIMIT 1"
     )
 )
 _CAPS = Ready(

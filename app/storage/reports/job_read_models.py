@@ -220,7 +220,7 @@ class JobReports(DeploymentReports):
         )
         with self._engine.connect() as connection:
             rows = _rows(connection.execute(statement))
-            names = machines_by_actor(connection, job_id) if rows else {}
+            names = machine_names(connection, [job_id]) if rows else {}
         return [{**row, "machine": names.get(row["instance_id"])} for row in rows]
 
     def log_chunks(

@@ -188,6 +188,13 @@ def test_the_page_shows_the_count(world: World) -> None:
     assert "100" not in saved + logs
 
 
+def test_a_log_of_a_machine_whose_start_is_not_known_is_shown_without_a_name(world: World) -> None:
+    world.log(STREAM.format(2), b"early\n")
+    with world.story.engine.begin() as connection:
+        connection.execute(tables.instances.update().values(launched_at=None))
+    assert "early" in _page(world, "/log-tail?stream=" + STREAM.format(2))
+
+
 def test_the_page_of_a_failed_job_names_its_attempt_by_the_count(world: World) -> None:
     _end_newest(world, AttemptState.FAILED, end_reason="user_error")
     newest = [row["id"] for row in _get(world, "/attempts")["items"]][-1]

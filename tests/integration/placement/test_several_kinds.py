@@ -161,7 +161,10 @@ def test_hours_that_name_no_gpu_are_those_of_a_v100_whatever_is_cheapest(story: 
 def test_an_estimate_for_more_machines_says_what_they_are_worth(story: Story) -> None:
     assert estimated(story).scaling is None
     told = estimated(story, nodes=4)
-    assert told.scaling == "4 machines do the work of 3.7, expected, not measured yet"
+    assert told.scaling == (
+        "4 machines do the work of 3.7, expected, not measured yet; "
+        "that counts all of the command's time, its pauses, too"
+    )
     assert told.pools[0].speed == pytest.approx(4 / 1.09)
 
 
