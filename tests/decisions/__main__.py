@@ -3,8 +3,9 @@
 `record` simulates the worlds and writes what the code of today decides in them: only where a
 decision was changed on purpose (README.md says when). It keeps a file for each world and goes on
 where it was cut off; `merge` makes do with the worlds that there are. `replay` has the code of
-today decide in every recorded state and prints what is otherwise than recorded, by kind. `count`
-lists the kinds.
+today decide in every recorded state and prints what is otherwise than recorded, by kind. `accept`
+does the same and then keeps the recorded states with the decisions of today. `count` lists the
+kinds.
 
 Exit status 0 when every decision is as recorded, 1 when one is not, 2 for a wrong argument.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from app.simulation.engine.scratch_database import scratch_databases
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _record(given.file, given.parts, given.only)
     if given.what == "merge":
         return _merge(given.file, given.parts)
+    if given.what == "accept":
+        return _accept(given.file, given.show)
     return _replay(given.file, given.every, given.show) if given.what == "replay" else _count(given)
 
 
@@ -79,6 +82,25 @@ def _replay(path: Path, every: int, show: int) -> int:
     return 1 if wrong else 0
 
 
+def _accept(path: Path, show: int) -> int:
+    """The back-test's courses stay; an error that today's code raises in a state is raised."""
+    triples = list(read_triples(path))
+    with scratch_databases() as databases, databases.one() as url, replays(url) as again:
+        others = {id(one.triple): one for one in differing_triples(triples, again)}
+    for number, one in enumerate(others.values()):
+        if isinstance(one.now, Exception):
+            raise one.now
+        if number < show:
+            print(one)
+    now = (
+        replace(one, outcome=others[id(one)].now) if id(one) in others else one for one in triples
+    )
+    courses = ({"course": asdict(one)} for one in read_courses(path))
+    size = write_triples(path, now, courses)
+    print(f"{len(others)} of {len(triples)} triples have today's decisions; {size:,} bytes")
+    return 0
+
+
 def _count(given: argparse.Namespace) -> int:
     kinds = Counter(one.outcome.kind for one in read_triples(given.file))
     for course in read_courses(given.file):
@@ -95,7 +117,7 @@ def _tell(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.decisions", description=__doc__)
-    parser.add_argument("what", choices=("record", "merge", "replay", "count"))
+    parser.add_argument("what", choices=("record", "merge", "replay", "accept", "count"))
     parser.add_argument("--file", type=Path, default=RECORDED, help="read or written")
     parser.add_argument("--parts", type=Path, default=PARTS, help="a recording's own, by world")
     parser.add_argument("--only", default="", help="record worlds with this in their name only")

@@ -5,6 +5,7 @@ Not here: the verdict on a single pool (`placement`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -111,8 +112,8 @@ def nearest_miss(considered: Iterable[Considered]) -> Considered:
     """The pool that comes closest, by the figure that people read about it.
 
     The same from look to look while those figures stay: of pools with equal ones it is the cheapest
-    in quarters of on-demand, which seldom change, then the first in the order of full prices and of
-    names. Raises ValueError for no pools.
+    by half doublings of the price per hour, which seldom change, then the first in the order of
+    full prices and of names. Raises ValueError for no pools.
     """
     return min(considered, key=_distance)
 
@@ -163,7 +164,8 @@ def _distance(item: Considered) -> tuple[int, float, int, int, Pool]:
         figure = round(100 * offer.on_demand_ratio)  # as it is read: prices move all the time
     elif verdict is FitVerdict.QUOTE_TOO_OLD:
         figure = -offer.quoted_at.timestamp()
-    cheap = round(4 * offer.on_demand_ratio)  # in steps that a price seldom crosses
+    # In steps that a price seldom crosses.
+    cheap = round(2 * math.log2(max(1, offer.cost_microusd_per_hour)))
     return kind, figure, cheap, offer.on_demand_microusd_per_hour, offer.pool
 
 

@@ -90,7 +90,7 @@ def transformers_shares(hooks: Hooks, _: Path) -> list[str]:
     """Random states are each rank's own; all else is the first one's. It keeps one folder."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    from trainer.callbacks.transformers import CheckpointCallback
+    from trainer.callbacks.transformers import DrainCallback
 
     tokens = torch.arange(8)
     output = hooks.folder.with_name(f"output-{hooks.rank}")
@@ -109,7 +109,7 @@ def transformers_shares(hooks: Hooks, _: Path) -> list[str]:
             disable_tqdm=True,
         ),
         train_dataset=[{"input_ids": tokens, "labels": tokens}] * 64,
-        callbacks=[CheckpointCallback(hooks)],
+        callbacks=[DrainCallback(hooks)],
     )
     trainer.train()
     return [*_names(hooks.folder), *sorted(path.name for path in output.iterdir())]
