@@ -41,6 +41,7 @@ from app.storage.reports.page_read_models import PageReports
 from app.storage.reports.web_sessions import WebSessions
 from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 from app.web import formats
+from app.web.sentence_markup import with_code, without_code
 from app.web.session import Sessions, Visitor
 
 FOLDER: Final = Path(__file__).parent
@@ -296,5 +297,7 @@ def _templates() -> Environment:
         event_words=event_words,
         count=formats.count,
         size=formats.size,
+        with_code=with_code,
+        without_code=without_code,
     )
     return environment

@@ -165,6 +165,7 @@ def test_a_silent_server_is_told_and_the_page_recovers(look: Visit, site: Site):
     expect(told).to_be_hidden()
     look.page.route("**/live", lambda route: route.abort())
     expect(told).to_be_visible()
+    expect(told).to_contain_text(re.compile(r"is from \d\d:\d\d:\d\d UTC; trying again"))
     look.page.unroute("**/live")
     expect(told).to_be_hidden()
     # The browser and htmx report what this test has cut off.
@@ -181,7 +182,7 @@ def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
     next_look = site.story.after(AGE_SECONDS + 300)
     site.story.change(job_id, wait_reason=reason, claimable_at=next_look)
     look.signed_in(site.key, "/jobs/digits")
-    expect(look.page.get_by_role("heading", name="Waiting for machines")).to_be_visible()
+    expect(look.page.get_by_role("heading", name="What it waits for")).to_be_visible()
     expect(look.page.get_by_text("Every pool with a V100 costs more")).to_be_visible()
     expect(look.page.get_by_text(re.compile(r"Next look: in (4 m|5 m)"))).to_be_visible()
     expect(look.page.get_by_text("It needs 2 machines with V100:1")).to_be_visible()
@@ -190,7 +191,7 @@ def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
         [
             "A price of at most $9.720/h in us-west-2a (p3.2xlarge), 90 % of on-demand; "
             "now it is $10.000/h.",
-            "`market: on_demand` in its spec, which starts it in us-west-2a (p3.2xlarge) now: "
+            "market: on_demand in its spec, which starts it in us-west-2a (p3.2xlarge) now: "
             "$10.800/h each, $21.600/h together.",
         ]
     )

@@ -92,6 +92,11 @@ class TimeChart:
         """Where the axis lies."""
         return self.height - AXIS_HEIGHT
 
+    @property
+    def marks_shown(self) -> frozenset[str]:
+        """The kinds of marks in the lanes: the legend explains no other."""
+        return frozenset(mark.kind for lane in self.lanes for mark in lane.marks)
+
 
 @dataclass(frozen=True)
 class ChartData:

@@ -19,7 +19,8 @@ from app.web import formats
 class ResumeOutlook:
     """Sentences: where it continues, what it needs, at which price, and what of its budget is left.
 
-    blocked: whether the budget has nothing left, so that it needs more.
+    blocked: whether the budget has nothing left, so that it needs more. unblocked_by: what would
+    let it start, of a job for which no machine is free now.
     """
 
     goes_on: str
@@ -27,6 +28,7 @@ class ResumeOutlook:
     price: str
     budget: str | None
     blocked: bool
+    unblocked_by: tuple[str, ...]
 
 
 def resume_outlook(
@@ -47,6 +49,7 @@ def resume_outlook(
         price=_price(job, left, unmet, billing_speed),
         budget=_budget(remaining),
         blocked=remaining is not None and remaining <= 0,
+        unblocked_by=() if _fitting(unmet) else unmet.unblocked_by,
     )
 
 
@@ -61,9 +64,9 @@ def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
 
 
 def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
-    fitting = [one for one in unmet.offers if one.fits]
+    fitting = _fitting(unmet)
     if not fitting:
-        return f"No machine for it now: {_first_way_out(unmet)}"
+        return "No machine is free for it now: it would wait."
     offer = min(fitting, key=lambda one: one.microusd_per_hour)
     hourly = offer.microusd_per_hour * job.node_count
     told = f"Now: {formats.per_hour(hourly)} {_on(offer, job.node_count)}"
@@ -73,11 +76,8 @@ def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
     return f"{told}, about {formats.usd(cost)} for the work left."
 
 
-def _first_way_out(unmet: Unmet) -> str:
-    if not unmet.unblocked_by:
-        return "it would wait."
-    first = unmet.unblocked_by[0]
-    return f"it would wait for {first[:1].lower()}{first[1:]}"
+def _fitting(unmet: Unmet) -> list[OfferRow]:
+    return [one for one in unmet.offers if one.fits]
 
 
 def _on(offer: OfferRow, count: int) -> str:

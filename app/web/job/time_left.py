@@ -158,7 +158,7 @@ def _safety(job: Job, now: datetime, sentence: str, decision: PlacementDecision 
     if last_safe_at is None and decision is not None:
         last_safe_at = decision.last_safe_at
     if last_safe_at is None:
-        return Note("slack is known once the work left is", "", sentence)
+        return Note("slack is known once the work left is known", "", sentence)
     left = (last_safe_at - now).total_seconds()
     if left > 0 and job.state is JobState.PAUSED:
         return Note(f"safe on spot if resumed within {formats.brief(left)}", "", sentence)

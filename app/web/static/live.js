@@ -8,7 +8,7 @@
   const offline = (silent) => {
     const note = document.getElementById("offline");
     if (!note || note.hidden === !silent) return;
-    document.getElementById("offline-since").textContent = answeredAt.toLocaleTimeString();
+    document.getElementById("offline-since").textContent = answeredAt.toISOString().slice(11, 19);
     note.hidden = !silent;
   };
 

@@ -173,6 +173,7 @@ def test_the_end_of_a_machine_is_marked_by_who_ended_it(by: EndedBy):
     assert chart is not None
     [mark] = [one for one in chart.lanes[0].marks if one.kind.startswith("gone")]
     assert mark.kind == ("gone-cloud" if by in ENDED_BY_CLOUD else "gone")
+    assert chart.marks_shown == {mark.kind}
     assert f"ended by {ended_words(by)}" in mark.title
 
 

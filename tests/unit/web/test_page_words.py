@@ -1,4 +1,4 @@
-"""Sentences of the jobs page: what a command to many jobs does, and a search that cannot be."""
+"""Sentences of the pages: what a command to many jobs does, a bad search, code in a sentence."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.domain.lifecycle.job_command import JobCommand
 from app.storage.reports.job_search import ChosenJob
 from app.web.jobs.job_query import read_query
 from app.web.jobs.job_selection import Confirmation
+from app.web.sentence_markup import with_code, without_code
 
 
 def consequences(command: JobCommand, *states: JobState) -> list[str]:
@@ -56,3 +57,18 @@ def test_a_label_has_one_value() -> None:
         "The label “team” is searched with two values, “nlp” and “vision”, and a job has only one "
         "of them. Leave one out."
     )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "markup", "plain"),
+    [
+        ("Leave `image` out.", "Leave <code>image</code> out.", "Leave image out."),
+        ("`a` or `b`", "<code>a</code> or <code>b</code>", "a or b"),
+        ("`<b>` & co", "<code>&lt;b&gt;</code> &amp; co", "<b> & co"),
+        ("a ` alone", "a ` alone", "a ` alone"),
+        ("`` is nothing", "`` is nothing", "`` is nothing"),
+    ],
+)
+def test_what_stands_between_backticks_is_code(sentence: str, markup: str, plain: str) -> None:
+    assert with_code(sentence) == markup
+    assert without_code(sentence) == plain

@@ -58,7 +58,7 @@ def test_what_is_to_spare_stands_beside_the_end_and_the_safe_moment():
     [
         ({"unsafe_since_at": NOW - HOUR}, "not safe: may be missed"),
         ({"market_mode": Market.ON_DEMAND}, "on on-demand machines for it"),
-        ({}, "slack is known once the work left is"),
+        ({}, "slack is known once the work left is known"),
     ],
 )
 def test_the_slack_stays_when_it_is_unsafe_or_between_attempts(fields: dict[str, Any], note: str):
