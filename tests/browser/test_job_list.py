@@ -111,6 +111,24 @@ def test_a_search_is_in_the_address_and_a_sweep_is_one_row_that_opens(look: Visi
     expect(look.page).to_have_url(re.compile(r"name=00&label=team%3Dvision&.*group=none$"))
 
 
+def test_an_arrow_key_on_a_choice_waits_for_the_button(look: Visit, site: Site):
+    site.story.submit()
+    look.signed_in(site.key, "/jobs")
+    look.page.evaluate("window.stillTheSamePage = true")
+    sort = look.page.get_by_label("Sort")
+    orders = sort.locator("option").evaluate_all("all => all.map(it => it.value)")
+    sort.focus()
+    look.page.keyboard.press("ArrowDown")
+    look.page.keyboard.press("ArrowDown")
+    expect(sort).to_have_value(orders[2])
+    expect(sort).to_be_focused()
+    assert look.page.evaluate("window.stillTheSamePage")
+    look.page.keyboard.press("Tab")
+    look.page.keyboard.press("Tab")
+    look.page.keyboard.press("Enter")
+    expect(look.page).to_have_url(re.compile(f"sort={orders[2]}"))
+
+
 def test_ticked_jobs_stay_ticked_and_are_cancelled_together(look: Visit, site: Site):
     site.story.interrupted_run()
     for number in range(1, 4):

@@ -139,6 +139,9 @@ def test_a_phone_shows_the_whole_name_of_who_is_signed_in(site: Site, browser: B
                 " it.after(copy); const width = copy.offsetWidth; copy.remove(); return width }"
             )
             assert box(choice)["width"] >= needs - 1
+        label = phone.page.get_by_label("Label, as key=value")
+        label.fill(label.get_attribute("placeholder") or "")
+        assert label.evaluate("it => it.scrollWidth - it.clientWidth") == 0
         phone.assert_content()
 
 

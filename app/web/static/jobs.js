@@ -23,9 +23,15 @@
       all ? `${total} selected` : `${jobs.toLocaleString("en-US")} selected`;
   };
 
+  // Each arrow key on a closed list chooses the next entry: the button submits, when one is meant.
+  const closed = CSS.supports("selector(:open)") ? "[data-submits]:not(:open)" : "[data-submits]";
+  let stepsByKey = false;
+  document.addEventListener("keydown", (event) => { stepsByKey = event.target.matches(closed); });
+  document.addEventListener("pointerdown", () => { stepsByKey = false; });
+
   document.addEventListener("change", (event) => {
     const box = event.target;
-    if (box.matches("[data-submits]")) box.form.requestSubmit();
+    if (box.matches("[data-submits]") && !stepsByKey) box.form.requestSubmit();
     if (box.matches(".tick-page")) ticks().forEach((one) => { one.checked = box.checked; });
     // Whoever unticks one job does not mean all of them.
     if (box.matches("td.tick input") && !box.checked) {

@@ -324,7 +324,7 @@ def test_each_job_that_refuses_is_named_with_its_reason(pages: Pages):
     assert "Pause 1 job?" in words(asked)
     assert "1 job is paused already." in words(asked)
     answer = words(pages.confirm(asked))
-    assert "1 job paused 1 had been told so before. Back to the jobs Not paused: 1" in answer
+    assert "1 job paused 1 was paused before. Back to the jobs Not paused: 1" in answer
     assert "ended This job has already succeeded: there is nothing to pause." in answer
     resumed = pages.confirm(pages.ask(action="resume", everything="true"))
     assert words(resumed).startswith("2 jobs resumed")
