@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -21,11 +21,14 @@ from app.orchestration.frame.schedule import TURNS, turn_of
 from app.settings import PREFIX, Settings, SettingsError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy import Engine
 
     from app.adapters.celery_wakeups import CeleryWakeups
     from app.adapters.disk_space import DiskProbe
     from app.adapters.providers.local.provider import LocalProvider
+    from app.domain.deadline.live_choice import LivePool, LiveTerms, PoolPlacement
     from app.orchestration.frame.runtime import Runtime
     from app.ports.cloud_provider import CloudProvider
     from app.ports.object_store import ObjectStore
@@ -78,9 +81,8 @@ def build_runtime(
     from app.orchestration.frame.runtime import Runtime
 
     providers, prices = _clouds(settings, engine) if role == "worker" else ({}, {})
-    bell = wakeups
-    if bell is None:
-        bell = open_wakeups(settings) if role == "api" else NoRings()
+    variables, files = _agent_of(settings) if role == "worker" else ({}, {})
+    bell = wakeups or (open_wakeups(settings) if role == "api" else NoRings())
     return Runtime(
         begin=_unit_of_work(settings, role, engine, bell),
         clock=SystemClock(),
@@ -93,28 +95,38 @@ def build_runtime(
         price_sources=prices,
         control_url=control_url(settings),
         checkpoint_root_uri=settings.checkpoint_uri,
+        make_placement=_make_placement,
         limits=limits_of(settings),
-        machine_variables=_machine_variables(settings) if role == "worker" else {},
-        machine_files=_machine_files(settings) if role == "worker" else {},
+        machine_variables=variables,
+        machine_files=files,
         checkpoint_region=settings.checkpoint_region,
         storage_services=storage_services(settings, settings, settings.active_providers),
     )
 
 
 def open_grant_issuers(settings: Settings) -> dict[str, StorageGrantIssuer]:
-    """What issues machines' credentials for object stores. Loads a cloud's SDK where one is set.
+    """What issues machines' credentials for object stores, by service; asks no cloud.
 
-    Raises SettingsError when it is not there.
+    Loads a cloud's client where it is to issue some. Raises SettingsError when that is missing.
     """
-    from app.adapters.storage_issuers import open_issuers
+    from app.adapters.providers.aws.client.aws_variables import aws_settings_of
+    from app.adapters.providers.gcp.client.gcp_variables import gcp_settings_of
+    from app.adapters.storage_issuers import storage_services
+    from trainer.protocol.storage_access import GOOGLE, S3
 
-    try:
-        return open_issuers(settings, settings, settings.active_providers)
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"{PREFIX}PROVIDERS: a cloud's client is missing ({error.name}); "
-            "pip install 'lowtide[aws]' or 'lowtide[gcp]'"
-        ) from error
+    services = storage_services(settings, settings, settings.active_providers)
+    issuers: dict[str, StorageGrantIssuer] = {}
+    if S3 in services and settings.aws_data_role is not None:
+        with _client_of("aws", "Amazon"):
+            from app.adapters.providers.aws.client.job_data_role import JobDataRole
+
+            issuers[S3] = JobDataRole(settings.aws_data_role, aws_settings_of(settings))
+    if GOOGLE in services and settings.gcp_data_account is not None:
+        with _client_of("gcp", "Google"):
+            from app.adapters.providers.gcp.client.job_data_token import JobDataToken
+
+            issuers[GOOGLE] = JobDataToken(settings.gcp_data_account, gcp_settings_of(settings))
+    return issuers
 
 
 def controller_schedule(settings: Settings) -> tuple[ScheduledController, ...]:
@@ -228,8 +240,7 @@ def control_url(settings: Settings) -> str:
     """Where agents reach the api: its public address, else the one it listens on."""
     if settings.public_url is not None:
         return settings.public_url
-    everywhere = settings.host in ("0.0.0.0", "::", "")
-    host = "127.0.0.1" if everywhere else settings.host
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
@@ -289,11 +300,9 @@ def _clouds(
     providers: dict[str, CloudProvider] = {}
     prices: dict[str, PriceSource] = {}
     for name in settings.active_providers:
-        if name == "aws":
-            providers[name], prices[name] = _aws(settings, _deployment_id(settings, engine))
-            continue
-        if name == "gcp":
-            providers[name], prices[name] = _gcp(settings, _deployment_id(settings, engine))
+        if name in ("aws", "gcp"):
+            opened = _aws if name == "aws" else _gcp
+            providers[name], prices[name] = opened(settings, _deployment_id(settings, engine))
             continue
         from app.adapters.providers.local.price_source import LocalPriceSource
         from app.adapters.providers.local.provider import LocalProvider
@@ -304,31 +313,39 @@ def _clouds(
     return providers, prices
 
 
-def _machine_variables(settings: Settings) -> dict[str, str]:
-    """What rented machines are told besides: agent, Python, where the checkpoints' bucket is.
+@contextlib.contextmanager
+def _client_of(provider: str, vendor: str) -> Iterator[None]:
+    """Imports of a cloud's client. Raises SettingsError, which says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{PREFIX}PROVIDERS: {provider} needs {vendor}'s client ({error.name} is missing); "
+            f"pip install 'lowtide[{provider}]'"
+        ) from error
 
-    Nothing for the local cloud, whose machines run the agent of this very folder.
-    """
+
+def _make_placement(terms: LiveTerms, pools: Sequence[LivePool], now: datetime) -> PoolPlacement:
+    """Loads numpy at the first choice for a job with a deadline: 11 MB that others do not need."""
+    from app.domain.deadline.live_placement import LivePlacement
+
+    return LivePlacement(terms, pools, now)
+
+
+def _agent_of(settings: Settings) -> tuple[dict[str, str], dict[str, bytes]]:
+    """What machines of real clouds are told besides, and the agent that they ask an api for."""
+    # Machines of the local cloud run the agent of this very folder.
     if not set(settings.active_providers) - {"local"}:
-        return {}
+        return {}, {}
     from app.adapters.agent_wheel import agent_wheel
     from app.adapters.providers.boot_variables import boot_variables_of
-
-    told = {"LOWTIDE_WHEEL_SHA256": agent_wheel().sha256, **boot_variables_of(settings)}
-    if settings.checkpoint_region is not None:
-        told["AWS_REGION"] = settings.checkpoint_region
-    return told
-
-
-def _machine_files(settings: Settings) -> dict[str, bytes]:
-    """The agent of this release, where machines of real clouds will ask an api for it."""
-    if not set(settings.active_providers) - {"local"}:
-        return {}
-    from app.adapters.agent_wheel import agent_wheel
     from app.orchestration.instances.publish_agent import agent_key
 
     made = agent_wheel()
-    return {agent_key(made.filename, made.content): made.content}
+    told = {"LOWTIDE_WHEEL_SHA256": made.sha256, **boot_variables_of(settings)}
+    if settings.checkpoint_region is not None:
+        told["AWS_REGION"] = settings.checkpoint_region
+    return told, {agent_key(made.filename, made.content): made.content}
 
 
 def _aws(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudProvider, PriceSource]:
@@ -336,13 +353,8 @@ def _aws(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudPro
     from app.adapters.providers.boot_script import EC2, render
     from app.adapters.providers.machine_catalog import load_catalog
 
-    try:
+    with _client_of("aws", "Amazon"):
         from app.adapters.providers.aws.opening import open_aws
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"{PREFIX}PROVIDERS: aws needs Amazon's client ({error.name} is missing); "
-            "pip install 'lowtide[aws]'"
-        ) from error
     return open_aws(
         aws_settings_of(settings),
         load_catalog("aws", settings.state_dir),
@@ -356,13 +368,8 @@ def _gcp(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudPro
     from app.adapters.providers.gcp.client.gcp_variables import gcp_settings_of
     from app.adapters.providers.machine_catalog import load_catalog
 
-    try:
+    with _client_of("gcp", "Google"):
         from app.adapters.providers.gcp.opening import open_gcp
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"{PREFIX}PROVIDERS: gcp needs Google's client ({error.name} is missing); "
-            "pip install 'lowtide[gcp]'"
-        ) from error
     return open_gcp(
         gcp_settings_of(settings),
         load_catalog("gcp", settings.state_dir),
@@ -372,10 +379,7 @@ def _gcp(settings: Settings, deployment_id: Callable[[], str]) -> tuple[CloudPro
 
 
 def _deployment_id(settings: Settings, engine: Engine | None) -> Callable[[], str]:
-    """Whose machines a cloud lists as ours: read at the first use, then remembered.
-
-    It raises ProviderError while the database does not answer.
-    """
+    """Whose machines a cloud lists as ours, read once; ProviderError without the database."""
     import psycopg
     from sqlalchemy.exc import SQLAlchemyError
 

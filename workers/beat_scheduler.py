@@ -9,13 +9,13 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
+from celery import Celery
 from celery.beat import Scheduler
 
 from app.adapters.celery_wakeups import celery_message
 from app.adapters.redis_list import RedisAway, RedisList
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
-from workers.plan import plan
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ class MemoryScheduler(Scheduler):  # type: ignore[misc]
     # Celery's way to send, which would load that library with the first ring.
     producer = None
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._redis = RedisList(plan().redis_url, _ANSWER_SECONDS)
+    def __init__(self, app: Celery, **options: Any) -> None:
+        self._redis = RedisList(app.conf.lowtide_redis_url, _ANSWER_SECONDS)
         self._clock, self._entropy = SystemClock(), SystemEntropy()
-        super().__init__(*arguments, **options)
+        super().__init__(app, **options)
 
     def adjust(self, n: float | None, drift: float = 0.0) -> float | None:
         """Seconds to sleep until the next ring.

@@ -19,7 +19,7 @@ from celery.signals import setup_logging
 from kombu.entity import Queue
 
 from app.adapters.celery_wakeups import broker_settings
-from workers.plan import WorkerConfig, plan
+from workers.plan import WorkerConfig
 
 QUEUES: Final = ("quick", "cloud")
 LOOK_TASK: Final = "lowtide.look_at_controllers"
@@ -32,7 +32,7 @@ _CHATTY: Final = ("celery.app.trace", "celery.worker.strategy", "celery.beat", "
 
 
 def make_celery(made_for: WorkerConfig) -> Celery:
-    """The Celery application of a plan."""
+    """The Celery application of a plan, which also says how its program writes logs."""
     celery = Celery("lowtide", include=["workers.tasks"])
     celery.conf.update(broker_settings(made_for.redis_url))
     celery.conf.update(
@@ -58,7 +58,14 @@ def make_celery(made_for: WorkerConfig) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_pool_limit=1,
+        # For beat, which sends as the api does (`beat_scheduler`).
+        lowtide_redis_url=made_for.redis_url,
     )
+
+    def write_logs(**_: Any) -> None:
+        write_logs_as(made_for.log_level)
+
+    setup_logging.connect(write_logs, weak=False, dispatch_uid="workers.celery_app")
     return celery
 
 
@@ -86,11 +93,3 @@ def write_logs_as(level: str) -> None:
     logging.basicConfig(level=level.upper(), format=_LOG_LINE, datefmt="%H:%M:%S")
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-app = make_celery(plan())
-
-
-@setup_logging.connect  # type: ignore[untyped-decorator]
-def _set_up_logging(**_: Any) -> None:
-    write_logs_as(plan().log_level)

@@ -11,12 +11,13 @@ import logging
 import sys
 from typing import Any
 
+from celery import shared_task
 from celery.signals import worker_init, worker_shutdown
 
 from app.adapters.celery_wakeups import RUN_TASK
 from app.ports.object_store import ObjectStoreError
 from app.settings import SettingsError, load_settings, unknown_variables
-from workers.celery_app import LOOK_TASK, app
+from workers.celery_app import LOOK_TASK
 from workers.hands import Hands
 
 log = logging.getLogger(__name__)
@@ -24,14 +25,14 @@ log = logging.getLogger(__name__)
 _hands: list[Hands] = []
 
 
-@app.task(name=RUN_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+@shared_task(name=RUN_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
 def ring_controller(name: str) -> None:
     """A commit made work for this controller: run it."""
     for hands in _hands:
         hands.ring(name)
 
 
-@app.task(name=LOOK_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+@shared_task(name=LOOK_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
 def look_at_controllers(names: list[str]) -> None:
     """The period of these controllers has passed: run those that are due by their rows."""
     for hands in _hands:

@@ -84,8 +84,10 @@ def test_the_protocol_needs_only_the_standard_library():
             assert all(m.startswith("trainer.protocol") for m in modules if m[:7] == "trainer")
 
 
-def test_the_api_loads_no_cloud_sdk_and_no_pytorch(tmp_path: Path):
-    code = "import app.api.main, sys; print(*sorted(sys.modules))"
+@pytest.mark.parametrize("program", ["app.api.main", "workers.worker_program, workers.tasks"])
+def test_api_and_worker_start_without_cloud_sdk_pytorch_and_numpy(program: str, tmp_path: Path):
+    """A worker loads numpy at the first choice for a job with a deadline, an SDK for its cloud."""
+    code = f"import {program}, sys; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -95,5 +97,5 @@ def test_the_api_loads_no_cloud_sdk_and_no_pytorch(tmp_path: Path):
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"app.api.main cannot be imported:\n{done.stderr}"
+    assert done.returncode == 0, f"{program} cannot be imported:\n{done.stderr}"
     assert [sdk for sdk in _SDKS if sdk in done.stdout.split()] == []

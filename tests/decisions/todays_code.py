@@ -76,6 +76,7 @@ class ControlPlane:
             price_sources={},
             control_url="https://control.recorded",
             checkpoint_root_uri="simulated://",
+            make_placement=live_placement.LivePlacement,
             limits=Limits(**limits),
         )
 

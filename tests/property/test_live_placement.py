@@ -18,15 +18,8 @@ from hypothesis import strategies as st
 from app.domain.availability.hazard_priors import POOL_LOG_PRIOR
 from app.domain.availability.pool_belief import HazardBelief
 from app.domain.availability.pool_sightings import Sightings, states
-from app.domain.deadline.live_placement import (
-    TABLES_KEPT,
-    LiveChoice,
-    LiveMoment,
-    LivePlacement,
-    LivePool,
-    LiveTerms,
-    tables,
-)
+from app.domain.deadline.live_choice import LiveChoice, LiveMoment, LivePool, LiveTerms
+from app.domain.deadline.live_placement import TABLES_KEPT, LivePlacement, tables
 from app.domain.deadline.placement_moment import Course, Running
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool

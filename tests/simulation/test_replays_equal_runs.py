@@ -23,7 +23,7 @@ from app.backtest.replay import Information, JobEnd, Replay
 from app.backtest.traces import Window
 from app.domain.billing.billing import bill
 from app.domain.billing.billing_rules import EC2_RULES
-from app.domain.deadline.live_placement import tick_seconds_of
+from app.domain.deadline.live_choice import tick_seconds_of
 from app.simulation.runs.run_world import Run, run_world
 from app.simulation.scenarios.scenario import EndState
 from tests.support.simulation.recorded_market import (

@@ -1,6 +1,6 @@
 """One rank's run, put together: model, data, place, folder; with restoring, scoring and saving.
 
-The loop that drives it is in ``train.py``.
+The loop that drives it is in ``rank_loop.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The placement that the back-test measures, with what a deployment knows of its pools just now.
 
-Lives here: beliefs made from own machines and launches, the moment of a live job, and the answer in
-the words of offers. Not here: the choice itself (`placement_choice`), reading what it rests on
+Lives here: beliefs made from own machines and launches, and the answer in the words of offers
+(`live_choice`). Not here: the choice itself (`placement_choice`), reading what it rests on
 (`placement.weigh_markets`), or the last safe moment, which holds whatever is chosen here
 (`deadline_policy`). Importing this module loads numpy.
 """
@@ -11,33 +11,31 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
 from app.domain.availability.pool_hazards import FORGETTING_HOURS
-from app.domain.availability.pool_sightings import DOWN, UP, Sightings, states
+from app.domain.availability.pool_sightings import DOWN, UP, states
 from app.domain.deadline.cost_to_go import prepare
+from app.domain.deadline.live_choice import (
+    PAST,
+    LiveChoice,
+    LiveMoment,
+    LivePool,
+    LiveTerms,
+    tick_seconds_of,
+)
 from app.domain.deadline.placement_choice import Placement
 from app.domain.deadline.placement_moment import (
     Course,
     Decision,
     JobTerms,
     Moment,
-    PoolRow,
-    Running,
 )
 from app.domain.market.offer import Pool
 
-PAST: Final = timedelta(hours=48)
-"""How far back sightings are read: what is older is forgotten by more than half."""
-
-TICK_SECONDS: Final = (60.0, 600.0)
-"""The shortest and the longest time between two looks at a job's choice."""
-
 TICKS_MAX: Final = 576
-TICKS_OF_A_JOB: Final = 288
 TABLES_KEPT: Final = 2
 """Value tables that a process keeps, each 6 to 40 MB: making one takes 0.1 to 0.7 s."""
 
@@ -45,73 +43,6 @@ _USUAL_SHARE_MIN: Final = 0.01
 
 tables = lru_cache(maxsize=TABLES_KEPT)(prepare.__wrapped__)
 """Makes value tables, or hands out those that were asked for last."""
-
-
-def tick_seconds_of(horizon_seconds: float) -> float:
-    """How often the choice of a job with so much time is looked at."""
-    least, most = TICK_SECONDS
-    return min(most, max(least, horizon_seconds / TICKS_OF_A_JOB))
-
-
-@dataclass(frozen=True)
-class LivePool:
-    """A pool that could serve: what was seen of it, and whether it has machines now, if known.
-
-    usual_usd: its usual price per hour, as that of `LiveMoment.prices` is meant.
-    """
-
-    pool: Pool
-    usual_usd: float
-    sightings: Sightings
-    has_room: bool | None
-
-
-@dataclass(frozen=True)
-class LiveTerms:
-    """What stays the same for a job: prices in $ per machine and hour of equal work."""
-
-    on_demand_usd: float
-    horizon_seconds: float
-    restart_seconds: float
-
-
-@dataclass(frozen=True)
-class LiveMoment:
-    """A job now. prices: $ per hour, by pool as in the placement. time_left_seconds: until
-    on-demand machines would be too late to have been asked for. running_in: the spot pool that it
-    runs in; start_left_seconds: until work goes on there."""
-
-    time_left_seconds: float
-    work_left_seconds: float
-    running_on: Running
-    running_in: Pool | None
-    start_left_seconds: float
-    prices: Sequence[float]
-
-
-@dataclass(frozen=True)
-class LiveChoice:
-    """What costs least. wait, spot, on_demand: expected $ until the end for each machine of the
-    gang; inf where it is not safe or not to be had. order: pools by what they are worth, best
-    first; empty where one alone was at hand."""
-
-    verdict: Course
-    pool: Pool | None
-    wait: float
-    spot: float
-    on_demand: float
-    order: tuple[Pool, ...]
-    rows: tuple[PoolRow, ...]
-
-    @property
-    def rests_on_cost(self) -> bool:
-        """Whether another way was safe too; else the last safe moment is what speaks."""
-        others = {
-            Course.WAIT: self.wait,
-            Course.SPOT: self.spot,
-            Course.ON_DEMAND: self.on_demand,
-        }
-        return any(math.isfinite(cost) for way, cost in others.items() if way != self.verdict)
 
 
 class LivePlacement:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from app.domain.deadline.live_choice import MakePlacement
 from app.orchestration.frame.failing_work import FailingWork
 from app.orchestration.frame.limits import Limits
 from app.ports.clock import Clock
@@ -29,6 +30,7 @@ class Runtime:
     user data of every rented machine holds besides its launch's own.
     machine_files: what those machines fetch from the api, by its key in the object store.
     checkpoint_region: where `checkpoint_root_uri` is, if it is in S3 and a person has said so.
+    make_placement: makes what a job with a deadline is placed by, and loads numpy for it.
     storage_services: stores, `s3` and `gs`, for which machines are given credentials.
     failing: what this process has failed at lately.
     """
@@ -44,6 +46,7 @@ class Runtime:
     price_sources: Mapping[str, PriceSource]
     control_url: str
     checkpoint_root_uri: str
+    make_placement: MakePlacement
     limits: Limits = field(default_factory=Limits)
     machine_variables: Mapping[str, str] = field(default_factory=dict)
     machine_files: Mapping[str, bytes] = field(default_factory=dict)

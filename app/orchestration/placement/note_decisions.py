@@ -10,9 +10,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from app.domain.deadline.deadline_policy import StartTimes, last_safe_moment
+from app.domain.deadline.live_choice import LiveChoice
+from app.domain.deadline.placement_moment import PoolRow
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.placement import Considered, Need, work_alike
 from app.domain.placement.placement_decision import (
@@ -37,11 +38,6 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import queue_need
-
-if TYPE_CHECKING:
-    from app.domain.deadline.live_placement import LiveChoice
-    from app.domain.deadline.placement_moment import PoolRow
-
 
 _ZONES_TOLD = 3
 _USD = 1_000_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from app.domain.deadline.live_choice import LiveChoice
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS, spot_exhausted
 from app.domain.market.offer import Market
 from app.domain.units.durations import HOUR_SECONDS
@@ -19,9 +19,6 @@ from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.note_decisions import safe_until, work_seconds
-
-if TYPE_CHECKING:
-    from app.domain.deadline.live_placement import LiveChoice
 
 _USD = 1_000_000
 

@@ -14,11 +14,21 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from app.domain.availability.pool_sightings import NO_SIGHTINGS
 from app.domain.billing.egress import Restore, added_microusd_per_hour
+from app.domain.deadline.live_choice import (
+    PAST,
+    TICK_SECONDS,
+    LiveChoice,
+    LiveMoment,
+    LivePool,
+    LiveTerms,
+    PoolPlacement,
+    tick_seconds_of,
+)
 from app.domain.deadline.placement_moment import Running
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.market.offer import Market, Offer, Pool
@@ -33,9 +43,6 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Quoted, queue_need
-
-if TYPE_CHECKING:
-    from app.domain.deadline.live_placement import LiveChoice, LivePlacement, LivePool, LiveTerms
 
 HORIZON_MIN: Final = timedelta(minutes=30)
 """A job with less time than that has no use for a plan: the last safe moment alone decides."""
@@ -98,7 +105,7 @@ class Weighed:
     on_demand_usd: what an on-demand machine costs per hour.
     """
 
-    placement: LivePlacement
+    placement: PoolPlacement
     considered: tuple[Considered, ...]
     work: WorkOnKinds = ONE_KIND
     on_demand_usd: float = 0.0
@@ -109,8 +116,6 @@ class Weighed:
         The reserve for getting on-demand machines is no time to plan with: what is safe here is
         safe by the last safe moment, too.
         """
-        from app.domain.deadline.live_placement import LiveMoment
-
         job = aggregate.job
         pools = self.placement.pools
         if job.deadline_at is None or (stand.running_in or pools[0]) not in pools:
@@ -142,7 +147,7 @@ class WeighMarkets:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         # Lost with the process, at no harm: all of it is made from rows again.
-        self._kept: OrderedDict[Hashable, LivePlacement] = OrderedDict()
+        self._kept: OrderedDict[Hashable, PoolPlacement] = OrderedDict()
         self._looks: OrderedDict[UUID, datetime] = OrderedDict()
         self._works: OrderedDict[UUID, WorkOnKinds] = OrderedDict()
         self._lock = Lock()
@@ -152,16 +157,12 @@ class WeighMarkets:
 
         One that is further off than any tick was noted by a clock that ran ahead.
         """
-        from app.domain.deadline.live_placement import TICK_SECONDS
-
         looked, now = self._looks.get(job_id), self._runtime.clock.now()
         latest = now + timedelta(seconds=TICK_SECONDS[1])
         return looked is None or not now < looked <= latest
 
     def note_look(self, job_id: UUID, promise: Promise) -> None:
         """The job's choice is looked at now."""
-        from app.domain.deadline.live_placement import tick_seconds_of
-
         horizon = (promise.deadline_at - promise.submitted_at).total_seconds()
         tick = timedelta(seconds=tick_seconds_of(horizon))
         with self._lock:
@@ -196,8 +197,6 @@ class WeighMarkets:
         on_demand = self._on_demand(promise, need, quoted, now) if spot else None
         if on_demand is None:
             return None
-        from app.domain.deadline.live_placement import LiveTerms
-
         work = work_on(promise.spec, need.speeds, on_demand)
         full_price = _usd(on_demand)
         if full_price <= 0:
@@ -260,9 +259,7 @@ class WeighMarkets:
         terms: LiveTerms,
         work: WorkOnKinds,
         now: datetime,
-    ) -> LivePlacement:
-        from app.domain.deadline.live_placement import LivePlacement, tick_seconds_of
-
+    ) -> PoolPlacement:
         tick = int(now.timestamp() // tick_seconds_of(terms.horizon_seconds))
         pools = tuple(item.offer.pool for item in spot)
         paces = tuple(round(work.pace(item.offer), 3) for item in spot)
@@ -271,7 +268,7 @@ class WeighMarkets:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        made = LivePlacement(terms, self._live_pools(spot, rooms, work, now), now)
+        made = self._runtime.make_placement(terms, self._live_pools(spot, rooms, work, now), now)
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > PLACEMENTS_KEPT:
@@ -285,8 +282,6 @@ class WeighMarkets:
         work: WorkOnKinds,
         now: datetime,
     ) -> list[LivePool]:
-        from app.domain.deadline.live_placement import PAST, LivePool
-
         pools = [item.offer.pool for item in spot]
         with self._runtime.begin() as uow:
             seen = uow.pool_experience.sightings(now - PAST, now)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from app.domain.billing.budget import BudgetCheck
+from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
@@ -58,9 +58,6 @@ from app.orchestration.queue.find_places import find_places, make_smaller
 from app.orchestration.transitions.settle_market import UNAFFORDABLE, settle_market, waits_for
 from app.storage.jobs.job_repository import QueuedJob
 from app.storage.unit_of_work import UnitOfWork
-
-if TYPE_CHECKING:
-    from app.domain.deadline.live_placement import LiveChoice
 
 _ACTOR = Actor(ActorKind.CONTROLLER, CLAIM_CONTROLLER)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
@@ -37,9 +37,6 @@ from app.orchestration.placement.spot_safety import (
     turn_market,
 )
 from app.orchestration.placement.weigh_markets import Stand, Weighed
-
-if TYPE_CHECKING:
-    from app.domain.deadline.live_placement import LiveChoice
 
 _USD = 1_000_000
 FRUITLESS = (

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, insert
 
+from app.domain.deadline.live_placement import LivePlacement
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.spec.job_spec import parse_spec
@@ -124,6 +125,7 @@ class World:
             price_sources=dict(self.clouds),
             control_url="https://control.simulated",
             checkpoint_root_uri="simulated://",
+            make_placement=LivePlacement,
             limits=settings.limits,
         )
         self.network = AgentNetwork(

@@ -16,7 +16,8 @@ from time import process_time
 import numpy as np
 
 from app.domain.availability.pool_sightings import NO_SIGHTINGS
-from app.domain.deadline.live_placement import LiveMoment, LivePlacement, LivePool, LiveTerms
+from app.domain.deadline.live_choice import LiveMoment, LivePool, LiveTerms
+from app.domain.deadline.live_placement import LivePlacement
 from app.domain.deadline.placement_choice import Placement
 from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
 from app.domain.market.offer import Hardware, Market, Offer, Pool

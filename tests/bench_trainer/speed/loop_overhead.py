@@ -61,7 +61,7 @@ from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import Progress
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.run import Run
-from trainer.training.train import train
+from trainer.training.rank_loop import train
 steps, warm_up = int(sys.argv[2]), int(sys.argv[3])
 class Timed(Progress):
     def write(self, kind, /, **values):

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.deadline.live_placement import LiveChoice
+from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool

@@ -29,6 +29,7 @@ from app.api.agents.agent_board import AgentBoard, start_board, stop_board
 from app.api.agents.agents import router
 from app.api.agents.storage_grants import StorageGrants
 from app.api.serving.error_responses import install_error_responses
+from app.domain.deadline.live_placement import LivePlacement
 from app.domain.deployment.credentials import digest
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, AttemptMember, Budget, Instance, Job, Launch
@@ -72,6 +73,7 @@ def make_runtime(
         price_sources={},
         control_url="",
         checkpoint_root_uri="file:///checkpoints",
+        make_placement=LivePlacement,
         limits=limits,
     )
 

@@ -17,7 +17,7 @@ def upload(folder: str, address: str) -> None:
     """Every file below the folder, under the address."""
     import obstore
 
-    from trainer.training.data.sources.bucket import RemoteFiles
+    from trainer.training.data.sources.remote_files import RemoteFiles
 
     bucket = RemoteFiles(address)
     for path in sorted(Path(folder).rglob("*")):

@@ -15,10 +15,10 @@ from trainer.training.drain import StopRequest
 from trainer.training.gang import distributed
 from trainer.training.gang.ending import Ending
 from trainer.training.gang.rank_environment import read_rank_environment
+from trainer.training.rank_loop import train
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import ProgressLog
 from trainer.training.run import RankTrainer
-from trainer.training.train import train
 
 STACK = {
     "model": "tests.training.models.own_models:Stack",

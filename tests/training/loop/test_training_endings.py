@@ -11,7 +11,7 @@ import torch
 
 from trainer.protocol.agent_report import STORE_UNAVAILABLE
 from trainer.training.checkpoint import load_checkpoint, read_manifest
-from trainer.training.config import parse_config
+from trainer.training.config import load_config, parse_config
 from trainer.training.drain import StopRequest
 from trainer.training.errors import (
     CheckpointCorruptError,
@@ -26,10 +26,11 @@ from trainer.training.errors import (
 from trainer.training.gang import distributed, ending
 from trainer.training.gang.ending import Ending
 from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.rank_loop import run_rank, train
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import ProgressLog
 from trainer.training.run import RankTrainer
-from trainer.training.train import run_to_end, train
+from trainer.training.started_rank import StartedRank
 
 DIGITS = {"model": "mlp", "data": "digits", "steps": 20}  # 20 steps are just over one epoch
 
@@ -96,7 +97,8 @@ def test_a_peer_that_is_lost_while_it_stops_is_a_failure_once_a_step_was_made(
     stop, threads = StopRequest(), torch.get_num_threads()
     progress = LosesAPeerAtPhase(environment.progress_file, stop, phase)
     try:
-        result = run_to_end(config, environment, progress, Place(), stop)
+        rank = StartedRank(config, environment, progress, Place(), stop)
+        result = run_rank(rank, load_config(config))
     finally:
         distributed.leave()
         torch.set_num_threads(threads)

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from app.domain.deadline.live_placement import Course, LiveChoice
+from app.domain.deadline.live_choice import LiveChoice
+from app.domain.deadline.placement_moment import Course
 from app.orchestration.frame.limits import Limits
 from app.orchestration.placement.spot_safety import Stay, return_repays
 

@@ -32,10 +32,11 @@ def test_every_controller_has_its_turn_and_no_other_has(limits: Limits):
 
 def test_beat_loads_neither_settings_nor_controllers():
     code = (
-        "import json, sys; from workers.plan import plan, read_plan_apart; read_plan_apart()\n"
-        "import celery.apps.beat, workers.beat_scheduler\n"
-        "from workers.celery_app import app; app.conf.include = (); app.loader.init_worker()\n"
-        "print(json.dumps([sorted(plan().periods), plan().log_level, sorted(sys.modules)]))"
+        "import json, sys; import celery.apps.beat, workers.beat_scheduler, workers.beat_program\n"
+        "from workers.plan import read_plan_apart; from workers.celery_app import make_celery\n"
+        "plan = read_plan_apart(); app = make_celery(plan)\n"
+        "app.conf.include = (); app.loader.init_worker()\n"
+        "print(json.dumps([sorted(plan.periods), plan.log_level, sorted(sys.modules)]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

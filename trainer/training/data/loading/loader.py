@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data.loading.batches import BatchReader, MicroBatch, Subset, zero_batch
+from trainer.training.data.loading.dali import DaliReader
 from trainer.training.data.loading.order import SampleOrder
 from trainer.training.data.loading.parts import DataSet
 from trainer.training.data.loading.together import read_together
@@ -262,8 +263,5 @@ def batch_reader(
 ) -> BatchReader:
     """What reads the samples: torch's way, or DALI where the options ask for it."""
     if options.loader == "dali":
-        from trainer.training.data.loading.dali import DaliReader
-
-        reader: BatchReader = DaliReader(data, options, seed, device)
-        return reader
+        return DaliReader(data, options, seed, device)
     return BatchReader(data, options, seed, device)

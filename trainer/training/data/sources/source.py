@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from trainer.training.data.loading.parts import BadSampleError
 from trainer.training.data.sources.cache import DataCache
+from trainer.training.data.sources.remote_files import RemoteFiles
 from trainer.training.errors import DataError, DataUnavailableError
 
 BUCKET_SCHEMES = ("s3://", "gs://")
@@ -105,15 +106,11 @@ class BucketSource:
             local = self.cache.whole_file(self.address, path)
             if local is not None:
                 return read_piece(local, start, size)
-        from trainer.training.data.sources.bucket import RemoteFiles
-
         return RemoteFiles.of(self.address).read(path, start, size)
 
     @contextmanager
     def opened(self, path: str, keep: bool) -> Iterator[IO[bytes]]:
         """A file to be read from its start to its end; ``keep`` copies it into the cache first."""
-        from trainer.training.data.sources.bucket import RemoteFiles
-
         bucket = RemoteFiles.of(self.address)
         if keep and self.cache is not None:
             with self.cache.fetched(self.address, path, bucket.copy_to).open("rb") as file:
