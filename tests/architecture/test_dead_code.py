@@ -14,7 +14,7 @@ FOLDERS = ("app", "workers", "trainer", "migrations")
 
 DECORATORS = (
     "@*.get", "@*.post", "@*.put", "@*.delete", "@*.head", "@*.patch", "@*.command", "@*.callback",
-    "@*.middleware", "@*.exception_handler", "@*.task", "@*.connect", "@event.listens_for",
+    "@*.middleware", "@*.exception_handler", "@shared_task", "@*.connect", "@event.listens_for",
     "@field_validator", "@model_validator", "@setup_logging.connect",
 )  # fmt: skip
 """What they decorate is called by FastAPI, Typer, Celery, SQLAlchemy or pydantic."""
@@ -55,6 +55,8 @@ KEPT = {
     "vendor": "says of a shipped figure whose it is",
     "project_budget": "in the answer of GET /jobs/{job}/cost, which is made of all its fields",
     "useful_seconds": "as project_budget",
+    "placement_scored_at": "in the answer of GET /offers, which is made of all columns of its rows",
+    "preemption_rate_at": "as placement_scored_at",
     "rate_saved_ratio": "as project_budget",
     "num_nodes": "agents of the release before refuse a run without it",
     "checkpoint_keep": "as num_nodes",
@@ -69,8 +71,9 @@ KEPT = {
 TORCH_PRIVATE = "/broken_pass.py"
 """Sets torch's own attributes; checked against torch by its tests."""
 
-WIRE = re.compile(r"app/api/.*(shapes|document)\w*\.py$")
-"""Response models: their fields are the documented REST answers, held against them by tests."""
+WIRE = re.compile(r"app/(api/.*(shapes|document)\w*|domain/spec/spec_document)\.py$")
+"""Response models and a stored spec: their fields are those of the documented REST answers and of
+the job spec, held against them by tests."""
 
 VALIDATORS = re.compile(r"app/(settings|domain/.*job_spec\w*|adapters/providers/.*variables)\.py$")
 """pydantic models: their private methods are validators."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from app.api.serving.json_answers import dumps
 from app.orchestration.frame.runtime import Runtime
+from app.storage.reports.deployment_read_models import QuotedPoolRow
 from app.storage.reports.job_read_models import JobReports
 
 _KEPT_FOR = timedelta(seconds=1)
@@ -52,16 +53,18 @@ class OffersPage:
 
     def _items(self, gpu: str | None) -> list[dict[str, Any]]:
         found, now = self._reports.offers(gpu), self._runtime.clock.now()
-        for row in found:
-            age = max(0.0, (now - row["quoted_at"]).total_seconds())
-            row["quote_age_seconds"] = round(age)
-            row["is_stale"] = age > self._runtime.limits.quote_age_max_seconds
-            row["on_demand_ratio"] = (
-                row["price_microusd_per_hour"] / row["on_demand_microusd_per_hour"]
-                if row["on_demand_microusd_per_hour"]
-                else None
-            )
-        return [placed(row) for row in found]
+        return [placed(self._judged(row, now)) for row in found]
+
+    def _judged(self, row: QuotedPoolRow, now: datetime) -> dict[str, object]:
+        """The row with its age, and its price beside that of on-demand."""
+        age = max(0.0, (now - row["quoted_at"]).total_seconds())
+        on_demand = row["on_demand_microusd_per_hour"]
+        return {
+            **row,
+            "quote_age_seconds": round(age),
+            "is_stale": age > self._runtime.limits.quote_age_max_seconds,
+            "on_demand_ratio": row["price_microusd_per_hour"] / on_demand if on_demand else None,
+        }
 
 
 def placed(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ submission (`submit`); what the queue decides later may differ, since prices mov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -324,8 +324,7 @@ def _what(spec: JobSpec) -> str:
 
 def surroundings(spec: JobSpec) -> list[str]:
     """What the command will find around it, one line each; nothing where the spec says nothing."""
-    stored = spec.to_json()
-    asked = stored.get("resources", {})
+    asked: Mapping[str, object] = spec.to_json().get("resources", {})
     machine = [f"{name} {asked[key]}" for name, key in _SIZES if key in asked]
     if spec.instance_types:
         machine.append(f"only {' or '.join(spec.instance_types)}")

@@ -7,16 +7,16 @@ Lives here: the basis, and which of its parts explains a difference. Not here: t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
 
 from app.domain.billing.billing import Component, counted_transfers, is_waived, minimum_applies
 from app.domain.billing.billing_rules import BillingRules
 from app.domain.billing.machine_facts import MachineFacts
 from app.domain.billing.usage_stretches import BillableRun, billable_run
+from app.domain.lifecycle.stored_documents import RatingDocument
 from app.domain.market.price_book import PriceSegment
 
 
@@ -47,12 +47,13 @@ class RatingBasis:
     assignments_digest: str
     transfers_digest: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> RatingDocument:
         """A JSON object; `from_json` reads it back equal."""
+        run_from_at, run_to_at = self.run_from_at, self.run_to_at
         return {
             "until_at": self.until_at.isoformat(),
-            "run_from_at": self.run_from_at and self.run_from_at.isoformat(),
-            "run_to_at": self.run_to_at and self.run_to_at.isoformat(),
+            "run_from_at": None if run_from_at is None else run_from_at.isoformat(),
+            "run_to_at": None if run_to_at is None else run_to_at.isoformat(),
             "waived": self.waived,
             "minimum_applied": self.minimum_applied,
             "price_digest": self.price_digest,
@@ -61,7 +62,7 @@ class RatingBasis:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> RatingBasis:
+    def from_json(cls, stored: RatingDocument) -> RatingBasis:
         """The basis that `to_json` wrote. Raises KeyError or ValueError for anything else."""
         run_from, run_to = stored["run_from_at"], stored["run_to_at"]
         return cls(

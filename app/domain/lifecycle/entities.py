@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
@@ -18,7 +17,10 @@ from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.lifecycle.stored_documents import BidDocument, EndDocument, RatingDocument
+from app.domain.market.attachments import AttachmentsDocument
 from app.domain.market.offer import Market, Pool
+from app.domain.spec.spec_document import SpecDocument
 
 
 @dataclass(eq=False)
@@ -54,7 +56,7 @@ class Job:
     id: UUID
     project_id: UUID
     name: str
-    spec: dict[str, Any]
+    spec: SpecDocument
     spec_digest: str
     state: JobState
     priority: int
@@ -180,7 +182,7 @@ class AttemptMember:
     started_at: datetime | None = None
     outcome: str | None = None
     exit_code: int | None = None
-    end: dict[str, Any] | None = None
+    end: EndDocument | None = None
     ended_at: datetime | None = None
 
 
@@ -198,7 +200,7 @@ class Launch:
     count: int
     min_count: int
     market: Market
-    bids: list[dict[str, Any]]
+    bids: list[BidDocument]
     params_digest: str
     purpose: str
     outcome: LaunchOutcome
@@ -259,7 +261,7 @@ class Instance:
     ended_source: str | None = None
     ended_by: EndedBy | None = None
     on_demand_microusd_per_hour: int | None = None
-    attachments: dict[str, Any] | None = None
+    attachments: AttachmentsDocument | None = None
     credential_hash: str | None = None
     nonce_hash: str | None = None
     boot_id: str | None = None
@@ -278,7 +280,7 @@ class Instance:
     lease_token: str | None = None
     lease_until_at: datetime | None = None
     billed_until_at: datetime | None = None
-    rating: dict[str, Any] | None = None
+    rating: RatingDocument | None = None
     cost_final_at: datetime | None = None
 
 

@@ -9,16 +9,29 @@ and a bill can then be made again from its row alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from app.domain.units.apportionment import divide_up
 
 HOURS_PER_MONTH = 730
 """What a price per month is divided by: the mean month. Clouds divide by each month's own hours, so
 theirs for a disk is a few percent higher in February, and lower in March."""
+
+
+class AttachmentsDocument(TypedDict):
+    """`Attachments` as they are stored and shown; captured_at in ISO 8601.
+
+    disk_microusd_per_month: not there where it is 0, and in rows of before there was such a price.
+    """
+
+    disk_gb: int
+    disk_microusd_per_gb_month: int
+    public_ip_microusd_per_hour: int
+    source: str
+    captured_at: str
+    disk_microusd_per_month: NotRequired[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +70,27 @@ class Attachments:
         """The same with a disk of another size."""
         return replace(self, disk_gb=disk_gb)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> AttachmentsDocument:
         """A JSON object; `from_json` reads it back equal."""
-        told = {**asdict(self), "captured_at": self.captured_at.isoformat()}
-        if not self.disk_microusd_per_month:
-            del told["disk_microusd_per_month"]  # as before there was such a price
-        return told
+        document: AttachmentsDocument = {
+            "disk_gb": self.disk_gb,
+            "disk_microusd_per_gb_month": self.disk_microusd_per_gb_month,
+            "public_ip_microusd_per_hour": self.public_ip_microusd_per_hour,
+            "source": self.source,
+            "captured_at": self.captured_at.isoformat(),
+        }
+        if self.disk_microusd_per_month:
+            document["disk_microusd_per_month"] = self.disk_microusd_per_month
+        return document
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Attachments:
+    def from_json(cls, stored: AttachmentsDocument) -> Attachments:
         """What `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
-        captured_at = datetime.fromisoformat(stored["captured_at"])
-        return cls(**{**stored, "captured_at": captured_at})
+        return cls(
+            disk_gb=stored["disk_gb"],
+            disk_microusd_per_gb_month=stored["disk_microusd_per_gb_month"],
+            public_ip_microusd_per_hour=stored["public_ip_microusd_per_hour"],
+            source=stored["source"],
+            captured_at=datetime.fromisoformat(stored["captured_at"]),
+            disk_microusd_per_month=stored.get("disk_microusd_per_month", 0),
+        )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import date
-from typing import Any, Final
+from typing import Final, NotRequired, TypedDict, cast
 
 from app.domain.market.gpu_catalog import GPU_NAMES, model_of
 from app.domain.market.offer import Hardware
@@ -99,6 +99,45 @@ class MachineType:
         )
 
 
+class MachineTypeDocument(TypedDict):
+    """`MachineType` as a catalog lists it: without its provider, and without defaults."""
+
+    name: str
+    gpu: str
+    gpu_count: int
+    gpu_memory_gb: int
+    interconnect: str
+    network_gbps: float
+    vcpus: int
+    memory_gb: int
+    fast_network: NotRequired[str]
+    compact_placement: NotRequired[bool]
+    local_nvme_gb: NotRequired[int]
+    local_nvme_disks: NotRequired[int]
+    spot: NotRequired[bool]
+    boot_disks: NotRequired[tuple[str, ...]]
+    nic: NotRequired[str]
+    extra_nics: NotRequired[int]
+    rdma_nics: NotRequired[int]
+    wired_gbps: NotRequired[float]
+    gpu_quota: NotRequired[str]
+    base_type: NotRequired[str]
+    accelerator: NotRequired[str]
+    network_cards: NotRequired[int]
+    efa_from_card: NotRequired[int]
+    spot_quota: NotRequired[str]
+    on_demand_quota: NotRequired[str]
+
+
+class CatalogDocument(TypedDict):
+    """`MachineCatalog` in JSON; as_of: a day in ISO 8601."""
+
+    provider: str
+    as_of: str
+    source: str
+    types: list[MachineTypeDocument]
+
+
 @dataclass(frozen=True, slots=True)
 class MachineCatalog:
     """The machine types of one provider, by name. as_of: the day the source was read."""
@@ -112,7 +151,7 @@ class MachineCatalog:
         """The type of a name, None when the catalog lacks it."""
         return next((one for one in self.types if one.name == name), None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> CatalogDocument:
         """A JSON object; `read_catalog` reads it back equal. Defaults are left out."""
         return {
             "provider": self.provider,
@@ -193,10 +232,11 @@ def _read_type(provider: str, index: int, entry: object) -> MachineType:
             raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
         if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
             raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
-    given: dict[str, Any] = {
+    # Names and values have just been checked against the fields.
+    checked = {
         name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
     }
-    return MachineType(provider=provider, **given)
+    return MachineType(provider=provider, **cast(MachineTypeDocument, checked))
 
 
 def _problem(one: MachineType, provider: str) -> str | None:
@@ -231,9 +271,10 @@ def _problem(one: MachineType, provider: str) -> str | None:
     return None
 
 
-def _entry(one: MachineType) -> dict[str, Any]:
-    return {
+def _entry(one: MachineType) -> MachineTypeDocument:
+    entry = {
         name: value
         for name, value in asdict(one).items()
         if name != "provider" and (name in _REQUIRED or value != _DEFAULTS[name])
     }
+    return cast(MachineTypeDocument, entry)

@@ -6,11 +6,10 @@ Lives here: the values and the fit of an offer to a need. Not here: the choice b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from app.domain.market.attachments import Attachments
 
@@ -46,6 +45,24 @@ class Pool:
         return Pool(parts[0], parts[1], parts[2], parts[3], Market(parts[4]))
 
 
+class HardwareDocument(TypedDict):
+    """`Hardware` as it is stored and shown.
+
+    containers, quota: only where they are not as usual; rows of earlier releases may lack the
+    networks, too.
+    """
+
+    gpu_name: str
+    gpu_count: int
+    gpu_memory_gb: int
+    vcpus: int
+    memory_gb: int
+    interconnect: NotRequired[str]
+    fast_network: NotRequired[str]
+    containers: NotRequired[bool]
+    quota: NotRequired[str]
+
+
 @dataclass(frozen=True)
 class Hardware:
     """What one machine of a type carries.
@@ -66,16 +83,37 @@ class Hardware:
     containers: bool = True
     quota: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> HardwareDocument:
         """As it is stored and shown; what is so almost everywhere is left out."""
-        usual = {"containers": True, "quota": ""}
-        return {name: value for name, value in vars(self).items() if usual.get(name) != value}
+        document: HardwareDocument = {
+            "gpu_name": self.gpu_name,
+            "gpu_count": self.gpu_count,
+            "gpu_memory_gb": self.gpu_memory_gb,
+            "vcpus": self.vcpus,
+            "memory_gb": self.memory_gb,
+            "interconnect": self.interconnect,
+            "fast_network": self.fast_network,
+        }
+        if not self.containers:
+            document["containers"] = False
+        if self.quota:
+            document["quota"] = self.quota
+        return document
 
     @staticmethod
-    def from_json(told: Mapping[str, Any]) -> Hardware:
-        """What `to_json` wrote, of this release or a later one, whose news are passed over."""
-        known = {one.name for one in fields(Hardware)}
-        return Hardware(**{name: value for name, value in told.items() if name in known})
+    def from_json(stored: HardwareDocument) -> Hardware:
+        """What `to_json` wrote, of this release or another; keys of later ones are ignored."""
+        return Hardware(
+            gpu_name=stored["gpu_name"],
+            gpu_count=stored["gpu_count"],
+            gpu_memory_gb=stored["gpu_memory_gb"],
+            vcpus=stored["vcpus"],
+            memory_gb=stored["memory_gb"],
+            interconnect=stored.get("interconnect", ""),
+            fast_network=stored.get("fast_network", ""),
+            containers=stored.get("containers", True),
+            quota=stored.get("quota", ""),
+        )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from app.domain.market.offer import Market
 
@@ -27,6 +27,51 @@ class DecisionVerdict(StrEnum):
     STAY = "stay"  # the machines at hand are kept
     MOVE = "move"  # running machines are left for others of the same market
     RESIZE = "resize"  # the number of machines changes
+
+
+class UnblockDocument(TypedDict):
+    """`Unblock` in JSON."""
+
+    sentence: str
+    microusd_per_hour: NotRequired[int | None]
+
+
+class PoolVerdictDocument(TypedDict):
+    """`PoolVerdict` in JSON, with its units; quoted_at in ISO 8601."""
+
+    pool: str
+    market: str
+    price_microusd_per_hour: int
+    on_demand_microusd_per_hour: int
+    quoted_at: str
+    fits: bool
+    chosen: bool
+    why: str
+    hazard_per_hour: NotRequired[float | None]
+    expected_microusd: NotRequired[int | None]
+    expected_finish_seconds: NotRequired[float | None]
+
+
+class DecisionDocument(TypedDict):
+    """`PlacementDecision` in JSON, with its units; instants in ISO 8601.
+
+    What decisions of earlier releases may lack is not required.
+    """
+
+    decided_at: str
+    verdict: str
+    reason: str
+    sentence: str
+    fence: NotRequired[int | None]
+    node_count: NotRequired[int | None]
+    last_safe_at: NotRequired[str | None]
+    slack_seconds: NotRequired[float | None]
+    work_left_seconds: NotRequired[float | None]
+    wait_microusd: NotRequired[int | None]
+    spot_microusd: NotRequired[int | None]
+    on_demand_microusd: NotRequired[int | None]
+    unblock: NotRequired[UnblockDocument | None]
+    pools: NotRequired[list[PoolVerdictDocument]]
 
 
 @dataclass(frozen=True)
@@ -105,38 +150,79 @@ def kind_of_outline(outline: str) -> tuple[DecisionVerdict, str]:
     return DecisionVerdict(verdict), reason
 
 
-def document_of(decision: PlacementDecision) -> dict[str, Any]:
+def document_of(decision: PlacementDecision) -> DecisionDocument:
     """The JSON form: field by field, instants as ISO 8601."""
-    document: dict[str, Any] = {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in vars(decision).items()
+    last_safe_at, unblock = decision.last_safe_at, decision.unblock
+    return {
+        "decided_at": decision.decided_at.isoformat(),
+        "verdict": decision.verdict,
+        "reason": decision.reason,
+        "sentence": decision.sentence,
+        "fence": decision.fence,
+        "node_count": decision.node_count,
+        "last_safe_at": None if last_safe_at is None else last_safe_at.isoformat(),
+        "slack_seconds": decision.slack_seconds,
+        "work_left_seconds": decision.work_left_seconds,
+        "wait_microusd": decision.wait_microusd,
+        "spot_microusd": decision.spot_microusd,
+        "on_demand_microusd": decision.on_demand_microusd,
+        "unblock": None
+        if unblock is None
+        else {"sentence": unblock.sentence, "microusd_per_hour": unblock.microusd_per_hour},
+        "pools": [_document_of_pool(one) for one in decision.pools],
     }
-    document["unblock"] = None if decision.unblock is None else dict(vars(decision.unblock))
-    document["pools"] = [
-        {**vars(one), "quoted_at": one.quoted_at.isoformat()} for one in decision.pools
-    ]
-    return document
 
 
-def decision_of(document: dict[str, Any]) -> PlacementDecision:
-    """The decision of a JSON form; keys that are not known here are left out of account."""
-    fields = _known(PlacementDecision, document)
-    fields["decided_at"] = datetime.fromisoformat(fields["decided_at"])
-    fields["verdict"] = DecisionVerdict(fields["verdict"])
-    if fields.get("last_safe_at") is not None:
-        fields["last_safe_at"] = datetime.fromisoformat(fields["last_safe_at"])
-    if fields.get("unblock") is not None:
-        fields["unblock"] = Unblock(**_known(Unblock, fields["unblock"]))
-    fields["pools"] = tuple(_pool_of(one) for one in fields.get("pools", ()))
-    return PlacementDecision(**fields)
+def decision_of(document: DecisionDocument) -> PlacementDecision:
+    """The decision of a JSON form, of this release or another; unknown keys are ignored."""
+    last_safe_at, unblock = document.get("last_safe_at"), document.get("unblock")
+    return PlacementDecision(
+        decided_at=datetime.fromisoformat(document["decided_at"]),
+        verdict=DecisionVerdict(document["verdict"]),
+        reason=document["reason"],
+        sentence=document["sentence"],
+        fence=document.get("fence"),
+        node_count=document.get("node_count"),
+        last_safe_at=None if last_safe_at is None else datetime.fromisoformat(last_safe_at),
+        slack_seconds=document.get("slack_seconds"),
+        work_left_seconds=document.get("work_left_seconds"),
+        wait_microusd=document.get("wait_microusd"),
+        spot_microusd=document.get("spot_microusd"),
+        on_demand_microusd=document.get("on_demand_microusd"),
+        unblock=None
+        if unblock is None
+        else Unblock(unblock["sentence"], unblock.get("microusd_per_hour")),
+        pools=tuple(_pool_of(one) for one in document.get("pools", ())),
+    )
 
 
-def _pool_of(document: dict[str, Any]) -> PoolVerdict:
-    fields = _known(PoolVerdict, document)
-    fields["market"] = Market(fields["market"])
-    fields["quoted_at"] = datetime.fromisoformat(fields["quoted_at"])
-    return PoolVerdict(**fields)
+def _document_of_pool(pool: PoolVerdict) -> PoolVerdictDocument:
+    return {
+        "pool": pool.pool,
+        "market": pool.market,
+        "price_microusd_per_hour": pool.price_microusd_per_hour,
+        "on_demand_microusd_per_hour": pool.on_demand_microusd_per_hour,
+        "quoted_at": pool.quoted_at.isoformat(),
+        "fits": pool.fits,
+        "chosen": pool.chosen,
+        "why": pool.why,
+        "hazard_per_hour": pool.hazard_per_hour,
+        "expected_microusd": pool.expected_microusd,
+        "expected_finish_seconds": pool.expected_finish_seconds,
+    }
 
 
-def _known(shape: type[Any], document: dict[str, Any]) -> dict[str, Any]:
-    return {name: document[name] for name in shape.__dataclass_fields__ if name in document}
+def _pool_of(document: PoolVerdictDocument) -> PoolVerdict:
+    return PoolVerdict(
+        pool=document["pool"],
+        market=Market(document["market"]),
+        price_microusd_per_hour=document["price_microusd_per_hour"],
+        on_demand_microusd_per_hour=document["on_demand_microusd_per_hour"],
+        quoted_at=datetime.fromisoformat(document["quoted_at"]),
+        fits=document["fits"],
+        chosen=document["chosen"],
+        why=document["why"],
+        hazard_per_hour=document.get("hazard_per_hour"),
+        expected_microusd=document.get("expected_microusd"),
+        expected_finish_seconds=document.get("expected_finish_seconds"),
+    )

@@ -8,7 +8,7 @@ packed folder was uploaded, whether an offer fits.
 import hashlib
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -33,6 +33,7 @@ from app.domain.spec.job_spec_values import (
     Workdir,
 )
 from app.domain.spec.node_range import NodeRange
+from app.domain.spec.spec_document import SpecDocument, TrainerDocument
 from app.domain.spec.spec_value import SpecModel, duration, kind_of, later, one_of, refusal, text
 from app.domain.units.errors import ProblemKind, SpecError
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
@@ -214,27 +215,31 @@ class JobSpec(SpecModel):
             return dict(self.inputs)
         return {**self.inputs, TRAINING_DATA_INPUT: self.trainer.data}
 
-    def trainer_config(self) -> dict[str, Any] | None:
+    def trainer_config(self) -> TrainerDocument | None:
         """The bundled trainer's configuration, None for a `run`: the keys of the trainer section
         that were given, and `checkpoint_interval_seconds` ("auto" or seconds) unless the
         checkpoints are counted in steps."""
         if self.trainer is None:
             return None
-        config = self.trainer.model_dump(mode="json", exclude_none=True)
+        config: TrainerDocument = self.trainer.model_dump(mode="json", exclude_none=True)
         if self.trainer.checkpoint_interval_steps is None:
             config["checkpoint_interval_seconds"] = self.checkpoint.interval_seconds or "auto"
         return config
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SpecDocument:
         """The normal form that is stored: JSON values only, defaults filled in, no nulls.
 
         `parse_spec(spec.to_json()) == spec`, and equal specs have equal normal forms.
         """
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        document = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return cast(SpecDocument, document)
 
-    def to_short_json(self) -> dict[str, Any]:
+    def to_short_json(self) -> SpecDocument:
         """The same for people: in the order of the fields, without what is as by default."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        document = self.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+        )
+        return cast(SpecDocument, document)
 
 
 _SECTIONS: Sections = {

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
 from uuid import UUID
 
-_TRAINER_PARTS = (("trainer", "model"), ("trainer", "batch_size"), ("trainer", "precision"))
-_COMMAND_PARTS = (("run",), ("image",))
+from app.domain.spec.spec_document import OptionValue, SpecDocument
 
 
-def work_digest(project_id: UUID, spec: Mapping[str, Any]) -> str:
+def work_digest(project_id: UUID, spec: SpecDocument) -> str:
     """SHA-256 of a project and of what makes a step of its job.
 
     The bundled trainer's model, batch and precision, or the command and its image. spec: as a job
     stores it.
     """
-    parts = _COMMAND_PARTS if spec.get("run") is not None else _TRAINER_PARTS
-    values = [str(project_id), *(_at(spec, path) for path in parts)]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def _at(spec: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = spec
-    for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+    values: list[OptionValue | None]
+    if spec.get("run") is not None:
+        values = [spec.get("run"), spec.get("image")]
+    else:
+        trainer = spec.get("trainer") or {}
+        values = [trainer.get("model"), trainer.get("batch_size"), trainer.get("precision")]
+    written = json.dumps([str(project_id), *values], sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()

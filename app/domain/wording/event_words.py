@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 
-Row = TypeVar("Row", bound=Mapping[str, Any])
+
+class _Told(Protocol):
+    """An entry of a history: its sentence, and what the machine is called that it is about."""
+
+    def __getitem__(self, key: Literal["message"], /) -> str: ...
+
+    def get(self, key: Literal["machine"], /) -> str | None: ...
+
+
+Row = TypeVar("Row", bound=_Told)
 _K = JobEventKind
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.lifecycle.verdict import MemberOutcome
 from app.domain.wording.attempt_words import attempt_words, sentence_about
 from app.orchestration.agents.checkpoint_facts import (
@@ -188,45 +188,46 @@ def _trainer_ended(context: FactContext) -> None:
         return
     data = context.fact.data
     error = data.get("error")
-    end: dict[str, Any] = {"step": whole_number(data.get("step"))}
+    end: EndDocument = {"step": whole_number(data.get("step"))}
     if isinstance(error, dict):
+        error_type = None if error.get("type") is None else str(error["type"])[:200]
         end["error"] = {
-            "type": None if error.get("type") is None else str(error["type"])[:200],
+            "type": error_type,
             "message": str(error.get("message", ""))[:2000],
             "rank": whole_number(error.get("rank")),
             "out_of_memory": bool(error.get("out_of_memory")),
             "peer_communication": bool(error.get("peer_communication")),
         }
-        end["failed_at"] = _failed_at(context, error).isoformat()
-        reason = _reason_of_end(context, data, end["error"])
+        failed_uptime_ms = whole_number(error.get("failed_uptime_ms"))
+        end["failed_at"] = _failed_at(context, failed_uptime_ms).isoformat()
+        reason = _reason_of_end(context, whole_number(data.get("exit_code")), error_type)
         if reason is not None:
             end["reason"] = reason.value
     outcome = _OUTCOMES.get(str(data.get("outcome")), MemberOutcome.FAILED)
     _end_member(context, member, outcome, end)
 
 
-def _failed_at(context: FactContext, error: dict[str, Any]) -> datetime:
+def _failed_at(context: FactContext, uptime_ms: int | None) -> datetime:
     """When the rank failed, by its machine's uptime; else when its trainer ended."""
-    uptime_ms = whole_number(error.get("failed_uptime_ms"))
     if uptime_ms is None or not 0 <= uptime_ms <= context.fact.uptime_ms:
         return context.at
     return context.at - timedelta(milliseconds=context.fact.uptime_ms - uptime_ms)
 
 
 def _reason_of_end(
-    context: FactContext, data: dict[str, Any], error: dict[str, Any]
+    context: FactContext, exit_code: int | None, error_type: str | None
 ) -> EndReason | None:
     """A more telling reason than the user's error, where the end says one."""
-    if error["type"] in _TYPED_ENDS:
-        return _TYPED_ENDS[error["type"]]
+    if error_type in _TYPED_ENDS:
+        return _TYPED_ENDS[error_type]
     bundled = context.aggregate.spec.command_kind == "trainer"
-    if bundled and whole_number(data.get("exit_code")) == _EXIT_CONFIGURATION:
+    if bundled and exit_code == _EXIT_CONFIGURATION:
         return EndReason.CONFIGURATION_REJECTED
     return None
 
 
 def _end_member(
-    context: FactContext, member: AttemptMember, outcome: MemberOutcome, end: dict[str, Any]
+    context: FactContext, member: AttemptMember, outcome: MemberOutcome, end: EndDocument
 ) -> None:
     aggregate = context.aggregate
     if aggregate.attempt is not None:
@@ -258,7 +259,7 @@ def end_forgotten_member(aggregate: JobAggregate, member: AttemptMember, limits:
     """
     message = "its machine had left the attempt when the control plane came back"
     member.outcome, member.ended_at = MemberOutcome.FAILED.value, aggregate.now
-    error = {"type": None, "message": message}
+    error: EndErrorDocument = {"type": None, "message": message}
     member.end = {"reason": EndReason.FENCED_OFF.value, "error": error}
     advance_attempt(aggregate, limits)
 
@@ -304,8 +305,8 @@ def _fenced_off(context: FactContext) -> None:
     if by_fence is not None and job.next_fence <= by_fence <= job.next_fence + _FENCES_AHEAD_MAX:
         job.next_fence = by_fence + 1
     message = f"{by} is already in the checkpoint store"
-    error = {"type": None, "message": message}
-    end = {"reason": EndReason.FENCED_OFF.value, "error": error}
+    error: EndErrorDocument = {"type": None, "message": message}
+    end: EndDocument = {"reason": EndReason.FENCED_OFF.value, "error": error}
     _end_member(context, member, MemberOutcome.FAILED, end)
 
 
@@ -315,7 +316,8 @@ def _gpu_fault(context: FactContext) -> None:
     if member is None or member.outcome is not None:
         return
     message = str(context.fact.data.get("message", ""))[:2000]
-    end = {"reason": EndReason.GPU_FAULT.value, "error": {"type": None, "message": message}}
+    error: EndErrorDocument = {"type": None, "message": message}
+    end: EndDocument = {"reason": EndReason.GPU_FAULT.value, "error": error}
     _end_member(context, member, MemberOutcome.FAILED, end)
 
 

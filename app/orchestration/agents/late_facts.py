@@ -7,8 +7,6 @@ whichever attempt says it (`apply_facts`, `checkpoint_facts`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.wording.attempt_words import sentence_about
 from app.orchestration.frame.fact_context import FactContext
@@ -41,7 +39,7 @@ def record_late_fact(context: FactContext) -> None:
     fact = context.fact
     if fact.kind in _OF_RESTORE:
         note_restored(context)
-    told: dict[str, Any] = {
+    told: dict[str, str | int | float] = {
         name: value[:_TEXT_MAX] if isinstance(value, str) else value
         for name in _TOLD
         if isinstance(value := fact.data.get(name), str | int | float)

@@ -6,8 +6,7 @@ models), and how machines restore one (`trainer.agent.checkpoints.checkpoint_res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 from app.domain.lifecycle.best_checkpoint import Scored, best_of, metric_of
@@ -17,6 +16,7 @@ from app.domain.wording.attempt_words import attempt_words
 from app.orchestration.agents.register_agent import checkpoint_uri
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectMissing, ObjectStore
+from app.storage.reports.job_read_models import CommittedCheckpointRow
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     data_key,
@@ -29,7 +29,7 @@ from trainer.protocol.wire import WireError
 PIECE_BYTES_MAX = 8 << 20
 
 
-def best_standing(rows: Iterable[Mapping[str, Any]], spec: JobSpec) -> tuple[int, int] | None:
+def best_standing(rows: Iterable[CommittedCheckpointRow], spec: JobSpec) -> tuple[int, int] | None:
     """(fence, step) of the best checkpoint of those that can be fetched; None without a score.
 
     rows: as the read models list a job's checkpoints.

@@ -7,14 +7,13 @@ follows the first step (`estimate_remaining`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Contact, Job
+from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.same_work import work_digest
 from app.domain.throughput.start_up import (
     NOT_LEARNED,
@@ -29,7 +28,7 @@ from app.orchestration.frame.limits import Limits
 from app.storage.unit_of_work import UnitOfWork
 
 
-def read_start_up(uow: UnitOfWork, project_id: UUID, spec: Mapping[str, Any]) -> StartUp | None:
+def read_start_up(uow: UnitOfWork, project_id: UUID, spec: SpecDocument) -> StartUp | None:
     """What other jobs with the same work took; None where none was measured."""
     found = uow.attempts.start_ups(work_digest(project_id, spec))
     return learn_start_up((), [seconds for _, seconds in found])

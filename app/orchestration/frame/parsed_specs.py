@@ -6,14 +6,14 @@ Not here: what a spec may say (`app.domain.spec.job_spec`).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import orjson
 
 from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.spec_document import SpecDocument
 
 
-def parsed_spec(stored: dict[str, Any]) -> JobSpec:
+def parsed_spec(stored: SpecDocument) -> JobSpec:
     """The spec of its stored form, shared: not to be changed. Raises what `parse_spec` raises."""
     return _parsed(orjson.dumps(stored))
 

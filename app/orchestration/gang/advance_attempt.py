@@ -26,6 +26,7 @@ from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobEvent, JobState, stop_end_reason
+from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.lifecycle.verdict import MemberEnd, MemberOutcome, settle
 from app.domain.spec.job_spec import JobSpec
 from app.domain.wording.checkpoint_words import where_it_starts
@@ -273,8 +274,8 @@ def _yield_reason(aggregate: JobAggregate) -> EndReason:
 
 def _member_end(aggregate: JobAggregate, member: AttemptMember) -> MemberEnd:
     instance = aggregate.instances[member.instance_id]
-    end = member.end or {}
-    error = end.get("error") or {}
+    end: EndDocument = member.end or {}
+    error: EndErrorDocument = end.get("error") or {}
     failed_at = end.get("failed_at")
     reason = end.get("reason")
     return MemberEnd(

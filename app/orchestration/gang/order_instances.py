@@ -16,6 +16,7 @@ from app.domain.deployment.credentials import digest, launch_token
 from app.domain.lifecycle.entities import Instance, Launch
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.lifecycle.stored_documents import BidDocument
 from app.domain.market.offer import Market, Offer
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
@@ -82,7 +83,7 @@ def order_instances(
     return launch, instances
 
 
-def _bid(offer: Offer, market: Market, max_price_ratio: float) -> dict[str, object]:
+def _bid(offer: Offer, market: Market, max_price_ratio: float) -> BidDocument:
     limit = None
     if market is Market.SPOT:
         limit = int(offer.on_demand_microusd_per_hour * max_price_ratio)

@@ -231,6 +231,6 @@ class _Prices:
             launch = self._uow.launches.get(instance.launch_id)
             bids = [] if launch is None else launch.bids
             self._launches[instance.launch_id] = max(
-                (int(bid["price_microusd_per_hour"]) for bid in bids), default=0
+                (bid["price_microusd_per_hour"] for bid in bids), default=0
             )
         return self._launches[instance.launch_id]

@@ -16,6 +16,7 @@ from app.domain.lifecycle.instance import InstanceEvent, InstanceState
 from app.domain.lifecycle.job import StopCause
 from app.domain.lifecycle.launch import launch_outcome
 from app.domain.lifecycle.refusal import JobVerdict, RefusalKind, RefusalScope, covers, rule_of
+from app.domain.lifecycle.stored_documents import BidDocument
 from app.domain.market.offer import Pool
 from app.domain.placement.placement import together
 from app.orchestration.frame.aggregate import JobAggregate
@@ -94,10 +95,9 @@ def unanswered(aggregate: JobAggregate, launch: Launch) -> list[Instance]:
     return sorted(rows, key=lambda item: item.id)
 
 
-def pool_bid(bid: dict[str, object]) -> PoolBid:
+def pool_bid(bid: BidDocument) -> PoolBid:
     """A stored bid as the provider takes it."""
-    limit = bid["max_price_microusd_per_hour"]
-    return PoolBid(Pool.parse(str(bid["pool"])), None if limit is None else int(str(limit)))
+    return PoolBid(Pool.parse(bid["pool"]), bid["max_price_microusd_per_hour"])
 
 
 def _give_back(aggregate: JobAggregate, launch: Launch, instances: list[Instance]) -> None:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from app.domain.billing.billing import Component
@@ -27,7 +26,7 @@ from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.reserve_budget import is_used_up, live_reserve, write_reservation
-from app.storage.money.money_repository import Billing, Payer
+from app.storage.money.money_repository import Billing, LedgerRow, Payer
 from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
@@ -157,7 +156,7 @@ class AccrueCosts(RowController[DueBill]):
         spans: Sequence[Assignment],
         projects: dict[UUID, UUID],
         booked_at: datetime,
-    ) -> dict[str, Any]:
+    ) -> LedgerRow:
         """The entry as the ledger stores it."""
         key = entry.key
         span = next((one for one in spans if one.id == key.assignment_id), None)

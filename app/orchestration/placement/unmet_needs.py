@@ -6,10 +6,10 @@ waits (the queue writes that), or which offer it would get (`placement`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from app.domain.lifecycle.entities import Job
 from app.domain.market.offer import Hardware, Market, Offer, Pool
@@ -32,6 +32,7 @@ from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 from app.orchestration.frame.limits import Limits
 from app.orchestration.placement.shortlist import queue_need
+from app.storage.reports.deployment_read_models import QuotedPoolRow
 from app.storage.reports.job_read_models import JobReports
 
 OFFERS_SHOWN: Final = 5
@@ -76,14 +77,14 @@ class Unmet:
         return tuple(one.sentence for one in self.ways_out)
 
 
-def quoted_pools(jobs: JobReports, spec: JobSpec) -> list[Mapping[str, Any]]:
+def quoted_pools(jobs: JobReports, spec: JobSpec) -> list[QuotedPoolRow]:
     """Every pool with a GPU that the job names, with its price now."""
     names: list[str | None] = [choice.name for choice in spec.gpu_choices]
     return [row for name in dict.fromkeys(names or [None]) for row in jobs.offers(name)]
 
 
 def unmet_needs(
-    rows: Iterable[Mapping[str, Any]],
+    rows: Iterable[QuotedPoolRow],
     spec: JobSpec,
     now: datetime,
     job: Job | None = None,
@@ -255,7 +256,7 @@ def _row(item: Considered) -> OfferRow:
     )
 
 
-def _offer(row: Mapping[str, Any]) -> Offer:
+def _offer(row: QuotedPoolRow) -> Offer:
     return Offer(
         pool=row["pool"],
         hardware=Hardware.from_json(row["hardware"]),

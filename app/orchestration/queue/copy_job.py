@@ -7,10 +7,11 @@ spec names it by content. Not here: submitting it (`submit_job`).
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from app.domain.lifecycle.entities import Job
 from app.domain.spec.names import NAME_LENGTH_MAX
+from app.domain.spec.spec_document import SpecDocument
 from app.orchestration.queue.submit_job import name_candidates
 from app.storage.unit_of_work import UnitOfWork
 
@@ -18,7 +19,7 @@ _NUMBERED: Final = re.compile(r"(.+)-([1-9]\d{0,2})")
 _NAMES_TRIED_MAX: Final = 50
 
 
-def copied_spec(uow: UnitOfWork, job: Job) -> dict[str, Any]:
+def copied_spec(uow: UnitOfWork, job: Job) -> SpecDocument:
     """Its spec in normal form under the next free name: `tour-2` after `tour`, then `tour-3`.
 
     A name is free until someone takes it. Where none of fifty is, the spec has no name, and gets
@@ -27,8 +28,9 @@ def copied_spec(uow: UnitOfWork, job: Job) -> dict[str, Any]:
     names = next_names(job.name)
     taken = uow.jobs.taken_names(job.project_id, names)
     free = next((name for name in names if name not in taken), None)
-    rest = {key: value for key, value in job.spec.items() if key != "name"}
-    return rest if free is None else {"name": free, **rest}
+    named = job.spec.copy()
+    named.pop("name", None)
+    return named if free is None else {"name": free, **named}
 
 
 def next_names(name: str) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from app.domain.availability.gang_hazard import MachineLife
@@ -26,6 +25,7 @@ from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.migration import Here, MoveTerms, There, decide_move
 from app.domain.placement.placement import Domain, need_of, work_alike, work_speed
 from app.domain.placement.placement_decision import DecisionVerdict
+from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
 from app.orchestration.estimates.read_measured import read_measured
 from app.orchestration.estimates.read_start_up import own_limits
@@ -63,7 +63,7 @@ class MovableJob:
     """A job to be looked at, with what its place depends on, as it stood unlocked."""
 
     job_id: UUID
-    spec: dict[str, Any] = field(repr=False)
+    spec: SpecDocument = field(repr=False)
     node_count: int = field(repr=False)
     speeds: KindSpeeds = field(repr=False)
     offers: Quoted = field(repr=False)

@@ -22,6 +22,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.lifecycle.refusal import RefusalKind
 from app.domain.market.offer import Market, Pool
+from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.measured_run import Kind, MeasuredRun
 from app.domain.throughput.same_work import work_digest
 from app.storage.instances.same_work_runs import same_work
@@ -120,7 +121,7 @@ class ExperienceStatements:
         return {pool: round(price) for pool, price in rows}
 
     def measured_runs(
-        self, project_id: UUID, spec: Mapping[str, Any], since: datetime
+        self, project_id: UUID, spec: SpecDocument, since: datetime
     ) -> Sequence[MeasuredRun]:
         """Ended attempts of a project's jobs that did the same work as the spec; the newest."""
         rows = self._session.execute(same_work(work_digest(project_id, spec), since))

@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from app.domain.lifecycle.entities import CheckpointRecord, Job
 from app.domain.market.offer import Market
+from app.domain.spec.spec_document import SpecDocument
 from app.storage.jobs import hot_statements, submission_batch
 from app.storage.jobs import job_statements as statements
 from app.storage.jobs.event_rows import EventRecord, PhaseRecord, insert_events
@@ -35,7 +36,7 @@ class QueuedJob:
     job_id: UUID
     project_id: UUID
     budget_id: UUID
-    spec: dict[str, Any]
+    spec: SpecDocument
     market_mode: Market
     node_count: int
     submitted_at: datetime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from sqlalchemy import Float, case, cast, exists, func, or_, select, text
@@ -17,6 +17,7 @@ from app.domain.lifecycle.job import (
     TERMINAL_JOB_STATES,
     JobState,
 )
+from app.domain.spec.spec_document import SpecDocument
 from app.storage.schema.job_tables import budgets, job_estimates, jobs
 from app.storage.schema.schema import one_of
 from app.storage.session.record_session import RecordSession
@@ -46,7 +47,7 @@ class Unestimated:
 
     job_id: UUID
     project_id: UUID
-    spec: dict[str, Any]
+    spec: SpecDocument
     submitted_at: datetime
     deadline_at: datetime | None
     asked_at: datetime | None = None

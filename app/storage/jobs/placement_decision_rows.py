@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Integer, and_, bindparam, select
 
 from app.domain.placement.placement_decision import (
+    DecisionDocument,
     DecisionVerdict,
     PlacementDecision,
     decision_of,
@@ -141,7 +142,8 @@ class PlacementDecisionRows:
 
 def _read(row: Row) -> KeptDecision:
     decided_at: datetime = row[2]
-    decision = decision_of({**row[4], "decided_at": decided_at.isoformat()})
+    stored: DecisionDocument = row[4]
+    decision = decision_of({**stored, "decided_at": decided_at.isoformat()})
     if decision.node_count is None:  # of a release that did not keep it
         decision = replace(decision, node_count=row[5])
     return KeptDecision(row[0], row[1], row[3], decision)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import date, datetime
+from typing import Any, TypedDict
 from uuid import UUID
 
 from sqlalchemy import BindParameter, bindparam, func, insert, or_, select, text, update
@@ -29,6 +29,48 @@ class Payer:
     job_id: UUID
 
 
+class LedgerRow(TypedDict):
+    """One entry as the ledger stores it, by column; amounts in micro-USD, instants aware.
+
+    component, kind, reason: values of `Component`, `EntryKind` and `AdjustmentReason`.
+    usage_hour_at: the hour that is billed; usage_from_at, usage_to_at: what of it. job_id,
+    project_id, attempt_id: who pays, None for an hour that no job had the machine.
+    """
+
+    id: UUID
+    instance_id: UUID
+    component: str
+    assignment_id: UUID | None
+    usage_hour_at: datetime
+    job_id: UUID | None
+    project_id: UUID | None
+    attempt_id: UUID | None
+    kind: str
+    reason: str | None
+    amount_microusd: int
+    usage_from_at: datetime
+    usage_to_at: datetime
+    booked_at: datetime
+    price_source: str
+    price_captured_at: datetime | None
+    rule_id: str
+    estimated: bool
+
+
+class RollupRow(TypedDict):
+    """A sum of ledger entries of one machine, day, payer, component and kind, by column."""
+
+    instance_id: UUID
+    rollup_key: str
+    day: date
+    project_id: UUID | None
+    job_id: UUID | None
+    component: str
+    kind: str
+    amount_microusd: int
+    entries: int
+
+
 @dataclass(frozen=True)
 class Billing:
     """When a machine's bill is due: all in seconds.
@@ -42,7 +84,6 @@ class Billing:
 
 
 _budgets = tables.budgets
-_ROLLED_UP_BY = ("instance_id", "day", "project_id", "job_id", "component", "kind")
 _NEW_SUM = upsert(cost_rollups).values(
     {column.name: bindparam(column.name) for column in cost_rollups.columns}
 )
@@ -176,7 +217,7 @@ class MoneyRepository:
         found = self._session.rows(_BOOKED, {"this_instance": instance_id})
         return {(component, span, hour): int(amount) for component, span, hour, amount in found}
 
-    def append_entries(self, rows: Sequence[dict[str, Any]]) -> None:
+    def append_entries(self, rows: Sequence[LedgerRow]) -> None:
         """Append ledger entries; rollup and spent sums move in the same transaction."""
         if not rows:
             return
@@ -195,19 +236,26 @@ class MoneyRepository:
         for project_id in sorted(projects):
             self._add_spent(_SPENT_BY_PROJECT, project_id, projects[project_id])
 
-    def _add_to_rollup(self, rows: Sequence[dict[str, Any]]) -> None:
+    def _add_to_rollup(self, rows: Sequence[LedgerRow]) -> None:
         """One row per machine, day, payer, component and kind; always in the same order of
         locking."""
-        sums: dict[tuple[UUID, str], dict[str, Any]] = {}
+        sums: dict[tuple[UUID, str], RollupRow] = {}
         for row in rows:
             day = row["usage_hour_at"].date()
             names = (day, row["project_id"], row["job_id"], row["component"], row["kind"])
-            text = "/".join(str(name) for name in names)
-            machine: UUID = row["instance_id"]
-            fields = dict(zip(_ROLLED_UP_BY, (machine, *names), strict=True))
-            found = sums.setdefault(
-                (machine, text), {"rollup_key": text, **fields, "amount_microusd": 0, "entries": 0}
-            )
+            key = "/".join(str(name) for name in names)
+            empty: RollupRow = {
+                "instance_id": row["instance_id"],
+                "rollup_key": key,
+                "day": day,
+                "project_id": row["project_id"],
+                "job_id": row["job_id"],
+                "component": row["component"],
+                "kind": row["kind"],
+                "amount_microusd": 0,
+                "entries": 0,
+            }
+            found = sums.setdefault((row["instance_id"], key), empty)
             found["amount_microusd"] += row["amount_microusd"]
             found["entries"] += 1
         self._session.write(_ADD_TO_ROLLUP, [sums[key] for key in sorted(sums)])

@@ -6,14 +6,15 @@ Not here: one job's reports (`job_read_models`), or reports of money.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict, cast
 from uuid import UUID
 
 from sqlalchemy import Engine, func, or_, select, text
 
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, TERMINAL_JOB_STATES
-from app.domain.market.offer import Pool
+from app.domain.market.attachments import AttachmentsDocument
+from app.domain.market.offer import HardwareDocument, Pool
 from app.domain.units.errors import NotFound
 from app.storage.reports.job_facts import DeploymentFacts
 from app.storage.reports.price_history_report import price_histories
@@ -29,6 +30,35 @@ _INSTANCE_COLUMNS: Final = (
     "notice_deadline_at", "unreachable_at", "release_ordered_at", "release_reason", "ended_at",
     "ended_by", "suspect", "billing_speed", "private_address", "cost_final_at",
 )  # fmt: skip
+
+
+class QuotedPoolRow(TypedDict):
+    """A pool as it was quoted last; prices in micro-USD per machine and hour, instants aware.
+
+    cool_until_at: until when it is left alone, for cool_reason; refusals: how often it refused
+    since it last did not. placement_score: the cloud's own word, 1 to 10. preemption_rate: the
+    share of its machines that were taken, as the cloud tells. None where nothing is known.
+    """
+
+    pool: Pool
+    provider: str
+    cloud: str
+    hardware: HardwareDocument
+    price_microusd_per_hour: int
+    on_demand_microusd_per_hour: int
+    quoted_at: datetime
+    price_source: str
+    available: int | None
+    billing_speed: int
+    attachments: AttachmentsDocument | None
+    cool_until_at: datetime | None
+    cool_reason: str | None
+    refusals: int
+    hazard_factor: float | None
+    placement_score: float | None
+    placement_scored_at: datetime | None
+    preemption_rate: float | None
+    preemption_rate_at: datetime | None
 
 
 class DeploymentReports:
@@ -84,7 +114,7 @@ class DeploymentReports:
             raise NotFound(f"There is no instance {instance_id} in this project.")
         return found.provider, found.provider_instance_id
 
-    def offers(self, gpu: str | None) -> list[dict[str, Any]]:
+    def offers(self, gpu: str | None) -> list[QuotedPoolRow]:
         """Pools with their price now and their score, cheapest first; `gpu`: a GPU's name."""
         pools, pasts = money_tables.pools, money_tables.pool_pasts
         statement = (
@@ -103,7 +133,8 @@ class DeploymentReports:
                 func.upper(pools.c.hardware["gpu_name"].astext) == gpu.upper()
             )
         with self._engine.connect() as connection:
-            return [dict(row) for row in connection.execute(statement).mappings()]
+            rows = [dict(row) for row in connection.execute(statement).mappings()]
+        return cast(list[QuotedPoolRow], rows)
 
     def price_histories(
         self, from_at: datetime, to_at: datetime, *, pool: Pool | None, gpu: str | None

@@ -7,7 +7,8 @@ Short READ COMMITTED reads, each on a connection of its own. Not here: the list 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict, cast
 from uuid import UUID
 
 from sqlalchemy import Engine, Select, and_, func, or_, select, tuple_
@@ -49,6 +50,24 @@ _jobs = tables.jobs
 _attempts = tables.attempts
 # A command that saved nothing ends with a final manifest without files: no checkpoint to people.
 _HAS_FILES = or_(~tables.checkpoints.c.final, tables.checkpoints.c.size_bytes > 0)
+
+
+class CommittedCheckpointRow(TypedDict):
+    """A checkpoint of a job; `ordinal` is that of its attempt, None where its row was lost."""
+
+    fence: int
+    step: int
+    digest: str
+    size_bytes: int
+    final: bool
+    parent_fence: int | None
+    parent_step: int | None
+    parent_digest: str | None
+    committed_at: datetime
+    instance_id: UUID
+    metrics: dict[str, float]
+    pruned_at: datetime | None
+    ordinal: int | None
 
 
 class JobReports(DeploymentReports):
@@ -185,17 +204,18 @@ class JobReports(DeploymentReports):
             names = machines_by_actor(connection, job_id) if rows else {}
         return [{**row, "machine": machine_of(row, names)} for row in rows]
 
-    def checkpoints(self, job_id: UUID, limit: int) -> list[dict[str, Any]]:
+    def checkpoints(self, job_id: UUID, limit: int) -> list[CommittedCheckpointRow]:
         """Committed checkpoints, newest first, without the end of a command that saved nothing."""
         table, numbered = tables.checkpoints, ordinals_of(job_id)
         columns = [column for column in table.c if column.name != "job_id"]
-        return self._read(
+        rows = self._read(
             select(*columns, numbered.c.ordinal)
             .outerjoin(numbered, numbered.c.fence == table.c.fence)
             .where(table.c.job_id == job_id, _HAS_FILES)
             .order_by(table.c.fence.desc(), table.c.step.desc())
             .limit(limit)
         )
+        return cast(list[CommittedCheckpointRow], rows)
 
     def metrics(self, job_id: UUID, after: tuple[int, int], limit: int) -> list[dict[str, Any]]:
         """Points after (fence, step), in that order, with the ordinals of their attempts."""

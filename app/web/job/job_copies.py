@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import yaml
 from fastapi import APIRouter, Form, Request
@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from app.domain.lifecycle.entities import Job
 from app.domain.spec.job_spec import parse_spec
+from app.domain.spec.spec_document import SpecDocument
 from app.domain.units.errors import (
     CommandRefused,
     DomainError,
@@ -57,7 +58,7 @@ class FieldProblem:
     line: int | None
 
 
-def spec_yaml(spec: dict[str, Any]) -> str:
+def spec_yaml(spec: SpecDocument) -> str:
     """A stored spec as YAML for people, without what is as by default."""
     short = parse_spec(spec).to_short_json()
     return yaml.dump(short, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
@@ -170,7 +171,7 @@ def _form(
     )  # fmt: skip
 
 
-def _copy(parts: PageParts, visitor: Visitor, job: str) -> tuple[Job, dict[str, Any]]:
+def _copy(parts: PageParts, visitor: Visitor, job: str) -> tuple[Job, SpecDocument]:
     """The job, and its spec under a free name. Raises NotFound."""
     assert visitor.owner is not None
     job_id = parts.jobs.job_id(visitor.owner.project_id, job)
