@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +72,9 @@ class Machine:
         self.ends = self.attempt.progress_file.parent
         self.mark = f"trainer-run-{os.getpid()}-{root.name}"
         self.seen: queue.Queue[Observation] = queue.Queue()
+        self.log_ends = threading.Event()
+        self.log_may_end = threading.Event()
+        self.log_may_end.set()
         (root / "launcher.py").write_text(LAUNCHER)
         (root / "rank.py").write_text(RANK)
 
@@ -81,7 +86,7 @@ class Machine:
     def begin(self, ranks: int, linger_seconds: float) -> TrainerRun:
         run = TrainerRun(
             1, self.mark, self.attempt, None, self.folders.trainer_file, self.seen.put,
-            lambda _: None, lambda: None, ranks, MachinePlace(CONTEXT, None),
+            lambda _: None, self._send_log_end, ranks, MachinePlace(CONTEXT, None),
         )  # fmt: skip
         environment = {
             **os.environ,
@@ -93,6 +98,10 @@ class Machine:
         command = [sys.executable, "launcher.py", str(linger_seconds)]
         run.start(command, environment, self.root)
         return run
+
+    def _send_log_end(self) -> None:
+        self.log_ends.set()
+        assert self.log_may_end.wait(60.0)
 
     def exited(self, seconds: float) -> TrainerExited:
         deadline = time.monotonic() + seconds
@@ -136,6 +145,28 @@ def test_once_every_rank_has_written_its_end_the_launcher_is_not_waited_for(
     end = machine.exited(60.0).end
     assert (end.outcome, end.exit_code, end.step) == (TrainerOutcome.FINISHED, 0, 5)
     assert process_group.marked_processes(machine.mark) == []
+
+
+def test_a_kill_ordered_after_the_end_does_not_hide_that_a_rank_was_killed(
+    machine: Machine,
+) -> None:
+    """The peer's end is told first, and its order to stop comes while this log is being sent."""
+    machine.log_may_end.clear()
+    run = machine.start(ranks=1, linger_seconds=0.0)
+    rank = json.loads((machine.ends / "started-rank0.json").read_text())["pid"]
+    os.kill(rank, signal.SIGKILL)
+    assert machine.log_ends.wait(60.0)
+    run.kill()
+    machine.log_may_end.set()
+    end = machine.exited(60.0).end
+    assert end.error is not None
+    assert (end.outcome, end.error.type, end.error.rank) == (TrainerOutcome.FAILED, "Killed", 0)
+    assert end.before_kill
+
+
+def test_a_trainer_that_the_agent_killed_did_not_fail_before(machine: Machine) -> None:
+    machine.start(ranks=1, linger_seconds=0.0).kill()
+    assert not machine.exited(60.0).end.before_kill
 
 
 def test_a_users_command_may_go_on_after_a_trainer_in_it_has_ended(machine: Machine) -> None:

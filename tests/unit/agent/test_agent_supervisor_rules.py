@@ -167,6 +167,15 @@ def test_a_rank_that_failed_before_the_kill_is_told_as_a_failure() -> None:
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "failed"
 
 
+def test_a_command_that_our_drain_ended_has_not_failed_when_a_kill_follows() -> None:
+    machine = Machine().running()
+    machine.told(DirectiveKind.DRAIN, drain_seconds=60.0)
+    assert of(act.KillTrainer, machine.after(60.0))
+    end = ended(TrainerOutcome.FAILED, exit_code=-15, before_kill=True)
+    machine.see(seen.TrainerExited(1, end))
+    assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "killed"
+
+
 # --- stalls, publication trouble ---------------------------------------------------------------
 
 

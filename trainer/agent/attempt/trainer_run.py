@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trainer.agent.attempt.end_files import (
@@ -219,6 +220,9 @@ class TrainerRun:
             self._printed.decode("utf-8", "replace"),
             self._kernel_kills.look(time.monotonic()) and not self._killed,
         )
+        if end.outcome is TrainerOutcome.FAILED and not self._killed:
+            # An order to stop may come while the end of the log is being sent.
+            end = replace(end, before_kill=True)
         if end.outcome is TrainerOutcome.DRAINED:
             self._write_log(DRAINED_WORDS)
         self._send_log_end()

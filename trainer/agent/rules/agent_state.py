@@ -98,7 +98,8 @@ class LocalCheckpoint:
 class TrainerEnd:
     """How the trainer of this machine ended, as read from its end files and exit status.
 
-    before_kill: a rank had failed of itself before the agent ended the rest of them.
+    before_kill: it had failed before the agent killed anything; or one rank had, and the agent
+    ended the rest.
     """
 
     outcome: TrainerOutcome

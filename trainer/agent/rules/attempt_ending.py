@@ -252,7 +252,9 @@ def trainer_exited(turn: StepContext, end: TrainerEnd) -> None:
     if end.step is None:
         end = replace(end, step=work.step)
     if work.stage is Stage.KILLING:
-        outcome = end.outcome if end.before_kill else TrainerOutcome.KILLED
+        by_our_signal = work.drain_reason is not None and _ended_by_our_signal(end)
+        of_itself = end.before_kill and not by_our_signal
+        outcome = end.outcome if of_itself else TrainerOutcome.KILLED
         turn.work(end=replace(end, outcome=outcome), stage=Stage.CLOSING)
         if work.end_by is None:
             _finish(turn)
