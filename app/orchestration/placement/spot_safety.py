@@ -114,10 +114,15 @@ def return_repays(choice: LiveChoice, stay: Stay, limits: Limits) -> bool:
     return stays - goes >= enough
 
 
+def has_left_spot(aggregate: JobAggregate) -> bool:
+    """Whether a job that may use both markets gets its next machines from on-demand."""
+    on_demand = aggregate.job.market_mode is Market.ON_DEMAND
+    return on_demand and aggregate.spec.effective_market() == "auto"
+
+
 def could_go_back(aggregate: JobAggregate, limits: Limits) -> bool:
     """Whether a job that left spot early has a way on where no budget bears on-demand machines."""
     job, seconds = aggregate.job, work_seconds(aggregate)
-    left = job.market_mode is Market.ON_DEMAND and aggregate.spec.effective_market() == "auto"
-    if not left or seconds is None or job.deadline_missed_at is not None:
+    if not has_left_spot(aggregate) or seconds is None or job.deadline_missed_at is not None:
         return False
     return spot_is_safe(aggregate, limits, seconds)

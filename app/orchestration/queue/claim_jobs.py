@@ -52,7 +52,7 @@ from app.orchestration.placement.choose_gang_size import note_size
 from app.orchestration.placement.note_decisions import Reason, Reasons, claim_reason, note_decision
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
-from app.orchestration.placement.spot_safety import could_go_back, turn_market
+from app.orchestration.placement.spot_safety import could_go_back, has_left_spot, turn_market
 from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
 from app.orchestration.queue.find_places import find_places, make_smaller
 from app.orchestration.transitions.settle_market import UNAFFORDABLE, settle_market, waits_for
@@ -142,7 +142,8 @@ class ClaimJobs:
     def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> SortedOut:
         promise = _promise_of(work.queued, work.start_up or NOT_LEARNED)
         weighed = None if promise is None else self._weighing.weigh(promise, offers)
-        markets = [work.queued.market_mode] if weighed is None else list(Market)
+        chooses = promise is not None and promise.may_weigh
+        markets = list(Market) if chooses else [work.queued.market_mode]
         measured = self._weighing.measured(work.project_id, parsed_spec(work.queued.spec))
         lists = {one: _shortlist(offers, work.queued, one, now) for one in markets}
         known = {one: replace(found, speeds=measured.speeds) for one, found in lists.items()}
@@ -204,7 +205,7 @@ class ClaimJobs:
             return
         note_scaling(job, offered.serial_share)
         choice: LiveChoice | None = None
-        if offered.weighed is not None and not aggregate.usable():
+        if not aggregate.usable():
             choice = settle_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
         among = offered.by_market[job.market_mode]
         if choice is not None:
@@ -353,8 +354,10 @@ class ClaimJobs:
         job.claimable_at, job.wait_reason = due, reason
         if first_time:
             aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
-        # What its own deadline or patience makes of an offer is no verdict on others.
+        # What its own deadline or patience makes of an offer is no verdict on others, nor when it
+        # may return to spot.
         shared = word == "no_offer" and not aggregate.spec.patience_seconds
+        shared = shared and not has_left_spot(aggregate)
         if not aggregate.living() and shared and reasons.choice is None:
             aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
 

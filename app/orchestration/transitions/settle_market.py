@@ -16,7 +16,7 @@ from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
-from app.domain.market.offer import Market
+from app.domain.market.offer import Market, Offer
 from app.domain.placement.placement import together
 from app.domain.units.durations import format_duration
 from app.domain.units.money import format_usd
@@ -30,6 +30,7 @@ from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Shortlist
 from app.orchestration.placement.spot_safety import (
     Stay,
+    has_left_spot,
     may_return,
     return_repays,
     spot_is_fruitless,
@@ -44,22 +45,27 @@ FRUITLESS = (
     " checkpoint was saved: the job moves to on-demand machines."
 )
 UNAFFORDABLE = "The budget does not cover on-demand machines: the job returns to spot."
+NO_ON_DEMAND = "No on-demand machines serve the job now: it returns to spot."
 
 
 def settle_market(
     aggregate: JobAggregate,
-    weighed: Weighed,
+    weighed: Weighed | None,
     by_market: Mapping[Market, Shortlist],
     budgets: Sequence[Budget],
     limits: Limits,
 ) -> LiveChoice | None:
     """The choice for a job without machines, carried out as far as it is one of market.
 
+    weighed: None where there is nothing to weigh, as when no on-demand offer serves the job.
     by_market: the offers of each. None where the plain order and the last safe moment decide: when
     the work is not known, the deadline leaves no choice, or the budget would not bear on-demand to
     the end, or not begin it beside what is reserved.
     """
     job = aggregate.job
+    if weighed is None:
+        _return_if_only_spot_serves(aggregate, by_market, budgets, limits)
+        return None
     seconds = weighed.work.on_demand_seconds(aggregate, left_of(aggregate))
     if seconds is None or job.deadline_missed_at is not None:
         return None
@@ -111,6 +117,32 @@ def _may_go_back(
     return may_return(aggregate, limits, seconds) and return_repays(choice, stay, limits)
 
 
+def _return_if_only_spot_serves(
+    aggregate: JobAggregate,
+    by_market: Mapping[Market, Shortlist],
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> None:
+    """A job that left spot does not wait for on-demand machines while only spot has any.
+
+    Nothing is weighed without a price of on-demand machines, so no saving is asked for; rest and
+    room are, as for every return. At the last safe moment it is to wait for on-demand machines.
+    """
+    if Market.SPOT not in by_market or not has_left_spot(aggregate):
+        return
+    seconds = work_seconds(aggregate)
+    if seconds is None or aggregate.job.deadline_missed_at is not None:
+        return
+    if not may_return(aggregate, limits, seconds):
+        return
+    if _bids(aggregate, Market.ON_DEMAND, by_market, limits):
+        return
+    spot = _bids(aggregate, Market.SPOT, by_market, limits)
+    if spot and _are_borne(aggregate, spot, budgets, limits):
+        turn_market(aggregate, Market.SPOT)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, NO_ON_DEMAND)
+
+
 def _can_begin(
     aggregate: JobAggregate,
     market: Market,
@@ -122,16 +154,34 @@ def _can_begin(
 
     A market that offers none asks for no money: its machines are waited for.
     """
-    job, uow, count = aggregate.job, aggregate.uow, aggregate.spec.nodes.least
+    bids = _bids(aggregate, market, by_market, limits)
+    return not bids or _are_borne(aggregate, bids, budgets, limits)
+
+
+def _bids(
+    aggregate: JobAggregate,
+    market: Market,
+    by_market: Mapping[Market, Shortlist],
+    limits: Limits,
+) -> Sequence[Offer]:
+    """What the smallest gang would be asked for in the market; empty where nothing serves it."""
+    job, count = aggregate.job, aggregate.spec.nodes.least
     before, job.market_mode = job.market_mode, market
     judged = offers_for(aggregate, count, limits, anywhere=True, among=by_market[market])
     job.market_mode = before
-    bids = together(judged)
+    return together(judged)
+
+
+def _are_borne(
+    aggregate: JobAggregate, bids: Sequence[Offer], budgets: Sequence[Budget], limits: Limits
+) -> bool:
+    """Whether the budgets bear the smallest gang of them; nothing is reserved yet."""
     verdict, _ = reserve_for_bids(
-        uow, budgets, job.id, bids, count, aggregate.living(), limits, aggregate.now,
+        aggregate.uow, budgets, aggregate.job.id, bids, aggregate.spec.nodes.least,
+        aggregate.living(), limits, aggregate.now,
         writable=(), restore=restore_of(aggregate),
     )  # fmt: skip
-    return not bids or verdict.yes
+    return verdict.yes
 
 
 def bears(budgets: Sequence[Budget], usd: float) -> bool:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
+from app.orchestration.queue.claim_jobs import OFFERS_OLD_SECONDS, ClaimJobs
 from app.orchestration.transitions.settle_market import staying_words
 from app.storage.schema import tables
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
-from tests.support.stories.weighed_story import ESTIMATE, decisions, weighed_story
+from tests.support.stories.weighed_story import ESTIMATE, QUICK_RETURNS, decisions, weighed_story
 
 ON_DEMAND_USD = 2_500_000
 CHEAP = dict.fromkeys((ZONE_A, ZONE_B, FAR), 200_000)
@@ -157,6 +159,100 @@ def test_spot_machines_on_their_way_may_use_up_half_of_the_room(story: Story) ->
     assert last_safe_at - restart <= given_up.decided_at < last_safe_at
     assert _spot_coming(story, job_id) == 0
     assert (story.job(job_id).market_mode, story.attempt(job_id).state) == ("on_demand", "running")
+
+
+def _left_spot(story: Story, hours: float, **spec: Any) -> UUID:
+    """It trains on-demand, and is so far that its deadline has moved away from it."""
+    job_id = _on_demand(story, deadline="5h53m", **spec)
+    story.set(tables.jobs, job_id, deadline_at=story.time + timedelta(hours=hours))
+    return job_id
+
+
+def _lose_on_demand(story: Story, on_spot: int = 10) -> None:
+    """On-demand takes back what it gave and has nothing more; spot has machines again."""
+    story.quote(CHEAP, available=on_spot)
+    story.quote({ON_DEMAND_A: ON_DEMAND_USD}, available=0)
+    for machine in story.cloud.running():
+        story.cloud.end(machine, EndedBy.CLOUD_FAILURE)
+
+
+def _returns(story: Story, job_id: UUID) -> list[Any]:
+    table = tables.events
+    return list(story.rows(table, table.c.job_id == job_id, table.c.kind == "moved_to_spot"))
+
+
+def test_a_job_returns_to_spot_where_on_demand_has_no_machines_any_more(story: Story) -> None:
+    job_id = _left_spot(story, hours=8.0)
+    story.sleep(story.runtime.limits.return_rest_seconds)
+    _lose_on_demand(story)
+    story.pass_time(180, every=15)
+    [event] = _returns(story, job_id)
+    assert event.message == "No on-demand machines serve the job now: it returns to spot."
+    assert story.job(job_id).market_mode == "spot"
+    assert [row.market for row in story.living(job_id)] == ["spot"]
+
+
+def test_a_job_that_just_left_spot_rests_before_it_returns_for_want_of_on_demand(
+    engine: Engine, tmp_path: Path
+) -> None:
+    limits = replace(QUICK_RETURNS, return_rest_seconds=1_800.0)
+    story = weighed_story(engine, tmp_path / "store", limits)
+    job_id = _left_spot(story, hours=8.0)
+    left_at = story.job(job_id).market_changed_at
+    _lose_on_demand(story)
+    story.pass_time((left_at - story.time).total_seconds() + 1_790.0, every=30)
+    assert (story.living(job_id), story.job(job_id).market_mode) == ([], "on_demand")
+    story.pass_time(60, every=30)
+    [event] = _returns(story, job_id)
+    assert 1_800 <= (event.at - left_at).total_seconds() <= 1_850
+
+
+def test_at_the_last_safe_moment_a_job_waits_for_on_demand_though_spot_has_machines(
+    story: Story,
+) -> None:
+    """And its verdict is none on another job with the same needs, which has time to spare."""
+    late = _left_spot(story, hours=5.7, name="late")
+    spare = _left_spot(story, hours=8.0, name="spare")
+    story.sleep(story.runtime.limits.return_rest_seconds)
+    story.pass_time(600, every=60)
+    _lose_on_demand(story, on_spot=0)
+    story.pass_time(story.runtime.limits.survivor_hold_seconds + 60, every=30)
+    assert story.living(late) == story.living(spare) == []
+    story.quote(CHEAP, available=10)
+    story.pass_time(300, every=15)
+    assert _returns(story, late) == []
+    assert (story.living(late), story.job(late).market_mode) == ([], "on_demand")
+    assert [row.market for row in story.living(spare)] == ["spot"]
+
+
+def test_on_demand_machines_that_came_back_after_the_weighing_keep_the_job(story: Story) -> None:
+    job_id = _left_spot(story, hours=8.0)
+    _lose_on_demand(story, on_spot=0)
+    story.pass_time(120, every=30)
+    story.sleep(30)
+    claims = ClaimJobs(story.runtime)
+    with story.runtime.begin() as uow:
+        [piece] = claims.lease(uow, 1)
+    weighed = claims.effect(piece)
+    story.quote(CHEAP, available=10)
+    story.quote({ON_DEMAND_A: ON_DEMAND_USD}, available=10)
+    story.sleep(OFFERS_OLD_SECONDS + 1)
+    with story.runtime.begin() as uow:
+        claims.apply(uow, piece, weighed)
+    assert _returns(story, job_id) == []
+    assert [row.market for row in story.living(job_id)] == ["on_demand"]
+
+
+def test_a_job_without_on_demand_machines_stays_where_no_budget_bears_spot(story: Story) -> None:
+    job_id = _left_spot(story, hours=8.0, budget_usd=90)
+    story.sleep(story.runtime.limits.return_rest_seconds)
+    _lose_on_demand(story)
+    with story.engine.begin() as connection:
+        budget = tables.budgets
+        of_job = budget.c.job_id == job_id
+        connection.execute(update(budget).where(of_job).values(cap_microusd=1_000))
+    story.pass_time(180, every=15)
+    assert _returns(story, job_id) == []
 
 
 @pytest.mark.parametrize(
