@@ -366,8 +366,10 @@ class Story:
         return sorted(found, key=lambda launch: launch.id)
 
     def rows(self, table: Any, *conditions: Any) -> Sequence[Any]:
+        """By primary key. As they lie in their file, a row fills the room of a deleted one."""
+        found = select(table).where(*conditions).order_by(*table.primary_key)
         with self.engine.connect() as connection:
-            return connection.execute(select(table).where(*conditions)).all()
+            return connection.execute(found).all()
 
     def set(self, table: Any, row_id: UUID, **fields: Any) -> None:
         with self.engine.begin() as connection:
