@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.api.agents.agent_board import AgentBoard
 from app.api.agents.storage_grants import StorageGrants, read_held
+from app.api.serving import shapes
 from app.api.serving.error_responses import PROBLEM_JSON
 from app.api.serving.hot_route import HotRoute
 from app.api.serving.json_answers import JSON, as_json
@@ -70,6 +71,13 @@ _SOON = {"Retry-After": "1"}
 log = logging.getLogger(__name__)
 router = APIRouter(prefix="/agent/v1", tags=["agents"])
 Shape = TypeVar("Shape")
+
+
+class AppendedLog(shapes.Shape):
+    """Where the stream ends now; `kept` is false when the job's logs are full."""
+
+    next_offset: int
+    kept: bool
 
 
 def _board(request: Request) -> AgentBoard:
@@ -201,7 +209,7 @@ async def _receive(
     return job_id, reply
 
 
-@router.post("/logs", response_model=None)
+@router.post("/logs", response_model=None, responses={200: {"model": AppendedLog}})
 def append(
     board: Board,
     credential_hash: CredentialHash,

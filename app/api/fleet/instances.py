@@ -5,7 +5,7 @@ Not here: renting or giving back, which follow from jobs.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import JSON, as_json, page
 from app.api.serving.offers_page import placed
 from app.api.serving.parts import parts_of
+from app.api.serving.shapes import Shape
 from app.domain.market.offer import Pool
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 
@@ -36,6 +37,13 @@ class InterruptBody(BaseModel):
     notice_seconds: Annotated[float, Field(ge=0, le=_NOTICE_SECONDS_MAX)] | None = None
 
 
+class Interruption(Shape):
+    """When the local cloud kills the machine."""
+
+    id: UUID
+    ends_at: datetime
+
+
 @router.get("/instances", response_model=None)
 def instances(
     request: Request,
@@ -52,7 +60,10 @@ def instances(
 
 
 @router.post(
-    "/instances/{instance_id}/interrupt", response_model=None, dependencies=[Depends(json_only)]
+    "/instances/{instance_id}/interrupt",
+    response_model=None,
+    responses={200: {"model": Interruption}},
+    dependencies=[Depends(json_only)],
 )
 def interrupt(
     request: Request, caller: SignedIn, instance_id: UUID, body: Annotated[InterruptBody, Body()]

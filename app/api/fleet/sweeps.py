@@ -13,6 +13,7 @@ from fastapi import APIRouter, Body, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
+from app.api.fleet.sweep_shapes import SweepOrderedShape, SweepShape
 from app.api.jobs.job_commands import json_only
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
@@ -55,14 +56,19 @@ class DestroyBody(BaseModel):
     deployment_id: str
 
 
-@router.get("/sweep", response_model=None)
+@router.get("/sweep", response_model=None, responses={200: {"model": SweepShape}})
 def show_sweep(request: Request, caller: Admin) -> Response:
     """The last list of every region, every machine with a row, and what happened lately."""
     with parts_of(request).runtime.begin() as uow:
         return as_json(_document(uow))
 
 
-@router.post("/sweep", response_model=None, dependencies=[Depends(json_only)])
+@router.post(
+    "/sweep",
+    response_model=None,
+    responses={200: {"model": SweepOrderedShape}},
+    dependencies=[Depends(json_only)],
+)
 def sweep(
     request: Request, caller: Admin, body: Annotated[SweepBody | None, Body()] = None
 ) -> Response:
@@ -76,7 +82,13 @@ def sweep(
         return as_json({**_document(uow), "released": released})
 
 
-@router.post("/destroy", response_model=None, dependencies=[Depends(json_only)])
+@router.post(
+    "/destroy",
+    status_code=202,
+    response_model=None,
+    responses={202: {"model": SweepShape, "description": "It is ordered"}},
+    dependencies=[Depends(json_only)],
+)
 def destroy(request: Request, caller: Admin, body: Annotated[DestroyBody, Body()]) -> Response:
     """Cancel every job and end every machine of this deployment, known to a row or not."""
     runtime = parts_of(request).runtime

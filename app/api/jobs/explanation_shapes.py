@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from app.api.jobs.job_shapes import DeadlineShape, Shape
+from app.api.jobs.job_shapes import DeadlineShape
+from app.api.serving.shapes import Shape
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import DecisionVerdict

@@ -18,10 +18,10 @@ from starlette.responses import Response
 
 from app.api.jobs.job_commands import json_only
 from app.api.jobs.job_filters import Since, cursor_of, read_cursor, read_states
-from app.api.jobs.job_shapes import Shape
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
 from app.api.serving.parts import parts_of
+from app.api.serving.shapes import Shape
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
 from app.domain.units.errors import InvalidValue

@@ -12,6 +12,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from app.api.jobs.history_shapes import (
+    CheckpointPage,
+    EventPage,
+    LogStreamPage,
+    PointPage,
+)
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import page
 from app.api.serving.parts import ApiParts, parts_of
@@ -49,7 +55,7 @@ def attempts(request: Request, caller: SignedIn, job: str) -> Response:
     return page(parts.reports.attempts(_job_id(parts, caller, job)), None)
 
 
-@router.get("/events", response_model=None)
+@router.get("/events", response_model=None, responses={200: {"model": EventPage}})
 def events(
     request: Request,
     caller: SignedIn,
@@ -63,7 +69,7 @@ def events(
     return page(found, str(found[-1]["seq"]) if len(found) == limit else None)
 
 
-@router.get("/checkpoints", response_model=None)
+@router.get("/checkpoints", response_model=None, responses={200: {"model": CheckpointPage}})
 def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
     """Committed checkpoints, newest first, at most 1,000; `pruned_at` once removed.
 
@@ -80,7 +86,7 @@ def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
     return page([{**row, "best": (row["fence"], row["step"]) == place} for row in rows], None)
 
 
-@router.get("/metrics", response_model=None)
+@router.get("/metrics", response_model=None, responses={200: {"model": PointPage}})
 def metrics(
     request: Request,
     caller: SignedIn,
@@ -103,7 +109,9 @@ def metrics(
 @router.get(
     "/logs",
     response_model=None,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {"model": LogStreamPage, "content": {"text/plain": {"schema": {"type": "string"}}}}
+    },
 )
 def logs(
     request: Request,

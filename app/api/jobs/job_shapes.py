@@ -1,7 +1,7 @@
 """The shapes of answers about jobs, for OpenAPI and for whoever reads them.
 
-Answers are written without these models, which would cost more than the answers; a test checks
-real answers against them. Not here: the shape of a job spec (`app.domain.spec.job_spec`).
+Not here: what happened to a job (`history_shapes`), or the shape of a job spec
+(`app.domain.spec.job_spec`).
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
-
+from app.api.serving.shapes import Shape
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.market.offer import Market
-
-
-class Shape(BaseModel):
-    """Every field is always there, and there is no other."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class JobAccepted(Shape):

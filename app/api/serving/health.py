@@ -6,7 +6,7 @@ Not here: the figures themselves (`monitoring`).
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -18,6 +18,7 @@ from app.adapters.redis_list import RedisAway, RedisList
 from app.api.serving.json_answers import as_json
 from app.api.serving.monitoring import RequestCounts, exposition
 from app.api.serving.parts import ApiParts, parts_of
+from app.api.serving.shapes import Shape
 from app.bootstrap import deployment_folders
 from app.storage.session.revision import newest_revision
 
@@ -26,7 +27,29 @@ router = APIRouter(tags=["health"])
 _REDIS_SECONDS = 1.0
 
 
-@router.get("/healthz", response_model=None)
+class Alive(Shape):
+    """The process lives."""
+
+    status: Literal["ok"]
+
+
+class DiskRoom(Shape):
+    """What is left on a disk; a full one takes nothing new."""
+
+    free_bytes: int
+    full: bool
+
+
+class Readiness(Shape):
+    """What was looked at: "ok", or what is wrong with it. `disks`: by the folder's name."""
+
+    status: Literal["ready", "not ready"]
+    database: str
+    redis: str
+    disks: dict[str, DiskRoom]
+
+
+@router.get("/healthz", response_model=None, responses={200: {"model": Alive}})
 async def healthz() -> Response:
     """200 while the process lives; nothing else is looked at."""
     return as_json({"status": "ok"})
@@ -35,7 +58,7 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     response_model=None,
-    responses={503: {"description": "Not ready", "content": {"application/json": {}}}},
+    responses={200: {"model": Readiness}, 503: {"model": Readiness, "description": "Not ready"}},
 )
 def readyz(request: Request) -> Response:
     """200 when the database answers and has this release's schema, else 503.

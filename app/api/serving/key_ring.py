@@ -26,6 +26,10 @@ from app.storage.reports.job_facts import KeyOwner
 _REMEMBERED_FOR = timedelta(seconds=1)
 _REMEMBERED_MAX = 1_000
 _KEY = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
+_NO_OWNER = (
+    "This API key is unknown or has been revoked: use another one, or ask whoever runs this "
+    "deployment for a new one. A database that was restored from a backup has no keys of after it."
+)
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide"'}
 
 
@@ -68,7 +72,7 @@ class KeyRing:
             raise _unauthorized("This is no API key; send Authorization: Bearer lt_…")
         found = await self.owner(digest(key.strip()))
         if found is None:
-            raise _unauthorized("This API key is unknown or has been revoked; ask for a new one.")
+            raise _unauthorized(_NO_OWNER)
         return found
 
     async def owner(self, key_hash: str) -> Caller | None:

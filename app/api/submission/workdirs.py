@@ -22,6 +22,7 @@ from app.adapters.input_checks.archive_checker import CheckFailed
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
 from app.api.serving.parts import ApiParts, parts_of
+from app.api.serving.shapes import Shape
 from app.api.submission.spec_body import workdir_exists
 from app.domain.units.errors import InvalidValue, NotFound
 from app.orchestration.agents.read_workdir import workdir_key
@@ -29,10 +30,19 @@ from app.ports.object_store import ObjectExists
 
 router = APIRouter(prefix="/api/v1/workdirs", tags=["workdirs"])
 
+
+class StoredWorkdir(Shape):
+    """A packed folder that the project has; `created` is false where it was here already."""
+
+    digest: str
+    size_bytes: int
+    created: bool
+
+
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
 
 
-@router.head("/{digest}", response_model=None)
+@router.head("/{digest}", response_model=None, response_class=Response)
 def exists(request: Request, caller: SignedIn, digest: str) -> Response:
     """200 when the caller's project has the folder with this SHA-256, else 404."""
     if not workdir_exists(parts_of(request).runtime.object_store, caller.project_id, _hex(digest)):
@@ -44,7 +54,10 @@ def exists(request: Request, caller: SignedIn, digest: str) -> Response:
     "/{digest}",
     status_code=201,
     response_model=None,
-    responses={200: {"description": "It was here already", "content": {"application/json": {}}}},
+    responses={
+        201: {"model": StoredWorkdir},
+        200: {"model": StoredWorkdir, "description": "It was here already"},
+    },
 )
 async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
     """Store a tar.gz of at most 100 MiB under its SHA-256: 201, or 200 when it was here already."""

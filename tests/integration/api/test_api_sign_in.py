@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, insert, select
 
 from app.api.main import create_app
 from app.api.serving import key_ring
@@ -77,6 +77,29 @@ def test_a_revoked_key_ends_when_it_is_no_longer_remembered(api: PeopleApi):
     wait_until(lambda: api.client.get("/api/v1/jobs", headers=headers).status_code != 200)
     answer = api.client.get("/api/v1/jobs", headers=headers)
     assert (answer.status_code, "revoked" in answer.json()["detail"]) == (401, True)
+
+
+def test_a_key_of_after_a_restored_backup_is_refused_with_what_to_do(api: PeopleApi):
+    keys = tables.api_keys
+    with api.engine.connect() as connection:
+        backup = [dict(row) for row in connection.execute(select(keys)).mappings()]
+    headers = {"Authorization": f"Bearer {make_key(api.engine, api.project_id, 'late')}"}
+    assert api.client.get("/api/v1/jobs", headers=headers).status_code == 200
+    with api.engine.begin() as connection:
+        connection.execute(delete(keys))
+        connection.execute(insert(keys), backup)
+    wait_until(lambda: api.client.get("/api/v1/jobs", headers=headers).status_code != 200)
+    answer = api.client.get("/api/v1/jobs", headers=headers)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (
+        401,
+        'Bearer realm="lowtide"',
+    )
+    assert answer.json()["detail"] == (
+        "This API key is unknown or has been revoked: use another one, or ask whoever runs this "
+        "deployment for a new one. A database that was restored from a backup has no keys of after "
+        "it."
+    )
+    assert api.client.get("/api/v1/jobs").status_code == 200, "a key of the backup"
 
 
 def test_a_key_is_stored_as_its_digest_alone(api: PeopleApi):

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.api.described_answers import breaches, described_page
@@ -50,6 +51,7 @@ ASKED: tuple[tuple[str, str, dict[str, Any], int], ...] = (
     ("post", f"{JOB}/resume", {"json": {}}, 200),
     ("post", "/api/v1/jobs/batch", {"json": {"action": "pause", "filter": {}}}, 200),
     ("post", f"{JOB}/cancel", {"json": {}}, 200),
+    ("post", "/api/v1/sweep", {"json": {}}, 200),
 )  # fmt: skip
 # Their answers have no described shape as yet. A route may leave this list, and none may join it.
 UNSHAPED = frozenset(
@@ -57,13 +59,10 @@ UNSHAPED = frozenset(
         ("get", "/api/v1/costs"), ("get", "/api/v1/costs/verify"),
         ("get", "/api/v1/estimates/calibration"), ("get", "/api/v1/instances"),
         *(("get", f"{JOB}/{what}") for what in (
-            "attempts", "checkpoints", "cost", "events", "logs", "metrics")),
-        ("get", "/api/v1/offers"), ("get", "/api/v1/offers/history"), ("get", "/api/v1/sweep"),
-        ("get", "/healthz"), ("get", "/readyz"), ("head", "/api/v1/workdirs/{digest}"),
-        ("post", "/agent/v1/logs"), ("post", "/agent/v1/register"), ("post", "/agent/v1/reports"),
-        ("post", "/api/v1/destroy"), ("post", "/api/v1/estimates"),
-        ("post", "/api/v1/instances/{instance_id}/interrupt"), ("post", "/api/v1/jobs/check"),
-        ("post", "/api/v1/sweep"), ("put", "/api/v1/workdirs/{digest}"),
+            "attempts", "cost")),
+        ("get", "/api/v1/offers"), ("get", "/api/v1/offers/history"),
+        ("post", "/agent/v1/register"), ("post", "/agent/v1/reports"),
+        ("post", "/api/v1/estimates"), ("post", "/api/v1/jobs/check"),
     }
 )  # fmt: skip
 
@@ -90,6 +89,20 @@ def test_answers_are_as_described(api: PeopleApi):
         answer = api.client.request(method, path.replace("{job}", job_id), **more)
         told = (method, path, answer.status_code, breaches(answer, method, answer.url.path))
         assert told == (method, path, status, []), answer.text[:300]
+    whole = {"deployment_id": api.client.get("/api/v1/sweep").json()["deployment_id"]}
+    answer = api.client.post("/api/v1/destroy", json=whole)
+    assert (answer.status_code, breaches(answer, "post", "/api/v1/destroy")) == (202, [])
+
+
+@pytest.mark.parametrize("lacks", ["title", "detail"])
+def test_a_problem_without_a_sentence_is_found(lacks: str):
+    problem = {"type": "about:blank", "title": "Not found", "status": 404, "detail": "No such job."}
+    asked = ("get", "/api/v1/jobs/one")
+    kind = {"content-type": "application/problem+json"}
+    assert breaches(httpx.Response(404, json=problem, headers=kind), *asked) == []
+    for broken in ({**problem, lacks: " "}, {k: v for k, v in problem.items() if k != lacks}):
+        [found] = breaches(httpx.Response(404, json=broken, headers=kind), *asked)
+        assert lacks in found
 
 
 def test_no_other_route_answers_without_a_described_shape():

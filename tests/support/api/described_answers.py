@@ -16,7 +16,8 @@ import httpx
 from app.api.main import create_app
 from tests.support.api.described_shapes import problems
 
-_JSON_KINDS = frozenset({"application/json", "application/problem+json"})
+_PROBLEM = "application/problem+json"
+_JSON_KINDS = frozenset({"application/json", _PROBLEM})
 
 
 @cache
@@ -60,8 +61,12 @@ def breaches(answer: httpx.Response, method: str, asked: str) -> list[str]:
         return [f"{kind} is not described"] if _has_content(answer, method) else []
     if kind not in _JSON_KINDS or not _has_content(answer, method):
         return []
-    shapes = described_page()["components"]["schemas"]
-    return problems(answer.json(), described[kind].get("schema", {}), shapes)
+    shapes, document = described_page()["components"]["schemas"], answer.json()
+    wrong = problems(document, described[kind].get("schema", {}), shapes)
+    if kind == _PROBLEM and not wrong:
+        empty = [name for name in ("title", "detail") if not document[name].strip()]
+        wrong = [f"answer.{name} says nothing" for name in empty]
+    return wrong
 
 
 def client_hooks() -> dict[str, list[Callable[[httpx.Response], None]]]:
