@@ -85,6 +85,7 @@ docs-regenerate: $(DEV_READY) ## rewrite the pages that are generated from code
 	@$(BIN)/python -m app.domain.state_diagrams > .make/page && mv .make/page docs/state-machines.md
 	@$(BIN)/python -m app.settings > .make/page && mv .make/page docs/settings.md
 	@$(BIN)/python -m trainer.protocol.train_options > .make/page && mv .make/page docs/trainer-options.md
+	@$(BIN)/python -m tests.support.stories.notice_path > .make/page && mv .make/page docs/notice-to-launch.md
 
 lock: $(DEV_READY) ## ask PyPI for the hashes of every pin: after a change of constraints.txt
 	@$(STEP) "Writing requirements.lock" .make/lock.log $(BIN)/python deploy/lock.py

@@ -97,17 +97,25 @@ class _Measured:
 
 
 def work_left(
-    job: Job, spec: JobSpec, attempt: Attempt | None, contacts: list[Contact], now: datetime
+    job: Job,
+    spec: JobSpec,
+    attempt: Attempt | None,
+    contacts: list[Contact],
+    now: datetime,
+    node_count: int | None = None,
 ) -> WorkLeft:
     """What is left of a job, from its newest reports.
 
-    contacts: those of the live attempt's machines.
+    contacts: those of the live attempt's machines. node_count: of the gang that would do it where
+    no attempt is live; the job's own without it.
     """
     newest = newest_of(contacts, attempt)
     measured = _measured(job, spec, attempt, newest)
     total = job.total_steps
     step = _step(job, attempt, newest, measured.here)
-    count = job.node_count if attempt is None else attempt.node_count
+    count = node_count or job.node_count
+    if attempt is not None:
+        count = attempt.node_count
     scaling = scaling_of_share(job.serial_share)
     pace = scaling.relative_pace(count, spec.nodes.most)
     rate = measured.steps / measured.seconds * pace if measured.is_rate else None

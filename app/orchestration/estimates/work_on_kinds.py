@@ -16,6 +16,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.entities import AttemptMember
 from app.domain.market.offer import Market, Offer, Pool
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.in_time import TimeLeft, in_time
 from app.domain.placement.placement import Considered, Need, work_alike
 from app.domain.spec.job_spec import JobSpec
@@ -88,22 +89,30 @@ def speeds_of(aggregate: JobAggregate) -> KindSpeeds:
     return aggregate.speeds
 
 
-def left_of(aggregate: JobAggregate) -> WorkLeft:
-    """What is left of a job, from its newest reports."""
+def left_of(aggregate: JobAggregate, gang: GangNeed | None = None) -> WorkLeft:
+    """What is left of a job, from its newest reports.
+
+    gang: the one that would do it, where no attempt is live; the job's own without it.
+    """
     contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
     known = [contact for contact in contacts if contact is not None]
-    return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known, aggregate.now)
+    count = (gang or aggregate.gang_need).node_count
+    return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known, aggregate.now, count)
 
 
 def quick_enough(
-    aggregate: JobAggregate, judged: tuple[Considered, ...], need: Need, limits: Limits
+    aggregate: JobAggregate,
+    gang: GangNeed,
+    judged: tuple[Considered, ...],
+    need: Need,
+    limits: Limits,
 ) -> tuple[Considered, ...]:
     """The same offers; of on-demand ones those that would miss the deadline only if all would."""
     job = aggregate.job
     ahead = job.deadline_at is not None and aggregate.now < job.deadline_at
     if need.market is not Market.ON_DEMAND or need.alike or job.deadline_at is None or not ahead:
         return judged
-    left = left_of(aggregate)
+    left = left_of(aggregate, gang)
     if left.seconds is None:
         return judged
     own = own_limits(aggregate, limits)

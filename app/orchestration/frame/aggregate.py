@@ -28,6 +28,7 @@ from app.domain.lifecycle.job import (
     TERMINAL_JOB_STATES,
     JobEvent,
 )
+from app.domain.placement.gang_need import GangNeed
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.kind_speed import KindSpeeds
 from app.orchestration.frame.parsed_specs import parsed_spec
@@ -77,6 +78,11 @@ class JobAggregate:
         if self._spec is None:
             self._spec = parsed_spec(self.job.spec)
         return self._spec
+
+    @property
+    def gang_need(self) -> GangNeed:
+        """The gang that the job has, or will have next, as its row says."""
+        return GangNeed(self.job.market_mode, self.job.node_count)
 
     def _raise_version(self) -> None:
         """Say that the job has changed, once.

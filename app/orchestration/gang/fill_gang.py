@@ -7,7 +7,7 @@ the order's rows (`order_instances`) or why a place became free (`lose_instances
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
@@ -16,6 +16,7 @@ from app.domain.lifecycle.entities import AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.market.offer import Market, Offer, Pool
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.gang_options import size_options
 from app.domain.placement.gang_size import choose_size
 from app.domain.placement.no_offer import why_none_fits
@@ -46,6 +47,19 @@ RECENT_INTERRUPTION = timedelta(minutes=30)
 _GOING_ON = CLAIMABLE_JOB_STATES | {JobState.STARTING, JobState.RUNNING}
 
 
+@dataclass(frozen=True)
+class MoreMachines:
+    """How many more machines a gang may get, and where.
+
+    bids: offers that one launch may take them from; none where none fits. considered: all offers,
+    judged for so many.
+    """
+
+    count: int
+    bids: tuple[Offer, ...]
+    considered: tuple[Considered, ...]
+
+
 def fill_gang(
     aggregate: JobAggregate, limits: Limits, reserved: Sequence[Offer] | None = None
 ) -> None:
@@ -56,11 +70,11 @@ def fill_gang(
     attempt = aggregate.attempt
     if attempt is None or attempt.state is not AttemptState.PROVISIONING:
         return
-    taken = {member.instance_id for member in aggregate.members}
-    idle = [instance for instance in candidates(aggregate) if instance.id not in taken]
+    gang, taken = aggregate.gang_need, {member.instance_id for member in aggregate.members}
+    idle = [instance for instance in candidates(aggregate, gang) if instance.id not in taken]
     place_members(aggregate, idle[: attempt.node_count - len(taken)])
     missing = attempt.node_count - len(aggregate.members)
-    if missing == 0 or _zone_undecided(aggregate):
+    if missing == 0 or _zone_undecided(aggregate, gang):
         advance_attempt(aggregate, limits)
         return
     if numbered_before_gap(aggregate.uow, attempt):
@@ -79,7 +93,7 @@ def fill_gang(
         aggregate,
         offers,
         count=missing,
-        market=aggregate.job.market_mode,
+        market=gang.market,
         purpose=LaunchPurpose.GANG,
         limits=limits,
         min_count=least_more(aggregate, missing, len(aggregate.members)),
@@ -92,47 +106,59 @@ def _choose_offers(
     aggregate: JobAggregate, missing: int, limits: Limits
 ) -> tuple[Sequence[Offer], int]:
     """What to ask for the open places with, and how many of them; none where it ended here."""
-    found, count = some_offers(aggregate, missing, len(aggregate.members), limits)
-    if not found:
-        _do_with_less(aggregate, why_none(aggregate, missing, limits), limits)
+    gang = aggregate.gang_need
+    more = choose_more(aggregate, gang, missing, len(aggregate.members), limits)
+    if not more.bids:
+        _do_with_less(aggregate, why_none(aggregate, gang, missing, limits), limits)
         return (), 0
+    count, considered = more.count, more.considered
     if count < missing:
         why = f"only {count} of the {missing} missing machines are available"
         reserve_places(aggregate, len(aggregate.members) + count, why)
+        gang = aggregate.gang_need
+        considered = offers_for(aggregate, gang, count, limits)
     enough = len(aggregate.members) >= aggregate.spec.nodes.least
-    enough = enough or could_go_back(aggregate, limits)
-    offers = afford(aggregate, found, count, limits, can_do_without=enough)
+    enough = enough or could_go_back(aggregate, gang, limits)
+    offers = afford(aggregate, more.bids, count, limits, can_do_without=enough)
     if not offers and enough:
         _do_with_less(aggregate, "the budget allows no other machine", limits)
     if offers:
         where = pool_words([offer.pool for offer in offers])
         told = f"Not all requested machines started; now {where}."
-        _note_request(aggregate, "next_offer", told, offers, count, limits)
+        asked = replace(more, bids=offers, considered=considered)
+        _note_request(aggregate, gang, "next_offer", told, asked, limits)
     return offers, count
 
 
-def some_offers(
-    aggregate: JobAggregate, missing: int, at_hand: int, limits: Limits
-) -> tuple[tuple[Offer, ...], int]:
+def choose_more(
+    aggregate: JobAggregate, gang: GangNeed, missing: int, at_hand: int, limits: Limits
+) -> MoreMachines:
     """Offers for the missing machines, and for how many: an elastic gang takes what there is.
 
     at_hand: machines that the gang has already; without any it is asked for as a whole, in the
     size that suits it.
     """
-    found = together(offers_for(aggregate, missing, limits))
+    whole = _more(aggregate, gang, missing, limits)
     least = least_more(aggregate, missing, at_hand)
-    if found or least == missing:
-        return found, missing
-    judged, speeds = offers_for(aggregate, least, limits), speeds_of(aggregate)
+    if whole.bids or least == missing:
+        return whole
+    judged, speeds = offers_for(aggregate, gang, least, limits), speeds_of(aggregate)
     if at_hand == 0:
         options = size_options(judged, range(least, missing + 1), speeds)
-        question = size_question(aggregate, limits, counted_in=first_of(judged), speeds=speeds)
+        question = size_question(
+            aggregate, gang, limits, counted_in=first_of(judged), speeds=speeds
+        )
         choice = choose_size(options, question)
         count = 0 if choice is None else choice.count
     else:
         sizes = range(least, missing)
         count = max((o.count for o in size_options(judged, sizes, speeds)), default=0)
-    return (together(offers_for(aggregate, count, limits)), count) if count else ((), 0)
+    return _more(aggregate, gang, count, limits) if count else whole
+
+
+def _more(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits) -> MoreMachines:
+    considered = offers_for(aggregate, gang, count, limits)
+    return MoreMachines(count, together(considered), considered)
 
 
 def least_more(aggregate: JobAggregate, missing: int, at_hand: int) -> int:
@@ -140,10 +166,9 @@ def least_more(aggregate: JobAggregate, missing: int, at_hand: int) -> int:
     return max(1, min(missing, aggregate.spec.nodes.least - at_hand))
 
 
-def candidates(aggregate: JobAggregate) -> list[Instance]:
-    """Instances an attempt may form over, in the market the job is in now."""
-    mode = aggregate.job.market_mode
-    fit = [i for i in aggregate.usable() if not i.suspect and i.market is mode]
+def candidates(aggregate: JobAggregate, gang: GangNeed) -> list[Instance]:
+    """Instances that an attempt of this gang may form over: those of its market."""
+    fit = [i for i in aggregate.usable() if not i.suspect and i.market is gang.market]
     return counted_on(aggregate, fit)
 
 
@@ -164,6 +189,7 @@ def place_members(aggregate: JobAggregate, instances: Sequence[Instance]) -> Non
 
 def request_replacements(
     aggregate: JobAggregate,
+    gang: GangNeed,
     limits: Limits,
     *,
     can_do_without: bool = False,
@@ -180,90 +206,97 @@ def request_replacements(
         return False
     if lists_are_awaited(aggregate.uow, aggregate.now):
         return False  # machines of this job may run that no row knows
-    lose_old_machines(aggregate, limits)
-    missing = job.node_count - len(candidates(aggregate))
-    if missing <= 0 or _zone_undecided(aggregate):
+    lose_old_machines(aggregate, gang, limits)
+    survivors = len(candidates(aggregate, gang))
+    missing = gang.node_count - survivors
+    if missing <= 0 or _zone_undecided(aggregate, gang):
         return missing <= 0
-    survivors = len(candidates(aggregate))
     if survivors:
-        found, missing = some_offers(aggregate, missing, survivors, limits)
+        more = choose_more(aggregate, gang, missing, survivors, limits)
     else:
         # A whole gang beside one that still trains, as before a deadline: no smaller than that.
-        found = together(offers_for(aggregate, missing, limits))
-    if not found:
+        more = _more(aggregate, gang, missing, limits)
+    if not more.bids:
         return False
-    dearest = max(found, key=lambda offer: offer.cost_microusd_per_hour)
-    if both_borne and not bears_both(aggregate, limits, [dearest] * missing):
+    dearest = max(more.bids, key=lambda offer: offer.cost_microusd_per_hour)
+    if both_borne and not bears_both(aggregate, limits, [dearest] * more.count):
         return False
     enough = can_do_without or survivors >= aggregate.spec.nodes.least
-    enough = enough or could_go_back(aggregate, limits)
-    offers = afford(aggregate, found, missing, limits, can_do_without=enough)
-    if not offers:
+    enough = enough or could_go_back(aggregate, gang, limits)
+    borne = afford(aggregate, more.bids, more.count, limits, can_do_without=enough)
+    if not borne:
         return False
+    _order_replacements(aggregate, gang, replace(more, bids=borne), survivors, limits)
+    return True
+
+
+def _order_replacements(
+    aggregate: JobAggregate, gang: GangNeed, more: MoreMachines, survivors: int, limits: Limits
+) -> None:
+    """Write the launch of what was chosen and reserved, with the reasons."""
+    count, zone = more.count, more.bids[0].pool.zone
     launch, _ = order_instances(
         aggregate,
-        offers,
-        count=missing,
-        market=job.market_mode,
+        more.bids,
+        count=count,
+        market=gang.market,
         purpose=LaunchPurpose.REPLACEMENT,
         limits=limits,
-        min_count=least_more(aggregate, missing, survivors) if survivors else missing,
+        min_count=least_more(aggregate, count, survivors) if survivors else count,
     )
     aggregate.record(
         JobEventKind.REPLACEMENT_REQUESTED,
-        f"{missing} replacement requested in {offers[0].pool.zone}.",
+        f"{count} replacement requested in {zone}.",
         noun="launch",
         noun_id=launch.id,
-        count=missing,
-        zone=offers[0].pool.zone,
+        count=count,
+        zone=zone,
     )
     beside = ", in addition to the machines that stay" if survivors else ""
-    told = f"{missing} replacement requested in {offers[0].pool.zone}{beside}."
-    _note_request(aggregate, "replacement", told, offers, missing, limits)
-    return True
+    told = f"{count} replacement requested in {zone}{beside}."
+    _note_request(aggregate, gang, "replacement", told, more, limits)
 
 
 def _note_request(
     aggregate: JobAggregate,
+    gang: GangNeed,
     word: str,
     told: str,
-    offers: Sequence[Offer],
-    missing: int,
+    more: MoreMachines,
     limits: Limits,
 ) -> None:
     """Keep why machines are asked for between two claims, with the pools that were considered."""
-    on_demand = aggregate.job.market_mode is Market.ON_DEMAND
+    on_demand = gang.market is Market.ON_DEMAND
     verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
-    judged = offers_for(aggregate, missing, limits)
-    reasons = Reasons(judged, missing, speeds=speeds_of(aggregate))
-    note_decision(aggregate, Reason(verdict, word, told), limits, reasons, chosen=offers)
+    reasons = Reasons(more.considered, more.count, speeds=speeds_of(aggregate))
+    reason = Reason(verdict, word, told)
+    note_decision(aggregate, reason, limits, reasons, chosen=more.bids, gang=gang)
 
 
 def offers_for(
     aggregate: JobAggregate,
+    gang: GangNeed,
     count: int,
     limits: Limits,
     *,
     anywhere: bool = False,
     among: Shortlist | None = None,
 ) -> tuple[Considered, ...]:
-    """Offers for `count` more machines: beside those the job has, or (`anywhere`) without them.
+    """Offers for `count` more machines: beside those the gang has, or (`anywhere`) without them.
 
     Pools where this job lately lost a machine, taken or broken, serve when no other fits.
     On-demand ones are quick enough for the deadline, where any is. among: offers that were read
     before the job was locked; else they are read here, where the job has machines only those
     beside them.
     """
-    need = queue_need(
-        aggregate.spec, aggregate.job.market_mode, count, own_limits(aggregate, limits)
-    )
-    domain = None if anywhere else gang_domain(aggregate)
+    need = queue_need(aggregate.spec, gang.market, count, own_limits(aggregate, limits))
+    domain = None if anywhere else gang_domain(aggregate, gang)
     need = replace(
         need,
         domain=domain,
         last_choice=_lately_interrupted(aggregate),
         restore=restore_of(aggregate),
-        gang=count if anywhere else aggregate.job.node_count,
+        gang=count if anywhere else gang.node_count,
         speeds=speeds_of(aggregate) if among is None else among.speeds,
     )
     if among is not None:
@@ -273,10 +306,10 @@ def offers_for(
         quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
         judged = consider(quoted, need, aggregate.now)
     if among is None or not among.any_pace:
-        judged = quick_enough(aggregate, judged, need, limits)
+        judged = quick_enough(aggregate, gang, judged, need, limits)
     if domain is not None or not aggregate.spec.patience_seconds:
         return judged
-    return patient(judged, need, patience_of(aggregate), aggregate.now)
+    return patient(judged, need, patience_of(aggregate, gang), aggregate.now)
 
 
 def _lately_interrupted(aggregate: JobAggregate) -> frozenset[Pool]:
@@ -291,28 +324,30 @@ def _pools_of(domain: Domain) -> list[Pool]:
     return [Pool(*place, market) for market in Market]
 
 
-def gang_domain(aggregate: JobAggregate) -> Domain | None:
-    """Where the job's machines are; None when it has none whose place is known."""
-    pools = sorted(i.pool for i in candidates(aggregate) if i.pool is not None)
+def gang_domain(aggregate: JobAggregate, gang: GangNeed) -> Domain | None:
+    """Where the gang's machines are; None when it has none whose place is known."""
+    pools = sorted(i.pool for i in candidates(aggregate, gang) if i.pool is not None)
     return Domain.of(pools[0]) if pools else None
 
 
-def _zone_undecided(aggregate: JobAggregate) -> bool:
+def _zone_undecided(aggregate: JobAggregate, gang: GangNeed) -> bool:
     """Machines are on their way and no zone is known yet: asking for more could split the gang."""
-    return bool(candidates(aggregate)) and gang_domain(aggregate) is None
+    return bool(candidates(aggregate, gang)) and gang_domain(aggregate, gang) is None
 
 
-def no_offer_reason(aggregate: JobAggregate, considered: tuple[Considered, ...], count: int) -> str:
+def no_offer_reason(
+    aggregate: JobAggregate, gang: GangNeed, considered: Sequence[Considered], count: int
+) -> str:
     """One sentence on why `count` more machines cannot be rented now."""
-    need = need_of(aggregate.spec, aggregate.job.market_mode, count)
-    return why_none_fits(considered, replace(need, domain=gang_domain(aggregate)))
+    need = need_of(aggregate.spec, gang.market, count)
+    return why_none_fits(considered, replace(need, domain=gang_domain(aggregate, gang)))
 
 
-def why_none(aggregate: JobAggregate, count: int, limits: Limits) -> str:
+def why_none(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits) -> str:
     """The same, looking at every offer there is."""
-    need = need_of(aggregate.spec, aggregate.job.market_mode, count)
+    need = need_of(aggregate.spec, gang.market, count)
     age_max = timedelta(seconds=limits.quote_age_max_seconds)
-    need = replace(need, domain=gang_domain(aggregate), quote_age_max=age_max)
+    need = replace(need, domain=gang_domain(aggregate, gang), quote_age_max=age_max)
     return why_none_fits(consider(aggregate.uow.offers.all(), need, aggregate.now), need)
 
 

@@ -67,7 +67,7 @@ def note_interruption(
     until = deadline - timedelta(seconds=DEADLINE_MARGIN_SECONDS)
     text = f"Node {member.node_rank} is being interrupted: every rank saves after its current step."
     order_drain(aggregate, DrainCause.INTERRUPTION, max(until, aggregate.now), text, limits)
-    request_replacements(aggregate, limits)
+    request_replacements(aggregate, aggregate.gang_need, limits)
 
 
 def note_end(
@@ -177,7 +177,7 @@ def _leave_attempt(
         text = f"The machine of node {member.node_rank} is gone."
         enter_settling(aggregate, AttemptEvent.MEMBER_GONE, text, limits)
         if not expected and not _weighed_anew(aggregate):
-            request_replacements(aggregate, limits)
+            request_replacements(aggregate, aggregate.gang_need, limits)
     else:
         advance_attempt(aggregate, limits)
 
@@ -187,9 +187,9 @@ def _weighed_anew(aggregate: JobAggregate) -> bool:
 
     With machines left, or with a notice that gives new ones time to boot, nothing waits for it.
     """
-    job = aggregate.job
-    promised = job.deadline_at is not None and aggregate.spec.effective_market() == "auto"
-    return promised and job.market_mode is Market.SPOT and not candidates(aggregate)
+    gang = aggregate.gang_need
+    promised = aggregate.job.deadline_at is not None and aggregate.spec.effective_market() == "auto"
+    return promised and gang.market is Market.SPOT and not candidates(aggregate, gang)
 
 
 def _member_missing(

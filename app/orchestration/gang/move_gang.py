@@ -15,6 +15,7 @@ from app.domain.lifecycle.attempt import TRAINING_ATTEMPT_STATES
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.market.offer import Market, Offer
+from app.domain.placement.gang_need import GangNeed
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.afford_machines import afford
@@ -94,7 +95,7 @@ def turn_to_new_machines(aggregate: JobAggregate) -> None:
     aggregate.job.moving_until_at = None
 
 
-def lose_old_machines(aggregate: JobAggregate, limits: Limits) -> None:
+def lose_old_machines(aggregate: JobAggregate, gang: GangNeed, limits: Limits) -> None:
     """One of the old machines is lost in the middle of a move: who was to come is the replacement.
 
     In another market than the move was begun in, as before a deadline, nobody needs them.
@@ -102,11 +103,11 @@ def lose_old_machines(aggregate: JobAggregate, limits: Limits) -> None:
     job = aggregate.job
     if job.moving_launch_id is None:
         return
-    if job.market_mode is not Market.SPOT:
+    if gang.market is not Market.SPOT:
         forget_move(aggregate, "the job leaves the spot market", limits)
     elif aggregate.attempt is not None and aggregate.attempt.state in TRAINING_ATTEMPT_STATES:
         return  # what it lacks is for another reason
-    elif len(machines_of_move(aggregate)) >= job.node_count:
+    elif len(machines_of_move(aggregate)) >= gang.node_count:
         turn_to_new_machines(aggregate)
     else:
         forget_move(aggregate, "not all machines to move to have started", limits)

@@ -155,7 +155,8 @@ def _ask_a_person(
         return False
     if attempt.state is not AttemptState.PROVISIONING:
         return False
-    if together(offers_for(aggregate, aggregate.spec.nodes.least, limits, anywhere=True)):
+    gang, least = aggregate.gang_need, aggregate.spec.nodes.least
+    if together(offers_for(aggregate, gang, least, limits, anywhere=True)):
         return False
     text = f"{launch.provider} refuses the launch ({fatal.kind.value}): {fatal.message}"
     if rule_of(fatal.kind).verdict is JobVerdict.FAILS and job.started_at is None:

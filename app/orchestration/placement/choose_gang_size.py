@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.market.offer import Market, Offer
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.gang_options import size_options
-from app.domain.placement.gang_size import SizeQuestion, choose_size
+from app.domain.placement.gang_size import SizeChoice, SizeQuestion, choose_size
 from app.domain.placement.placement import Considered, work_alike
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
 from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
@@ -24,6 +25,7 @@ from app.orchestration.frame.runtime import Limits
 
 def size_question(
     aggregate: JobAggregate,
+    gang: GangNeed,
     limits: Limits,
     budgets: Sequence[Budget] = (),
     *,
@@ -31,20 +33,22 @@ def size_question(
     speeds: KindSpeeds = NOTHING_MEASURED,
     learned: GangScaling | None = None,
 ) -> SizeQuestion:
-    """What a size of this job's gang is to be chosen for, as it stands between two attempts.
+    """What a size is to be chosen for, as the job stands between two attempts.
 
-    budgets: those whose money bounds the choice. counted_in: whose machines the options' speeds
-    are told in. learned: how gangs scale as measured by now; else as the job keeps it.
+    gang: as it is now: its market, and the size whose work is known. budgets: those whose money
+    bounds the choice. counted_in: whose machines the options' speeds are told in. learned: how
+    gangs scale as measured by now; else as the job keeps it.
     """
     job, spec, now = aggregate.job, aggregate.spec, aggregate.now
     limits = own_limits(aggregate, limits)
-    left = left_of(aggregate)
+    left = left_of(aggregate, gang)
     seconds: float | None = left.seconds
     if seconds is not None and counted_in is not None and not work_alike(spec):
         here = kind_of(counted_in.hardware)
         seconds = speeds.seconds_on(here, seconds, told_for(aggregate, left))
     scaling = learned or scaling_of_share(job.serial_share)
-    running = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
+    attempt = aggregate.attempt
+    running = gang.node_count if attempt is None else attempt.node_count
     caps = [
         max(0, budget.cap_microusd - budget.spent_microusd)
         for budget in budgets
@@ -53,7 +57,7 @@ def size_question(
     to_deadline = None
     if job.deadline_at is not None and job.deadline_missed_at is None:
         to_deadline = (job.deadline_at - now).total_seconds()
-    may_move = job.market_mode is Market.SPOT and spec.effective_market() == "auto"
+    may_move = gang.market is Market.SPOT and spec.effective_market() == "auto"
     reserve = limits.on_demand_acquire_seconds + limits.restart_seconds
     return SizeQuestion(
         nodes=spec.nodes,
@@ -68,25 +72,22 @@ def size_question(
 
 def choose_gang_size(
     aggregate: JobAggregate,
+    gang: GangNeed,
     considered: Sequence[Considered],
     limits: Limits,
     budgets: Sequence[Budget] = (),
     speeds: KindSpeeds = NOTHING_MEASURED,
-) -> bool:
-    """Give a job without machines the size of its next gang; False where no offer has room.
+) -> SizeChoice | None:
+    """The size for the next gang of a job without machines; None where no offer has room.
 
     considered: offers judged for the least size.
     """
     nodes = aggregate.spec.nodes
     options = size_options(considered, range(nodes.least, nodes.most + 1), speeds)
     question = size_question(
-        aggregate, limits, budgets, counted_in=first_of(considered), speeds=speeds
+        aggregate, gang, limits, budgets, counted_in=first_of(considered), speeds=speeds
     )
-    choice = choose_size(options, question)
-    if choice is None:
-        return False
-    set_size(aggregate, choice.count, choice.why)
-    return True
+    return choose_size(options, question)
 
 
 def first_of(considered: Sequence[Considered]) -> Offer | None:
@@ -95,16 +96,11 @@ def first_of(considered: Sequence[Considered]) -> Offer | None:
 
 
 def set_size(aggregate: JobAggregate, count: int, why: str) -> None:
-    """The gang that is formed now, or next, has so many machines."""
-    before, aggregate.job.node_count = aggregate.job.node_count, count
-    note_size(aggregate, before, why)
-
-
-def note_size(aggregate: JobAggregate, before: int, why: str) -> None:
-    """Say that the gang has another size than before, and why; nothing when it has not."""
-    count, nodes = aggregate.job.node_count, aggregate.spec.nodes
+    """The gang that is formed now, or next, has so many machines; said where it had others."""
+    nodes, before = aggregate.spec.nodes, aggregate.job.node_count
     if count == before:
         return
+    aggregate.job.node_count = count
     machines = "1 machine" if count == 1 else f"{count} machines"
     aggregate.record(
         JobEventKind.GANG_SIZED,

@@ -15,6 +15,7 @@ from app.domain.deadline.deadline_policy import StartTimes, last_safe_moment
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import PoolRow
 from app.domain.market.offer import Market, Offer, Pool
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.placement import Considered, Need, work_alike
 from app.domain.placement.placement_decision import (
     DecisionVerdict,
@@ -101,12 +102,18 @@ def note_decision(
     limits: Limits,
     reasons: Reasons = NO_REASONS,
     chosen: Collection[Offer] = (),
+    gang: GangNeed | None = None,
 ) -> None:
-    """Keep one decision; chosen: the offers that are asked for."""
+    """Keep one decision.
+
+    chosen: the offers that are asked for. gang: the one that it was made for; the job's own, where
+    it is no other.
+    """
     job, now, choice = aggregate.job, aggregate.now, reasons.choice
-    left = left_of(aggregate)
+    gang = gang or aggregate.gang_need
+    left = left_of(aggregate, gang)
     seconds = left.seconds
-    need = replace(_need(aggregate, max(1, reasons.count), limits), speeds=reasons.speeds)
+    need = replace(_need(aggregate, gang, max(1, reasons.count), limits), speeds=reasons.speeds)
     asked_for = {offer.pool for offer in chosen}
     told = None if need.alike else reasons.speeds.of(told_for(aggregate, left))
     outcome = Outcome(reasons.considered, need, asked_for, seconds, told)
@@ -117,20 +124,20 @@ def note_decision(
     if reasons.work.on_demand is not None:
         there = reasons.work.on_demand_seconds(aggregate, left)
         last_safe_at = safe_until(aggregate, limits, there)
-    gang = job.node_count
+    machines = gang.node_count
     decision = PlacementDecision(
         decided_at=now,
         verdict=reason.verdict,
         reason=reason.word,
         sentence=reason.sentence,
         fence=None if aggregate.attempt is None else aggregate.attempt.fence,
-        node_count=gang,
+        node_count=machines,
         last_safe_at=last_safe_at,
         slack_seconds=slack_seconds(last_safe_at, now),
         work_left_seconds=seconds,
-        wait_microusd=None if choice is None else _microusd(choice.wait, gang),
-        spot_microusd=None if choice is None else _microusd(choice.spot, gang),
-        on_demand_microusd=None if choice is None else _microusd(choice.on_demand, gang),
+        wait_microusd=None if choice is None else _microusd(choice.wait, machines),
+        spot_microusd=None if choice is None else _microusd(choice.spot, machines),
+        on_demand_microusd=None if choice is None else _microusd(choice.on_demand, machines),
         unblock=unblock,
         pools=_with_beliefs(pool_verdicts(outcome), choice),
     )
@@ -168,10 +175,9 @@ def told_safe_until(aggregate: JobAggregate, limits: Limits, work: float | None)
     return safe_until(aggregate, limits, work)
 
 
-def _need(aggregate: JobAggregate, count: int, limits: Limits) -> Need:
-    own = own_limits(aggregate, limits)
-    need = queue_need(aggregate.spec, aggregate.job.market_mode, count, own)
-    return replace(need, restore=restore_of(aggregate), gang=aggregate.job.node_count)
+def _need(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits) -> Need:
+    need = queue_need(aggregate.spec, gang.market, count, own_limits(aggregate, limits))
+    return replace(need, restore=restore_of(aggregate), gang=gang.node_count)
 
 
 def _microusd(usd: float, gang: int) -> int | None:

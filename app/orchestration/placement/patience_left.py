@@ -5,13 +5,17 @@ Not here: what follows from it (`app.domain.placement.patience`).
 
 from __future__ import annotations
 
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.patience import Patience
+from app.orchestration.estimates.work_on_kinds import left_of
 from app.orchestration.frame.aggregate import JobAggregate
-from app.orchestration.placement.note_decisions import work_seconds
 
 
-def patience_of(aggregate: JobAggregate) -> Patience:
-    """The patience of a job that looks for a whole gang. Of a gang that trains it begins now."""
+def patience_of(aggregate: JobAggregate, gang: GangNeed) -> Patience:
+    """The patience of a job that looks for this gang as a whole.
+
+    Of a gang that trains it begins now.
+    """
     job, now = aggregate.job, aggregate.now
     trained = [one for one in aggregate.uow.attempts.of_job(job.id) if one.trained_at is not None]
     since = job.submitted_at
@@ -23,5 +27,5 @@ def patience_of(aggregate: JobAggregate) -> Patience:
     return Patience(
         left_seconds=max(0.0, aggregate.spec.patience_seconds - waited),
         waited_seconds=waited,
-        work_seconds=work_seconds(aggregate),
+        work_seconds=left_of(aggregate, gang).seconds,
     )

@@ -14,11 +14,13 @@ from datetime import timedelta
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS, spot_exhausted
 from app.domain.market.offer import Market
+from app.domain.placement.gang_need import GangNeed
 from app.domain.units.durations import HOUR_SECONDS
 from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.work_on_kinds import left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.placement.note_decisions import safe_until, work_seconds
+from app.orchestration.placement.note_decisions import safe_until
 
 _USD = 1_000_000
 
@@ -114,15 +116,14 @@ def return_repays(choice: LiveChoice, stay: Stay, limits: Limits) -> bool:
     return stays - goes >= enough
 
 
-def has_left_spot(aggregate: JobAggregate) -> bool:
-    """Whether a job that may use both markets gets its next machines from on-demand."""
-    on_demand = aggregate.job.market_mode is Market.ON_DEMAND
-    return on_demand and aggregate.spec.effective_market() == "auto"
+def has_left_spot(aggregate: JobAggregate, gang: GangNeed) -> bool:
+    """Whether a job that may use both markets gets the gang's machines from on-demand."""
+    return gang.market is Market.ON_DEMAND and aggregate.spec.effective_market() == "auto"
 
 
-def could_go_back(aggregate: JobAggregate, limits: Limits) -> bool:
+def could_go_back(aggregate: JobAggregate, gang: GangNeed, limits: Limits) -> bool:
     """Whether a job that left spot early has a way on where no budget bears on-demand machines."""
-    job, seconds = aggregate.job, work_seconds(aggregate)
-    if not has_left_spot(aggregate) or seconds is None or job.deadline_missed_at is not None:
+    if not has_left_spot(aggregate, gang) or aggregate.job.deadline_missed_at is not None:
         return False
-    return spot_is_safe(aggregate, limits, seconds)
+    seconds = left_of(aggregate, gang).seconds
+    return seconds is not None and spot_is_safe(aggregate, limits, seconds)

@@ -241,7 +241,7 @@ class WeighMarkets:
                 job = uow.jobs.get(promise.job_id)
                 if job is not None:
                     seen = JobAggregate(uow, self._runtime.entropy, job, _READER, looking=True)
-                    judged = quick_enough(seen, judged, dear, self._runtime.limits)
+                    judged = quick_enough(seen, seen.gang_need, judged, dear, self._runtime.limits)
         return next((item.offer for item in judged if item.fits), None)
 
     def measured(self, project_id: UUID, spec: JobSpec) -> MeasuredWork:

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from app.domain.billing.budget import BudgetCheck
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.attempt import AttemptState
@@ -22,7 +21,7 @@ from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.lifecycle.retry_policy import BACKOFF_SECONDS_MAX
 from app.domain.market.offer import Market, Offer
-from app.domain.placement.placement import need_of, together, work_alike
+from app.domain.placement.placement import need_of, together
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.throughput.start_up import NOT_LEARNED, StartUp
 from app.orchestration.agents.register_agent import checkpoint_uri
@@ -46,16 +45,20 @@ from app.orchestration.gang.fill_gang import candidates, fill_gang, no_offer_rea
 from app.orchestration.gang.known_lineage import has_final_checkpoint
 from app.orchestration.gang.move_gang import end_move
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.gang.reserve_budget import check_and_reserve, reserve_for_bids
 from app.orchestration.gang.shrink_gang import form_until
-from app.orchestration.placement.choose_gang_size import note_size
+from app.orchestration.placement.choose_gang_size import set_size
 from app.orchestration.placement.note_decisions import Reason, Reasons, claim_reason, note_decision
-from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.placement.spot_safety import could_go_back, has_left_spot, turn_market
 from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
-from app.orchestration.queue.find_places import find_places, make_smaller
-from app.orchestration.transitions.settle_market import UNAFFORDABLE, settle_market, waits_for
+from app.orchestration.queue.find_places import find_places, take_places
+from app.orchestration.queue.reserve_gang import reserve_at_any_pace, reserve_gang
+from app.orchestration.transitions.settle_market import (
+    UNAFFORDABLE,
+    decide_market,
+    settle_market,
+    waits_for,
+)
 from app.storage.jobs.job_repository import QueuedJob
 from app.storage.unit_of_work import UnitOfWork
 
@@ -206,22 +209,26 @@ class ClaimJobs:
         note_scaling(job, offered.serial_share)
         choice: LiveChoice | None = None
         if not aggregate.usable():
-            choice = settle_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
+            decision = decide_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
+            settle_market(aggregate, decision)
+            choice = decision.choice
         among = offered.by_market[job.market_mode]
         if choice is not None:
             among = replace(among, order=choice.order)
-        at_hand = candidates(aggregate)
+        at_hand = candidates(aggregate, aggregate.gang_need)
         kept = at_hand[: job.node_count]
         spare = [i for i in aggregate.usable() if i not in kept and not left_to_its_lease(i)]
         order_release(aggregate, spare, "the job no longer needs it")
         end_move(aggregate)
-        considered = find_places(aggregate, among, budgets, limits)
-        missing = max(0, job.node_count - len(candidates(aggregate)))
+        places = find_places(aggregate, aggregate.gang_need, among, budgets, limits)
+        take_places(aggregate, places)
+        gang, considered = aggregate.gang_need, places.considered
+        missing = max(0, gang.node_count - len(candidates(aggregate, gang)))
         work = ONE_KIND if offered.weighed is None else offered.weighed.work
         reasons = Reasons(considered, missing, choice, among.speeds, work)
         if missing and not together(considered):
             missing = max(1, aggregate.spec.nodes.least - len(at_hand))
-            why = no_offer_reason(aggregate, considered, missing)
+            why = no_offer_reason(aggregate, gang, considered, missing)
             self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
             return
         if choice is not None and choice.verdict is Course.WAIT:
@@ -229,81 +236,37 @@ class ClaimJobs:
                 aggregate, waits_for(aggregate, choice, limits), "waiting_costs_less", reasons
             )
             return
-        verdict, reasons, bids = self._reserve_most(aggregate, budgets, reasons, among)
-        if not verdict.yes and could_go_back(aggregate, limits):
+        held = reserve_gang(aggregate, gang, budgets, reasons, among, limits)
+        if not held.verdict.yes and could_go_back(aggregate, gang, limits):
             self._go_back(aggregate, offered.by_market.get(Market.SPOT))
             return
-        if not verdict.yes and _may_be_late(aggregate):
-            late = self._reserve_slower(aggregate, budgets, reasons, among)
-            verdict, reasons, bids = late or (verdict, reasons, bids)
-        if not verdict.yes:
-            reason = Reason(DecisionVerdict.WAIT, "budget", verdict.sentence)
+        if not held.verdict.yes:
+            late = reserve_at_any_pace(aggregate, gang, budgets, reasons, among, limits)
+            if late is not None:
+                places, held = late
+                take_places(aggregate, places)
+        if not held.verdict.yes:
+            reason = Reason(DecisionVerdict.WAIT, "budget", held.verdict.sentence)
             note_decision(aggregate, reason, limits, reasons)
-            aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, verdict.sentence)
-            put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, verdict.sentence)
+            aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, held.verdict.sentence)
+            put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, held.verdict.sentence)
             return
+        set_size(aggregate, held.gang.node_count, "the budget allows no more machines")
         if offered.number_beyond is not None:
             offered.number_beyond(job)
-        self._start_attempt(aggregate, reasons, bids)
+        self._start_attempt(aggregate, held.reasons, held.bids)
 
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
         """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
         order_release(aggregate, aggregate.usable(), "the job returns to spot")
         turn_market(aggregate, Market.SPOT)
         aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
-        count, limits = aggregate.job.node_count, self._runtime.limits
-        judged = offers_for(aggregate, count, limits, anywhere=True, among=among)
+        gang, limits = aggregate.gang_need, self._runtime.limits
+        count = gang.node_count
+        judged = offers_for(aggregate, gang, count, limits, anywhere=True, among=among)
         speeds = speeds_of(aggregate) if among is None else among.speeds
         reasons = Reasons(judged, count, speeds=speeds)
         self._wait(aggregate, "looking for spot machines again", "budget", reasons)
-
-    def _reserve_most(
-        self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
-    ) -> tuple[BudgetCheck, Reasons, Sequence[Offer]]:
-        """Hold money for the gang as it was chosen, or else as large as the budgets bear."""
-        job, found = aggregate.job, wanted
-        chosen, limits = job.node_count, self._runtime.limits
-        for _ in range(chosen):
-            bids = together(found.considered)
-            verdict, borne = self._reserve(aggregate, budgets, bids, found.count)
-            if verdict.yes:
-                note_size(aggregate, chosen, "the budget allows no more machines")
-                return verdict, found, borne
-            smaller = make_smaller(aggregate, among, limits)
-            if smaller is None:
-                break
-            missing = job.node_count - len(candidates(aggregate))
-            found = replace(found, considered=smaller, count=missing)
-        job.node_count = chosen
-        return verdict, wanted, ()
-
-    def _reserve_slower(
-        self, aggregate: JobAggregate, budgets: list[Budget], wanted: Reasons, among: Shortlist
-    ) -> tuple[BudgetCheck, Reasons, Sequence[Offer]] | None:
-        """Hold money for machines of any pace; None where no budget bears those either."""
-        of_any = replace(among, any_pace=True)
-        considered = find_places(aggregate, of_any, budgets, self._runtime.limits)
-        count = max(0, aggregate.job.node_count - len(candidates(aggregate)))
-        reasons = replace(wanted, considered=considered, count=count)
-        found = self._reserve_most(aggregate, budgets, reasons, of_any)
-        return found if found[0].yes else None
-
-    def _reserve(
-        self,
-        aggregate: JobAggregate,
-        budgets: list[Budget],
-        bids: Sequence[Offer],
-        missing: int,
-    ) -> tuple[BudgetCheck, Sequence[Offer]]:
-        """Hold money for what the launch may end in, and leave out what is too dear."""
-        uow, job, limits = aggregate.uow, aggregate.job, self._runtime.limits
-        living, now = aggregate.living(), aggregate.now
-        if missing:
-            return reserve_for_bids(
-                uow, budgets, job.id, bids, missing, living, limits, now,
-                restore=restore_of(aggregate),
-            )  # fmt: skip
-        return check_and_reserve(uow, budgets, job.id, [], living, limits, now), ()
 
     def _start_attempt(
         self,
@@ -312,6 +275,7 @@ class ClaimJobs:
         bids: Sequence[Offer],
     ) -> None:
         job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
+        at_hand = candidates(aggregate, aggregate.gang_need)
         attempt = Attempt(
             id=aggregate.entropy.new_id(),
             job_id=job.id,
@@ -320,14 +284,13 @@ class ClaimJobs:
             node_count=job.node_count,
             created_at=now,
             updated_at=now,
-            form_until_at=form_until(aggregate, candidates(aggregate), limits),
+            form_until_at=form_until(aggregate, at_hand, limits),
         )
         job.next_fence += 1
         # The first one is most of all: it needs no look at those before it.
         ordinal = 1 if attempt.fence == 1 else len(aggregate.uow.attempts.ordinals(job.id)) + 1
         job.claimable_at = job.wait_reason = None
-        at_hand = len(candidates(aggregate))
-        kept = f"{at_hand} {'machine' if at_hand == 1 else 'machines'} kept"
+        kept = f"{len(at_hand)} {'machine' if len(at_hand) == 1 else 'machines'} kept"
         begins = kept if at_hand else "requesting machines"
         # The pools and their verdicts are in this fence's first decision, of the same instant.
         aggregate.move_job(
@@ -335,7 +298,7 @@ class ClaimJobs:
             f"Attempt {ordinal}: {begins}.",
             fence=attempt.fence,
             market=job.market_mode,
-            at_hand=at_hand,
+            at_hand=len(at_hand),
             asked_for=reasons.count if bids else 0,
         )
         aggregate.uow.attempts.add(attempt)
@@ -357,7 +320,7 @@ class ClaimJobs:
         # What its own deadline or patience makes of an offer is no verdict on others, nor when it
         # may return to spot.
         shared = word == "no_offer" and not aggregate.spec.patience_seconds
-        shared = shared and not has_left_spot(aggregate)
+        shared = shared and not has_left_spot(aggregate, aggregate.gang_need)
         if not aggregate.living() and shared and reasons.choice is None:
             aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
 
@@ -365,13 +328,6 @@ class ClaimJobs:
 def _waited_so(aggregate: JobAggregate, word: str) -> bool:
     """Whether the newest decision was to wait, for a reason of the same kind."""
     return aggregate.uow.decisions.latest_kind(aggregate.job.id) == (DecisionVerdict.WAIT, word)
-
-
-def _may_be_late(aggregate: JobAggregate) -> bool:
-    """Whether slower machines than those in time are better than none."""
-    asked = aggregate.job.market_mode is Market.ON_DEMAND and not candidates(aggregate)
-    spec = aggregate.spec
-    return asked and spec.on_deadline == "finish" and not work_alike(spec)
 
 
 def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime) -> Shortlist:

@@ -1,15 +1,19 @@
 """Where the machines of a job's next gang can come from, and how many an elastic one gets.
 
-Lives here: the order of MECHANICS: beside the survivors, with fewer, elsewhere as a whole. Not
-here: the verdicts on offers (`fill_gang.offers_for`), or the attempt that follows (`claim_jobs`).
+Lives here: the order of MECHANICS: beside the survivors, with fewer, elsewhere as a whole. Finding
+changes nothing; `take_places` acts on what was found. Not here: the verdicts on offers
+(`fill_gang.offers_for`), or the attempt that follows (`claim_jobs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from app.domain.lifecycle.entities import Budget
+from app.domain.lifecycle.entities import Budget, Instance
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.gang_options import size_options
+from app.domain.placement.gang_size import SizeChoice
 from app.domain.placement.placement import Considered, together
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
@@ -19,62 +23,94 @@ from app.orchestration.placement.choose_gang_size import choose_gang_size, set_s
 from app.orchestration.placement.shortlist import Shortlist
 
 
-def find_places(
-    aggregate: JobAggregate, among: Shortlist, budgets: Sequence[Budget], limits: Limits
-) -> tuple[Considered, ...]:
-    """Offers for what the gang lacks, judged; none are needed where its machines are at hand.
+@dataclass(frozen=True)
+class Places:
+    """Offers for what a gang lacks, judged; none are needed where its machines are at hand.
 
-    The size of an elastic gang is settled on the way. Survivors are given back where the gang
-    moves as a whole.
+    size: what an elastic gang gets; None where it keeps its own. given_up: survivors that the gang
+    leaves, as it moves as a whole.
     """
-    job, nodes, survivors = aggregate.job, aggregate.spec.nodes, candidates(aggregate)
+
+    considered: tuple[Considered, ...]
+    size: SizeChoice | None = None
+    given_up: tuple[Instance, ...] = ()
+
+    def gang(self, gang: GangNeed) -> GangNeed:
+        """The gang in its new size."""
+        return gang if self.size is None else replace(gang, node_count=self.size.count)
+
+
+def find_places(
+    aggregate: JobAggregate,
+    gang: GangNeed,
+    among: Shortlist,
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> Places:
+    """Places for the gang: beside the machines that it has, with fewer, or elsewhere."""
+    nodes, survivors = aggregate.spec.nodes, candidates(aggregate, gang)
     if not survivors:
-        return _whole(aggregate, among, budgets, limits)
-    missing = job.node_count - len(survivors)
+        return _whole(aggregate, gang, among, budgets, limits)
+    missing = gang.node_count - len(survivors)
     if missing <= 0:
-        return ()
-    beside = offers_for(aggregate, missing, limits, among=among)
+        return Places(())
+    beside = offers_for(aggregate, gang, missing, limits, among=among)
     if together(beside):
-        return beside
+        return Places(beside)
     least = least_more(aggregate, missing, len(survivors))
-    judged = offers_for(aggregate, least, limits, among=among)
+    judged = offers_for(aggregate, gang, least, limits, among=among)
     fewer = max((o.count for o in size_options(judged, range(least, missing))), default=0)
     if fewer or len(survivors) >= nodes.least:
-        count = len(survivors) + fewer
-        set_size(aggregate, count, "no more machines are available next to the current ones")
-        return offers_for(aggregate, fewer, limits, among=among) if fewer else ()
-    elsewhere = _whole(aggregate, among, budgets, limits)
-    if not together(elsewhere):
-        return beside
-    order_release(aggregate, survivors, "the job moves to another zone")
-    return elsewhere
+        why = "no more machines are available next to the current ones"
+        size = SizeChoice(len(survivors) + fewer, why)
+        if not fewer:
+            return Places((), size)
+        smaller = replace(gang, node_count=size.count)
+        return Places(offers_for(aggregate, smaller, fewer, limits, among=among), size)
+    elsewhere = _whole(aggregate, gang, among, budgets, limits)
+    if not together(elsewhere.considered):
+        return replace(elsewhere, considered=beside)
+    return replace(elsewhere, given_up=tuple(survivors))
 
 
-def make_smaller(
-    aggregate: JobAggregate, among: Shortlist, limits: Limits
+def take_places(aggregate: JobAggregate, places: Places) -> None:
+    """Give the gang its size, and give back the machines that it leaves."""
+    if places.size is not None:
+        set_size(aggregate, places.size.count, places.size.why)
+    order_release(aggregate, places.given_up, "the job moves to another zone")
+
+
+def places_for_smaller(
+    aggregate: JobAggregate, smaller: GangNeed, among: Shortlist, limits: Limits
 ) -> tuple[Considered, ...] | None:
-    """Offers for one machine less, as no budget bears that many; None at the least.
+    """Offers for a gang that the budgets may bear, where they bear no larger one.
 
-    Machines at hand are not given up for it. Who asks writes it down (`note_size`).
+    None where it is smaller than the spec allows, or than the machines at hand, which are not given
+    up for it.
     """
-    job, at_hand = aggregate.job, len(candidates(aggregate))
-    count = job.node_count - 1
-    if count < max(aggregate.spec.nodes.least, at_hand):
+    at_hand = len(candidates(aggregate, smaller))
+    missing = smaller.node_count - at_hand
+    if smaller.node_count < aggregate.spec.nodes.least or missing < 0:
         return None
-    job.node_count = count
-    return () if count == at_hand else offers_for(aggregate, count - at_hand, limits, among=among)
+    return offers_for(aggregate, smaller, missing, limits, among=among) if missing else ()
 
 
 def _whole(
-    aggregate: JobAggregate, among: Shortlist, budgets: Sequence[Budget], limits: Limits
-) -> tuple[Considered, ...]:
+    aggregate: JobAggregate,
+    gang: GangNeed,
+    among: Shortlist,
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> Places:
     """Offers for a whole gang, wherever its machines are now; an elastic one gets its size."""
     nodes = aggregate.spec.nodes
-    judged = offers_for(aggregate, nodes.least, limits, anywhere=True, among=among)
-    if not nodes.is_elastic or not choose_gang_size(
-        aggregate, judged, limits, budgets, among.speeds
-    ):
-        return judged
-    if aggregate.job.node_count == nodes.least:
-        return judged
-    return offers_for(aggregate, aggregate.job.node_count, limits, anywhere=True, among=among)
+    judged = offers_for(aggregate, gang, nodes.least, limits, anywhere=True, among=among)
+    if not nodes.is_elastic:
+        return Places(judged)
+    size = choose_gang_size(aggregate, gang, judged, limits, budgets, among.speeds)
+    if size is None or size.count == nodes.least:
+        return Places(judged, size)
+    sized = replace(gang, node_count=size.count)
+    return Places(
+        offers_for(aggregate, sized, size.count, limits, anywhere=True, among=among), size
+    )

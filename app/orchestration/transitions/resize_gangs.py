@@ -131,8 +131,8 @@ def _look_at_size(
     aggregate: JobAggregate, attempt: Attempt, limits: Limits, scaling: GangScaling
 ) -> None:
     """Choose a size at the prices of now, and act where the change repays."""
-    nodes, count = aggregate.spec.nodes, attempt.node_count
-    judged = offers_for(aggregate, 1, limits)
+    nodes, count, gang = aggregate.spec.nodes, attempt.node_count, aggregate.gang_need
+    judged = offers_for(aggregate, gang, 1, limits)
     offer = next((item.offer for item in judged if item.fits), None)
     present = offer or _present_offer(aggregate)
     if present is None:
@@ -148,6 +148,7 @@ def _look_at_size(
     )
     question = size_question(
         aggregate,
+        gang,
         limits,
         standing,
         counted_in=present,
@@ -172,7 +173,8 @@ def _look_at_size(
 
 def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
     """Ask for the machines beside the gang; it trains on until all of them are here."""
-    found = together(offers_for(aggregate, more, limits))
+    gang = aggregate.gang_need
+    found = together(offers_for(aggregate, gang, more, limits))
     offers = afford(aggregate, found, more, limits, can_do_without=True) if found else ()
     if not offers:
         return
@@ -180,14 +182,14 @@ def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
         aggregate,
         offers,
         count=more,
-        market=aggregate.job.market_mode,
+        market=gang.market,
         purpose=LaunchPurpose.GROWTH,
         limits=limits,
     )
     text = f"{more} more requested in {offers[0].pool.zone}: {why}."
-    on_demand = aggregate.job.market_mode is Market.ON_DEMAND
+    on_demand = gang.market is Market.ON_DEMAND
     verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
-    judged = offers_for(aggregate, more, limits)
+    judged = offers_for(aggregate, gang, more, limits)
     reasons = Reasons(judged, more, speeds=speeds_of(aggregate))
     note_decision(aggregate, Reason(verdict, "growth", text), limits, reasons, chosen=offers)
     aggregate.record(
@@ -217,16 +219,18 @@ def _may_change(aggregate: JobAggregate, attempt: Attempt) -> bool:
 
 
 def _usable(aggregate: JobAggregate) -> list[Instance]:
-    return [one for one in candidates(aggregate) if one.unreachable_at is None]
+    return [one for one in candidates(aggregate, aggregate.gang_need) if one.unreachable_at is None]
 
 
 def _extra(aggregate: JobAggregate) -> list[Instance]:
     """Machines of the job that are in no attempt."""
     taken = {member.instance_id for member in aggregate.members}
-    return [one for one in candidates(aggregate) if one.id not in taken]
+    at_hand = candidates(aggregate, aggregate.gang_need)
+    return [one for one in at_hand if one.id not in taken]
 
 
 def _present_offer(aggregate: JobAggregate) -> Offer | None:
     """The pool that the gang is in, at its price of now; None when it is not quoted."""
-    pools = sorted(one.pool for one in candidates(aggregate) if one.pool is not None)
+    at_hand = candidates(aggregate, aggregate.gang_need)
+    pools = sorted(one.pool for one in at_hand if one.pool is not None)
     return aggregate.uow.offers.get(pools[0]) if pools else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
@@ -17,6 +18,7 @@ from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS
 from app.domain.market.offer import Market, Offer
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.placement import together
 from app.domain.units.durations import format_duration
 from app.domain.units.money import format_usd
@@ -48,33 +50,59 @@ UNAFFORDABLE = "The budget does not cover on-demand machines: the job returns to
 NO_ON_DEMAND = "No on-demand machines serve the job now: it returns to spot."
 
 
-def settle_market(
+@dataclass(frozen=True)
+class MarketDecision:
+    """The market of a job's next machines, and what they are chosen by.
+
+    choice: None where the plain order and the last safe moment decide. turn_to: another market than
+    the job is in, with the reason; None where it stays.
+    """
+
+    choice: LiveChoice | None = None
+    turn_to: Market | None = None
+    why: str = ""
+
+
+NOTHING_WEIGHED = MarketDecision()
+
+
+def settle_market(aggregate: JobAggregate, decision: MarketDecision) -> None:
+    """From now on the job's machines come from the market that was decided on."""
+    if decision.turn_to is None:
+        return
+    turn_market(aggregate, decision.turn_to)
+    leaves = decision.turn_to is Market.ON_DEMAND
+    kind = JobEventKind.MOVED_TO_ON_DEMAND if leaves else JobEventKind.MOVED_TO_SPOT
+    aggregate.record(kind, decision.why)
+
+
+def decide_market(
     aggregate: JobAggregate,
     weighed: Weighed | None,
     by_market: Mapping[Market, Shortlist],
     budgets: Sequence[Budget],
     limits: Limits,
-) -> LiveChoice | None:
-    """The choice for a job without machines, carried out as far as it is one of market.
+) -> MarketDecision:
+    """The decision for a job without machines; nothing is changed.
 
     weighed: None where there is nothing to weigh, as when no on-demand offer serves the job.
-    by_market: the offers of each. None where the plain order and the last safe moment decide: when
-    the work is not known, the deadline leaves no choice, or the budget would not bear on-demand to
-    the end, or not begin it beside what is reserved.
+    by_market: the offers of each. Nothing is weighed when the work is not known, the deadline
+    leaves no choice, or the budget would not bear on-demand to the end, or not begin it beside what
+    is reserved.
     """
     job = aggregate.job
     if weighed is None:
-        _return_if_only_spot_serves(aggregate, by_market, budgets, limits)
-        return None
+        return _decide_unweighed(aggregate, by_market, budgets, limits)
     seconds = weighed.work.on_demand_seconds(aggregate, left_of(aggregate))
     if seconds is None or job.deadline_missed_at is not None:
-        return None
+        return NOTHING_WEIGHED
     choice = weighed.choose(aggregate, Stand(seconds), limits)
     if choice is None or not choice.rests_on_cost:
-        return None
+        return NOTHING_WEIGHED
 
     def can_begin(market: Market) -> bool:
-        return _can_begin(aggregate, market, by_market, budgets, limits)
+        gang = GangNeed(market, job.node_count)
+        return _can_begin(aggregate, gang, by_market[market], budgets, limits)
 
     # What the choice rests on must be wrong: by it, spot would have come further.
     fruitless = job.market_mode is Market.SPOT and spot_is_fruitless(aggregate)
@@ -82,21 +110,19 @@ def settle_market(
     if left and job.market_mode is Market.SPOT:
         to_the_end = choice.on_demand * job.node_count
         if not bears(budgets, to_the_end) or not can_begin(Market.ON_DEMAND):
-            return None
-        turn_market(aggregate, Market.ON_DEMAND)
-        words = FRUITLESS if fruitless else leaving_words(choice, job.node_count)
-        aggregate.record(JobEventKind.MOVED_TO_ON_DEMAND, words)
-        return None if fruitless else choice
+            return NOTHING_WEIGHED
+        if fruitless:
+            return MarketDecision(None, Market.ON_DEMAND, FRUITLESS)
+        return MarketDecision(choice, Market.ON_DEMAND, leaving_words(choice, job.node_count))
     if job.market_mode is Market.ON_DEMAND and not (left and can_begin(Market.ON_DEMAND)):
         if not _may_go_back(aggregate, choice, weighed, limits, seconds, left):
-            return None
+            return NOTHING_WEIGHED
         if not can_begin(Market.SPOT):
-            return None
-        turn_market(aggregate, Market.SPOT)
-        words = UNAFFORDABLE if left else returning_words(choice, job.node_count)
-        aggregate.record(JobEventKind.MOVED_TO_SPOT, words)
-        return None if left else choice
-    return choice
+            return NOTHING_WEIGHED
+        if left:
+            return MarketDecision(None, Market.SPOT, UNAFFORDABLE)
+        return MarketDecision(choice, Market.SPOT, returning_words(choice, job.node_count))
+    return MarketDecision(choice)
 
 
 def _may_go_back(
@@ -117,59 +143,58 @@ def _may_go_back(
     return may_return(aggregate, limits, seconds) and return_repays(choice, stay, limits)
 
 
-def _return_if_only_spot_serves(
+def _decide_unweighed(
     aggregate: JobAggregate,
     by_market: Mapping[Market, Shortlist],
     budgets: Sequence[Budget],
     limits: Limits,
-) -> None:
+) -> MarketDecision:
     """A job that left spot does not wait for on-demand machines while only spot has any.
 
     Nothing is weighed without a price of on-demand machines, so no saving is asked for; rest and
     room are, as for every return. At the last safe moment it is to wait for on-demand machines.
     """
-    if Market.SPOT not in by_market or not has_left_spot(aggregate):
-        return
+    if Market.SPOT not in by_market or not has_left_spot(aggregate, aggregate.gang_need):
+        return NOTHING_WEIGHED
     seconds = work_seconds(aggregate)
     if seconds is None or aggregate.job.deadline_missed_at is not None:
-        return
+        return NOTHING_WEIGHED
     if not may_return(aggregate, limits, seconds):
-        return
-    if _bids(aggregate, Market.ON_DEMAND, by_market, limits):
-        return
-    spot = _bids(aggregate, Market.SPOT, by_market, limits)
-    if spot and _are_borne(aggregate, spot, budgets, limits):
-        turn_market(aggregate, Market.SPOT)
-        aggregate.record(JobEventKind.MOVED_TO_SPOT, NO_ON_DEMAND)
+        return NOTHING_WEIGHED
+
+    def bids(market: Market) -> Sequence[Offer]:
+        gang = GangNeed(market, aggregate.job.node_count)
+        return _bids(aggregate, gang, by_market[market], limits)
+
+    if bids(Market.ON_DEMAND):
+        return NOTHING_WEIGHED
+    spot = bids(Market.SPOT)
+    if not spot or not _are_borne(aggregate, spot, budgets, limits):
+        return NOTHING_WEIGHED
+    return MarketDecision(None, Market.SPOT, NO_ON_DEMAND)
 
 
 def _can_begin(
     aggregate: JobAggregate,
-    market: Market,
-    by_market: Mapping[Market, Shortlist],
+    gang: GangNeed,
+    among: Shortlist,
     budgets: Sequence[Budget],
     limits: Limits,
 ) -> bool:
-    """Whether the budgets bear the smallest gang that the market offers; nothing is reserved yet.
+    """Whether the budgets bear the smallest gang that its market offers; nothing is reserved yet.
 
     A market that offers none asks for no money: its machines are waited for.
     """
-    bids = _bids(aggregate, market, by_market, limits)
+    bids = _bids(aggregate, gang, among, limits)
     return not bids or _are_borne(aggregate, bids, budgets, limits)
 
 
 def _bids(
-    aggregate: JobAggregate,
-    market: Market,
-    by_market: Mapping[Market, Shortlist],
-    limits: Limits,
+    aggregate: JobAggregate, gang: GangNeed, among: Shortlist, limits: Limits
 ) -> Sequence[Offer]:
-    """What the smallest gang would be asked for in the market; empty where nothing serves it."""
-    job, count = aggregate.job, aggregate.spec.nodes.least
-    before, job.market_mode = job.market_mode, market
-    judged = offers_for(aggregate, count, limits, anywhere=True, among=by_market[market])
-    job.market_mode = before
-    return together(judged)
+    """What the smallest gang would be asked for in its market; empty where nothing serves it."""
+    count = aggregate.spec.nodes.least
+    return together(offers_for(aggregate, gang, count, limits, anywhere=True, among=among))
 
 
 def _are_borne(

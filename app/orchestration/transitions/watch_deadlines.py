@@ -182,7 +182,7 @@ class WatchDeadlines:
         if acquire and aggregate.attempt is not None:
             # Asked again at every look until they are on their way: a refusal is not the end.
             # Nor does a budget end a job that left spot before it had to.
-            request_replacements(aggregate, limits, can_do_without=early)
+            request_replacements(aggregate, aggregate.gang_need, limits, can_do_without=early)
         if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
             until = aggregate.now + timedelta(seconds=limits.drain_seconds)
             order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)

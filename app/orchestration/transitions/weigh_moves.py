@@ -173,7 +173,9 @@ def _weigh(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: 
         return
     lately = aggregate.uow.instances.interrupted_pools(job.id, aggregate.now - RECENT_INTERRUPTION)
     home = {Domain.of(one.pool) for one in machines if one.pool is not None}
-    considered = offers_for(aggregate, count, limits, anywhere=True, among=among)
+    considered = offers_for(
+        aggregate, aggregate.gang_need, count, limits, anywhere=True, among=among
+    )
     others = [
         item.offer
         for item in considered
@@ -218,7 +220,8 @@ def _undisturbed(
     job, now = aggregate.job, aggregate.now
     if job.stop_cause is not None or limits.migration_saving_share >= 1:
         return False
-    if len(machines) != job.node_count or not _are(machines, candidates(aggregate)):
+    gang = aggregate.gang_need
+    if len(machines) != gang.node_count or not _are(machines, candidates(aggregate, gang)):
         return False  # it grows, shrinks, changes the market, or waits for a replacement
     if any(machine.state is not InstanceState.REGISTERED for machine in machines):
         return False

@@ -8,9 +8,11 @@ comes first (`watch_deadlines`), or jobs that are being claimed (`settle_market`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision, DeadlineView
+from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.placement_moment import Course
 from app.domain.lifecycle.attempt import TRAINING_ATTEMPT_STATES, AttemptState, DrainCause
 from app.domain.lifecycle.entities import Instance
@@ -18,6 +20,7 @@ from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES
 from app.domain.market.offer import Market, Pool
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.frame.aggregate import JobAggregate
@@ -48,6 +51,20 @@ from app.orchestration.transitions.settle_market import (
 )
 
 
+@dataclass(frozen=True)
+class RunningDecision:
+    """What a job that runs or waits had better do: turn to the other market, or stay.
+
+    turn_to: None where it stays. reason: of that. stays: why it stays where the other market gives
+    no machines; None where nothing is said of it then.
+    """
+
+    choice: LiveChoice
+    turn_to: Market | None
+    reason: Reason
+    stays: Reason | None = None
+
+
 def weigh_running(
     aggregate: JobAggregate,
     view: DeadlineView,
@@ -56,59 +73,70 @@ def weigh_running(
     limits: Limits,
 ) -> None:
     """Ask what costs least from here on, act on it where it is another market, and keep it."""
-    job = aggregate.job
+    found = decide_running(aggregate, view, decision, weighed, limits)
+    if found is None:
+        return
+    if aggregate.attempt is None:
+        if found.turn_to is not None:
+            # Its claim asks for them, where the budget bears them.
+            aggregate.job.claimable_at = None
+            aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+        return  # while it stays, its claim says why it waits
+    gang = aggregate.attempt.node_count
+    reason: Reason | None = found.reason
+    if found.turn_to is not None and not _ask_in(aggregate, found.turn_to, limits):
+        reason = found.stays
+    elif found.turn_to is Market.ON_DEMAND:
+        leave_spot(aggregate, found.reason.sentence, limits)
+    elif found.turn_to is Market.SPOT:
+        _turn_to(aggregate, Market.SPOT)
+        aggregate.record(JobEventKind.MOVED_TO_SPOT, found.reason.sentence)
+    if reason is not None:
+        work = weighed.work
+        reasons = Reasons(weighed.considered, gang, found.choice, work.speeds, work)
+        note_decision(aggregate, reason, limits, reasons)
+
+
+def decide_running(
+    aggregate: JobAggregate,
+    view: DeadlineView,
+    decision: DeadlineDecision,
+    weighed: Weighed,
+    limits: Limits,
+) -> RunningDecision | None:
+    """What costs least from here on; nothing is changed. None where there is nothing to choose."""
+    job, attempt = aggregate.job, aggregate.attempt
     stand = _stand(aggregate, view, limits)
     settled = decision.action in (DeadlineAction.SPOT, DeadlineAction.STAY_ON_DEMAND)
     if stand is None or not settled or decision.unsafe_since_at is not None:
-        return
+        return None
     choice = weighed.choose(aggregate, stand, limits)
     if choice is None or not choice.rests_on_cost:
-        return
+        return None
     on_spot = stand.running_on is not Market.ON_DEMAND
-    gang = job.node_count if aggregate.attempt is None else aggregate.attempt.node_count
+    gang = job.node_count if attempt is None else attempt.node_count
     leaves = on_spot and job.market_mode is Market.SPOT
     # A gang that keeps machines at each loss comes to no claim, where this is asked, too.
     fruitless = leaves and spot_is_fruitless(aggregate)
     if leaves and (fruitless or choice.verdict is Course.ON_DEMAND):
         budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
         if not bears(budgets, choice.on_demand * gang):
-            return
-        if aggregate.attempt is None:
-            job.claimable_at = None  # its claim asks for them, where the budget bears them
-            aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
-            return
-        if not _ask_in(aggregate, Market.ON_DEMAND, limits):
-            return
+            return None
         text = FRUITLESS if fruitless else leaving_words(choice, gang)
         rule = "spot_is_fruitless" if fruitless else "on_demand_costs_less"
         reason = Reason(DecisionVerdict.ON_DEMAND, rule, text)
-        leave_spot(aggregate, text, limits)
-    elif (
-        not on_spot
-        and job.market_mode is Market.ON_DEMAND
-        and choice.verdict is Course.SPOT
-        and may_return(aggregate, limits, stand.work_seconds)
-        and return_repays(
-            choice, Stay(weighed.on_demand_usd, gang, stand.work_seconds, trains=True), limits
-        )
-        and _ask_in(aggregate, Market.SPOT, limits)
-    ):
-        text = returning_words(choice, gang)
-        reason = Reason(DecisionVerdict.SPOT, "spot_costs_less", text)
-        _turn_to(aggregate, Market.SPOT)
-        aggregate.record(JobEventKind.MOVED_TO_SPOT, text)
-    elif aggregate.attempt is not None:
-        market = Market.SPOT if on_spot else Market.ON_DEMAND
-        words = staying_words(choice, gang, market)
-        reason = Reason(DecisionVerdict.STAY, "staying_costs_least", words)
-    else:
-        return  # it waits: its claim says why
-    note_decision(
-        aggregate,
-        reason,
-        limits,
-        Reasons(weighed.considered, gang, choice, weighed.work.speeds, weighed.work),
-    )
+        return RunningDecision(choice, Market.ON_DEMAND, reason)
+    words = staying_words(choice, gang, Market.SPOT if on_spot else Market.ON_DEMAND)
+    stays = Reason(DecisionVerdict.STAY, "staying_costs_least", words)
+    may_leave = not on_spot and job.market_mode is Market.ON_DEMAND
+    if not may_leave or choice.verdict is not Course.SPOT:
+        return RunningDecision(choice, None, stays)
+    stay = Stay(weighed.on_demand_usd, gang, stand.work_seconds, trains=True)
+    returns = may_return(aggregate, limits, stand.work_seconds)
+    if not returns or not return_repays(choice, stay, limits):
+        return RunningDecision(choice, None, stays)
+    reason = Reason(DecisionVerdict.SPOT, "spot_costs_less", returning_words(choice, gang))
+    return RunningDecision(choice, Market.SPOT, reason, stays)
 
 
 def leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
@@ -191,11 +219,8 @@ def _ask_in(aggregate: JobAggregate, market: Market, limits: Limits) -> bool:
     job, attempt = aggregate.job, aggregate.attempt
     if attempt is None or job.moving_launch_id is not None:
         return False
-    before = job.market_mode, job.node_count
-    job.market_mode, job.node_count = market, min(job.node_count, attempt.node_count)
-    asked = request_replacements(aggregate, limits, can_do_without=True, both_borne=True)
-    job.market_mode, job.node_count = before
-    return asked
+    gang = GangNeed(market, min(job.node_count, attempt.node_count))
+    return request_replacements(aggregate, gang, limits, can_do_without=True, both_borne=True)
 
 
 def _turn_to(aggregate: JobAggregate, market: Market) -> None:

@@ -92,7 +92,7 @@ class Moving(Story):
         runtime = self.runtime
         with runtime.begin() as uow, open_job(uow, runtime.entropy, job_id, BY_PERSON) as aggregate:
             assert aggregate is not None
-            found = offers_for(aggregate, 1, runtime.limits, anywhere=True)
+            found = offers_for(aggregate, aggregate.gang_need, 1, runtime.limits, anywhere=True)
         return {item.offer.pool.key: item.why for item in found}
 
     def restore(self, job_id: UUID, **data: Any) -> UUID:

@@ -217,7 +217,7 @@ def test_machines_between_two_claims_are_judged_by_measured_speeds(story: Story)
         open_job(uow, story.runtime.entropy, job_id, Actor(ActorKind.CONTROLLER, "asks")) as job,
     ):
         assert job is not None
-        judged = offers_for(job, 1, story.runtime.limits)
+        judged = offers_for(job, job.gang_need, 1, story.runtime.limits)
     assert [item.offer.pool for item in judged if item.fits] == [quick]
     why = next(item.why for item in judged if item.offer.pool == FAST_ON_DEMAND)
     assert "the remaining work would take 8h 48m there" in why

@@ -12,6 +12,9 @@ from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.orchestration.frame.controller_frame import run_controller
+from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.storage.schema import tables
 from tests.support.stories.orchestration_story import ON_DEMAND_A, ON_DEMAND_PRICE, Story
 from tests.support.stories.weighed_story import weighed_story
 
@@ -116,3 +119,28 @@ def test_the_size_of_a_gang_counts_work_in_its_own_machines(story: Story) -> Non
     story.quote({ON_DEMAND_A: ON_DEMAND_PRICE}, available=0)
     story.run()
     assert story.job(job_id).node_count == 1
+
+
+def test_machines_that_were_considered_in_vain_do_not_size_the_gang(story: Story) -> None:
+    """Four slow ones are as fast as can be, and the budget does not bear them either."""
+    story.quote({ON_DEMAND_A: ON_DEMAND_PRICE // 10})
+    other = story.job(story.submit(name="other", budget_usd=1, estimate=TEN_HOURS))
+    story.stop(other.id)
+    cap = 1_000_000_000
+    with story.engine.begin() as connection:
+        connection.execute(
+            tables.budgets.insert().values(
+                id=story.runtime.entropy.new_id(), project_id=story.project_id, job_id=None,
+                cap_microusd=cap, spent_microusd=0, reserved_microusd=cap,
+            )
+        )  # fmt: skip
+    story.set(tables.budgets, other.budget_id, reserved_microusd=cap)
+    job_id = story.submit(
+        nodes="1..4", deadline="2h 30m", market="on_demand", resources=TWO,
+        estimate={**TEN_HOURS, "nodes": 1},
+    )  # fmt: skip
+    run_controller(story.runtime, ClaimJobs(story.runtime))
+    job = story.job(job_id)
+    assert (job.state, job.node_count) == ("paused", 2)
+    told = [one.kind for one in story.rows(tables.events, tables.events.c.job_id == job_id)]
+    assert told == ["submitted", "gang_sized", "stopped_for_budget"]
