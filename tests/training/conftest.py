@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.training.gang.torchrun_gang import GangStarter, Machine
+from tests.training.gang.torchrun_gang import GangStarter, Machine, ask_for_stacks_in_a_stall
 
 DIGITS = {"model": "cnn", "data": "digits", "steps": 400, "batch_size": 64, "seed": 7}
 
@@ -39,12 +39,12 @@ def uninterrupted(gangs: GangStarter) -> Machine:
 def drained(gangs: GangStarter) -> list[Machine]:
     """The same run on two machines; only the second one's torchrun is told to stop.
 
-    Before that its rank is asked for its stacks.
+    Before that its rank is asked for its stacks, while it waits for the first one's, as in a stall.
     """
     config = {**DIGITS, "checkpoint_interval_steps": 25, "step_delay_seconds": 0.01}
     machines = gangs.start("drained", config, machines=2, ranks_each=1)
     machines[0].wait_for_step(40)
-    os.kill(machines[1].rank_pid(1), signal.SIGUSR1)
+    ask_for_stacks_in_a_stall(waiting=machines[1], waiting_rank=1, held_pid=machines[0].rank_pid(0))
     machines[0].wait_for_step(60)
     machines[1].process.send_signal(signal.SIGTERM)
     for machine in machines:

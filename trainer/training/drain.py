@@ -73,7 +73,12 @@ class StopRequest:
 
 
 def dump_stacks_on_signal() -> None:
-    """SIGUSR1 writes the stacks of all threads to standard error and training goes on."""
+    """SIGUSR1 writes the stacks of all threads to standard error and training goes on.
+
+    For a rank that stands still: the stacks are read at once, also where a call keeps the
+    interpreter's lock, so that a thread that runs meanwhile may end the process with SIGSEGV.
+    Source: CPython's faulthandler, which stops no other thread.
+    """
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.support.servers.free_port import free_port
 
 REPOSITORY = Path(__file__).parents[3]
@@ -87,6 +89,29 @@ class Machine:
         reached = ReachedStep(self.folder / "progress.jsonl")
         wait_until(lambda: self.process.poll() is not None or reached.look() >= step)
         assert reached.look() >= step, self.log()
+
+
+def ask_for_stacks_in_a_stall(waiting: Machine, waiting_rank: int, held_pid: int) -> None:
+    """Stops one rank until the other, which waits for it, has written its stacks.
+
+    Stacks of threads that run cannot be read safely (``drain.dump_stacks_on_signal``), so the
+    signal waits until the rank has used no processor time for a while.
+    """
+    rank = psutil.Process(waiting.rank_pid(waiting_rank))
+    os.kill(held_pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: _stands_still(rank))
+        rank.send_signal(signal.SIGUSR1)
+        wait_until(lambda: "Current thread" in waiting.log() or not rank.is_running())
+    finally:
+        os.kill(held_pid, signal.SIGCONT)
+
+
+def _stands_still(process: psutil.Process, seconds: float = 0.3) -> bool:
+    before = process.cpu_times()
+    time.sleep(seconds)
+    after = process.cpu_times()
+    return (before.user, before.system) == (after.user, after.system)
 
 
 class GangStarter:
