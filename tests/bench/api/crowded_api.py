@@ -63,12 +63,13 @@ def crowded_api(
     """An api in a process of its own, with so many queued jobs and so many pools to rent in."""
     engine = make_engine(database_url)
     key = make_key(engine, make_project(engine, "vision"))
-    with PostgresUnitOfWorkFactory(engine, NoRings())() as uow:
-        uow.offers.record([_offer(number) for number in range(pools)], [], datetime.now(UTC))
-    engine.dispose()
     settings = api_settings(database_url, valkey_url, folder)
     with serve(API_APP, folder, "/readyz", settings) as program:
+        # Before there are pools: each submission with a limit would be simulated on them.
         _submit(program.port, key, jobs)
+        with PostgresUnitOfWorkFactory(engine, NoRings())() as uow:
+            uow.offers.record([_offer(number) for number in range(pools)], [], datetime.now(UTC))
+        engine.dispose()
         yield CrowdedApi(program, key)
 
 
