@@ -6,12 +6,15 @@ import re
 
 import pytest
 from playwright.sync_api import expect
+from sqlalchemy import update
 
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.job import JobState
+from app.storage.schema import tables
 from tests.browser.conftest import Site
 from tests.support.api.people_api import make_key, make_project
 from tests.support.pages.browser import PHONE, Visit, visit
+from tests.support.pages.page_story import STEPS
 
 REASON = (
     "No pool has 64 V100s free. The closest, us-west-2a spot, has 4 of them; on-demand has 16 in "
@@ -192,7 +195,12 @@ def test_names_and_reasons_are_text_and_never_markup(look: Visit, site: Site):
 
 
 def test_it_fits_a_phone(site: Site, browser):
-    site.story.change(site.story.interrupted_run(), wait_reason=REASON)
+    # A job that trains has a reason while it has saved no more than its last attempt, which failed.
+    failed = {"end_reason": EndReason.USER_ERROR, "end_message": REASON, "committed_step": STEPS}
+    running = site.story.interrupted_run()
+    with site.api.engine.begin() as connection:
+        own = (tables.attempts.c.job_id == running) & (tables.attempts.c.fence == 1)
+        connection.execute(update(tables.attempts).where(own).values(failed))
     long = site.story.submit(name="a-job-with-quite-a-long-name-that-nobody-would-want-to-type-twi")
     site.story.change(long, wait_reason=REASON)
     for number in range(1, 4):
@@ -209,6 +217,7 @@ def test_it_fits_a_phone(site: Site, browser):
         assert right <= PHONE["width"]
         rows = [_box(row)["height"] for row in phone.page.locator(".jobs tbody").all()]
         assert len(rows) == 3
+        assert phone.page.locator(".reason", has_text=REASON).count() == 2
         assert max(rows) <= 120
         assert "–" not in phone.page.locator(".jobs").inner_text()
         phone.assert_content()

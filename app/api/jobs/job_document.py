@@ -9,26 +9,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from app.domain.deployment.disk_full import DISK_FULL_SENTENCE, free_bytes_when_full, without_disk
-from app.domain.lifecycle.attempt import AttemptState
-from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
+from app.domain.deployment.disk_full import without_disk
+from app.domain.lifecycle.job import JobState
 from app.domain.spec.job_spec import JobSpec, parse_spec
-from app.domain.wording.stop_words import why_stopping
+from app.domain.wording.why_words import why
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.storage.reports.job_facts import JobFacts, MachineStatus
-
-_WAITS = {
-    JobState.QUEUED: "In the queue: looking for machines next.",
-    JobState.RECOVERING: "It continues from its last checkpoint as soon as machines are found.",
-}
-_BEGINS_ANEW = (
-    "It starts again from the beginning as soon as machines are found: no checkpoint was saved."
-)
-_STARTS = {
-    AttemptState.PROVISIONING: "Machines are being started.",
-    AttemptState.PREPARING: "The machines are up and are being prepared.",
-}
 
 
 def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
@@ -41,7 +28,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         "name": job.name,
         "project": facts.project_name,
         "state": job.state,
-        "why": _why(facts, now),
+        "why": why(facts.standing, now),
         "priority": job.priority,
         "labels": spec.labels,
         "node_count": job.node_count,
@@ -64,37 +51,6 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         "attempts": _attempts(facts, spec),
         "spec": job.spec,
     }
-
-
-def _why(facts: JobFacts, now: datetime) -> str | None:
-    """The present state, and why the last attempt failed; None while the job simply trains."""
-    job, attempt = facts.job, facts.attempt
-    if job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
-        return job.end_message
-    if job.state in _WAITS:
-        unsaved = job.state is JobState.RECOVERING and facts.last_checkpoint is None
-        next_one = _BEGINS_ANEW if unsaved else _WAITS[job.state]
-        return job.wait_reason or _joined(facts.last_failure, next_one)
-    if job.state is JobState.STOPPING:
-        return why_stopping(job, attempt, now)
-    noticed = sum(machine.instance.noticed_at is not None for machine in facts.machines)
-    if attempt is not None and attempt.state in (AttemptState.DRAINING, AttemptState.SETTLING):
-        lost = f" The cloud interrupts {noticed} of its machines." if noticed else ""
-        return f"This attempt is ending; the job continues after it.{lost}"
-    if attempt is None or attempt.state in _STARTS:
-        return _joined(None if attempt is None else _STARTS[attempt.state], facts.last_failure)
-    full = DISK_FULL_SENTENCE if any(map(_has_full_disk, facts.machines)) else None
-    return full or facts.last_failure
-
-
-def _joined(*sentences: str | None) -> str | None:
-    return " ".join(one for one in sentences if one) or None
-
-
-def _has_full_disk(machine: MachineStatus) -> bool:
-    contact = machine.contact
-    here = machine.instance.ended_at is None and contact is not None
-    return here and contact is not None and free_bytes_when_full(contact.metrics) is not None
 
 
 def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> dict[str, Any]:
@@ -166,7 +122,7 @@ def _machine(machine: MachineStatus, now: datetime) -> dict[str, Any]:
         "last_report_at": None if contact is None else contact.answered_at,
         "unreachable_at": instance.unreachable_at,
         "notice": notice,
-        "disk_full": _has_full_disk(machine),
+        "disk_full": machine.has_full_disk,
         "release_reason": instance.release_reason,
     }
 

@@ -34,6 +34,7 @@ class JobAccepted(Shape):
 class JobSummary(Shape):
     """One line of the list of jobs. `pools`: where its machines are. `disk_full`: of one of them.
 
+    why: as in the job's own document.
     replacing: machines on the way in place of lost ones: "replacing 1 of 2 in aws us-east-1a", or
     "replacing 2 of 2: choosing a pool" before their pool is known.
     remaining_seconds: while it runs, from the measured rate, else from the spec's estimate.
@@ -212,7 +213,7 @@ class AttemptsShape(Shape):
 
 
 class JobDetail(Shape):
-    """Everything about one job. `why`: one sentence on its state; None while it simply trains.
+    """Everything about one job. `why`: why it is in its state; None while it simply trains.
 
     replacing: as in the list of jobs.
     """

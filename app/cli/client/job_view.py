@@ -12,7 +12,7 @@ from typing import Any, Final
 from app.cli.client import wording
 from app.cli.client.terminal import Column, Terminal
 from app.domain.lifecycle.instance import InstanceState
-from app.domain.wording.machine_words import machine_words
+from app.domain.wording.machine_words import gang_words, machine_words
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 AT_REST: Final = ENDED | {"paused"}
@@ -133,6 +133,11 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
     ]
 
 
+def listed_reason(job: Job) -> str:
+    """Why a listed job is in its state; "" for one that succeeded, of which that is told enough."""
+    return "" if job["state"] == "succeeded" else job.get("why") or ""
+
+
 def next_commands(name: str, state: str) -> list[str]:
     """What to do about a job that failed or is paused, one command a line; else nothing."""
     if state == "failed":
@@ -151,9 +156,7 @@ def next_commands(name: str, state: str) -> list[str]:
 def _gang(job: Job) -> str:
     """ "3 of 2–4 machines" for an elastic job; "" where the number never changes."""
     nodes = job["nodes"]
-    if not isinstance(nodes, str):
-        return ""
-    return f"{job['node_count']} of {nodes.replace('..', '–')} machines"
+    return gang_words(job["node_count"], nodes) if isinstance(nodes, str) else ""
 
 
 def metrics(values: dict[str, Any]) -> str:

@@ -10,13 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from app.cli.client.failures import CommandFailed
-from app.domain.units.durations import (
-    DAY_SECONDS,
-    HOUR_SECONDS,
-    MINUTE_SECONDS,
-    format_duration,
-    parse_duration,
-)
+from app.domain.units.durations import parse_duration, short_duration
 from app.domain.units.errors import InvalidValue
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.percent import part_percent
@@ -98,12 +92,7 @@ def clock_time(text: str | None) -> str:
 
 def span(seconds: float) -> str:
     """A length of time to its two largest units: "1h 30m", "2d 4h", "45s"."""
-    whole = round(abs(seconds))
-    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
-        if whole >= unit:
-            whole -= whole % finer
-            break
-    return format_duration(-whole if seconds < 0 else whole)
+    return short_duration(seconds)
 
 
 def seconds(length: float) -> str:

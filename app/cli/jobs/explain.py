@@ -94,8 +94,7 @@ def explain(
 
 def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     """The state with its reason, the slack, and what a waiting job waits for."""
-    why = (found["why"] or "").rstrip(".")
-    because = f": {why}." if why else "."
+    because = f": {found['why']}" if found["why"] else "."
     prose(terminal, f"{found['name']} {wording.standing(found['state'])}{because}")
     end = eta(found, now)
     if end:

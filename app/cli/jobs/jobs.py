@@ -74,8 +74,8 @@ def jobs(
         )
     else:
         columns = _columns(datetime.now(UTC))
-        if any(_why(job) for job in found):
-            columns.append(Column("WHY", _why, prose=True))
+        if any(map(job_view.listed_reason, found)):
+            columns.append(Column("WHY", job_view.listed_reason, prose=True))
         terminal.table(columns, found)
         if any(_saving_is_open(job) for job in found):
             terminal.note("SAVED is - until a cost is final; so far: lowtide cost JOB")
@@ -124,10 +124,6 @@ def _columns(now: datetime) -> list[Column]:
         Column("COST", lambda job: wording.money(job["spent_microusd"]), True),
         Column("SAVED", lambda job: wording.percent(job["net_saved_ratio"]), True),
     ]
-
-
-def _why(job: dict[str, Any]) -> str:
-    return "" if job["state"] == "succeeded" else job.get("why") or ""
 
 
 def _saving_is_open(job: dict[str, Any]) -> bool:

@@ -66,6 +66,16 @@ def format_duration(seconds: int) -> str:
     return " ".join(parts) or "0s"
 
 
+def short_duration(seconds: float) -> str:
+    """For people, to the two largest units: 5400 → "1h 30m", 187_200 → "2d 4h", 45.2 → "45s"."""
+    whole = round(abs(seconds))
+    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
+        if whole >= unit:
+            whole -= whole % finer
+            break
+    return format_duration(-whole if seconds < 0 else whole)
+
+
 def whole_minutes(seconds: float) -> str:
     """For people, to the next minute that is not less: 38121.3 → "10h 36m"."""
     return format_duration(math.ceil(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)

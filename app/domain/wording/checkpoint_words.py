@@ -40,3 +40,14 @@ def where_it_starts(parent_step: int | None, saved_step: int) -> str:
         return "from its last checkpoint"  # of a program that counts no steps
     because = "no checkpoint had been saved" if saved_step == 0 else "no checkpoint was restored"
     return f"from the beginning: {because}"
+
+
+def where_it_continues(committed_step: int, *, saved: bool) -> tuple[str, str]:
+    """Where the next attempt begins: how its sentence starts, and the reason that ends it, or "".
+
+    saved: whether the job has a checkpoint.
+    """
+    if not saved:
+        return "It starts again from the beginning", ": no checkpoint was saved"
+    place = f"step {committed_step:,}" if committed_step else "its last checkpoint"
+    return f"It continues from {place}", ""

@@ -1,14 +1,15 @@
-"""What a machine is doing, in the words that pages and the command line have in common.
+"""What a machine is doing, and how several are called, in the words that every reader has.
 
 Not here: since when, or what of it costs what (`app.web.job.machine_rows`, `cost_statement`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from app.domain.lifecycle.instance import EndedBy, InstanceState
+from app.domain.market.offer import Pool
 from trainer.protocol.agent_report import MachinePhase
 
 PHASE_WORDS: Final[Mapping[str, str]] = {
@@ -52,3 +53,21 @@ def machine_words(state: InstanceState, phase: str | None) -> str:
     if phase is None:
         return _BEFORE_ITS_FIRST_WORD
     return PHASE_WORDS.get(phase) or phase.replace("_", " ")
+
+
+def machines_in_words(number: int) -> str:
+    """ "1 machine", "3 machines"."""
+    return "1 machine" if number == 1 else f"{number} machines"
+
+
+def gang_words(number: int, nodes: int | str) -> str:
+    """ "3 machines", or "3 of 2–4 machines" where the number may change; nodes: of the spec."""
+    if not isinstance(nodes, str):
+        return machines_in_words(number)
+    return f"{number} of {nodes.replace('..', '–')} machines"
+
+
+def zone_words(pools: Iterable[Pool | None]) -> str:
+    """ " in us-west-2a, us-west-2b"; "" where no place is known yet."""
+    zones = sorted({pool.zone for pool in pools if pool is not None})
+    return f" in {', '.join(zones)}" if zones else ""

@@ -1,6 +1,6 @@
 """Statements by hand for the routes that must be quick, on psycopg's async pool.
 
-Lives here: knowing a key, and a page of the list of jobs, which PostgreSQL writes as JSON itself.
+Lives here: knowing a key, and a page of the list of jobs.
 Not here: how submissions are stored (`submission_batch`), reports that may take their time
 (`job_read_models`), or any decision.
 """
@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from psycopg import OperationalError
 from psycopg.errors import FeatureNotSupported
 from psycopg_pool import AsyncConnectionPool
@@ -20,6 +21,7 @@ from app.storage.jobs.job_submission import KnownJob, Submission
 from app.storage.jobs.submission_batch import Pool, SubmissionBatch
 from app.storage.reports.job_facts import JobFilter, KeyOwner
 from app.storage.reports.job_list_statement import list_statement
+from app.storage.reports.listed_jobs import listed_jobs
 from app.storage.session.storage_errors import DatabaseFull
 
 STATEMENT_TIMEOUT_MS = 5_000
@@ -103,8 +105,7 @@ class HotStatements:
         """The page as of now, as JSON: `{"items": […], "next": cursor | null}`."""
         statement, parameters = list_statement(wanted, now)
         rows = await self._read(statement, parameters)
-        page: bytes = rows[0][0].encode()
-        return page
+        return orjson.dumps(listed_jobs(rows[0][0], now))
 
     async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Rows; tried once more when the connection had gone, as after a restart of the server, or

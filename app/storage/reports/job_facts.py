@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.domain.lifecycle.end_reason import COUNTED_END_REASONS
+from app.domain.deployment.disk_full import free_bytes_when_full
 from app.domain.lifecycle.entities import Attempt, Budget, Contact, Instance, Job
-from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.wording.why_words import JobStanding, LastEnd, LiveAttempt
 
 Row = Mapping[str, Any]
 
@@ -71,18 +72,15 @@ class MachineStatus:
     name: str | None
 
     @property
+    def has_full_disk(self) -> bool:
+        """Whether its newest report says so."""
+        contact = self.contact
+        return contact is not None and free_bytes_when_full(contact.metrics) is not None
+
+    @property
     def is_billed(self) -> bool:
         """Whether it costs money now: started, and not gone."""
         return self.instance.launched_at is not None and self.instance.ended_at is None
-
-
-@dataclass(frozen=True)
-class LastEnd:
-    """How the newest attempt that has ended did so. committed_step: saved by then."""
-
-    reason: str
-    message: str | None
-    committed_step: int
 
 
 @dataclass(frozen=True)
@@ -129,17 +127,33 @@ class JobFacts:
         return sum(prices)
 
     @property
-    def last_failure(self) -> str | None:
-        """What is said of the last attempt, of a job that tries again after a failure of its own.
-
-        None as soon as it has saved more than that attempt had.
-        """
-        last, job = self.counts.last_end, self.job
-        if last is None or last.reason not in COUNTED_END_REASONS:
-            return None
-        waits = job.state in CLAIMABLE_JOB_STATES or job.state is JobState.STARTING
-        trains = job.state is JobState.RUNNING and job.committed_step <= last.committed_step
-        return last.message if waits or trains else None
+    def standing(self) -> JobStanding:
+        """What the reason of its state is made of, as `listed_jobs` reads it for many."""
+        job, attempt = self.job, self.attempt
+        here = [one for one in self.machines if one.instance.registered_at is not None]
+        states = [one.instance.state for one in self.machines]
+        return JobStanding(
+            state=job.state,
+            submitted_at=job.submitted_at,
+            node_count=job.node_count,
+            nodes=job.spec.get("nodes", job.node_count),
+            committed_step=job.committed_step,
+            wait_reason=job.wait_reason,
+            end_message=job.end_message,
+            ended_at=job.ended_at,
+            stop_cause=job.stop_cause,
+            stop_ordered_at=job.stop_ordered_at,
+            last_end=self.counts.last_end,
+            attempt=None
+            if attempt is None
+            else LiveAttempt(
+                attempt.state, attempt.node_count, attempt.drain_cause, attempt.drain_until_at
+            ),
+            registered=tuple(one.instance.pool for one in here),
+            interrupted=states.count(InstanceState.INTERRUPTING),
+            disk_full=any(one.has_full_disk for one in self.machines),
+            has_checkpoint=self.last_checkpoint is not None,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The statement behind a page of the list of jobs: keyset order, and JSON made by PostgreSQL.
 
-Not here: how it is run (`hot_statements`) or which filters people may write (`app.api`).
+Each job comes with its `standing`, which `listed_jobs` makes its reason of. Not here: how it is run
+(`hot_statements`), or which filters people may write (`app.api`).
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from typing import Any, Final
 
 import orjson
 
-from app.domain.deployment.disk_full import DISK_FULL_KEY, DISK_FULL_SENTENCE
-from app.domain.lifecycle.end_reason import COUNTED_END_REASONS
-from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
-from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES
+from app.domain.deployment.disk_full import DISK_FULL_KEY
+from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES
+from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES, InstanceState
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.storage.reports.job_facts import JobFilter
 from app.storage.schema.tables import one_of
 from app.storage.session.replacement_statement import REPLACING
 
-_CLAIMABLE: Final = one_of("numbered.state", CLAIMABLE_JOB_STATES)
-# As `JobFacts.last_failure`: of the attempt before the one that is under way.
-_COUNTED: Final = one_of("last.end_reason", COUNTED_END_REASONS)
+# A reason may rest on how the attempt before the one under way ended.
+_TRIES: Final = one_of(
+    "numbered.state", (*CLAIMABLE_JOB_STATES, JobState.STARTING, JobState.RUNNING)
+)
+_AT_WORK: Final = one_of("numbered.state", (JobState.STARTING, JobState.RUNNING, JobState.STOPPING))
+_LIVE_ATTEMPT: Final = one_of("attempts.state", LIVE_ATTEMPT_STATES)
 _LIVE: Final = one_of("instances.state", LIVE_INSTANCE_STATES)
 # Seconds to the end, of what `estimates.estimate_remaining` last worked out and stored.
 _REMAINING: Final = """(CASE WHEN state = 'running' AND eta_at IS NOT NULL
@@ -35,8 +39,8 @@ _STATEMENT: Final = """
 WITH page AS (
     SELECT id, name, budget_id, state, priority, node_count, next_fence, market_mode,
         submitted_at, started_at, ended_at, deadline_at, last_safe_at, claimable_at,
-        wait_reason, stop_cause, end_reason, end_message, committed_step, total_steps,
-        eta_at, eta_from, cost_final_at, on_demand_comparison_microusd,
+        wait_reason, stop_cause, stop_ordered_at, end_reason, end_message,
+        committed_step, total_steps, eta_at, eta_from, cost_final_at, on_demand_comparison_microusd,
         spec->'labels' AS labels,
         coalesce(spec->'nodes', to_jsonb(node_count)) AS nodes
     FROM jobs WHERE {conditions}
@@ -50,7 +54,9 @@ WITH page AS (
         ), 0)::bigint AS microusd_per_hour,
         json_agg(DISTINCT instances.pool) FILTER (WHERE instances.pool IS NOT NULL) AS pools,
         max(contacts.step) FILTER (WHERE contacts.fence = page.next_fence - 1) AS reported_step,
-        bool_or(jsonb_exists(contacts.metrics, '{disk_full_key}')) AS disk_full
+        bool_or(jsonb_exists(contacts.metrics, '{disk_full_key}')) AS disk_full,
+        count(*) FILTER (WHERE instances.state = '{interrupting}') AS interrupted,
+        json_agg(instances.pool) FILTER (WHERE instances.registered_at IS NOT NULL) AS registered
     FROM page
     JOIN instances ON instances.job_id = page.id AND {live}
     LEFT JOIN pools ON pools.pool = instances.pool
@@ -62,7 +68,21 @@ WITH page AS (
         coalesce(now.microusd_per_hour, 0) AS microusd_per_hour,
         coalesce(now.pools, '[]'::json) AS pools, now.disk_full, {replacing} AS replacing,
         greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step,
-        last.end_message AS last_failure
+        json_build_object(
+            'wait_reason', numbered.wait_reason, 'end_message', numbered.end_message,
+            'stop_ordered_at', numbered.stop_ordered_at,
+            'committed_step', numbered.committed_step,
+            'last_end', CASE WHEN last.end_reason IS NOT NULL THEN json_build_array(
+                last.end_reason, last.end_message, last.committed_step) END,
+            'attempt', CASE WHEN trying.state IS NOT NULL THEN json_build_array(
+                trying.state, trying.node_count, trying.drain_cause, trying.drain_until_at) END,
+            'registered', coalesce(now.registered, '[]'::json),
+            'interrupted', coalesce(now.interrupted, 0),
+            'disk_full', coalesce(now.disk_full, false),
+            'has_checkpoint', numbered.state = '{recovering}' AND EXISTS (
+                SELECT FROM checkpoints WHERE checkpoints.job_id = numbered.id
+                AND (NOT checkpoints.final OR checkpoints.size_bytes > 0))
+        ) AS standing
     FROM numbered
     JOIN budgets ON budgets.id = numbered.budget_id
     LEFT JOIN live AS now ON now.job_id = numbered.id
@@ -70,17 +90,17 @@ WITH page AS (
         SELECT attempts.* FROM attempts
         WHERE attempts.job_id = numbered.id AND attempts.end_reason IS NOT NULL
         ORDER BY attempts.fence DESC LIMIT 1
-    ) AS last ON ({claimable} OR numbered.state = 'starting'
-            OR (numbered.state = 'running' AND numbered.committed_step <= last.committed_step))
-        AND {counted}
+    ) AS last ON {tries}
+    LEFT JOIN LATERAL (
+        SELECT attempts.* FROM attempts
+        WHERE attempts.job_id = numbered.id AND {live_attempt} LIMIT 1
+    ) AS trying ON {at_work}
     WHERE place <= {limit}
 )
 SELECT json_build_object(
     'items', coalesce(json_agg(json_build_object(
         'id', id, 'name', name, 'state', state, 'priority', priority,
-        'why', coalesce(end_message, wait_reason,
-            CASE WHEN state = 'running' AND disk_full THEN '{disk_full}' END, last_failure),
-        'disk_full', state = 'running' AND coalesce(disk_full, false),
+        'standing', standing, 'disk_full', state = 'running' AND coalesce(disk_full, false),
         'stop_cause', stop_cause,
         'end_reason', end_reason, 'next_look_at', claimable_at,
         'submitted_at', submitted_at, 'started_at', started_at, 'ended_at', ended_at,
@@ -155,10 +175,12 @@ def _statement(conditions: str, limit: int) -> str:
         limit=limit,
         live=_LIVE,
         replacing=REPLACING.format(job="numbered"),
-        claimable=_CLAIMABLE,
-        counted=_COUNTED,
+        tries=_TRIES,
+        at_work=_AT_WORK,
+        live_attempt=_LIVE_ATTEMPT,
+        interrupting=InstanceState.INTERRUPTING,
+        recovering=JobState.RECOVERING,
         remaining=_REMAINING,
         compared=COMPARED,
         disk_full_key=DISK_FULL_KEY,
-        disk_full=DISK_FULL_SENTENCE,
     )

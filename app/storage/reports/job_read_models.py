@@ -18,6 +18,7 @@ from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.units.errors import NotFound
+from app.domain.wording.why_words import LastEnd
 from app.storage.money.job_cost_report import waived_microusd
 from app.storage.reports.deployment_read_models import DeploymentReports
 from app.storage.reports.job_facts import (
@@ -25,7 +26,6 @@ from app.storage.reports.job_facts import (
     JobFacts,
     JobFilter,
     LastCheckpoint,
-    LastEnd,
     MachineStatus,
     MatchingJob,
 )

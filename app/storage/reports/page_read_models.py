@@ -41,6 +41,7 @@ from app.storage.reports.job_search_statement import (
     chosen_statement,
     search_statement,
 )
+from app.storage.reports.listed_jobs import listed_jobs
 from app.storage.reports.web_sessions import LIVE_KEYS
 from app.storage.schema import money_tables, tables
 from app.storage.session.machine_names import (
@@ -117,8 +118,7 @@ class PageReports:
         statement, parameters = list_statement(wanted, now)
         with self._engine.connect() as connection:
             text = connection.exec_driver_sql(statement, parameters).scalar_one()
-        page: Mapping[str, Any] = orjson.loads(text)
-        return page
+        return listed_jobs(text, now)
 
     def search_jobs(self, search: JobSearch, now: datetime) -> FoundJobs:
         """A page of the rows that a search finds, as of now."""
@@ -127,7 +127,7 @@ class PageReports:
             found = orjson.loads(text)
             ids = tuple(UUID(row["job_id"]) for row in found["rows"] if row["job_id"] is not None)
             listed = list_statement(JobFilter(search.project_id, len(ids), ids=ids), now)
-            items = orjson.loads(connection.exec_driver_sql(*listed).scalar_one())["items"]
+            items = listed_jobs(connection.exec_driver_sql(*listed).scalar_one(), now)["items"]
         return _found_jobs(found, {item["id"]: item for item in items})
 
     def chosen_jobs(

@@ -43,7 +43,7 @@ from app.web.job.resume_outlook import ResumeOutlook, resume_outlook
 from app.web.job.run_verdict import RunVerdict, run_verdict
 from app.web.job.time_left import Countdown, ExpectedEnd, time_left
 from app.web.job.why_here import DECISIONS_READ, WhyHere, why_here
-from app.web.job_sentences import TONES, before_first_step, gang_steps, next_look, why
+from app.web.job_sentences import TONES, before_first_step, gang_steps, head_sentence, next_look
 from app.web.page_frame import PageParts
 
 EVENTS_SHOWN: Final = 40
@@ -151,7 +151,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
         project_name=facts.project_name,
         now=now,
         tone=TONES[job.state],
-        why=why(facts, now),
+        why=head_sentence(facts, now),
         replacing=facts.replacing,
         next_look=next_look(job, now),
         refresh_seconds=_refresh_seconds(job),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from app.domain.lifecycle.entities import Budget, Job
 from app.domain.placement.expected_cost import steady_microusd
+from app.domain.wording.checkpoint_words import where_it_continues
+from app.domain.wording.machine_words import machines_in_words
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_needs import OfferRow, Unmet
 from app.storage.reports.job_facts import LastCheckpoint
@@ -57,10 +59,8 @@ def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
     work = (
         "" if left.to_the_end is None else f"; about {formats.brief(left.to_the_end)} of work left"
     )
-    if saved is None:
-        return f"It starts again from the beginning: no checkpoint was saved{work}."
-    where = f"step {job.committed_step:,}" if job.committed_step else "its checkpoint"
-    return f"It continues from {where}{work}."
+    start, because = where_it_continues(job.committed_step, saved=saved is not None)
+    return f"{start}{because}{work}."
 
 
 def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
@@ -81,10 +81,9 @@ def _fitting(unmet: Unmet) -> list[OfferRow]:
 
 
 def _on(offer: OfferRow, count: int) -> str:
-    machines = "1 machine" if count == 1 else f"{count} machines"
     pool = offer.pool
     market = formats.words(pool.market.value)
-    return f"for {machines} in {pool.zone} ({pool.instance_type}, {market})"
+    return f"for {machines_in_words(count)} in {pool.zone} ({pool.instance_type}, {market})"
 
 
 def _budget(remaining: int | None) -> str | None:

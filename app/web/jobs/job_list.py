@@ -170,7 +170,7 @@ def _row(row: FoundJob, now: datetime) -> JobRow:
     return JobRow(
         facts=facts,
         tone=TONES[state],
-        why=_why(facts, state),
+        why="" if state is JobState.SUCCEEDED else facts["why"] or "",
         labels=tuple(facts["labels"].items())[:_LABELS_SHOWN],
         where=", ".join(zones),
         eta_at=eta_at,
@@ -178,15 +178,6 @@ def _row(row: FoundJob, now: datetime) -> JobRow:
         is_late=eta_at is not None and deadline_at is not None and eta_at > deadline_at,
         ended_at=ended_at,
     )
-
-
-def _why(facts: Mapping[str, Any], state: JobState) -> str:
-    """The reason that a rule has written, as a sentence; a success needs none."""
-    written: str = (facts["why"] or "").strip()
-    if not written or state is JobState.SUCCEEDED:
-        return ""
-    end = "" if written.endswith((".", "!", "?", "…")) else "."
-    return f"{written[0].upper()}{written[1:]}{end}"
 
 
 def _group_row(found: FoundGroup) -> GroupRow:

@@ -15,7 +15,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.storage.reports.job_facts import LastCheckpoint
 from app.storage.reports.job_read_models import JobReports
 from app.storage.schema import tables
-from app.web.job_sentences import why
+from app.web.job_sentences import head_sentence
 from tests.support.stories.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
@@ -52,7 +52,7 @@ def test_a_command_that_saved_nothing_has_no_checkpoint(story: Story, engine: En
     assert reports.checkpoints(job_id, 10) == []
     facts = reports.job(job_id)
     assert facts.last_checkpoint is None
-    assert why(facts, story.time + timedelta(hours=1)).startswith("Finished, ")
+    assert head_sentence(facts, story.time + timedelta(hours=1)).startswith("Finished, ")
     # The end is in the lineage all the same: nothing is trained again.
     (kept,) = story.rows(tables.checkpoints, tables.checkpoints.c.job_id == job_id)
     assert (kept.final, kept.size_bytes) == (True, 0)
@@ -98,11 +98,8 @@ def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine:
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
     facts = JobReports(engine).job(job_id)
     if facts.job.state == "recovering":
-        assert why(facts, story.time).endswith(
-            "saved no checkpoint; the next one starts from the beginning."
-        )
-        facts.job.wait_reason = None
         told = job_document(facts, story.time)["why"]
+        assert head_sentence(facts, story.time) == told
         assert told.endswith(
             "It starts again from the beginning as soon as machines are found: no checkpoint was "
             "saved."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +16,11 @@ from app.domain.lifecycle.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS
 from app.domain.lifecycle.verdict import OUT_OF_MEMORY_ADVICE
 from app.orchestration.agents.append_logs import append_log
 from app.storage.reports.job_facts import JobFilter
-from app.storage.reports.job_list_statement import list_statement
 from app.storage.reports.job_read_models import JobReports
-from app.storage.reports.page_read_models import JobTimeline
+from app.storage.reports.page_read_models import JobTimeline, PageReports
 from app.storage.schema import tables
 from app.web.job.job_failure import JobFailure, job_failure
-from app.web.job_sentences import why
+from app.web.job_sentences import head_sentence
 from app.web.page_frame import PageParts
 from tests.support.stories.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
@@ -48,13 +46,10 @@ def fail(story: Story, job_id: UUID, fence: int, **error: Any) -> None:
 def said(story: Story, engine: Engine, job_id: UUID) -> tuple[str, str, str]:
     """What the page, the command line and the list say of it."""
     facts = JobReports(engine).job(job_id)
-    statement, parameters = list_statement(JobFilter(story.project_id, 50), story.time)
-    with engine.connect() as connection:
-        listed = connection.exec_driver_sql(statement, parameters).scalar_one()
-    items = (json.loads(listed) if isinstance(listed, str) else listed)["items"]
+    items = PageReports(engine).list_jobs(JobFilter(story.project_id, 50), story.time)["items"]
     [item] = [one for one in items if one["id"] == str(job_id)]
     return (
-        why(facts, story.time + timedelta(seconds=1)),
+        head_sentence(facts, story.time + timedelta(seconds=1)),
         job_document(facts, story.time)["why"] or "",
         item["why"] or "",
     )

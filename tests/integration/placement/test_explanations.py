@@ -98,7 +98,7 @@ def test_a_waiting_job_says_what_would_unblock_it_and_at_what_price(world: World
     world.story.set_job(waiting, wait_reason="no room for 2 machines", claimable_at=due)
     before = told(world, "waiting").waiting
     assert before is not None
-    assert before.reason == "no room for 2 machines"
+    assert before.reason == "No room for 2 machines."
     assert before.next_look_at == due
     assert [(way.pool is None, way.microusd_per_hour) for way in before.unblocked_by] == [
         (False, 3_600_000)
@@ -112,7 +112,7 @@ def test_a_waiting_job_says_what_would_unblock_it_and_at_what_price(world: World
     assert second.sentence.startswith("`market: on_demand` in its spec")
     assert second.microusd_per_hour == 10_800_000
     out = world.cli.ok("explain", "waiting").out
-    assert "waiting is queued: no room for 2 machines." in out
+    assert "waiting is queued: No room for 2 machines." in out
     assert "Next look in 4m" in out or "Next look in 5m" in out
     assert f"  {decision_story.WAIT_FOR}" in out
     assert "Decision 1: wait, at " in out

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from app.storage.reports.job_read_models import JobReports
 from app.web.job.why_here import why_here
-from app.web.job_sentences import gang_steps, why
+from app.web.job_sentences import gang_steps, head_sentence
 from tests.support.stories.orchestration_story import ZONE_A, Story
 from trainer.protocol.agent_report import MachinePhase
 
@@ -58,7 +58,7 @@ def test_machines_that_are_set_up_are_not_said_to_train(story: Story, engine: En
     story.train(job_id)
 
     def said() -> str:
-        return why(JobReports(engine).job(job_id), story.time)
+        return head_sentence(JobReports(engine).job(job_id), story.time)
 
     assert said().startswith("Training on 2 machines")
     first, _ = story.members(job_id)
