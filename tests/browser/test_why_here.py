@@ -39,7 +39,7 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     expect(rows).to_have_count(4)
     expect(rows.first.get_by_role("img", name="chosen")).to_be_visible()
     for told in ("us-west-2a · p3.2xlarge · spot", "$0.918/h", "−70 %", "2 m", "0.08", "$2.95",
-                 "1 h 35 m", "the most progress for its price and expected life"):  # fmt: skip
+                 "1h 35m", "the most progress for its price and expected life"):  # fmt: skip
         expect(rows.first).to_contain_text(told)
     expect(rows.nth(2)).to_contain_text("has capacity for 1 of 2")
     expect(rows.nth(3)).to_contain_text("not needed: slack 55m")
@@ -57,7 +57,7 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     expect(rows.first.locator("td[data-label='Would take']")).to_contain_text("left")
     expect(rows.first.locator("td[data-label='Expected']")).to_contain_text("left")
     expect(rows.first).to_contain_text(
-        re.compile(r"at the decision \d\d:\d\d:\d\d UTC: \$2\.95, 1 h 35 m; the most progress")
+        re.compile(r"at the decision \d\d:\d\d:\d\d UTC: \$2\.95, 1h 35m; the most progress")
     )
     # One number of each fact: the job has two machines.
     price = rows.first.locator("td[data-label='$/h']")

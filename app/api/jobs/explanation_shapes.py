@@ -58,7 +58,8 @@ class PoolVerdictShape(Shape):
 
     hazard_per_hour: interruptions of a machine there; null for on-demand. expected_microusd:
     to finish the work there with all machines; where expected_finish_seconds is null the work is
-    not known, and it is that of one machine's hour of progress.
+    not known, and it is that of one machine's hour of progress. why: as it was said at the
+    decision; why_now: of a pool that the job trains in, after what the decision expected there.
     """
 
     pool: str
@@ -71,6 +72,7 @@ class PoolVerdictShape(Shape):
     fits: bool
     chosen: bool
     why: str
+    why_now: str
     hazard_per_hour: float | None
     expected_microusd: int | None
     expected_finish_seconds: float | None

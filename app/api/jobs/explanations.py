@@ -23,8 +23,8 @@ from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.placement.placement_decision import PoolVerdict
 from app.domain.spec.job_spec import parse_spec
-from app.domain.wording.decision_words import sentence_now
-from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
+from app.domain.wording.decision_words import reason_now, sentence_now
+from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.placement.unmet_needs import Unmet, quoted_pools, unmet_needs
 from app.storage.jobs.placement_decision_rows import KeptDecision
 
@@ -68,7 +68,7 @@ def explanation(
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [
-                _decision(one, until, ordinals, facts.job)
+                _decision(one, until, ordinals, facts.job, running)
                 | {
                     "sentence_now": sentence_now(
                         one.decision, facts.job, machines, newest=until is None
@@ -109,7 +109,11 @@ def _held_until(job: Job, decisions: Sequence[KeptDecision]) -> list[datetime | 
 
 
 def _decision(
-    kept: KeptDecision, held_until_at: datetime | None, ordinals: Mapping[int, int], job: Job
+    kept: KeptDecision,
+    held_until_at: datetime | None,
+    ordinals: Mapping[int, int],
+    job: Job,
+    running: AsItRuns | None,
 ) -> dict[str, Any]:
     made = vars(kept.decision)
     return {
@@ -120,15 +124,17 @@ def _decision(
         "node_count": kept.decision.node_count or job.node_count,
         "ordinal": ordinals.get(kept.decision.fence or 0),
         "unblock": None if kept.decision.unblock is None else vars(kept.decision.unblock),
-        "pools": [_pool(one, kept.last_confirmed_at) for one in kept.decision.pools],
+        "pools": [_pool(one, kept.last_confirmed_at, running) for one in kept.decision.pools],
     }
 
 
-def _pool(row: PoolVerdict, at: datetime) -> dict[str, Any]:
+def _pool(row: PoolVerdict, at: datetime, running: AsItRuns | None) -> dict[str, Any]:
     """Its stored fields, and those that follow from them and the instant of the figures."""
+    trains_there = running is not None and row.pool in running.pools
     finish, full_price = row.expected_finish_seconds, row.on_demand_microusd_per_hour
     return {
         **vars(row),
+        "why_now": reason_now(row, at, trains_there=trains_there),
         "on_demand_ratio": row.price_microusd_per_hour / full_price if full_price > 0 else None,
         "quote_age_seconds": max(0.0, (at - row.quoted_at).total_seconds()),
         "expected_finish_at": None if finish is None else at + timedelta(seconds=finish),

@@ -145,9 +145,9 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
     if not shown:
         return
     running = found.get("as_it_runs")
-    shown = [_as_it_is(row, running, told_at) for row in shown]
+    shown = [_left(row, running) for row in shown]
     count = decision.get("node_count") or found["node_count"]
-    prose_table(terminal, _pool_columns(count), _WHY, shown)
+    prose_table(terminal, _pool_columns(count), _WHY_NOW, shown)
     if count > 1:
         terminal.line(
             f"HAZARD/H is that of one machine over its life; any of the {count} interrupts the job."
@@ -175,20 +175,15 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
         terminal.line(f"and {wording.plural(rest, 'pool')} more: --all")
 
 
-def _as_it_is(row: Row, running: Row | None, told_at: str) -> Row:
-    """A pool that the job trains in with what is left; what the decision expected is history."""
+def _left(row: Row, running: Row | None) -> Row:
+    """A pool that the job trains in with what is left for the figures that were expected."""
     if running is None or row["pool"] not in running["pools"]:
         return row
-    why = row["why"]
-    if row["expected_microusd"] is not None:
-        took = "" if _by_hour(row) else f", {_would_take(row)}"
-        why = f"{told_at}: {_expected(row)}{took}; {why}"
     return {
         **row,
         "left": True,
         "expected_microusd": running["remaining_microusd"],
         "expected_finish_seconds": running["remaining_seconds"],
-        "why": why,
     }
 
 
@@ -278,4 +273,5 @@ _VS_ON_DEMAND: Final = Column(
     "VS ON-DEMAND", lambda row: wording.against(row["on_demand_ratio"]), True
 )
 _WHY: Final = Column("WHY", lambda row: row["why"])
+_WHY_NOW: Final = Column("WHY", lambda row: row["why_now"])
 _SENTENCE: Final = Column("SENTENCE", lambda row: row["sentence_now"])

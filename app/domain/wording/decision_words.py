@@ -1,4 +1,4 @@
-"""What is said of a decision about machines once it is over: in the past, with its own words.
+"""What is said later of a decision about machines: once it is over, and while its job runs.
 
 A decision is stored as it was made: "Requesting spot machines in us-west-2a." Not here: making
 that sentence (`note_decisions`).
@@ -7,13 +7,20 @@ that sentence (`note_decisions`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Pool
-from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
+from app.domain.placement.placement_decision import (
+    DecisionVerdict,
+    PlacementDecision,
+    PoolVerdict,
+)
+from app.domain.units.durations import short_duration
+from app.domain.units.money import short_usd
 
 _PLACES_MAX: Final = 3
 _DONE: Final = {
@@ -47,6 +54,20 @@ def sentence_now(
     if decision.reason in _ALL_SAID and not weighed:
         return done
     return f'{done} Said then: "{decision.sentence}"'
+
+
+def reason_now(row: PoolVerdict, decided_at: datetime, *, trains_there: bool) -> str:
+    """Why a pool was chosen or not; of the one that the job trains in, after what was expected.
+
+    There, readers show what is left now instead of what the decision expected, which is history.
+    decided_at: the instant of the decision's figures.
+    """
+    if not trains_there or row.expected_microusd is None:
+        return row.why
+    seconds = row.expected_finish_seconds
+    took = "/h" if seconds is None else f", {short_duration(seconds)}"
+    at = f"{decided_at.astimezone(UTC):%H:%M:%S} UTC"
+    return f"at the decision {at}: {short_usd(row.expected_microusd)}{took}; {row.why}"
 
 
 def _places(pools: Sequence[str]) -> str:

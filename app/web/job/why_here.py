@@ -16,7 +16,7 @@ from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
-from app.domain.wording.decision_words import sentence_now
+from app.domain.wording.decision_words import reason_now, sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, is_rented
 from app.storage.jobs.placement_decision_rows import KeptDecision
 from app.web import formats
@@ -42,7 +42,7 @@ class PoolLine:
     microusd_per_hour: of all machines; each: that of one of several, as "4 × $1.20", else "".
     by_hour: what is expected is the price of one hour of progress, since the work is not known.
     here: the job has a machine there now. left: of a job that trains there, cost and finish are
-    those of now, and `why` begins with what the decision expected.
+    those of now, and `why` begins with what the decision expected (`reason_now`).
     """
 
     name: str
@@ -184,12 +184,14 @@ def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
 def _row(row: PoolVerdict, count: int, at: datetime, present: _Present) -> PoolLine:
     """count: the machines of the decision's gang. at: the instant of the decision's figures."""
     finish, hazard = row.expected_finish_seconds, row.hazard_per_hour
+    here = row.pool in present.here
     each = row.price_microusd_per_hour
+    running = present.running if here else None
     as_decided = PoolLine(
         name=_name(row.pool),
         key=row.pool,
         chosen=row.chosen,
-        here=row.pool in present.here,
+        here=here,
         left=False,
         fits=row.fits,
         microusd_per_hour=count * each,
@@ -202,20 +204,13 @@ def _row(row: PoolVerdict, count: int, at: datetime, present: _Present) -> PoolL
         by_hour=finish is None,
         finish_seconds=finish,
         finish_at=None if finish is None else at + timedelta(seconds=finish),
-        why=row.why,
+        why=reason_now(row, at, trains_there=running is not None),
     )
-    running = present.running
-    return (
-        as_decided if running is None or not as_decided.here else _of_now(as_decided, at, running)
-    )
+    return as_decided if running is None else _left(as_decided, running)
 
 
-def _of_now(row: PoolLine, at: datetime, running: AsItRuns) -> PoolLine:
-    """A pool that the job trains in: what is left, and beside it what the decision expected."""
-    then = formats.usd(row.expected_microusd) + ("/h" if row.by_hour else "")
-    if row.finish_seconds is not None:
-        then += f", {formats.brief(row.finish_seconds)}"
-    told = f"at the decision {formats.clock_time(at)} UTC: {then}; {row.why}"
+def _left(row: PoolLine, running: AsItRuns) -> PoolLine:
+    """A pool that the job trains in, with what is left for the figures that were expected."""
     return replace(
         row,
         left=True,
@@ -223,7 +218,6 @@ def _of_now(row: PoolLine, at: datetime, running: AsItRuns) -> PoolLine:
         by_hour=False,
         finish_seconds=running.remaining_seconds,
         finish_at=running.ends_at,
-        why=row.why if row.expected_microusd is None else told,
     )
 
 

@@ -14,6 +14,8 @@ from sqlalchemy import Engine, select
 
 from app.api.jobs.explanation_shapes import Explanation
 from app.domain.lifecycle.job import JobState
+from app.domain.spec.job_spec import parse_spec
+from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.storage.jobs.placement_decision_rows import KEPT_MOST
@@ -204,7 +206,21 @@ def test_the_pool_that_the_job_is_in_shows_what_is_left_now_and_the_decision_as_
     ran = world.cli.ok("explain", "digits")
     here, other = ran.row("✓"), ran.row("us-east-1c")
     assert re.search(r"\$3\.5\d left +59m \d+s left", here)
-    assert f"at the decision {at:%H:%M} UTC: $2.95, 1h 35m; the most progress" in here
+    expected = f"at the decision {at:%H:%M:%S} UTC: $2.95, 1h 35m; the most progress"
+    assert expected in here
+    pools = found.decisions[0].pools
+    assert pools[0].why_now.startswith(expected)
+    assert pools[0].why_now.endswith(f"; {pools[0].why}")
+    assert [row.why_now for row in pools[1:]] == [row.why for row in pools[1:]]
+    # The page says it in the same words.
+    facts = world.api.parts.reports.job(world.job.id)
+    left = left_of_facts(facts, parse_spec(facts.job.spec), now())
+    with world.api.parts.runtime.begin() as uow:
+        decisions = uow.decisions.of_job(world.job.id, 1)
+    machines = [one.instance for one in facts.machines]
+    latest = why_here(facts.job, decisions, machines, as_it_runs(facts, left, now())).latest
+    assert latest is not None
+    assert [row.why for row in latest.pools] == [row.why_now for row in pools]
     assert "left" not in other
     assert "$4.31" in other
     assert re.search(r"it is done in 59m \d+s by the estimate, for \$3\.5\d more\.", ran.out)

@@ -13,7 +13,7 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
-from app.domain.wording.decision_words import sentence_now
+from app.domain.wording.decision_words import reason_now, sentence_now
 from tests.support.stories import decision_story
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -75,3 +75,24 @@ def test_a_request_is_past_once_its_machines_are_here() -> None:
     assert sentence_now(ON_DEMAND, running, [here], newest=True).startswith("On-demand machines w")
     kept = decision_story.kept(AT)
     assert sentence_now(kept, running, [here], newest=True) == kept.sentence
+
+
+@pytest.mark.parametrize(
+    ("trains_there", "expected_microusd", "seconds", "told"),
+    [
+        (False, 2_950_000, 5_700.0, "cheap"),
+        (True, None, 5_700.0, "cheap"),
+        (True, 2_950_000, 5_700.0, "at the decision 00:00:00 UTC: $2.95, 1h 35m; cheap"),
+        (True, 950_000, None, "at the decision 00:00:00 UTC: $0.950/h; cheap"),
+    ],
+)
+def test_the_pool_that_a_job_trains_in_tells_first_what_was_expected(
+    trains_there: bool, expected_microusd: int | None, seconds: float | None, told: str
+) -> None:
+    row = replace(
+        REQUESTED.pools[0],
+        why="cheap",
+        expected_microusd=expected_microusd,
+        expected_finish_seconds=seconds,
+    )
+    assert reason_now(row, AT, trains_there=trains_there) == told
