@@ -19,7 +19,8 @@ from celery.signals import setup_logging
 from kombu.entity import Queue
 
 from app.adapters.celery_wakeups import broker_settings
-from workers.plan import WorkerConfig
+from app.bootstrap import controller_schedule, redis_url
+from app.settings import Settings
 
 QUEUES: Final = ("quick", "cloud")
 LOOK_TASK: Final = "lowtide.look_at_controllers"
@@ -31,10 +32,14 @@ _LOG_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _CHATTY: Final = ("celery.app.trace", "celery.worker.strategy", "celery.beat", "kombu")
 
 
-def make_celery(made_for: WorkerConfig) -> Celery:
-    """The Celery application of a plan, which also says how its program writes logs."""
+def make_celery(settings: Settings) -> Celery:
+    """The Celery application of a deployment, which also says how its program writes logs.
+
+    Raises SettingsError when Redis is not set.
+    """
+    periods = {one.name: one.period_seconds for one in controller_schedule(settings)}
     celery = Celery("lowtide", include=["workers.tasks"])
-    celery.conf.update(broker_settings(made_for.redis_url))
+    celery.conf.update(broker_settings(redis_url(settings)))
     celery.conf.update(
         task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]
         task_default_queue=QUEUES[0],
@@ -44,7 +49,7 @@ def make_celery(made_for: WorkerConfig) -> Celery:
         result_expires=None,
         timezone="UTC",
         enable_utc=True,
-        beat_schedule=beat_schedule(made_for.periods),
+        beat_schedule=beat_schedule(periods),
         beat_scheduler="workers.beat_scheduler:MemoryScheduler",
         beat_max_loop_interval=BEAT_PERIOD_MIN_SECONDS,
         # One thread is enough to hand rings over to the threads of `controller_threads`.
@@ -58,12 +63,10 @@ def make_celery(made_for: WorkerConfig) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_pool_limit=1,
-        # For beat, which sends as the api does (`beat_scheduler`).
-        lowtide_redis_url=made_for.redis_url,
     )
 
     def write_logs(**_: Any) -> None:
-        write_logs_as(made_for.log_level)
+        write_logs_as(settings.log_level)
 
     setup_logging.connect(write_logs, weak=False, dispatch_uid="workers.celery_app")
     return celery

@@ -1,23 +1,23 @@
 """The wakeup port over Celery: one small message on a controller's queue, and how to reach Redis.
 
-Lives here: the ring as api and beat send it, in Celery's message format, and the broker settings of
-the worker that takes it. Not here: what a worker does with a ring (`workers.tasks`).
+Lives here: how api and beat send a ring, and the broker settings of the worker that takes it. Not
+here: what a worker does with a ring (`workers.tasks`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from app.adapters.redis_list import RedisAway, RedisList
+from celery import Celery
+from kombu.exceptions import KombuError
+from redis import RedisError
+
 from app.ports.entropy import Entropy
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,46 @@ def broker_settings(redis_url: str) -> dict[str, Any]:
     }
 
 
+class RingLost(Exception):
+    """Redis has not taken a ring; the text says why."""
+
+
+class RingSender:
+    """Sends task calls through Celery: one try each, and a second at most for each answer."""
+
+    def __init__(self, redis_url: str, entropy: Entropy) -> None:
+        settings = broker_settings(redis_url)
+        # kombu connects for as long as it takes, unless told otherwise.
+        settings["broker_transport_options"] |= {
+            "socket_timeout": _ANSWER_SECONDS,
+            "max_retries": 0,
+        }
+        self._celery = Celery("lowtide-rings", set_as_current=False)
+        self._celery.conf.update(settings, broker_pool_limit=1)
+        self._entropy = entropy
+
+    def send(
+        self, task: str, arguments: Sequence[object], queue: str, expires_seconds: float
+    ) -> None:
+        """Put a task call on its queue. Raises RingLost; it may then be there or not."""
+        try:
+            self._celery.send_task(
+                task,
+                arguments,
+                task_id=str(self._entropy.new_id()),
+                queue=queue,
+                expires=expires_seconds,
+                retry=False,
+                ignore_result=True,
+            )
+        except (KombuError, RedisError, OSError) as error:
+            raise RingLost(str(error)) from error
+
+    def close(self) -> None:
+        """Hang up."""
+        self._celery.close()
+
+
 @dataclass(frozen=True)
 class Ringable:
     """What a sender must know of a controller: after `expires_seconds` beat has rung anyway."""
@@ -69,9 +109,8 @@ class CeleryWakeups:
     def __init__(
         self, redis_url: str, controllers: Mapping[str, Ringable], entropy: Entropy
     ) -> None:
-        self._redis = RedisList(redis_url, _ANSWER_SECONDS)
+        self._sender = RingSender(redis_url, entropy)
         self._controllers = controllers
-        self._entropy = entropy
         self._changed = threading.Condition()
         self._waiting: dict[str, None] = {}
         self._closing = False
@@ -108,7 +147,7 @@ class CeleryWakeups:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
-        self._redis.close()
+        self._sender.close()
 
     def _send_all(self) -> None:
         while True:
@@ -126,59 +165,15 @@ class CeleryWakeups:
 
     def _send(self, name: str) -> None:
         controller = self._controllers[name]
-        expires_at = datetime.now(UTC) + timedelta(seconds=controller.expires_seconds)
-        message = celery_message(
-            RUN_TASK, (name,), controller.queue, expires_at, str(self._entropy.new_id())
-        )
         try:
-            self._redis.push(controller.queue, message)
-        except RedisAway as error:
+            self._sender.send(RUN_TASK, (name,), controller.queue, controller.expires_seconds)
+        except RingLost as error:
             self._dropped += 1
             if time.monotonic() >= self._next_drop_log:
                 self._next_drop_log = time.monotonic() + _DROP_LOG_SECONDS
                 log.warning("rings are dropped, controllers run at their periods: %s", error)
         else:
             self._sent += 1
-
-
-def celery_message(
-    task: str, arguments: Sequence[object], queue: str, expires_at: datetime, message_id: str
-) -> bytes:
-    """A task call as Celery lays it on a Redis list.
-
-    Celery's message protocol 2 (docs: "Message Protocol") in kombu's virtual transport: a JSON
-    document whose body is base64 of JSON `[args, kwargs, embed]`.
-    """
-    embed = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-    body = json.dumps([arguments, {}, embed]).encode()
-    return json.dumps(
-        {
-            "body": b64encode(body).decode(),
-            "content-encoding": "utf-8",
-            "content-type": "application/json",
-            "headers": {
-                "lang": "py",
-                "task": task,
-                "id": message_id,
-                "root_id": message_id,
-                "parent_id": None,
-                "group": None,
-                "retries": 0,
-                "eta": None,
-                "expires": expires_at.isoformat(),
-                "timelimit": [None, None],
-                "ignore_result": True,
-            },
-            "properties": {
-                "correlation_id": message_id,
-                "delivery_mode": 1,
-                "delivery_info": {"exchange": "", "routing_key": queue},
-                "priority": 0,
-                "body_encoding": "base64",
-                "delivery_tag": message_id,
-            },
-        }
-    ).encode()
 
 
 def _kombu_url(redis_url: str) -> str:

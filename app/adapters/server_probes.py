@@ -10,7 +10,6 @@ import http.client
 import ipaddress
 import json
 import ssl
-from contextlib import closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 
-from app.adapters.redis_list import RedisAway, RedisList
+from app.adapters.redis_ping import redis_problem
 from app.domain.deployment.finding import Finding, clock_finding, warning
 from app.storage.session.revision import mark_of, newest_revision
 
@@ -80,11 +79,9 @@ def probe_database(url: str) -> tuple[Finding, ...]:
 
 def probe_redis(url: str) -> tuple[Finding, ...]:
     """Whether Redis or Valkey answers a PING."""
-    try:
-        with closing(RedisList(url, _SECONDS)) as redis:
-            redis.ping()
-    except RedisAway as error:
-        told = f"does not answer: {error}"
+    problem = redis_problem(url, _SECONDS)
+    if problem is not None:
+        told = f"does not answer: {problem}"
         return (
             Finding("valkey", False, told, "start Redis or Valkey, or correct LOWTIDE_REDIS_URL"),
         )

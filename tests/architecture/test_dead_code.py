@@ -28,7 +28,6 @@ CALLED_FROM_OUTSIDE = {
     "dialect": "SQLAlchemy's types",
     "prepared_max": "psycopg's connection",
     "external_attr": "zipfile's ZipInfo", "create_system": "zipfile's ZipInfo",
-    "check_hostname": "ssl's context", "verify_mode": "ssl's context",
     "LimitedHttp": "uvicorn, which is given its name", "timeout_keep_alive": "uvicorn's protocol",
     "total_tokens": "anyio's limiter", "openapi": "FastAPI",
     "MemoryScheduler": "Celery beat, which is given its name",

@@ -5,7 +5,6 @@ Not here: the figures themselves (`monitoring`).
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -14,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import PlainTextResponse, Response
 
 from app.adapters.disk_space import measure_folders
-from app.adapters.redis_list import RedisAway, RedisList
+from app.adapters.redis_ping import redis_problem
 from app.api.serving.json_answers import as_json
 from app.api.serving.monitoring import RequestCounts, exposition
 from app.api.serving.parts import ApiParts, parts_of
@@ -106,9 +105,6 @@ def _redis_problem(parts: ApiParts) -> str | None:
     url = parts.settings.redis_url
     if url is None:
         return "not set"
-    try:
-        with closing(RedisList(url, _REDIS_SECONDS)) as redis:
-            redis.ping()
-    except RedisAway:
+    if redis_problem(url, _REDIS_SECONDS) is not None:
         return "does not answer; controllers run at their periods"
     return None

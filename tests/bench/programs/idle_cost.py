@@ -55,7 +55,7 @@ def measure(around: Surroundings) -> list[Figure]:
     cpu = sum(share[name] for name in PROGRAMS)
     everything = sum(share.values())
     return [
-        Figure("idle", "api + worker + beat, RSS", held.rss_bytes / _MB, "MB", 250, True, detail),
+        Figure("idle", "api + worker + beat, RSS", held.rss_bytes / _MB, "MB", 400, True, detail),
         Figure("idle", "api + worker + beat, PSS", held.pss_bytes / _MB, "MB"),
         Figure("idle", "api + worker + beat, CPU of a core", cpu, "%", 1.5),
         Figure("idle", "with PostgreSQL, Valkey and supervisor", everything, "%"),

@@ -459,7 +459,7 @@ def test_up_refuses_clouds_that_it_cannot_use(folder: Path):
 def test_beat_names_every_controller_once():
     code = (
         "import json; from workers.celery_app import QUEUES, make_celery\n"
-        "from workers.read_plan import read_plan; app = make_celery(read_plan())\n"
+        "from app.settings import load_settings; app = make_celery(load_settings())\n"
         "print(json.dumps([list(app.conf.beat_schedule.values()), QUEUES]))"
     )
     done = subprocess.run(

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import redis
 from celery import Celery
 
-from app.adapters.celery_wakeups import RUN_TASK, CeleryWakeups, Ringable, broker_settings
+from app.adapters.celery_wakeups import (
+    RUN_TASK,
+    CeleryWakeups,
+    Ringable,
+    RingLost,
+    RingSender,
+    broker_settings,
+)
 from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
-from app.adapters.redis_list import RedisAddress, RedisAway, RedisList
+from app.adapters.redis_ping import redis_problem
 from app.adapters.system_entropy import SystemEntropy
 from tests.support.servers.embedded import open_folder, wait_until
 
@@ -127,51 +137,60 @@ def test_rings_are_dropped_while_valkey_is_away_and_sent_when_it_is_back():
             server.stop()
 
 
-def test_a_wrong_password_is_told_and_not_repeated(valkey_url: str):
+def test_a_server_that_hangs_costs_a_second_for_each_ring():
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"redis://127.0.0.1:{mute.getsockname()[1]}/0"
+        sender = RingSender(url, SystemEntropy())
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(RingLost, match="Timeout"):
+                sender.send(RUN_TASK, ("sweep",), "quick", PERIOD_SECONDS)
+            assert time.monotonic() - began < 3
+        sender.close()
+
+
+def test_a_wrong_password_is_told_without_the_password(valkey_url: str, queue: str):
     wrong = valkey_url.replace("redis://:", "redis://:not-")
-    with pytest.raises(RedisAway, match=r"Redis refuses: .*invalid") as refused:
-        RedisList(wrong, 1.0).ping()
-    assert "not-" not in str(refused.value)
+    problem = redis_problem(wrong, 1.0)
+    assert problem is not None
+    assert "invalid username-password pair" in problem
+    assert "not-" not in problem
+    sender = RingSender(wrong, SystemEntropy())
+    with pytest.raises(RingLost, match="invalid username-password pair") as lost:
+        sender.send(RUN_TASK, ("sweep",), queue, PERIOD_SECONDS)
+    assert "not-" not in str(lost.value)
+    sender.close()
 
 
-def test_ping_and_push_use_the_database_that_the_address_names(valkey_url: str, queue: str):
+def test_ping_and_rings_use_the_database_that_the_address_names(valkey_url: str, queue: str):
     other = f"{valkey_url.removesuffix('/0')}/3"
+    assert redis_problem(other, 1.0) is None
+    wakeups = wakeups_for(other, queue)
+    wakeups.ring(["sweep"])
+    wakeups.close()
+    assert messages_in(valkey_url, queue) == []
+    assert len(messages_in(other, queue)) == 1
     with redis.Redis.from_url(other) as client:
-        link = RedisList(other, 1.0)
-        link.ping()
-        link.push(queue, b"x\r\n\x00y")
-        link.close()
-        link.push(queue, b"second")
-        link.close()
-        assert client.lrange(queue, 0, -1) == [b"second", b"x\r\n\x00y"]
         client.delete(queue)
 
 
-@pytest.mark.parametrize(
-    ("url", "host", "port", "path", "user", "password", "database", "tls"),
-    [
-        ("redis://h", "h", 6379, None, None, None, 0, False),
-        ("redis://:p%40ss@h:7/2", "h", 7, None, None, "p@ss", 2, False),
-        ("redis://ada:secret@h/?db=4", "h", 6379, None, "ada", "secret", 4, False),
-        ("rediss://h:7/1?ssl_cert_reqs=none", "h", 7, None, None, None, 1, True),
-        ("unix:///run/v.sock?db=2", "localhost", 6379, "/run/v.sock", None, None, 2, False),
-        ("unix://:pw@/run/v.sock", "localhost", 6379, "/run/v.sock", None, "pw", 0, False),
-    ],
-)
-def test_addresses_are_read_as_the_settings_allow_them(
-    url: str,
-    host: str,
-    port: int,
-    path: str | None,
-    user: str | None,
-    password: str | None,
-    database: int,
-    tls: bool,
+def test_rings_and_ping_go_over_a_unix_socket_with_a_password(
+    valkey_server: EmbeddedValkey, queue: str
 ):
-    found = RedisAddress.parse(url)
-    assert (found.host, found.port, found.path) == (host, port, path)
-    assert (found.user, found.password, found.database) == (user, password, database)
-    assert (found.tls is not None) == tls
+    with open_folder() as folder:
+        path = folder / "v.sock"
+        binary = str(valkey_server.server_binaries.valkey)
+        words = ["--port", "0", "--unixsocket", str(path), "--requirepass", "p@ss", "--save", ""]
+        with subprocess.Popen([binary, *words, "--dir", str(folder)], stdout=PIPE) as server:
+            try:
+                url = f"unix://:p%40ss@{path}?db=2"
+                wait_until(lambda: redis_problem(url, 1.0) is None, "it answers")
+                wakeups = wakeups_for(url, queue)
+                wakeups.ring(["sweep"])
+                wakeups.close()
+                assert (wakeups.sent_count, len(messages_in(url, queue))) == (1, 1)
+            finally:
+                server.terminate()
 
 
 def test_celery_gets_a_socket_in_its_own_words(tmp_path: Path):

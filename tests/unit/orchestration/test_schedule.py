@@ -1,4 +1,4 @@
-"""The schedule that beat reads is the controllers' own, and beat loads nothing more than that."""
+"""The schedule by which beat rings is the controllers' own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from app.bootstrap import limits_of
 from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.limits import Limits
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import TURNS, turn_of
+from app.settings import load_settings
 
 _QUICK = replace(Limits(), accrual_seconds=2.0, next_look_seconds=1.0, sweep_seconds=8.0)
 
@@ -30,13 +32,12 @@ def test_every_controller_has_its_turn_and_no_other_has(limits: Limits):
     assert found == [(name, *turn_of(name, limits)) for name in TURNS]
 
 
-def test_beat_loads_neither_settings_nor_controllers():
+def test_beat_rings_every_controller_at_its_period():
     code = (
-        "import json, sys; import celery.apps.beat, workers.beat_scheduler, workers.beat_program\n"
-        "from workers.plan import read_plan_apart; from workers.celery_app import make_celery\n"
-        "plan = read_plan_apart(); app = make_celery(plan)\n"
-        "app.conf.include = (); app.loader.init_worker()\n"
-        "print(json.dumps([sorted(plan.periods), plan.log_level, sorted(sys.modules)]))"
+        "import json; from app.settings import load_settings\n"
+        "from workers.celery_app import make_celery; app = make_celery(load_settings())\n"
+        "print(json.dumps([(one['schedule'], one['args'][0], one['options']['expires'])"
+        " for one in app.conf.beat_schedule.values()]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -46,8 +47,8 @@ def test_beat_loads_neither_settings_nor_controllers():
         check=True,
         env={**os.environ, "LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0"},
     )
-    names, log_level, modules = json.loads(done.stdout)
-    assert names == sorted(TURNS)
-    assert log_level == "info"
-    heavy = {"pydantic", "sqlalchemy", "app.settings", "app.orchestration.controllers"}
-    assert heavy.isdisjoint(modules)
+    rung = json.loads(done.stdout)
+    periods = {name: period for period, names, _ in rung for name in names}
+    limits = limits_of(load_settings())
+    assert periods == {name: max(turn_of(name, limits)[1], 5.0) for name in TURNS}
+    assert all(expires == period for period, _, expires in rung)
