@@ -24,7 +24,7 @@ from app.api.submission.spec_body import read_accept_risk, read_idempotency_key,
 from app.api.submission.submission_checks import WEIGHERS, check_submission
 from app.domain.spec.job_spec import JobSpec, spec_digest
 from app.domain.units.errors import InvalidValue, SpecError
-from app.orchestration.estimates.weigh_promise import weigh_promise
+from app.orchestration.estimates.weigh_promise import promise_key, weigh_promise
 from app.orchestration.queue.copy_job import copied_spec
 from app.orchestration.queue.submit_job import accept, replay
 from app.storage.jobs.job_submission import Submitted
@@ -104,12 +104,14 @@ async def _submit(
     runtime = parts.runtime
     try:
         await check_submission(parts, caller, spec)
-        if spec.has_limit:
+        promise = promise_key(caller.project_id, spec, accept_risk)
+        if spec.has_limit and not parts.accepted.has(promise):
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
                 return replay(known, spec_digest(spec))
             weigh = partial(weigh_promise, accept_risk=accept_risk)
             await to_thread.run_sync(weigh, runtime, caller.project_id, spec, limiter=WEIGHERS)
+            parts.accepted.add(promise)
         return await accept(
             parts.hot,
             runtime.entropy,

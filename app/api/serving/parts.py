@@ -30,6 +30,7 @@ from app.bootstrap import (
     open_local_cloud,
     open_wakeups,
 )
+from app.orchestration.estimates.weigh_promise import AcceptedPromises
 from app.orchestration.frame.runtime import Runtime
 from app.settings import Settings
 from app.storage.jobs.hot_statements import HotStatements, make_pool
@@ -65,7 +66,8 @@ class InterruptibleCloud(Protocol):
 class ApiParts:
     """One process's parts. `hot` is for async routes; everything else blocks: use it in `def`.
 
-    local_cloud: None where the local provider is off. specs: used by `spec_thread` alone, in turns.
+    accepted: for the event loop's thread alone. local_cloud: None where the local provider is off.
+    specs: used by `spec_thread` alone, in turns.
     uploads: archives that are being received; archive_turns: that are being checked and stored.
     local_warning: what a job may be told that can run on a local machine; "" for nothing.
     """
@@ -73,6 +75,7 @@ class ApiParts:
     settings: Settings
     runtime: Runtime
     hot: HotStatements
+    accepted: AcceptedPromises
     keys: KeyRing
     reports: JobReports
     costs: CostReports
@@ -105,6 +108,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
             settings=settings,
             runtime=runtime,
             hot=hot,
+            accepted=AcceptedPromises(runtime.clock),
             keys=KeyRing(hot.key_owner, runtime.clock),
             reports=reports,
             costs=CostReports(engine),

@@ -1,22 +1,25 @@
 """Whether a job that is submitted can keep its deadline and its budget, said beforehand.
 
-Lives here: the refusal of a promise that nothing can keep, and the risk in one that probably will
-not be kept. Not here: the figures (`estimate_job`), or storing the job (`submit_job`).
+Lives here: the refusal of a promise that nothing can keep, the risk in one that probably will not
+be kept, and which promises were accepted a moment ago. Not here: the figures (`estimate_job`), or
+storing the job (`submit_job`).
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from app.domain.estimate.what_if import PATHS
-from app.domain.spec.job_spec import JobSpec
+from app.domain.spec.job_spec import JobSpec, spec_digest
 from app.domain.spec.trainer_work import with_known_work
 from app.domain.units.durations import format_duration, whole_minutes
 from app.domain.units.errors import Advice, ProblemKind, SpecError
 from app.domain.units.percent import chances_text, percent
 from app.orchestration.estimates.estimate_job import JobEstimate, ask, estimate_job
 from app.orchestration.frame.runtime import Runtime
+from app.ports.clock import Clock
 
 RISKY_CHANCE: Final = 0.9
 """A promise that holds in a smaller share of simulated runs is made only when someone insists."""
@@ -25,6 +28,43 @@ _PATHS: Final = 200
 """Fewer than for a person who asks: many jobs may be submitted at once."""
 
 _SEED: Final = 0
+
+_ACCEPTED_SECONDS: Final = 2.0
+"""As long as a controller may work with offers that it has read."""
+
+_ACCEPTED_MAX: Final = 1_000
+
+
+PromiseKey = tuple[UUID, bool, str]
+
+
+def promise_key(project_id: UUID, spec: JobSpec, accept_risk: bool) -> PromiseKey:
+    """What a promise rests on, but for the time; name and labels change nothing in it."""
+    unnamed = spec.model_copy(update={"name": None, "labels": {}})
+    return project_id, accept_risk, spec_digest(unnamed)
+
+
+class AcceptedPromises:
+    """Promises that were accepted in the last two seconds. Not for several threads at once.
+
+    A sweep or a script that submits the same work many times has it simulated once in that time. A
+    refused one is simulated again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[PromiseKey, datetime] = {}
+
+    def has(self, key: PromiseKey) -> bool:
+        """Whether this promise was accepted a moment ago."""
+        until = self._until.get(key)
+        return until is not None and self._clock.now() < until
+
+    def add(self, key: PromiseKey) -> None:
+        """It was accepted: for two seconds it need not be simulated."""
+        if len(self._until) >= _ACCEPTED_MAX:
+            self._until.clear()
+        self._until[key] = self._clock.now() + timedelta(seconds=_ACCEPTED_SECONDS)
 
 
 def weigh_promise(

@@ -14,6 +14,7 @@ from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.estimates.estimate_job import JobEstimate, estimate_job
 from app.storage.schema import money_tables
+from tests.support.api.agent_api import wait_until
 from tests.support.api.people_api import settings_for
 from tests.support.cli.cli_world import World, small_world
 from tests.support.stories.orchestration_story import ON_DEMAND_A, Story
@@ -95,7 +96,8 @@ def test_what_was_submitted_before_stays_submitted(world: World, engine: Engine)
     dear = {"price_microusd_per_hour": 50_000_000, "on_demand_microusd_per_hour": 60_000_000}
     with engine.begin() as connection:
         connection.execute(update(money_tables.pools).values(dear))
-    assert post(world, key="another", budget_usd=120)[0] == 422
+    # What was accepted a moment ago is simulated anew after two seconds.
+    wait_until(lambda: post(world, budget_usd=120)[0] == 422, 30)
     status, found = post(world, key="once", budget_usd=120)
     assert (status, found["created"]) == (200, False)
 
