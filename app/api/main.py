@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,7 +33,6 @@ from app.api.jobs.page_spec_forms import PageSpecForms
 from app.api.serving import health
 from app.api.serving.connection_limits import ConnectionLimits
 from app.api.serving.error_responses import describe_problems, explained, install_error_responses
-from app.api.serving.hot_route import HotPaths, QuickEndpoint
 from app.api.serving.monitoring import CountRequests, RequestCounts
 from app.api.serving.parts import open_parts
 from app.api.serving.reader_turns import ReaderTurns
@@ -68,11 +67,6 @@ _ROUTERS = (
     sweeps,
     agent_wheel,
 )
-_HOT: Mapping[tuple[str, str], QuickEndpoint] = {
-    ("POST", "/api/v1/jobs"): jobs.submit,
-    ("POST", "/agent/v1/reports"): agents.report,
-    ("GET", "/api/v1/jobs"): jobs.list_plainly,
-}
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -118,7 +112,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.request_counts = RequestCounts()
     install_error_responses(app)
-    app.add_middleware(HotPaths, endpoints=_HOT, explain=explained)
     app.add_middleware(ReaderTurns, explain=explained)
     app.add_middleware(RequestLimits)
     app.add_middleware(CountRequests, counts=app.state.request_counts)

@@ -23,7 +23,6 @@ from app.api.agents.agent_board import AgentBoard
 from app.api.agents.storage_grants import StorageGrants, read_held
 from app.api.serving import shapes
 from app.api.serving.error_responses import PROBLEM_JSON
-from app.api.serving.hot_route import HotRoute
 from app.api.serving.json_answers import JSON, as_json
 from app.domain.deployment.credentials import digest
 from app.orchestration.agents.append_logs import (
@@ -166,6 +165,7 @@ def register(board: Board, body: Body) -> Response:
     return as_json(encode(reply))
 
 
+@router.post("/reports", response_model=None)
 async def report(request: Request) -> Response:
     """Say how the machine is and what has happened there; the answer is what it should be."""
     board, credential_hash = _board(request), _credential_hash(request)
@@ -187,10 +187,6 @@ async def report(request: Request) -> Response:
         job_id, reply = await _receive(board, credential_hash, news)
     grants = await _grants(request).for_report(job_id, reply.directive, news.storage)
     return Response(orjson.dumps(encode(replace(reply, storage=grants))), media_type=JSON)
-
-
-# Every machine calls this one every few seconds.
-router.add_api_route("/reports", report, methods=["POST"], route_class_override=HotRoute)
 
 
 def _with_grants(content: bytes, grants: tuple[StorageGrant, ...]) -> bytes:

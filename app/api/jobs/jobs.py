@@ -17,7 +17,6 @@ from app.api.jobs.job_document import job_document
 from app.api.jobs.job_filters import Since, read_cursor, read_states
 from app.api.jobs.job_shapes import SUBMIT_DOCS, JobCopy, JobDetail, JobPage
 from app.api.serving.auth import Caller, SignedIn
-from app.api.serving.hot_route import HotRoute
 from app.api.serving.json_answers import JSON, as_json
 from app.api.serving.parts import ApiParts, parts_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
@@ -34,9 +33,9 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 PAGE_MAX = 200
 _LABELS_MAX = 8
-_PLAIN_VALUE_MAX = 80
 
 
+@router.post("", status_code=201, **SUBMIT_DOCS)
 async def submit(request: Request) -> Response:
     """Submit a job. The body is the job spec, as JSON or YAML.
 
@@ -65,11 +64,6 @@ async def submit(request: Request) -> Response:
         201 if submitted.created else 200,
         {"Location": f"/api/v1/jobs/{submitted.job_id}"},
     )
-
-
-router.add_api_route(
-    "", submit, methods=["POST"], status_code=201, route_class_override=HotRoute, **SUBMIT_DOCS
-)
 
 
 def _warnings(parts: ApiParts, spec: JobSpec) -> list[str]:
@@ -156,34 +150,6 @@ async def list_jobs(
         before=None if cursor is None else read_cursor(cursor),
     )
     parts = parts_of(request)
-    found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
-    return Response(found, media_type=JSON)
-
-
-async def list_plainly(request: Request) -> Response | None:
-    """The same for a query that needs no checking but its own; None for any other."""
-    given = request.query_params
-    values = dict(given)
-    limit = values.pop("limit", "50")
-    if (
-        len(given.multi_items()) != len(given)
-        or not values.keys() <= {"state", "cursor"}
-        or not (limit.isascii() and limit.isdecimal() and len(limit) <= 3)
-        or not 1 <= int(limit) <= PAGE_MAX
-        or any(len(value) > _PLAIN_VALUE_MAX for value in values.values())
-    ):
-        return None
-    parts = parts_of(request)
-    caller = await parts.keys.caller(request.headers.get("authorization"))
-    wanted = JobFilter(
-        project_id=caller.project_id,
-        limit=int(limit),
-        states=read_states(values.get("state")),
-        name=None,
-        labels={},
-        since=None,
-        before=read_cursor(values["cursor"]) if "cursor" in values else None,
-    )
     found = await parts.hot.list_jobs(wanted, parts.runtime.clock.now())
     return Response(found, media_type=JSON)
 

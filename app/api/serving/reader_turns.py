@@ -6,12 +6,16 @@ is refused. What agents ask, and every command, is not held up here. Not here: t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.serving.hot_route import ErrorResponse
 from app.api.serving.turns import Turns
+
+ErrorResponse = Callable[[Request, Exception], Awaitable[Response | None]]
 
 # Fewer than there are threads: agents and commands find one.
 READERS_AT_ONCE = 12

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NoReturn
 
-import orjson
-
 from app.domain.spec.spec_yaml import MAX_INTEGER_DIGITS, read_yaml
 from app.domain.units.errors import SpecError
 
@@ -22,8 +20,6 @@ MAX_VALUES = 5_000
 SpecTextType = Literal["yaml", "json"]
 
 _CONTAINERS = (dict, list)
-_COLON_AFTER_SPACE = (" :", "\t:", "\n:", "\r:")
-_PLAIN_NUMBER_MAX = 10**MAX_INTEGER_DIGITS
 
 # Control characters except tab, newline and return; lone surrogates; the two non-characters. NUL
 # and lone surrogates cannot be stored by PostgreSQL, the others hide text from whoever reads it.
@@ -43,9 +39,6 @@ def parse_spec_text(text: bytes, content_type: SpecTextType) -> dict[str, object
     if not decoded.strip():
         _refuse("the spec is empty; it needs at least `trainer` or `run`")
     if content_type == "json":
-        plain = _read_plain_json(decoded)
-        if plain is not None:
-            return plain
         value = _read_json(decoded)
     else:
         value = read_yaml(decoded, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
@@ -77,49 +70,6 @@ def _decode(text: bytes) -> str:
             "remove it"
         )
     return decoded
-
-
-def _read_plain_json(text: str) -> dict[str, object] | None:
-    """The mapping in a JSON text in which nothing can be wrong; None for any text to look at twice.
-
-    Without an escape every quote begins or ends a string, and without a space before a colon every
-    key ends in `":`. When the mappings hold as many keys as there are such ends, none was lost.
-    """
-    if "\\" in text or any(pair in text for pair in _COLON_AFTER_SPACE):
-        return None
-    try:
-        root = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    if type(root) is not dict or _count_keys(root) != text.count('":'):
-        return None
-    return root
-
-
-def _count_keys(root: dict[str, object]) -> int:
-    """Keys of all mappings; -1 beyond a bound, and where a whole number may have lost digits."""
-    waiting: list[tuple[dict[str, object] | list[object], int]] = [(root, 1)]
-    keys = values = 0
-    while waiting:
-        container, depth = waiting.pop()
-        values += len(container)
-        if depth > MAX_DEPTH or values >= MAX_VALUES:
-            return -1
-        if isinstance(container, dict):
-            keys += len(container)
-            items: Iterable[object] = container.values()
-        else:
-            items = container
-        for item in items:
-            if isinstance(item, str):
-                continue
-            if isinstance(item, _CONTAINERS):
-                waiting.append((item, depth + 1))
-            elif (
-                isinstance(item, int | float) and not -_PLAIN_NUMBER_MAX < item < _PLAIN_NUMBER_MAX
-            ):
-                return -1
-    return keys
 
 
 def _read_json(text: str) -> object:

@@ -162,8 +162,8 @@ def _figures(found: dict[str, list[Round]]) -> list[Figure]:
     rate = median(ours.per_second / raw.per_second for ours, raw in pairs)
     cost = median(ours.app_cpu / raw.app_cpu for ours, raw in pairs)
     return [
-        Figure("submit", "requests/s, of raw asyncpg's", rate, "x", 0.5, False, detail),
-        Figure("submit", "app CPU, of raw asyncpg's", cost, "x", 2.0),
+        Figure("submit", "requests/s, of raw asyncpg's", rate, "x", 0.4, False, detail),
+        Figure("submit", "app CPU, of raw asyncpg's", cost, "x", 2.5),
         Figure("submit", "POST /jobs", middle("lowtide", "per_second"), "/s"),
         Figure("submit", "raw asyncpg handler", middle("raw", "per_second"), "/s"),
         Figure("submit", "POST /jobs, app CPU", middle("lowtide", "app_cpu"), "us"),
