@@ -20,6 +20,7 @@ import psycopg
 
 from app.adapters.redis_ping import redis_problem
 from app.domain.deployment.finding import Finding, clock_finding, warning
+from app.domain.units.durations import format_duration
 from app.storage.session.revision import mark_of, newest_revision
 
 _SECONDS: Final = 10.0
@@ -143,9 +144,10 @@ def _lifetime(name: str, host: str, link: ssl.SSLSocket) -> Finding:
     if not ends:
         return Finding(name, True, f"the certificate of {host} is valid")
     at = datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
-    days = (at - datetime.now(UTC)).days
-    told = f"the certificate of {host} is valid for another {days} days, to machines too"
-    if days >= _DAYS_LEFT_MIN:
+    left = at - datetime.now(UTC)
+    ahead = format_duration(left.total_seconds())
+    told = f"the certificate of {host} is valid for another {ahead}, to machines too"
+    if left.days >= _DAYS_LEFT_MIN:
         return Finding(name, True, told)
     remedy = "renew it now, and see why that does not happen by itself"
     return warning(name, told, remedy)

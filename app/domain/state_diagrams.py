@@ -17,6 +17,7 @@ from app.domain.lifecycle.instance import INSTANCE_TRANSITIONS
 from app.domain.lifecycle.job import JOB_TRANSITIONS, StopCause
 from app.domain.lifecycle.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS, pool_cool_down_seconds
 from app.domain.lifecycle.transition_table import ILLEGAL, Move, Outcome, TransitionTable
+from app.domain.units.durations import exact_duration
 
 S = TypeVar("S", bound=StrEnum)
 E = TypeVar("E", bound=StrEnum)
@@ -101,7 +102,7 @@ def _end_reasons() -> str:
         counts = ("yes" if facts.counts_against_retries else "no") if tried_again else "–"
         cool_down = facts.cool_down.value
         if seconds := pool_cool_down_seconds(reason):
-            cool_down = f"pool, {seconds} s"
+            cool_down = f"pool, {exact_duration(seconds)}"
         elif facts.same_pool_last:
             cool_down = "the pool is last, not shut"
         words = facts.end_class.value.replace("_", " ")

@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from math import floor, isfinite
 
-from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from app.domain.units.durations import format_duration
+from app.domain.units.instants import format_instant, time_of_day
 from app.domain.units.money import format_usd, short_usd
+from app.domain.units.percent import against as difference
 from app.domain.units.size_text import size_text
+from app.domain.wording.stored_words import stored_words
 
 DASH = "–"
 
@@ -50,37 +53,18 @@ def part_percent(percents: float) -> str:
     return "<0.1 %" if 0 < percents < 0.05 else f"{percents:.1f} %"
 
 
+def against(ratio: float | None) -> str:
+    """A share of on-demand's price as the difference to it: 0.3 → "−70 %"."""
+    return DASH if ratio is None else difference(ratio).replace("-", "−")
+
+
 def brief(seconds: float | None) -> str:
-    """A duration in at most two units: 42 → "42 s", 5400 → "1 h 30 m", -90 → "-1 m 30 s"."""
-    if seconds is None:
-        return DASH
-    if seconds < 0:
-        return f"-{brief(-seconds)}"
-    whole = int(seconds)
-    days, rest = divmod(whole, DAY_SECONDS)
-    hours, rest = divmod(rest, HOUR_SECONDS)
-    minutes, rest = divmod(rest, MINUTE_SECONDS)
-    if days:
-        return f"{days} d {hours} h" if hours else f"{days} d"
-    if hours:
-        return f"{hours} h {minutes} m" if minutes else f"{hours} h"
-    if minutes:
-        return f"{minutes} m {rest} s" if rest else f"{minutes} m"
-    return f"{rest} s"
-
-
-def stopwatch(seconds: float) -> str:
-    """A place on a time axis: 0 → "0:00", 84 → "1:24", 3725 → "1:02:05"."""
-    sign, whole = ("-" if seconds < 0 else ""), int(abs(seconds))
-    hours, rest = divmod(whole, HOUR_SECONDS)
-    minutes, second = divmod(rest, MINUTE_SECONDS)
-    if hours:
-        return f"{sign}{hours}:{minutes:02d}:{second:02d}"
-    return f"{sign}{minutes}:{second:02d}"
+    """A duration in its two largest units: 42 → "42s", 5400 → "1h 30m", -90 → "-1m 30s"."""
+    return DASH if seconds is None else format_duration(seconds)
 
 
 def ago(instant: datetime | None, now: datetime) -> str:
-    """How long since, or until: "42 s ago", "in 3 m"."""
+    """How long since, or until: "42s ago", "in 3m"."""
     if instant is None:
         return DASH
     seconds = (now - instant).total_seconds()
@@ -91,14 +75,12 @@ def ago(instant: datetime | None, now: datetime) -> str:
 
 def clock_time(instant: datetime | None) -> str:
     """Time of day in UTC, with seconds."""
-    return DASH if instant is None else instant.astimezone(UTC).strftime("%H:%M:%S")
+    return DASH if instant is None else time_of_day(instant)
 
 
 def full_time(instant: datetime | None) -> str:
     """Date and time in UTC, for people."""
-    if instant is None:
-        return DASH
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return DASH if instant is None else format_instant(instant)
 
 
 def machine_time(instant: datetime) -> str:
@@ -108,7 +90,7 @@ def machine_time(instant: datetime) -> str:
 
 def words(name: object) -> str:
     """A stored word as people read it: "gang_wait" → "gang wait"."""
-    return str(name).replace("_", " ").replace("on demand", "on-demand")
+    return stored_words(str(name))
 
 
 def count(value: float | None) -> str:

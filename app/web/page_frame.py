@@ -287,6 +287,7 @@ def _templates() -> Environment:
         part_percent=formats.part_percent,
         per_hour=formats.per_hour,
         percent=formats.percent,
+        against=formats.against,
         brief=formats.brief,
         ago=formats.ago,
         clock_time=formats.clock_time,

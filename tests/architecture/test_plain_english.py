@@ -1,9 +1,10 @@
-"""Idioms that readers stumbled over stay out of the docs and of every sentence of the product."""
+"""What readers stumbled over stays out: odd idioms, and forms of time that differ by sentence."""
 
+import ast
 import re
 from collections.abc import Iterator
 
-from tests.support.sources.source_tree import ROOT, strings_of
+from tests.support.sources.source_tree import ROOT, source_files, strings_of
 
 INSTEAD = {
     r"\bborne out\b": "accurate",
@@ -24,6 +25,16 @@ INSTEAD = {
     r"\bgiven back\b|\bgives? (its|the) machines back\b": "released",
 }
 """Regular expression: what to write instead."""
+
+# Reports of research and of simulations count in hours, as their tables do.
+_APART = ("app/simulation/", "app/backtest/", "app/cli/server/backtest.py", "app/domain/units/")
+_UNIT = re.compile(r" (s|m|h|d|min|seconds?|minutes?|hours?|days?)\b")
+# Values of one unit, in which people write or set them: no length of time that somebody waited.
+_OF_ONE_UNIT = {
+    ("app/api/agents/agents.py", "seconds"),
+    ("app/cli/jobs/estimate.py", "seconds"),
+    ("app/domain/spec/trainer_work.py", "hours"),
+}
 
 
 def _texts() -> Iterator[tuple[str, str]]:
@@ -48,3 +59,35 @@ def test_no_odd_idiom_is_read_by_anybody():
         if (match := re.search(idiom, text))
     ]
     assert found == []
+
+
+def _handmade() -> Iterator[str]:
+    for file in source_files():
+        if file.room not in ("app", "workers") or file.name.startswith(_APART):
+            continue
+        for line, unit in _forms_in(file.tree):
+            if (file.name, unit) not in _OF_ONE_UNIT:
+                yield f"{file.name}:{line}: {unit}"
+
+
+def _forms_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, unit or form) of each f-string that writes a time by hand."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for part, after in zip(node.values, [*node.values[1:], None], strict=True):
+            if not isinstance(part, ast.FormattedValue):
+                continue
+            if part.format_spec is not None and "%H" in ast.unparse(part.format_spec):
+                yield part.lineno, "%H"
+            if isinstance(after, ast.Constant) and (found := _UNIT.match(str(after.value))):
+                yield part.lineno, found[1]
+
+
+def test_no_sentence_writes_a_time_by_hand() -> None:
+    """Lengths of time and points in time have one form each, made in `app.domain.units` alone."""
+    handmade = list(_handmade())
+    assert not handmade, (
+        "use format_duration, exact_duration, measured_duration or format_instant:\n"
+        + "\n".join(handmade)
+    )

@@ -54,7 +54,7 @@ def test_the_calibration_is_a_figure_on_a_page(look: Visit, site: Site, browser:
     expect(finish).to_contain_text("−17 %")
     row = look.page.get_by_role("row").filter(has_text="told-3")
     expect(row).to_contain_text("$9.00")
-    expect(row).to_contain_text("1 h 30 m")
+    expect(row).to_contain_text("1h 30m")
     row.get_by_role("link", name="told-3").click()
     expect(look.page.get_by_role("heading", name="told-3")).to_be_visible()
 

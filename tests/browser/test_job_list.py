@@ -56,7 +56,7 @@ def test_a_row_tells_state_progress_place_price_cost_and_saving(look: Visit, sit
     expect(row).to_contain_text("us-west-2a ×2")
     expect(row).to_contain_text("$2.08")
     expect(row).to_contain_text("of $5.00")
-    expect(row).to_contain_text(re.compile(r"in \d+ m.* / in 1 h"))
+    expect(row).to_contain_text(re.compile(r"in \d+m.* / in 1h"))
     totals = look.page.get_by_label("The whole project now")
     expect(totals).to_have_text(
         re.compile(r"Now\$2\.08/h\s*Spent today\$\S+\s*Running1\s*Queued1\s*Failed today0")

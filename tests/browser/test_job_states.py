@@ -64,7 +64,7 @@ def test_a_paused_job_says_what_it_will_need_and_keeps_no_machine(look: Visit, s
     look.signed_in(site.key, "/jobs/digits")
     resume = look.page.locator("#resume")
     expect(resume).to_contain_text(
-        re.compile(r"continues from step \d+; about \d+ m .*of work left")
+        re.compile(r"continues from step \d+; about \d+m .*of work left")
     )
     expect(resume).to_contain_text("It will need 2 machines with V100:1")
     expect(resume).to_contain_text(re.compile(r"Now: \$2.080/h for 2 machines in us-west-2a .*"))

@@ -32,13 +32,13 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     # The slack is told once on the page, beside the deadline.
     expect(panel).not_to_contain_text(re.compile("Slack|last safe moment"))
     safe = look.page.locator("#time-left .note").last
-    expect(safe).to_have_text(re.compile(r"spot is safe for \d+ m"))
+    expect(safe).to_have_text(re.compile(r"spot is safe for \d+m"))
     expect(safe).to_have_attribute("title", re.compile(r"Slack \d+m.*the last safe moment is"))
     expect(panel).to_contain_text("spot $2.95, waiting $3.10, on-demand $9.38")
     rows = panel.locator("table.pools tbody tr")
     expect(rows).to_have_count(4)
     expect(rows.first.get_by_role("img", name="chosen")).to_be_visible()
-    for told in ("us-west-2a · p3.2xlarge · spot", "$0.918/h", "−70 %", "2 m", "0.08", "$2.95",
+    for told in ("us-west-2a · p3.2xlarge · spot", "$0.918/h", "−70 %", "2m", "0.08", "$2.95",
                  "1h 35m", "the most progress for its price and expected life"):  # fmt: skip
         expect(rows.first).to_contain_text(told)
     expect(rows.nth(2)).to_contain_text("has capacity for 1 of 2")
@@ -84,7 +84,7 @@ def test_a_waiting_job_has_its_way_out_and_its_pools_in_place_of_the_chart(look:
     record(site, job_id, waited(site.story.after(AGE_SECONDS), fence=None))
     look.signed_in(site.key, "/jobs/digits")
     expect(look.page.get_by_text("No pool has room for 2")).to_be_visible()
-    expect(look.page.get_by_text(re.compile(r"Next look: in (4 m|5 m)"))).to_be_visible()
+    expect(look.page.get_by_text(re.compile(r"Next look: in (4m|5m)"))).to_be_visible()
     together = f"{decision_story.WAIT_FOR} each, $1.810/h together."
     expect(look.page.locator(".unblock li").first).to_have_text(together)
     panel = look.page.locator("#why-here")

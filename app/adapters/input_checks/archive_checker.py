@@ -13,6 +13,7 @@ import orjson
 
 from app.adapters.input_checks.child_process import start_child
 from app.adapters.input_checks.workdir_archive import CHECK_SECONDS_MAX
+from app.domain.units.durations import format_duration, measured_duration
 from app.domain.units.errors import SpecError
 
 _CHILD: Final = "app.adapters.input_checks.workdir_archive"
@@ -39,11 +40,15 @@ class ArchiveChecker:
             try:
                 answer, _ = child.communicate(timeout=self._seconds_max)
             except subprocess.TimeoutExpired:
-                raise _over(f"takes longer than {self._seconds_max:g} s to check") from None
+                raise _over(
+                    f"takes longer than {measured_duration(self._seconds_max)} to check"
+                ) from None
             finally:
                 child.kill()
         if child.returncode == -signal.SIGXCPU:
-            raise _over(f"takes more than {CHECK_SECONDS_MAX} s of processor time to check")
+            raise _over(
+                f"takes more than {format_duration(CHECK_SECONDS_MAX)} of processor time to check"
+            )
         try:
             refused = orjson.loads(answer)["refused"]
         except (orjson.JSONDecodeError, KeyError):

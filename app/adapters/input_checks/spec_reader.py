@@ -16,6 +16,7 @@ import orjson
 from app.adapters.input_checks.child_process import start_child
 from app.adapters.input_checks.spec_reader_child import ANSWER, CODE_OF_TYPE, REQUEST
 from app.domain.spec.spec_text import SpecTextType
+from app.domain.units.durations import measured_duration
 from app.domain.units.errors import SpecError
 
 PARSE_SECONDS_MAX: Final = 15.0
@@ -100,7 +101,9 @@ class SpecReader:
         except (OSError, EOFError, orjson.JSONDecodeError) as error:
             if late.is_set():
                 self.close()
-                raise SpecUnreadable(f"not parsed within {self._seconds_max:g} s") from error
+                raise SpecUnreadable(
+                    f"not parsed within {measured_duration(self._seconds_max)}"
+                ) from error
             raise EOFError from error
         finally:
             clock.cancel()

@@ -69,6 +69,7 @@ class JobSummary(Shape):
     microusd_per_hour: int
     spent_microusd: int
     budget_microusd: int | None
+    waived: bool
     net_saved_microusd: int | None
     net_saved_ratio: float | None
     labels: dict[str, str]

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.adapters.connection_variables import ConnectionVariables
 from app.api.serving.error_responses import problem
+from app.domain.units.durations import measured_duration
 
 _STATE_KEY: Final = "connection_limits"
 _HEAD_BYTES_MAX: Final = 128 << 10
@@ -123,9 +124,8 @@ class LimitedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head:
-            self._refuse(
-                408, f"The head of the request did not come within {self._head_seconds:g} seconds."
-            )
+            limit = measured_duration(self._head_seconds)
+            self._refuse(408, f"The head of the request did not come within {limit}.")
         else:
             # Nothing was asked, so nothing is answered.
             self.transport.close()

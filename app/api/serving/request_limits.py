@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.serving.connection_limits import ConnectionLimits, limits_of_request
 from app.api.serving.error_responses import problem
 from app.domain.spec.spec_text import MAX_SPEC_BYTES
+from app.domain.units.durations import format_duration, measured_duration
 
 MIB = 1 << 20
 BODY_BYTES_MAX = MIB
@@ -98,11 +99,12 @@ class _Body:
 
     def _late(self) -> str:
         rate = self._limits.body_bytes_per_second
+        waited = format_duration(self._waited)
         return (
-            f"The body arrived too slowly: {self._seen:,} bytes in {self._waited:.0f} seconds of "
+            f"The body arrived too slowly: {self._seen:,} bytes in {waited} of "
             f"waiting. At least {rate:,} bytes a second are expected after the first "
-            f"{self._limits.body_seconds:g} seconds; try again, or ask whoever runs this api for "
-            "LOWTIDE_REQUEST_BODY_BYTES_PER_SECOND."
+            f"{measured_duration(self._limits.body_seconds)}; try again, or ask whoever "
+            "runs this api for LOWTIDE_REQUEST_BODY_BYTES_PER_SECOND."
         )
 
 

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 from starlette.exceptions import HTTPException
 
+from app.domain.units.durations import measured_duration
+
 BUSY_RETRY_SECONDS = 2
 
 
@@ -34,9 +36,8 @@ class Turns:
             async with asyncio.timeout(self._seconds_max):
                 await self._free.acquire()
         except TimeoutError:
-            raise _busy(
-                f"No free slot within {self._seconds_max:g} s ({self._what}); try again."
-            ) from None
+            limit = measured_duration(self._seconds_max)
+            raise _busy(f"No free slot within {limit} ({self._what}); try again.") from None
         finally:
             self.waiting -= 1
 

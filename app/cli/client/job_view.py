@@ -12,6 +12,7 @@ from typing import Any, Final
 from app.cli.client import wording
 from app.cli.client.terminal import Column, Terminal
 from app.domain.lifecycle.instance import InstanceState
+from app.domain.units.durations import format_duration
 from app.domain.wording.machine_words import gang_words, machine_words
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -84,15 +85,15 @@ def deadline(job: Job, now: datetime) -> str:
     if at is not None and ended_at is not None:
         early = (at - ended_at).total_seconds()
         if early < 0:
-            return f"missed by {wording.span(-early)}"
-        return f"met with {wording.span(early)} to spare" if job["state"] == "succeeded" else ""
+            return f"missed by {format_duration(-early)}"
+        return f"met with {format_duration(early)} to spare" if job["state"] == "succeeded" else ""
     parts = [wording.ahead(promise["at"], now)]
     if promise["missed_at"] is not None:
         parts.append("missed")
     elif promise["unsafe_since_at"] is not None:
         parts.append(f"not safe since {wording.clock_time(promise['unsafe_since_at'])} UTC")
     elif promise["slack_seconds"] is not None:
-        parts.append(f"slack {wording.span(promise['slack_seconds'])}")
+        parts.append(f"slack {format_duration(promise['slack_seconds'])}")
     return ", ".join(parts)
 
 
@@ -104,9 +105,7 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
     if progress["total_steps"] or progress["step"]:
         drawn = "" if share is None else f"{wording.bar(share, _BAR_CELLS)} "
         reached = f"{drawn}{wording.percent(share)}, {steps(progress)}"
-    counted = wording.plural(attempts["count"], "attempt")
-    if attempts["interruptions"]:
-        counted += f", {wording.plural(attempts['interruptions'], 'interruption')}"
+    counted = f"{attempts['count']:,}, {attempts['interruptions']:,} interrupted by the cloud"
     saved = ""
     if progress["last_checkpoint_at"] is not None:
         at = wording.ago(progress["last_checkpoint_at"], now)
@@ -120,13 +119,13 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("where", job.get("replacing") or ""),
         ("gang", _gang(job)),
         ("progress", reached),
-        ("now", "" if job["state"] in AT_REST else ", ".join(measured(progress))),
+        ("measured", "" if job["state"] in AT_REST else ", ".join(measured(progress))),
         ("metrics", metrics(progress["metrics"])),
         ("eta", eta(progress, now)),
         ("deadline", deadline(job, now)),
         ("checkpoint", saved),
-        ("money", money(job["money"])),
-        ("tried", counted if attempts["count"] else ""),
+        ("cost", money(job["money"])),
+        ("attempts", counted if attempts["count"] else ""),
         ("labels", labels),
         ("submitted", f"{wording.clock_time(job['submitted_at'])} UTC"),
         ("ended", f"{wording.clock_time(job['ended_at'])} UTC" if job["ended_at"] else ""),
@@ -178,9 +177,9 @@ def machine_note(row: dict[str, Any]) -> str:
     notice = row.get("notice")
     if notice is not None:
         left = notice["seconds_left"]
-        return "notice" if left is None else f"notice: interrupted in {wording.span(left)}"
+        return "notice" if left is None else f"notice: interrupted in {format_duration(left)}"
     if row["unreachable_at"] is not None:
-        return f"silent since {wording.clock_time(row['unreachable_at'])} UTC"
+        return f"no report since {wording.clock_time(row['unreachable_at'])} UTC"
     reason = row["release_reason"]
     if row.get("disk_full") and not reason:
         return "disk full"

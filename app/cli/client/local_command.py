@@ -51,6 +51,17 @@ def settings_with(**given: Any) -> Settings:
         raise CommandFailed(str(error)) from error
 
 
+def require_folder(state_dir: Path) -> None:
+    """Raises CommandFailed for a state folder that is not there and cannot be made."""
+    from app.adapters.embedded.errors import StateFolderUnusableError
+    from app.adapters.embedded.processes.state_folder import require_possible_folder
+
+    try:
+        require_possible_folder(state_dir)
+    except StateFolderUnusableError as error:
+        raise CommandFailed(str(error)) from error
+
+
 def first_line(error: Exception) -> str:
     """The part of an error's text that a person can use."""
     return str(getattr(error, "orig", None) or error).strip().split("\n", 1)[0]

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from app.adapters.system_clock import steady_seconds
 from app.cli.client.failures import UNREACHABLE, CommandFailed
+from app.domain.units.durations import format_duration
 
 if TYPE_CHECKING:
     from app.adapters.embedded.processes.run_record import RunningProcess
@@ -125,7 +126,7 @@ def still_starting(run: LocalRun) -> CommandFailed:
 def _starting(
     pid: int, programs: Sequence[RunningProcess], seconds: float, step: str | None
 ) -> LocalRun:
-    at = f"since {seconds:.0f} s" + (f", {step}" if step else "")
+    at = f"for {format_duration(seconds)}" + (f", {step}" if step else "")
     sentence = f"`lowtide up` (pid {pid}) is still starting ({at})"
     return LocalRun(RunPhase.STARTING, programs, None, sentence, "try again in a moment")
 

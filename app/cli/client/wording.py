@@ -10,9 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from app.cli.client.failures import CommandFailed
-from app.domain.units.durations import parse_duration, short_duration
+from app.domain.units.durations import format_duration, parse_duration
 from app.domain.units.errors import InvalidValue
+from app.domain.units.instants import day_and_time
 from app.domain.units.money import format_usd, short_usd
+from app.domain.units.percent import against as difference
 from app.domain.units.percent import part_percent
 from app.domain.units.percent import percent as whole_percent
 from app.domain.units.size_text import size_text
@@ -53,9 +55,7 @@ def against_on_demand(microusd: int, on_demand_microusd: int) -> str:
 
 def against(ratio: float | None) -> str:
     """A share of on-demand's price as the difference to it: 0.3 as "-70 %"; "-" for None."""
-    if ratio is None:
-        return NOTHING
-    return f"{ratio - 1:+.0%}".replace("%", " %").replace("+0", "0")
+    return NOTHING if ratio is None else difference(ratio)
 
 
 def size(size_bytes: int) -> str:
@@ -87,23 +87,13 @@ def since(text: str, now: datetime) -> datetime:
 def clock_time(text: str | None) -> str:
     """ "2026-03-01 12:00:05" in UTC; "-" for None."""
     at = instant(text)
-    return NOTHING if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
-
-
-def span(seconds: float) -> str:
-    """A length of time to its two largest units: "1h 30m", "2d 4h", "45s"."""
-    return short_duration(seconds)
-
-
-def seconds(length: float) -> str:
-    """A length of time as it was measured: "0.4 s" below ten seconds, else as `span`."""
-    return f"{length:.1f} s" if length < 10 else span(length)
+    return NOTHING if at is None else day_and_time(at)
 
 
 def ago(text: str | None, now: datetime) -> str:
     """ "5m 3s ago"; "-" for None."""
     at = instant(text)
-    return NOTHING if at is None else f"{span(max(0.0, (now - at).total_seconds()))} ago"
+    return NOTHING if at is None else f"{format_duration(max(0.0, (now - at).total_seconds()))} ago"
 
 
 def ahead(text: str | None, now: datetime) -> str:
@@ -112,7 +102,7 @@ def ahead(text: str | None, now: datetime) -> str:
     if at is None:
         return NOTHING
     left = (at - now).total_seconds()
-    return f"in {span(left)}" if left >= 0 else f"{span(-left)} ago"
+    return f"in {format_duration(left)}" if left >= 0 else f"{format_duration(-left)} ago"
 
 
 def bar(share: float | None, cells: int) -> str:

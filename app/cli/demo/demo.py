@@ -24,6 +24,7 @@ from app.cli.demo.demo_losses import ProgressRecorder
 from app.cli.demo.demo_proof import prove as prove_by_running_again
 from app.cli.demo.demo_report import write_report
 from app.cli.demo.demo_story import bill, interruption, intro, plan, progress, resumed
+from app.domain.units.durations import format_duration
 
 Document = Mapping[str, Any]
 
@@ -165,7 +166,8 @@ class DemoRun:
         self._tell(progress(self._telling.clock(), job))
         slack = (job["deadline"] or {}).get("slack_seconds")
         if slack is not None:
-            self._tell(f"        spot is safe for another {slack / 60:.0f}m before the deadline")
+            ahead = format_duration(slack)
+            self._tell(f"        spot is safe for another {ahead} before the deadline")
         machine = job["machines"][-1]
         answer = self._api.post(
             f"/instances/{machine['id']}/interrupt", {"notice_seconds": NOTICE_SECONDS}
@@ -174,7 +176,7 @@ class DemoRun:
         label = self._job.labels[machine["id"]]
         self._tell(
             f"{self._telling.clock()}  ⚡ AWS takes {label}: interruption notice "
-            f"(shortened to {NOTICE_SECONDS:.0f} s)"
+            f"(shortened to {format_duration(NOTICE_SECONDS)})"
         )
         return machine["id"], killed_at - timedelta(seconds=NOTICE_SECONDS), killed_at
 

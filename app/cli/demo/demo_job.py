@@ -14,6 +14,7 @@ from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import JOB_FAILED, CommandFailed
 from app.cli.demo.demo_losses import ProgressRecorder
 from app.cli.demo.demo_story import progress
+from app.domain.units.durations import format_duration, stopwatch
 
 Document = Mapping[str, Any]
 
@@ -38,8 +39,7 @@ class Telling:
 
     def clock(self) -> str:
         """Minutes and seconds since the beginning: "0:24"."""
-        seconds = int(time.monotonic() - self._began)
-        return f"{seconds // 60}:{seconds % 60:02d}"
+        return stopwatch(time.monotonic() - self._began)
 
 
 class DemoJob:
@@ -78,7 +78,9 @@ class DemoJob:
                 self._telling.tell(progress(self._telling.clock(), job))
                 self._last_line = time.monotonic()
             time.sleep(_LOOK_SECONDS)
-        raise CommandFailed(f"this did not happen within {LIMIT_SECONDS:.0f} s: {what}", JOB_FAILED)
+        raise CommandFailed(
+            f"this did not happen within {format_duration(LIMIT_SECONDS)}: {what}", JOB_FAILED
+        )
 
     def is_gone(self, instance_id: str) -> bool:
         """Whether the cloud has confirmed the end of a machine."""

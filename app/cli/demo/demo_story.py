@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from app.cli.client.wording import NOTHING, against_on_demand, bar, hourly, instant, plural, spread
 from app.cli.demo.demo_losses import LossComparison, Pair
+from app.domain.units.durations import format_duration, measured_duration
 from app.domain.units.money import format_usd, short_usd
 from app.domain.wording.checkpoint_words import where_it_went_on
 
@@ -32,7 +33,7 @@ def intro(url: str, job: str, key_file: str, billing_speed: int) -> list[str]:
         "Lowtide demo: a 2-machine training job on a replayed AWS spot market.",
         f"Watch: {url}/jobs/{job}   (sign in with the key in {key_file})",
         "Real: Postgres, queue, agents, PyTorch DDP, checkpoints. Simulated: the cloud. "
-        f"Clock: 1 s = {billing_speed} s of billing.",
+        f"Clock: 1s = {format_duration(billing_speed)} of billing.",
     ]
 
 
@@ -129,7 +130,9 @@ def interruption(
     lines = []
     for index, (at, text) in enumerate(found):
         corner = "└" if index == len(found) - 1 else "├"
-        lines.append(f"        {corner} +{(at - noticed_at).total_seconds():.1f} s  {text}")
+        lines.append(
+            f"        {corner} +{measured_duration((at - noticed_at).total_seconds())}  {text}"
+        )
     return lines
 
 

@@ -16,7 +16,9 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import job_path
 from app.cli.client.terminal import Column, Terminal
+from app.domain.units.durations import format_duration
 from app.domain.wording.machine_words import ended_words
+from app.domain.wording.stored_words import stored_words
 
 cost = CommandList(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
 
@@ -126,7 +128,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
             ("waived", _if_any(statement["waived_microusd"])),
             ("on-demand", _comparison(statement)),
             ("budget", _budget(found["budget"])),
-            ("not metered", ", ".join(name.replace("_", " ") for name in found["not_metered"])),
+            ("not metered", ", ".join(map(stored_words, found["not_metered"]))),
             (
                 "without a price",
                 ", ".join(names.get(one, "a machine") for one in found["unbilled"]),
@@ -226,7 +228,7 @@ def _length(row: dict[str, Any]) -> str:
     from_at, to_at = wording.instant(row["from_at"]), wording.instant(row["to_at"])
     if from_at is None or to_at is None:
         return wording.NOTHING
-    return wording.span((to_at - from_at).total_seconds())
+    return format_duration((to_at - from_at).total_seconds())
 
 
 def _machine_note(row: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import one_ending_in
 from app.cli.client.terminal import Column, style_of_state
+from app.domain.units.durations import format_duration
 from app.domain.wording.machine_words import ended_words
 
 instances = CommandList(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
@@ -92,7 +93,7 @@ def interrupt(
         return
     # What the cloud answers: a machine under notice keeps its first deadline.
     left = (datetime.fromisoformat(answer["ends_at"]) - datetime.now(UTC)).total_seconds()
-    gone_in = f"{max(0, round(left)):,} s"
+    gone_in = f"{format_duration(max(0, left))}"
     how = "killed now, without a notice" if no_notice else f"noticed, killed in {gone_in}"
     if invocation.terminal.quiet:
         invocation.terminal.result(row["id"])

@@ -15,6 +15,8 @@ from app.cli.client import wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.terminal import Column
 from app.cli.fleet.price_chart import show_histories
+from app.domain.units.durations import format_duration
+from app.domain.units.instants import clock_time
 
 
 @api_command(
@@ -108,9 +110,9 @@ def _preempted(row: dict[str, Any]) -> str:
 
 def _note(row: dict[str, Any], now: datetime) -> str:
     if row["is_stale"]:
-        return f"its price is {row['quote_age_seconds'] / 3600:.1f} h old: not acted on"
+        return f"its price is {format_duration(row['quote_age_seconds'])} old: not acted on"
     cool_until_at = wording.instant(row["cool_until_at"])
     if cool_until_at is None or cool_until_at <= now:
         return ""
     reason = f": {row['cool_reason']}" if row["cool_reason"] else ""
-    return f"left alone until {cool_until_at:%H:%M:%S} UTC{reason}"
+    return f"left alone until {clock_time(cool_until_at)}{reason}"

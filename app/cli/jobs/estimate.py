@@ -16,6 +16,7 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.price_columns import price_columns
 from app.cli.client.terminal import Column, Terminal
 from app.cli.jobs.spec_edits import SpecEdits, read_draft
+from app.domain.units.durations import format_duration
 
 if TYPE_CHECKING:
     from app.domain.spec.job_spec import JobSpec
@@ -33,8 +34,8 @@ _OF_GANG: Final = Column("INTERRUPTED/H", lambda row: f"{row['interruptions_per_
 _FIGURES: Final = (
     Column("EMPTY", lambda row: _chance(row["empty_chance"]), True),
     Column("COST MEAN", lambda row: wording.money(row["expected_microusd"]), True),
-    Column("FINISH MEAN", lambda row: wording.span(row["expected_seconds"]), True),
-    Column("KNOWN", lambda row: f"{row['lived_hours']:.1f} h", True),
+    Column("FINISH MEAN", lambda row: format_duration(row["expected_seconds"]), True),
+    Column("KNOWN", lambda row: format_duration(3_600 * row["lived_hours"]), True),
     Column("SPEED", lambda row: f"{row['speed']:.2f} x, {row['speed_source'].split()[0]}"),
 )
 _BORNE_COLUMNS: Final = (
@@ -42,7 +43,7 @@ _BORNE_COLUMNS: Final = (
     Column("COST", lambda row: wording.money(row["cost_microusd"]), True),
     Column("COST P50", lambda row: wording.money(row["cost_p50_microusd"]), True),
     Column("COST P90", lambda row: wording.money(row["cost_p90_microusd"]), True),
-    Column("TOOK", lambda row: wording.span(row["seconds"]), True),
+    Column("TOOK", lambda row: format_duration(row["seconds"]), True),
     Column("FINISH P50", lambda row: _finish(row["finish_p50_seconds"]), True),
     Column("FINISH P90", lambda row: _finish(row["finish_p90_seconds"]), True),
 )
@@ -135,19 +136,21 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
             "No pool fits this job now: it would wait. `lowtide submit --dry-run` says why."
         )
         return
-    work = wording.span(found["work_seconds"])
+    work = format_duration(found["work_seconds"])
     terminal.line(f"work: {work}, by {found['work_source']}")
     if found["scaling"] is not None:
         terminal.line(f"gang: {found['scaling']}")
     terminal.table(_columns(), found["estimates"])
+    if assumed := on_demand_assumed(found):
+        terminal.line(f"every figure {assumed}")
     if any(map(_counts_waits, found["estimates"])):
         terminal.line(_WAITS_NOTE)
     if found["earliest_seconds"] is not None:
         reserve = found.get("acquire_seconds", 0)
         if reserve:
             terminal.line(
-                f"reserve: {wording.span(reserve)} to get on-demand machines count in DEADLINE MET "
-                "and in the shortest deadline, not in FINISH"
+                f"reserve: {format_duration(reserve)} to get on-demand machines count in DEADLINE "
+                "MET and in the shortest deadline, not in FINISH"
             )
         terminal.line(_shortest_deadline(found["earliest_seconds"], reserve))
     if found["risk"] is not None:
@@ -177,11 +180,22 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
             terminal.line(_curve_line(point, most))
 
 
+def on_demand_assumed(found: dict[str, Any]) -> str:
+    """What every simulated run assumed where only on-demand machines fit; else ""."""
+    row = found["on_demand"]
+    if found["pools"] or row is None:
+        return ""
+    count = found.get("node_count", 1)
+    machines = "1 on-demand machine is" if count == 1 else f"{count:,} on-demand machines are"
+    where = wording.place(row["pool"]).rsplit(" ", 1)[0]
+    return f"assumes that {machines} available in {where}; the cloud does not say how many it has"
+
+
 def _shortest_deadline(seconds: float, acquire_seconds: float) -> str:
     """No run's finish: it counts a reserve that most runs do not need."""
-    reserve = wording.span(acquire_seconds)
+    reserve = format_duration(acquire_seconds)
     counted = f"; {reserve} of it are reserved to get them" if acquire_seconds else ""
-    return f"shortest deadline that on-demand machines keep: {wording.span(seconds)}{counted}"
+    return f"shortest deadline that on-demand machines keep: {format_duration(seconds)}{counted}"
 
 
 def _counts_waits(row: dict[str, Any]) -> bool:
@@ -225,7 +239,7 @@ def _curve_line(point: dict[str, Any], most: int) -> str:
     p50 = round(_BAR_CELLS * point["cost_p50_microusd"] / most)
     p90 = round(_BAR_CELLS * point["cost_p90_microusd"] / most)
     bar = ("▓" * p50 + "░" * (p90 - p50)).ljust(_BAR_CELLS)
-    deadline = wording.span(point["deadline_seconds"]).rjust(8)
+    deadline = format_duration(point["deadline_seconds"]).rjust(8)
     cost = f"{wording.money(point['cost_p50_microusd'])} … "
     return f"  {deadline}  {bar}  {cost}{wording.money(point['cost_p90_microusd'])}"
 
@@ -235,7 +249,7 @@ def _hazard(per_hour: float | None) -> str:
 
 
 def _finish(seconds: float | None) -> str:
-    return "never" if seconds is None else wording.span(seconds)
+    return "never" if seconds is None else format_duration(seconds)
 
 
 def _chance(share: float | None) -> str:

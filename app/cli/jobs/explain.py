@@ -19,15 +19,14 @@ from app.cli.client.job_view import eta, next_commands
 from app.cli.client.price_columns import price_columns
 from app.cli.client.prose_table import prose, prose_table
 from app.cli.client.terminal import Column, Terminal
+from app.domain.units.durations import format_duration
+from app.domain.units.instants import clock_time
+from app.domain.wording.decision_words import verdict_word
 
 _HISTORY_MAX: Final = 100
 _LOOKED_BACK: Final = 20
 _POOLS_SHOWN: Final = 12
 _CHOSEN: Final = "✓"
-_VERDICTS: Final = {
-    "spot": "spot machines", "wait": "wait", "on_demand": "on-demand machines",
-    "stay": "keep the machines", "move": "move to other machines", "resize": "another number",
-}  # fmt: skip
 _WAYS: Final = (
     ("spot", "spot_microusd"),
     ("waiting", "wait_microusd"),
@@ -124,7 +123,7 @@ def _placing(decisions: list[Row]) -> Row:
 
 def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everything: bool) -> None:
     """One decision with its pools and the ways that were weighed."""
-    verdict = _VERDICTS.get(decision["verdict"], decision["verdict"])
+    verdict = verdict_word(decision["verdict"])
     ordinal = wording.attempt(decision)
     attempt = "" if ordinal is None else f", attempt {ordinal}"
     at = f"{wording.clock_time(decision['decided_at'])} UTC"
@@ -189,7 +188,7 @@ def _left(row: Row, running: Row | None) -> Row:
 
 def _hour(text: str) -> str:
     at = wording.instant(text)
-    return wording.NOTHING if at is None else f"{at.astimezone(UTC):%H:%M} UTC"
+    return wording.NOTHING if at is None else clock_time(at)
 
 
 def _taken(decision: Row) -> list[Row]:
@@ -200,7 +199,7 @@ def _held(decision: Row, now: datetime) -> str:
     """How long a decision was, or is, in force."""
     first = wording.instant(decision["decided_at"])
     until = wording.instant(decision["held_until_at"]) or now
-    return wording.NOTHING if first is None else wording.span((until - first).total_seconds())
+    return wording.NOTHING if first is None else format_duration((until - first).total_seconds())
 
 
 def _by_hour(row: Row) -> bool:
@@ -222,7 +221,7 @@ def _would_take(row: Row) -> str:
     seconds = row["expected_finish_seconds"]
     if seconds is None:
         return wording.NOTHING
-    return f"{wording.span(seconds)} left" if row.get("left") else wording.span(seconds)
+    return f"{format_duration(seconds)} left" if row.get("left") else format_duration(seconds)
 
 
 def _decision_columns(now: datetime) -> tuple[Column, ...]:
@@ -230,7 +229,7 @@ def _decision_columns(now: datetime) -> tuple[Column, ...]:
         Column("NO", lambda row: str(row["decision_no"]), True),
         Column("AT (UTC)", lambda row: wording.clock_time(row["decided_at"])),
         Column("HELD", lambda row: _held(row, now), True),
-        Column("DECISION", lambda row: _VERDICTS.get(row["verdict"], row["verdict"])),
+        Column("DECISION", lambda row: verdict_word(row["verdict"])),
         Column("POOLS", lambda row: _places(_taken(row))),
     )
 
@@ -249,7 +248,7 @@ def _pool_columns(count: int) -> tuple[Column, ...]:
         Column("POOL", lambda row: wording.pool(row["pool"]), style=_style),
         *price_columns(count, _price),
         _VS_ON_DEMAND,
-        Column("QUOTE AGE", lambda row: wording.span(row["quote_age_seconds"]), True),
+        Column("QUOTE AGE", lambda row: format_duration(row["quote_age_seconds"]), True),
         Column("HAZARD/H", _hazard, True),
         Column("EXPECTED", _expected, True),
         Column("WOULD TAKE", _would_take, True),

@@ -20,6 +20,7 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.terminal import Terminal, printable
 from app.cli.jobs.tide_text import Tide, tide_lines
+from app.domain.units.instants import time_of_day
 from app.domain.wording.event_words import without_doubles
 
 _POLL_SECONDS: Final = 1.0
@@ -111,11 +112,12 @@ def leave_running(terminal: Terminal, name: str) -> None:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """ "12:00:05 ⚡ m2: The cloud will interrupt this machine in 120.0 s."."""
+    """ "12:00:05 ⚡ m2: The cloud will interrupt this machine in 2m."."""
     at = wording.instant(event["at"])
+    told_at = wording.NOTHING if at is None else time_of_day(at)
     mark = _MARKS.get(event["kind"], " ")
     whose = f"{event['machine']}: " if event.get("machine") else ""
-    return f"{at:%H:%M:%S} {mark} {whose}{printable(event['message'])}"
+    return f"{told_at} {mark} {whose}{printable(event['message'])}"
 
 
 def _looks(api: ApiClient, path: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:

@@ -60,7 +60,7 @@ def checkpoints(invocation: Invocation, job: JobName) -> None:
         Column("STEP", lambda row: f"{row['step']:,}", True),
         Column("ATTEMPT", wording.attempt_cell, True),
         Column("SIZE", lambda row: wording.size(row["size_bytes"]), True),
-        Column("COMMITTED (UTC)", lambda row: wording.clock_time(row["committed_at"])),
+        Column("SAVED (UTC)", lambda row: wording.clock_time(row["committed_at"])),
         Column("NOTE", _checkpoint_note),
     )
     empty = "This job has saved no checkpoint."

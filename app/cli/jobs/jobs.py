@@ -15,6 +15,7 @@ from app.cli.client import job_view, wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.terminal import Column, style_of_state
+from app.domain.units.durations import format_duration
 
 
 @api_command(
@@ -49,8 +50,10 @@ def jobs(
     """List jobs, newest first.
 
     SAVED compares with on-demand for the same work; it is known once a job's cost is final, and a
-    dash until then: `lowtide cost JOB` has it so far. WHY is there where a job waits, fails or
-    tries again; a screen shows as much of it as fits, `lowtide show JOB` the whole sentence.
+    dash until then: `lowtide cost JOB` has it so far. Where COST says "some waived", a cloud ended
+    a machine so early that it does not charge for it: `lowtide cost JOB` has how much. WHY is there
+    where a job waits, fails or tries again; a screen shows as much of it as fits, `lowtide show
+    JOB` the whole sentence.
     """
     query = {
         "state": state,
@@ -121,7 +124,7 @@ def _columns(now: datetime) -> list[Column]:
         Column("ETA/DEADLINE", lambda job: _eta_and_deadline(job, now)),
         Column("WHERE", _where),
         Column("$/H", lambda job: wording.hourly(job["microusd_per_hour"]), True),
-        Column("COST", lambda job: wording.money(job["spent_microusd"]), True),
+        Column("COST", _cost, True),
         Column("SAVED", lambda job: wording.percent(job["net_saved_ratio"]), True),
     ]
 
@@ -137,18 +140,29 @@ def _progress(job: dict[str, Any]) -> str:
     return f"step {job['step']:,}" if job["step"] else wording.NOTHING
 
 
+def _cost(job: dict[str, Any]) -> str:
+    """ "$0.37", with a mark where a cloud did not charge for a machine, as `show` has how much."""
+    spent = wording.money(job["spent_microusd"])
+    return f"{spent}, some waived" if job.get("waived") else spent
+
+
 def _eta_and_deadline(job: dict[str, Any], now: datetime) -> str:
-    """ "in 12m 5s / 1h 58m": when it is done, and how long the deadline is away."""
+    """ "in 12m 5s / in 1h 58m": when it is done, and when the deadline is; "due in 1h 58m"."""
     if job["ended_at"] is not None:
         return f"ended {wording.ago(job['ended_at'], now)}"
     left, deadline_at = job["remaining_seconds"], wording.instant(job["deadline_at"])
     about = "~" if job["eta_from"] == "estimate" else ""
-    eta = wording.NOTHING if left is None else f"in {about}{wording.span(left)}"
+    eta = "" if left is None else f"in {about}{format_duration(left)}"
     if deadline_at is None:
-        return eta
+        return eta or wording.NOTHING
     ahead = (deadline_at - now).total_seconds()
-    late = " late" if left is not None and left > ahead > 0 else ""
-    return f"{eta} / {wording.span(ahead) if ahead >= 0 else 'missed'}{late}"
+    if ahead < 0:
+        due = f"missed {format_duration(-ahead)} ago"
+    elif left is None or left <= ahead:
+        due = f"{'' if eta else 'due '}in {format_duration(ahead)}"
+    else:
+        due = f"in {format_duration(ahead)}, late"
+    return f"{eta} / {due}" if eta else due
 
 
 def _where(job: dict[str, Any]) -> str:

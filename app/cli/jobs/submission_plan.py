@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from app.cli.client import wording
 from app.cli.client.price_columns import price_columns
 from app.cli.client.terminal import Column, Terminal
+from app.domain.units.durations import exact_duration, format_duration, whole_minutes
+from app.domain.units.instants import format_instant
 
 if TYPE_CHECKING:
     from app.domain.market.offer import Market, Offer
@@ -188,7 +190,7 @@ def plan_sentences(plan: Preview) -> list[str]:
         told.append(_how_long(plan.spec))
     else:
         finish = plan.estimate_seconds
-        ends = "" if finish is None else f" and ends after {wording.span(finish)}"
+        ends = "" if finish is None else f" and ends after {format_duration(finish)}"
         told.append(f"By its estimate the job costs {wording.money(estimate)}{ends} (P50).")
         if budget is not None and estimate > budget:
             told.append(
@@ -200,7 +202,6 @@ def plan_sentences(plan: Preview) -> list[str]:
 
 def _how_long(spec: JobSpec) -> str:
     from app.domain.spec.trainer_work import described_work
-    from app.domain.units.durations import whole_minutes
 
     described = None if spec.estimate is not None else described_work(spec)
     if described is None:
@@ -258,8 +259,6 @@ def _out_of_reach(plan: Preview) -> list[str]:
 
     Only where no pool fits: elsewhere the api's estimate tells what will hold.
     """
-    from app.domain.units.durations import format_duration
-
     spec = plan.spec
     if plan.chosen is not None or spec.estimate is None:
         return []
@@ -269,8 +268,8 @@ def _out_of_reach(plan: Preview) -> list[str]:
     if work <= ahead:
         return []
     return [
-        f"The deadline is in {format_duration(ahead)}, the estimate comes to "
-        f"{format_duration(work)}: it will be missed, unless the work is shorter."
+        f"The deadline is in {exact_duration(ahead)}, the estimate comes to "
+        f"{whole_minutes(work)}: it will be missed, unless the work is shorter."
     ]
 
 
@@ -316,10 +315,16 @@ def _what(spec: JobSpec) -> str:
     machines = f"{nodes} machines" if nodes.is_elastic else wording.plural(nodes.most, "machine")
     parts = [spec.name or "", kind, machines]
     if spec.deadline is not None:
-        parts.append(f"deadline {spec.to_json()['deadline']}")
+        parts.append(f"deadline {_deadline(spec.deadline)}")
     if spec.budget_microusd is not None:
         parts.append(f"budget {wording.money(spec.budget_microusd)}")
     return " · ".join(part for part in parts if part)
+
+
+def _deadline(deadline: timedelta | datetime) -> str:
+    if isinstance(deadline, timedelta):
+        return exact_duration(int(deadline.total_seconds()))
+    return format_instant(deadline)
 
 
 def surroundings(spec: JobSpec) -> list[str]:

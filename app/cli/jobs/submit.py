@@ -24,7 +24,7 @@ from app.cli.client.job_lookup import job_path
 from app.cli.client.progress_bar import progress_bar
 from app.cli.client.terminal import Terminal
 from app.cli.jobs import follow as following
-from app.cli.jobs.estimate import Budget, Deadline, Gpu, Infra, Nodes, asked_for
+from app.cli.jobs.estimate import Budget, Deadline, Gpu, Infra, Nodes, asked_for, on_demand_assumed
 from app.cli.jobs.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
 from app.cli.jobs.submission_plan import (
     Preview,
@@ -226,6 +226,8 @@ def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -
         told = chances_text(own["deadline_chance"], own["budget_chance"])
         if told:
             terminal.line(f"        chance of keeping: {told} (more: `lowtide estimate`)")
+            if assumed := on_demand_assumed(figures):
+                terminal.line(f"        that {assumed}")
     risk = figures["risk"]
     if risk is not None and not accepted:
         raise CommandFailed(f"{risk}; {ADVICE[Advice.ACCEPT_RISK]}")

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from app.cli.client import wording
+from app.domain.units.durations import stopwatch
 
 LANES_MAX: Final = 12
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
@@ -98,7 +99,7 @@ class _Clock:
 
     def ruler(self) -> str:
         """Times since the start: at the beginning, in the middle and at the end."""
-        marks = ["0:00", _stopwatch(self.seconds / 2), _stopwatch(self.seconds)]
+        marks = ["0:00", stopwatch(round(self.seconds / 2)), stopwatch(round(self.seconds))]
         middle = self.cells // 2 - len(marks[1]) // 2
         text = marks[0].ljust(middle) + marks[1]
         return text.ljust(self.cells - len(marks[2])) + marks[2]
@@ -168,10 +169,3 @@ def _ended(machine: Document, now: datetime) -> datetime:
 
 def _at(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def _stopwatch(seconds: float) -> str:
-    """ "1:24", "1:02:05"."""
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, second = divmod(rest, 60)
-    return f"{hours}:{minutes:02d}:{second:02d}" if hours else f"{minutes}:{second:02d}"

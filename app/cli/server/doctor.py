@@ -17,7 +17,14 @@ import typer
 
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import INTERRUPTED, CommandFailed
-from app.cli.client.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.client.local_command import (
+    AsJson,
+    Quiet,
+    StateDir,
+    ending_well,
+    require_folder,
+    settings_with,
+)
 from app.cli.client.local_run import RunPhase, is_starting, look_at_run
 from app.cli.client.server_address import find_server
 from app.cli.client.terminal import Terminal, printable
@@ -94,11 +101,9 @@ def doctor(
     renting, booting, registering, training, its checkpoint and the machine's end, and says how long
     each took, or what failed and what to do. It shows the price and asks first.
 
-    Exits with 0 if everything is in order, with 1 if something is not.
+    Exits with 0 if everything is in order, with 1 if something is not, with 2 if the state folder
+    cannot be made.
     """
-    from app.domain.deployment.finding import Finding
-    from app.orchestration.deployment.diagnose import run_checks
-
     terminal = Terminal(as_json=as_json, quiet=quiet)
     if data is not None:
         with ending_well(terminal):
@@ -107,16 +112,26 @@ def doctor(
         with ending_well(terminal):
             wish = Wish(gpu, region, infra, nodes, on_demand, _timeout_seconds(timeout))
             raise typer.Exit(_launch(terminal, wish, state_dir, yes))
+    with ending_well(terminal):
+        findings = _findings(state_dir)
+    _show(terminal, findings)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(NOT_IN_ORDER)
+
+
+def _findings(state_dir: Path | None) -> tuple[Finding, ...]:
+    """Raises CommandFailed for a state folder that is not there and cannot be made."""
+    from app.domain.deployment.finding import Finding
+    from app.orchestration.deployment.diagnose import run_checks
+
     try:
         settings = settings_with(state_dir=state_dir)
     except CommandFailed as failure:
         remedy = "correct the variable; docs/settings.md lists them"
-        findings: tuple[Finding, ...] = (Finding("settings", False, failure.message, remedy),)
-    else:
-        findings = run_checks(_checks(settings))
-    _show(terminal, findings)
-    if not all(finding.ok for finding in findings):
-        raise typer.Exit(NOT_IN_ORDER)
+        return (Finding("settings", False, failure.message, remedy),)
+    if _uses_state_folder(settings):
+        require_folder(settings.state_dir)
+    return run_checks(_checks(settings))
 
 
 def _timeout_seconds(text: str) -> int:
@@ -174,6 +189,12 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield "object store", lambda: _object_store(settings)
     yield "jobs' data", lambda: _storage_grants(settings)
     yield "providers", lambda: _providers(settings)
+
+
+def _uses_state_folder(settings: Settings) -> bool:
+    """Not where all servers are others', and no machine is of the local cloud."""
+    own_servers = settings.database_url is None or settings.redis_url is None
+    return own_servers or "local" in settings.providers
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import typer
 
-from app.cli.client import wording
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.client.job_view import AT_REST
@@ -35,6 +34,7 @@ from app.cli.server.launch_plan import (
 )
 from app.cli.server.launch_report import LaunchReport
 from app.cli.server.launch_stages import Failure, History, Phase, StageView
+from app.domain.units.durations import format_duration
 
 WENT_WRONG: Final = 1
 
@@ -207,7 +207,7 @@ class _Trial:
         why = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "This check failed"
         self._report.note(f"{why}: releasing the machine …")
         seconds = self._wish.timeout_seconds + GRACE_SECONDS
-        limit = f"the job ends at its budget, or {wording.span(seconds)} after its submission"
+        limit = f"the job ends at its budget, or {format_duration(seconds)} after its submission"
         try:
             story = self._give_back(cancel=True)
         except (CommandFailed, KeyboardInterrupt):
@@ -231,7 +231,7 @@ class _Trial:
             shown = list(stages.failed_views(story, failure, self._failed_after, log))
         left = stages.still_there(story)
         if left:
-            told = f"not confirmed after {_GIVE_BACK_SECONDS:.0f} s: {', '.join(left)}"
+            told = f"not confirmed after {format_duration(_GIVE_BACK_SECONDS)}: {', '.join(left)}"
             remedy = stages.REMEDIES[Phase.GIVE_BACK]
             shown[-1] = StageView(Phase.GIVE_BACK, False, None, told, remedy)
         return tuple(shown)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.cli.client import wording
 from app.cli.client.failures import CommandFailed
 from app.cli.jobs.submission_plan import make_plan, plan_sentences
+from app.domain.units.instants import clock_time
 
 if TYPE_CHECKING:
     from app.domain.market.offer import Offer
@@ -160,7 +161,7 @@ def _resting(considered: Iterable[Considered], offers: Iterable[Row], now: datet
         return ""
     until, reason = min(rests)
     return (
-        f" A pool cools down until {until:%H:%M:%S} UTC after a refusal ({reason}); try again then."
+        f" A pool cools down until {clock_time(until)} after a refusal ({reason}); try again then."
     )
 
 

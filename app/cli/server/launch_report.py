@@ -12,6 +12,7 @@ from typing import Any, Final
 from app.cli.client import wording
 from app.cli.client.terminal import Terminal, printable
 from app.cli.server.launch_stages import Phase, StageView
+from app.domain.units.durations import format_duration, measured_duration
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LINE_SECONDS: Final = 30.0
@@ -33,7 +34,7 @@ class LaunchReport:
 
     def __init__(self, terminal: Terminal, timeout_seconds: int) -> None:
         self._terminal = terminal
-        self._limit = wording.span(timeout_seconds)
+        self._limit = format_duration(timeout_seconds)
         self._shown: set[Phase] = set()
         self._events = 0
         self._said: set[str] = set()
@@ -60,10 +61,10 @@ class LaunchReport:
                 self._stage(view)
         waits = next((view.stage for view in views if not view.ok), Phase.GIVE_BACK)
         if self._terminal.interactive:
-            self._spin(f"{waits.value} … {wording.span(seconds)} of at most {self._limit}")
+            self._spin(f"{waits.value} … {format_duration(seconds)} of at most {self._limit}")
         elif seconds >= self._next_line_at:
             self._next_line_at = seconds + _LINE_SECONDS
-            self._line(f"  {waits.value} … {wording.span(seconds)} of at most {self._limit}")
+            self._line(f"  {waits.value} … {format_duration(seconds)} of at most {self._limit}")
 
     def wait_for_end(self, left: Sequence[str]) -> None:
         """Machines are being released."""
@@ -94,7 +95,7 @@ class LaunchReport:
     def _stage(self, view: StageView) -> None:
         self._shown.add(view.stage)
         mark, style = _MARKS[view.ok]
-        took = "" if view.seconds is None else wording.seconds(view.seconds)
+        took = "" if view.seconds is None else measured_duration(view.seconds)
         head = f"{self._terminal.paint(mark, style)} {view.stage.value.ljust(_NAME_WIDTH)}"
         text = f"{head} {took.rjust(_TIME_WIDTH)}  {printable(view.sentence)}".rstrip()
         write = self._terminal.result if view.ok is False else self._terminal.line

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from app.cli.client import wording
 from app.cli.client.job_view import AT_REST
+from app.domain.units.durations import format_duration
 from app.domain.wording.machine_words import ended_words
 
 Document = Mapping[str, Any]
@@ -251,7 +252,7 @@ def refusal_failure(story: History, kind: str) -> Failure:
 def late(story: History, timeout_seconds: int) -> Failure:
     """The time is up: where it stood, and what that usually means."""
     stage = running(story)
-    limit = wording.span(timeout_seconds)
+    limit = format_duration(timeout_seconds)
     if stage is Phase.BOOT:
         return _unheard(story, f"--timeout of {limit} is over")
     why = story.job["why"]

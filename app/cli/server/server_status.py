@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from app.cli.client.failures import UNREACHABLE, CommandFailed
-from app.cli.client.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
+from app.cli.client.local_command import (
+    AsJson,
+    Quiet,
+    StateDir,
+    ending_well,
+    require_folder,
+    settings_with,
+)
 from app.cli.client.local_run import (
     ADDRESS_FILE,
     PROGRAM_ARGUMENTS,
@@ -21,7 +28,8 @@ from app.cli.client.local_run import (
     still_starting,
 )
 from app.cli.client.terminal import Column, Terminal
-from app.cli.client.wording import NOTHING, span
+from app.cli.client.wording import NOTHING
+from app.domain.units.durations import format_duration
 
 if TYPE_CHECKING:
     from app.adapters.disk_space import FolderSpace
@@ -49,7 +57,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
     terminal = Terminal(as_json=as_json, quiet=quiet)
     with ending_well(terminal):
         folder = settings_with(state_dir=state_dir).state_dir
-        _require_folder(folder)
+        require_folder(folder)
         try:
             stopped = run_record.stop_running(folder, _STOP_SECONDS, PROGRAM_ARGUMENTS)
             stopped += _stop_servers(folder)
@@ -88,7 +96,7 @@ def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = F
     with ending_well(terminal):
         settings = settings_with(state_dir=state_dir)
         folder = settings.state_dir
-        _require_folder(folder)
+        require_folder(folder)
         run = look_at_run(folder)
         programs = run.programs
         spaces = measure_folders(deployment_folders(settings))
@@ -187,14 +195,6 @@ def _stop_servers(state_dir: Path) -> list[str]:
     return [server.name for server in running]
 
 
-def _require_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise CommandFailed(
-            f"the state folder {folder} is not a folder; name another with --state-dir or "
-            "LOWTIDE_STATE_DIR"
-        )
-
-
 def _document(program: RunningProcess) -> dict[str, object]:
     uptime = program.uptime_seconds
     return {
@@ -224,7 +224,7 @@ def _nothing_runs(folder: Path) -> str:
 
 def _uptime(program: RunningProcess) -> str:
     seconds = program.uptime_seconds
-    return NOTHING if seconds is None else span(seconds)
+    return NOTHING if seconds is None else format_duration(seconds)
 
 
 _COLUMNS: Final = (

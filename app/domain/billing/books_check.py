@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from app.domain.units.durations import MINUTE_SECONDS, format_duration
+from app.domain.units.instants import clock_time, format_instant
 from app.domain.units.money import format_usd
 
 _DIME_MICROUSD = 100_000
@@ -75,16 +76,16 @@ class BooksCheck:
         amount = format_usd(self.unchecked_microusd, places)
         if self.checked_at is None:
             return f"not checked yet ({amount})"
-        return f"not checked yet (since {_clock(self.checked_at, now, '%H:%M')}, {amount})"
+        return f"not checked yet (since {_clock(self.checked_at, now)}, {amount})"
 
     def _when(self, now: datetime) -> str:
         assert self.checked_at is not None
         minutes = max(0, int((now - self.checked_at).total_seconds())) // MINUTE_SECONDS
         age = f"{format_duration(minutes * MINUTE_SECONDS)} ago" if minutes else "just now"
-        return f"at {_clock(self.checked_at, now, '%H:%M:%S')} UTC ({age})"
+        return f"at {_clock(self.checked_at, now)} ({age})"
 
 
-def _clock(at: datetime, now: datetime, form: str) -> str:
+def _clock(at: datetime, now: datetime) -> str:
     """The time of day in UTC, with its day where that is another one."""
-    at = at.astimezone(UTC)
-    return at.strftime(form if at.date() == now.astimezone(UTC).date() else f"%Y-%m-%d {form}")
+    today = at.astimezone(UTC).date() == now.astimezone(UTC).date()
+    return clock_time(at) if today else format_instant(at)

@@ -211,11 +211,11 @@ def _on_demand(view: DeadlineView, now: datetime) -> DeadlineDecision:
     needs = view.remaining_seconds + view.start_left_seconds
     must_train_by = view.deadline_at - timedelta(seconds=needs)
     if now <= must_train_by:
-        slack = format_duration(int((must_train_by - now).total_seconds()))
+        slack = format_duration((must_train_by - now).total_seconds())
         return DeadlineDecision(
             DeadlineAction.STAY_ON_DEMAND, f"The job runs on-demand with {slack} to spare."
         )
-    late = format_duration(int((now - must_train_by).total_seconds()))
+    late = format_duration((now - must_train_by).total_seconds())
     return DeadlineDecision(
         DeadlineAction.STAY_ON_DEMAND,
         f"The job runs on-demand and will end about {late} after its deadline.",
@@ -225,7 +225,7 @@ def _on_demand(view: DeadlineView, now: datetime) -> DeadlineDecision:
 
 
 def _missed(deadline_at: datetime, now: datetime) -> DeadlineDecision:
-    late = format_duration(int((now - deadline_at).total_seconds()))
+    late = format_duration((now - deadline_at).total_seconds())
     return DeadlineDecision(
         DeadlineAction.SPOT,
         f"The deadline passed {late} ago; the job continues at the lowest price.",

@@ -13,7 +13,8 @@ from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import PlacementDecision
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.trainer_work import described_work
-from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, format_duration
+from app.domain.units.durations import format_duration
+from app.domain.units.instants import format_instant
 
 
 def slack_sentence(
@@ -29,20 +30,23 @@ def slack_sentence(
     if job.ended_at is not None:
         return _ended(job, job.deadline_at, job.ended_at)
     if now >= job.deadline_at:
-        return f"The deadline passed {_span(job.deadline_at, now)} ago, at {_at(job.deadline_at)}."
+        ago = _span(job.deadline_at, now)
+        return f"The deadline passed {ago} ago, at {format_instant(job.deadline_at)}."
     if job.unsafe_since_at is not None:
         return (
-            f"The deadline at {_at(job.deadline_at)} has been at risk since "
-            f"{_at(job.unsafe_since_at)}: the job is unlikely to meet it."
+            f"The deadline at {format_instant(job.deadline_at)} has been at risk since "
+            f"{format_instant(job.unsafe_since_at)}: the job is unlikely to meet it."
         )
     last_safe_at = job.last_safe_at
     if last_safe_at is None:
         if job.market_mode is Market.ON_DEMAND:
-            return f"Running on-demand to meet the deadline at {_at(job.deadline_at)}."
+            return f"Running on-demand to meet the deadline at {format_instant(job.deadline_at)}."
         last_safe_at = None if decision is None else decision.last_safe_at
     if last_safe_at is None:
         known = _when_known(job, spec)
-        return f"The deadline is at {_at(job.deadline_at)}. When to switch to on-demand is {known}."
+        at = format_instant(job.deadline_at)
+        return f"The deadline is at {at}. When to switch to on-demand is {known}."
+    last = format_instant(last_safe_at)
     if last_safe_at > now:
         then = "on-demand machines are requested then"
         if job.state is JobState.PAUSED:
@@ -52,9 +56,9 @@ def slack_sentence(
         elif spec.effective_market() == "spot":
             then = "after it the deadline is at risk, because the spec does not allow on-demand"
         span = _span(now, last_safe_at)
-        return f"Slack {span}: the last safe moment is {_at(last_safe_at)}{_start(job)}; {then}."
+        return f"Slack {span}: the last safe moment is {last}{_start(job)}; {then}."
     span = _span(last_safe_at, now)
-    return f"No slack: the last safe moment was {span} ago, at {_at(last_safe_at)}."
+    return f"No slack: the last safe moment was {span} ago, at {last}."
 
 
 def _when_known(job: Job, spec: JobSpec) -> str:
@@ -96,14 +100,4 @@ def _ended(job: Job, deadline_at: datetime, ended_at: datetime) -> str:
 
 
 def _span(begin: datetime, end: datetime) -> str:
-    """To its two largest units."""
-    seconds = max(0, int((end - begin).total_seconds()))
-    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
-        if seconds >= unit:
-            seconds -= seconds % finer
-            break
-    return format_duration(seconds)
-
-
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+    return format_duration(max(0.0, (end - begin).total_seconds()))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from app.domain.units.durations import measured_duration
+
 CLOCK_SKEW_SECONDS_MAX: Final = 5.0
 """More makes prices, deadlines and signatures doubtful; AWS refuses requests from 300 s on."""
 
@@ -38,7 +40,7 @@ def warning(name: str, sentence: str, remedy: str) -> Finding:
 def clock_finding(name: str, ours: datetime, theirs: datetime) -> Finding:
     """How far another clock is from ours; both aware, read at the same moment."""
     skew = (theirs - ours).total_seconds()
-    told = f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine"
+    told = f"{measured_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine"
     if abs(skew) <= CLOCK_SKEW_SECONDS_MAX:
         return Finding(name, True, told)
     return Finding(name, False, told, "set the clocks by NTP (timedatectl set-ntp true) on both")

@@ -16,6 +16,7 @@ from typing import Final
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import ENDED_BY_CLOUD, EndedBy
+from app.domain.units.durations import format_duration
 
 SETTLE_SECONDS_MAX: Final = 60
 """After this long in `settling` the verdict is given on what is known."""
@@ -269,7 +270,9 @@ def _unknown(members: Sequence[MemberEnd]) -> Verdict:
     reason = EndReason.UNKNOWN
     if silent:
         nodes = ", ".join(str(rank) for rank in silent)
-        text = f"Nothing explains the end of node {nodes} after {SETTLE_SECONDS_MAX} s."
+        text = (
+            f"Nothing explains the end of node {nodes} after {format_duration(SETTLE_SECONDS_MAX)}."
+        )
     elif MemberOutcome.FAILED in outcomes:
         text = "Every failed rank reported a lost peer, and none reported a cause of its own."
         said = next((member.message for member in members if member.message), None)

@@ -14,7 +14,7 @@ from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.placement import Considered
 from app.domain.throughput.kind_speed import KindSpeeds, kind_of
 from app.domain.throughput.measured_run import Kind
-from app.domain.units.durations import MINUTE_SECONDS, format_duration
+from app.domain.units.durations import MINUTE_SECONDS, exact_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +52,5 @@ def in_time(
 
 def _too_slow(item: Considered, seconds: float) -> Considered:
     whole = max(MINUTE_SECONDS, round(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
-    why = f"too slow for the deadline: the remaining work would take {format_duration(whole)} there"
+    why = f"too slow for the deadline: the remaining work would take {exact_duration(whole)} there"
     return replace(item, verdict=FitVerdict.TOO_SLOW, why=why)

@@ -24,6 +24,7 @@ from app.domain.availability.gang_hazard import (
 )
 from app.domain.availability.pool_life import AGE_EDGES_SECONDS, LONGEST_SECONDS
 from app.domain.placement.expected_cost import useful_hour_microusd
+from app.domain.units.durations import format_duration
 from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 
@@ -110,7 +111,7 @@ def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDe
     costs = [_move(here, there, later, terms) for there in theres]
     best = min(range(len(theres)), key=lambda index: (costs[index], index))
     there, saving = theres[best], stay - costs[best]
-    left = _hours(here.work_seconds)
+    left = format_duration(here.work_seconds)
     pace = f", {there.speed:.2f} x as fast ({there.speed_source})," if there.speed_source else ""
     told = (
         f"{there.name}{pace} at {_usd(there.microusd_per_hour)} an hour is expected to finish the"
@@ -175,8 +176,3 @@ def _hour_later(gang: Here | There, count: int, restart_seconds: float) -> float
 
 def _usd(microusd: float) -> str:
     return format_usd(round(microusd))
-
-
-def _hours(seconds: float) -> str:
-    hours = seconds / _HOUR
-    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h"

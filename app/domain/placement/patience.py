@@ -29,6 +29,7 @@ from app.domain.placement.placement import (
     progress_cost,
 )
 from app.domain.units.durations import format_duration
+from app.domain.units.instants import format_instant
 from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 
@@ -115,8 +116,8 @@ def _why_wait(
     return (
         f"waiting is expected to save {percent(most)}: {pool.zone} ({pool.instance_type}) does an "
         f"hour of training for {hour} and has machines with a chance of {percent(chance)} by "
-        f"{until:%Y-%m-%d %H:%M} UTC, when the job's patience ends "
-        f"({format_duration(int(patience.left_seconds))} left)"
+        f"{format_instant(until)}, when the job's patience ends "
+        f"({format_duration(patience.left_seconds)} left)"
     )
 
 

@@ -26,6 +26,8 @@ from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.trainer_work import trainer_memory_gb
 from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
+from app.domain.units.durations import format_duration
+from app.domain.units.instants import clock_time, format_instant
 from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 
@@ -269,8 +271,8 @@ def _unusable(
     """Why this pool cannot serve now, or None."""
     age = now - offer.quoted_at
     if age > need.quote_age_max:
-        told = f"its price is from {offer.quoted_at:%Y-%m-%d %H:%M} UTC, {_hours(age)} old"
-        most = f"too old to act on (the limit is {_hours(need.quote_age_max)})"
+        told = f"its price is from {format_instant(offer.quoted_at)}, {_span(age)} old"
+        most = f"too old to act on (the limit is {_span(need.quote_age_max)})"
         return FitVerdict.QUOTE_TOO_OLD, f"{told}: {most}"
     if need.market is Market.SPOT and offer.on_demand_ratio > need.max_price_ratio:
         ratio, most = percent(offer.on_demand_ratio), percent(need.max_price_ratio)
@@ -279,13 +281,12 @@ def _unusable(
     if offer.available is not None and offer.available < need.count:
         return FitVerdict.FULL, f"has capacity for {offer.available} of {need.count}"
     if cool_until is not None and cool_until > now:
-        return FitVerdict.RESTING, f"cooling down until {cool_until:%H:%M:%S} UTC"
+        return FitVerdict.RESTING, f"cooling down until {clock_time(cool_until)}"
     return None
 
 
-def _hours(age: timedelta) -> str:
-    hours = age / timedelta(hours=1)
-    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h"
+def _span(age: timedelta) -> str:
+    return format_duration(age.total_seconds())
 
 
 def inside(pool: Pool, places: Iterable[InfraChoice]) -> bool:

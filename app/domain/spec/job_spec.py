@@ -36,6 +36,7 @@ from app.domain.spec.node_range import NodeRange
 from app.domain.spec.spec_document import SpecDocument, TrainerDocument
 from app.domain.spec.spec_value import SpecModel, duration, kind_of, later, one_of, refusal, text
 from app.domain.units.errors import ProblemKind, SpecError
+from app.domain.units.instants import format_instant
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
 MAX_DEADLINE_AHEAD = timedelta(days=3_650)
@@ -202,7 +203,7 @@ class JobSpec(SpecModel):
             return
         if deadline_at <= submitted_at:
             raise SpecError.of(
-                f"deadline: {deadline_at.isoformat()} has passed already; give a later one",
+                f"deadline: {format_instant(deadline_at)} has passed already; give a later one",
                 "deadline",
             )
         if deadline_at - submitted_at > MAX_DEADLINE_AHEAD:

@@ -19,7 +19,7 @@ from app.domain.spec.spec_value import (
     refusal,
     unknown_word,
 )
-from app.domain.units.durations import DAY_SECONDS, duration_text, parse_duration
+from app.domain.units.durations import DAY_SECONDS, duration_text, exact_duration, parse_duration
 from app.domain.units.money import parse_usd, usd_text
 
 MAX_NODES = 64
@@ -147,7 +147,7 @@ def _read_interval(value: object) -> int | None:
         return None
     seconds = parse_duration(value, at_least_seconds=1)
     if seconds > DAY_SECONDS:
-        raise refusal(f"must be a day at most, not {duration_text(seconds)}")
+        raise refusal(f"must be a day at most, not {exact_duration(seconds)}")
     return seconds
 
 

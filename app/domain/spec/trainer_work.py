@@ -17,7 +17,7 @@ from typing import Final
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.job_spec_fields import ESTIMATE_HOURS_MAX, Estimate
-from app.domain.units.durations import HOUR_SECONDS
+from app.domain.units.durations import HOUR_SECONDS, measured_duration
 from trainer.protocol.gpu_models import GpuModel, models_of
 from trainer.protocol.model_figures import ModelFigures, known_figures
 from trainer.protocol.train_estimate import USABLE_MEMORY, RunFigures, estimate_on, training_memory
@@ -88,7 +88,11 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
     pauses = _pause_seconds(config, samples) / HOUR_SECONDS
     hours = found.hours + pauses
     counted = min(max(hours, _HOURS_MIN), ESTIMATE_HOURS_MAX)
-    told = f" with {config.step_delay_seconds:g} s of pause after each step" if pauses else ""
+    told = (
+        f" with {measured_duration(config.step_delay_seconds)} of pause after each step"
+        if pauses
+        else ""
+    )
     capped = f", of which {counted:,} hours are counted" if counted < hours else ""
     return DescribedWork(
         Estimate.model_validate(

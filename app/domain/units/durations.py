@@ -1,6 +1,7 @@
-"""Durations as people write them ("36h", "1h30m"), to whole seconds and back.
+"""Durations as people write them ("36h", "1h30m"), to whole seconds, and as people read them.
 
-Points in time are not durations and live with whoever compares them.
+Every length of time on a page, in a command's output or in a sentence has the form "1h 30m".
+Points in time are in `instants`.
 """
 
 import math
@@ -37,7 +38,7 @@ def parse_duration(text: object, *, at_least_seconds: int = 0) -> int:
         raise InvalidValue("must not be negative")
     seconds = _seconds_of(stripped)
     if seconds < at_least_seconds:
-        raise InvalidValue(f"must be at least {format_duration(at_least_seconds)}")
+        raise InvalidValue(f"must be at least {exact_duration(at_least_seconds)}")
     if seconds > MAX_DURATION_SECONDS:
         raise InvalidValue("must be at most 365d")
     return seconds
@@ -53,10 +54,24 @@ def _seconds_of(text: str) -> int:
     return sum(count * unit for count, (_, unit) in zip(counts, _UNITS, strict=True))
 
 
-def format_duration(seconds: int) -> str:
-    """For people: 5400 → "1h 30m", 0 → "0s", -90 → "-1m 30s" (a negative slack is possible)."""
+def format_duration(seconds: float) -> str:
+    """For people, in its two largest units: 5400 → "1h 30m", 90061 → "1d 1h", -90 → "-1m 30s".
+
+    Rounded to the second; below the second unit it is cut off. A limit that people go by is written
+    by `exact_duration`, a short time that was measured by `measured_duration`.
+    """
+    whole = round(abs(seconds))
+    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
+        if whole >= unit:
+            whole -= whole % finer
+            break
+    return exact_duration(-whole if seconds < 0 else whole)
+
+
+def exact_duration(seconds: int) -> str:
+    """For people, with every unit: 95400 → "1d 2h 30m", 0 → "0s", -90 → "-1m 30s"."""
     if seconds < 0:
-        return f"-{format_duration(-seconds)}"
+        return f"-{exact_duration(-seconds)}"
     parts = []
     rest = seconds
     for name, unit in _UNITS:
@@ -66,19 +81,24 @@ def format_duration(seconds: int) -> str:
     return " ".join(parts) or "0s"
 
 
-def short_duration(seconds: float) -> str:
-    """For people, to the two largest units: 5400 → "1h 30m", 187_200 → "2d 4h", 45.2 → "45s"."""
-    whole = round(abs(seconds))
-    for unit, finer in ((DAY_SECONDS, HOUR_SECONDS), (HOUR_SECONDS, MINUTE_SECONDS)):
-        if whole >= unit:
-            whole -= whole % finer
-            break
-    return format_duration(-whole if seconds < 0 else whole)
+def measured_duration(seconds: float) -> str:
+    """For people, of what was measured or may be short: 0.42 → "0.42s", 3.14 → "3.1s"."""
+    return format_duration(seconds) if seconds >= 9.95 else f"{round(seconds, 3):.2g}s"
 
 
 def whole_minutes(seconds: float) -> str:
     """For people, to the next minute that is not less: 38121.3 → "10h 36m"."""
-    return format_duration(math.ceil(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
+    return exact_duration(math.ceil(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
+
+
+def stopwatch(seconds: float) -> str:
+    """A place on a time axis: 0 → "0:00", 84 → "1:24", 3725 → "1:02:05"."""
+    sign, whole = ("-" if seconds < 0 else ""), int(abs(seconds))
+    hours, rest = divmod(whole, HOUR_SECONDS)
+    minutes, second = divmod(rest, MINUTE_SECONDS)
+    if hours:
+        return f"{sign}{hours}:{minutes:02d}:{second:02d}"
+    return f"{sign}{minutes}:{second:02d}"
 
 
 def duration_text(seconds: int) -> str:
@@ -89,4 +109,4 @@ def duration_text(seconds: int) -> str:
     if DAY_SECONDS <= seconds < 2 * DAY_SECONDS:
         hours, rest = divmod(seconds, HOUR_SECONDS)
         return f"{hours}h" + (duration_text(rest) if rest else "")
-    return format_duration(seconds).replace(" ", "")
+    return exact_duration(seconds).replace(" ", "")

@@ -1,4 +1,4 @@
-"""A share for people, as whole percent. Not here: the command line's own signs (`app.cli`)."""
+"""A share for people, as whole percent."""
 
 import math
 
@@ -8,6 +8,12 @@ _LEAST_SHOWN = 0.005
 def percent(share: float) -> str:
     """0.3 → "30 %"."""
     return f"{share:.0%}".replace("%", " %")
+
+
+def against(share: float) -> str:
+    """A share of another figure as the difference to it: 0.3 → "-70 %", 1.04 → "+4 %"."""
+    percents = round(100 * (share - 1))
+    return f"{'+' if percents > 0 else ''}{percents} %"
 
 
 def part_percent(share: float) -> str:

@@ -7,7 +7,7 @@ that sentence (`note_decisions`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from app.domain.lifecycle.entities import Instance, Job
@@ -19,7 +19,8 @@ from app.domain.placement.placement_decision import (
     PlacementDecision,
     PoolVerdict,
 )
-from app.domain.units.durations import short_duration
+from app.domain.units.durations import format_duration
+from app.domain.units.instants import clock_time
 from app.domain.units.money import short_usd
 
 _PLACES_MAX: Final = 3
@@ -34,6 +35,11 @@ _DONE: Final = {
 _ALL_SAID: Final = frozenset({"machines_at_hand", "on_demand", "cheapest_progress"})
 """Reasons whose sentence says no more than what was done, unless waiting was weighed with it."""
 _ON_THE_WAY: Final = (InstanceState.REQUESTED, InstanceState.LAUNCHING, InstanceState.LAUNCHED)
+
+
+def verdict_word(verdict: str) -> str:
+    """What was decided, in a word of a table or a badge: "spot", "on-demand", "wait"."""
+    return verdict.replace("_", "-")
 
 
 def sentence_now(
@@ -65,8 +71,8 @@ def reason_now(row: PoolVerdict, decided_at: datetime, *, trains_there: bool) ->
     if not trains_there or row.expected_microusd is None:
         return row.why
     seconds = row.expected_finish_seconds
-    took = "/h" if seconds is None else f", {short_duration(seconds)}"
-    at = f"{decided_at.astimezone(UTC):%H:%M:%S} UTC"
+    took = "/h" if seconds is None else f", {format_duration(seconds)}"
+    at = clock_time(decided_at)
     return f"at the decision {at}: {short_usd(row.expected_microusd)}{took}; {row.why}"
 
 

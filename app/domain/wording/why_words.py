@@ -16,7 +16,7 @@ from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import COUNTED_END_REASONS
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState, StopCause
 from app.domain.market.offer import Pool
-from app.domain.units.durations import short_duration
+from app.domain.units.durations import format_duration
 from app.domain.wording.checkpoint_words import where_it_continues
 from app.domain.wording.machine_words import gang_words, machines_in_words, zone_words
 from app.domain.wording.stop_words import STOP_NOW_SECONDS
@@ -99,7 +99,7 @@ def _succeeded(job: JobStanding) -> str:
     took = ""
     if job.ended_at is not None:
         seconds = (job.ended_at - job.submitted_at).total_seconds()
-        took = f", {short_duration(seconds)} after it was submitted"
+        took = f", {format_duration(seconds)} after it was submitted"
     at = f" at step {job.committed_step:,}" if job.committed_step else ""
     return f"Finished{at}{took}."
 
@@ -177,7 +177,7 @@ def _in(attempt: LiveAttempt, now: datetime) -> str:
     if attempt.drain_until_at is None:
         return ""
     seconds = (attempt.drain_until_at - now).total_seconds()
-    return f" in {short_duration(seconds)}" if seconds >= 1 else " now"
+    return f" in {format_duration(seconds)}" if seconds >= 1 else " now"
 
 
 def _last_failure(job: JobStanding) -> str | None:

@@ -16,6 +16,7 @@ from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.lifecycle.verdict import MemberOutcome
+from app.domain.units.durations import format_duration
 from app.domain.wording.attempt_words import attempt_words, sentence_about
 from app.orchestration.agents.checkpoint_facts import (
     note_checkpoint,
@@ -117,7 +118,7 @@ def _notice(context: FactContext) -> None:
         # Planned maintenance may be days ahead: too early to stop work for it.
         context.aggregate.record(
             JobEventKind.REBALANCE_RECOMMENDED,
-            f"The cloud will interrupt this machine in {seconds / 3600:.1f} h.",
+            f"The cloud will interrupt this machine in {format_duration(seconds)}.",
             noun="instance",
             noun_id=context.instance.id,
             source=source,

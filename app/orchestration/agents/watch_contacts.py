@@ -18,6 +18,7 @@ from uuid import UUID
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import InstanceState
+from app.domain.units.durations import format_duration
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.look_order import order_look
@@ -131,7 +132,7 @@ class WatchContacts(RowController[ContactWork]):
             # Only asked to go: its attempt waits for the cloud's word that it has gone.
             seconds = (now - answered_at).total_seconds()
             instance.forced_at = now
-            reason = f"no report for {seconds:.0f} s"
+            reason = f"no report for {format_duration(seconds)}"
             order_release(aggregate, [instance], reason, given_up_by=GivenUpBy.SILENCE)
 
 
@@ -195,7 +196,7 @@ def _unreachable(aggregate: JobAggregate, instance: Instance, answered_at: datet
     seconds = (aggregate.now - answered_at).total_seconds()
     aggregate.record(
         JobEventKind.INSTANCE_UNREACHABLE,
-        f"No report from the machine for {seconds:.0f} s; asking its cloud about it.",
+        f"No report from the machine for {format_duration(seconds)}; asking its cloud about it.",
         noun="instance",
         noun_id=instance.id,
         silent_seconds=round(seconds, 3),

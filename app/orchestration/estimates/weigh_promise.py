@@ -14,7 +14,7 @@ from uuid import UUID
 from app.domain.estimate.what_if import PATHS
 from app.domain.spec.job_spec import JobSpec, spec_digest
 from app.domain.spec.trainer_work import with_known_work
-from app.domain.units.durations import format_duration, whole_minutes
+from app.domain.units.durations import exact_duration, whole_minutes
 from app.domain.units.errors import Advice, ProblemKind, SpecError
 from app.domain.units.percent import chances_text, percent
 from app.orchestration.estimates.estimate_job import JobEstimate, ask, estimate_job
@@ -136,7 +136,7 @@ def risk_of(spec: JobSpec, found: JobEstimate) -> tuple[str, str] | None:
     limit = spec.max_duration_seconds
     if limit is not None and limit < work_seconds:
         return "max_duration", (
-            f"the job would be stopped after {format_duration(limit)}, and even "
+            f"the job would be stopped after {exact_duration(limit)}, and even "
             f"without an interruption it needs {whole_minutes(work_seconds)}"
         )
     if own.kept_chance >= RISKY_CHANCE:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from app.domain.units.durations import measured_duration
 from app.orchestration.frame.failing_work import (
     PASSING_WAIT_SECONDS_MAX,
     WAIT_SECONDS_MAX,
@@ -190,11 +191,11 @@ def _note_failure(
     failure = runtime.failing.failed(controller.name, piece, now, longest)
     log.log(
         logging.WARNING if locked else logging.ERROR,
-        "controller %s failed on %r (%d in a row, next try in %.0f s): %s%s",
+        "controller %s failed on %r (%d in a row, next try in %s): %s%s",
         controller.name,
         work_key(piece),
         failure.times,
-        (failure.again_at - now).total_seconds(),
+        measured_duration((failure.again_at - now).total_seconds()),
         "" if locked else f"{type(error).__name__}: ",
         str(error).partition("\n")[0],
         exc_info=error if failure.times == 1 and not disk_full else None,

@@ -29,6 +29,7 @@ from app.domain.lifecycle.retry_policy import (
     progress_exhausted,
     retries_exhausted,
 )
+from app.domain.units.durations import format_duration
 from app.domain.wording.retry_words import retries_used_up, tried_again
 from app.orchestration.estimates.estimate_remaining import note_training
 from app.orchestration.estimates.keep_pace import keep_pace, pace_of
@@ -233,7 +234,7 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason, message: str, limit
     ended = f"The last attempt ended: {reason.value.replace('_', ' ')}."
     if facts_of(reason).counts_against_retries:
         ended = message
-    job.wait_reason = f"{ended} Next try in {wait:.0f} s." if wait else None
+    job.wait_reason = f"{ended} Next try in {format_duration(wait)}." if wait else None
     unhealthy = [instance for instance in aggregate.living() if _unreliable(instance)]
     spared = [instance for instance in unhealthy if _may_be_saving(aggregate, instance, limits)]
     for instance in spared:

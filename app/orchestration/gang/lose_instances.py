@@ -16,6 +16,7 @@ from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance
 from app.domain.lifecycle.instance import EndedBy, InstanceEvent, InstanceState
 from app.domain.lifecycle.retry_policy import pool_cool_down_seconds
 from app.domain.market.offer import Market
+from app.domain.units.durations import measured_duration
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.silence import GivenUpBy
@@ -51,7 +52,7 @@ def note_interruption(
     aggregate.move_instance(
         instance,
         InstanceEvent.INTERRUPTION_NOTICED,
-        f"The cloud will interrupt this machine in {seconds:.1f} s.",
+        f"The cloud will interrupt this machine in {measured_duration(seconds)}.",
         seconds_left=seconds,
         source=source,
     )

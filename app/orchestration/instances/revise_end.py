@@ -11,6 +11,7 @@ from datetime import datetime
 from app.domain.billing.machine_facts import is_better_end
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import JobEventKind
+from app.domain.units.instants import clock_time
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.gang.assign_instances import end_assignments
 from app.orchestration.gang.lose_instances import ACCRUE_CONTROLLER
@@ -35,8 +36,8 @@ def revise_end(
         return False
     aggregate.record(
         JobEventKind.END_REVISED,
-        f"The cloud reports that this machine ended at {ended_at:%H:%M:%S} UTC, not at "
-        f"{known_at:%H:%M:%S}: its bill is recalculated.",
+        f"The cloud reports that this machine ended at {clock_time(ended_at)}, not at "
+        f"{clock_time(known_at)}: its bill is recalculated.",
         noun="instance",
         noun_id=instance.id,
         source=source,

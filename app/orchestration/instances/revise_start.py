@@ -12,6 +12,7 @@ from datetime import datetime
 from app.domain.billing.machine_facts import is_better_start
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import JobEventKind
+from app.domain.units.instants import clock_time
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.gang.assign_instances import move_start
 from app.orchestration.gang.lose_instances import ACCRUE_CONTROLLER
@@ -33,8 +34,8 @@ def revise_start(
         return
     aggregate.record(
         JobEventKind.START_REVISED,
-        f"The cloud reports that this machine started at {started_at:%H:%M:%S} UTC, not at "
-        f"{known_at:%H:%M:%S}: its bill is recalculated.",
+        f"The cloud reports that this machine started at {clock_time(started_at)}, not at "
+        f"{clock_time(known_at)}: its bill is recalculated.",
         noun="instance",
         noun_id=instance.id,
         source=source,

@@ -28,6 +28,7 @@ from app.domain.placement.placement_decision import DecisionVerdict, PlacementDe
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.durations import format_duration
 from app.domain.units.errors import ProblemKind, SpecError
+from app.domain.units.instants import clock_time, format_instant
 from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 from app.orchestration.frame.limits import Limits
@@ -188,16 +189,16 @@ def _ways_out(able: Sequence[Considered], need: Need, now: datetime) -> Iterable
     old, full = near.get(FitVerdict.QUOTE_TOO_OLD), near.get(FitVerdict.FULL)
     if old is not None:
         newest = old.offer
-        age = format_duration(int((now - newest.quoted_at).total_seconds()) // 60 * 60)
+        age = format_duration((now - newest.quoted_at).total_seconds())
         told = f"A fresh price for {_where(newest)}: the last one is {age} old."
         yield WayOut(told, newest.pool, None)
     if full is not None:
         free = f"{_machines(need.count)} free in {_where(full.offer)}"
         yield _way(f"{free}, which has {full.offer.available} now", full.offer, need.count)
     rests = near.get(FitVerdict.RESTING)
-    if rests is not None:
+    if rests is not None and rests.cool_until is not None:
         rest = f"The end of the cool-down of {_where(rests.offer)} after a refusal"
-        yield _way(f"{rest} at {rests.cool_until:%H:%M:%S} UTC", rests.offer, need.count)
+        yield _way(f"{rest} at {clock_time(rests.cool_until)}", rests.offer, need.count)
     dear = near.get(FitVerdict.TOO_DEAR)
     if dear is not None:
         nearest, limit = dear.offer, need.max_price_ratio
@@ -225,7 +226,9 @@ def _on_demand(
             need.count,
         )
         return
-    told = f"Its last safe moment, {forced_at:%H:%M:%S} UTC, when on-demand machines are requested"
+    told = (
+        f"Its last safe moment, {format_instant(forced_at)}, when on-demand machines are requested"
+    )
     yield _way(f"{told} in {where}", fitting[0], need.count)
 
 

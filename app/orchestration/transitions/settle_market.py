@@ -258,7 +258,7 @@ def waits_for(aggregate: JobAggregate, choice: LiveChoice, limits: Limits) -> st
     if last is not None and last > aggregate.now:
         slack = (
             "; waiting is safe for another "
-            f"{format_duration(int((last - aggregate.now).total_seconds()))}"
+            f"{format_duration((last - aggregate.now).total_seconds())}"
         )
     other = min(choice.spot, choice.on_demand)
     if choice.wait >= other:

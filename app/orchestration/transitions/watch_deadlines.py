@@ -115,7 +115,7 @@ class WatchDeadlines:
                 return
             job = aggregate.job
             if job.slack_look_at is not None and job.slack_look_at > self._latest(uow):
-                ahead = format_duration(round((job.slack_look_at - uow.now).total_seconds()))
+                ahead = format_duration((job.slack_look_at - uow.now).total_seconds())
                 told = "the clock went back: job %s, due to be looked at in %s, is looked at now"
                 log.warning(told, job.id, ahead)
             job.slack_look_at = None

@@ -67,6 +67,10 @@ WITH page AS (
         coalesce(now.machines, 0) AS machines,
         coalesce(now.microusd_per_hour, 0) AS microusd_per_hour,
         coalesce(now.pools, '[]'::json) AS pools, now.disk_full, {replacing} AS replacing,
+        EXISTS (
+            SELECT FROM instances AS rated
+            WHERE rated.job_id = numbered.id AND rated.rating->>'waived' = 'true'
+        ) AS waived,
         greatest(numbered.committed_step, coalesce(now.reported_step, 0)) AS step,
         json_build_object(
             'wait_reason', numbered.wait_reason, 'end_message', numbered.end_message,
@@ -114,6 +118,7 @@ SELECT json_build_object(
         'replacing', replacing,
         'market_mode', market_mode, 'microusd_per_hour', microusd_per_hour,
         'spent_microusd', spent_microusd, 'budget_microusd', cap_microusd,
+        'waived', waived,
         'net_saved_microusd', {compared} - spent_microusd,
         'net_saved_ratio', round(1 - spent_microusd::numeric / nullif({compared}, 0), 6),
         'labels', coalesce(labels, '{{}}'::jsonb)

@@ -15,6 +15,7 @@ from app.domain.billing.cost_statement import Activity
 from app.domain.billing.phase_timeline import PhaseSpan, rework_ends_at
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.market.price_book import PriceSegment
+from app.domain.units.durations import measured_duration
 from app.storage.reports.page_read_models import MachineLane
 from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
@@ -164,7 +165,7 @@ def _place(axis: Axis, from_at: datetime, to_at: datetime) -> tuple[float, float
 
 def _seconds(group: list[_Stretch]) -> str:
     total = sum(stretch.seconds for stretch in group)
-    return f"{total:.1f} s" if total < 60 else formats.brief(total)
+    return measured_duration(total)
 
 
 def _price_at(prices: Iterable[PriceSegment], at: datetime) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from app.domain.billing.phase_timeline import AttemptSteps, rework_through
 from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.instance import ENDED_BY_CLOUD, InstanceState
-from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from app.domain.units.durations import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, stopwatch
 from app.domain.wording.checkpoint_words import where_it_went_on
 from app.domain.wording.machine_words import ended_words
 from app.storage.reports.page_read_models import JobTimeline, MachineLane
@@ -180,7 +180,7 @@ def _ticks(axis: Axis) -> tuple[Mark, ...]:
     for number in range(int(axis.seconds // step) + 1):
         seconds = number * step
         x = 100 * seconds / axis.seconds
-        label = formats.stopwatch(seconds) if axis.seconds < DAY_SECONDS else formats.brief(seconds)
+        label = stopwatch(seconds) if axis.seconds < DAY_SECONDS else formats.brief(seconds)
         anchor = "start" if x < 3 else "end" if x > 96 else "middle"
         at = axis.start_at + timedelta(seconds=seconds)
         ticks.append(Mark(x, "tick", formats.full_time(at), label, anchor))

@@ -16,7 +16,7 @@ from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision, PoolVerdict
-from app.domain.wording.decision_words import reason_now, sentence_now
+from app.domain.wording.decision_words import reason_now, sentence_now, verdict_word
 from app.orchestration.estimates.as_it_runs import AsItRuns, is_rented
 from app.storage.jobs.placement_decision_rows import KeptDecision
 from app.web import formats
@@ -25,13 +25,13 @@ DECISIONS_READ: Final = 6
 POOLS_SHOWN: Final = 6
 _PLACES_SHOWN: Final = 4
 
-_VERDICTS: Final = {
-    DecisionVerdict.SPOT: ("spot", "good"),
-    DecisionVerdict.WAIT: ("wait", "waiting"),
-    DecisionVerdict.ON_DEMAND: ("on-demand", "moving"),
-    DecisionVerdict.STAY: ("stay", "good"),
-    DecisionVerdict.MOVE: ("move", "moving"),
-    DecisionVerdict.RESIZE: ("resize", "moving"),
+_TONES: Final = {
+    DecisionVerdict.SPOT: "good",
+    DecisionVerdict.WAIT: "waiting",
+    DecisionVerdict.ON_DEMAND: "moving",
+    DecisionVerdict.STAY: "good",
+    DecisionVerdict.MOVE: "moving",
+    DecisionVerdict.RESIZE: "moving",
 }
 
 
@@ -154,15 +154,14 @@ class _Present:
 
 def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
     decision = kept.decision
-    word, tone = _VERDICTS[decision.verdict]
     count = decision.node_count or present.node_count
     rows = [_row(one, count, kept.last_confirmed_at, present) for one in decision.pools]
     # The pool that the job is in is shown however many were better.
     shown = [row for place, row in enumerate(rows) if row.here or place < POOLS_SHOWN]
     return ToldDecision(
         number=kept.decision_no,
-        word=word,
-        tone=tone,
+        word=verdict_word(decision.verdict),
+        tone=_TONES[decision.verdict],
         sentence=decision.sentence,
         decided_at=decision.decided_at,
         confirmed_at=kept.last_confirmed_at,
@@ -231,8 +230,4 @@ def _name(key: str) -> str:
 
 def _against(row: PoolVerdict) -> str:
     full_price = row.on_demand_microusd_per_hour
-    if full_price <= 0:
-        return formats.DASH
-    percent = round(100 * (row.price_microusd_per_hour / full_price - 1))
-    sign = "−" if percent < 0 else "+" if percent > 0 else ""
-    return f"{sign}{abs(percent)} %"
+    return formats.against(row.price_microusd_per_hour / full_price if full_price > 0 else None)

@@ -101,11 +101,11 @@ def test_the_notice_is_that_of_the_imitated_cloud(
     instance_id = machine_of(api, "google", provider_instance_id=machine)
     status, document = interrupt(api, instance_id, 10)
     assert status == 409
-    assert "this one has 30 s" in document["detail"]
+    assert "this one has 30s" in document["detail"]
     cli = CommandLine(tmp_path, {"LOWTIDE_SERVER_URL": api.url, "LOWTIDE_API_KEY": api.key})
     for _ in range(2):
         assert re.search(
-            r"noticed, killed in (2\d|30) s", cli.ok("instances", "interrupt", instance_id).out
+            r"noticed, killed in (2\d|30)s", cli.ok("instances", "interrupt", instance_id).out
         )
     assert cloud.machine(machine).state is MachineState.RUNNING
 

@@ -155,6 +155,27 @@ def test_a_state_folder_that_cannot_be_is_bad_input(world: World, tmp_path: Path
     assert "is not a folder; name another with --state-dir" in told
 
 
+@pytest.mark.parametrize("command", ["doctor", "status", "down"])
+def test_who_only_looks_at_a_state_folder_that_cannot_be_says_so(
+    world: World, command: str, tmp_path: Path
+):
+    told = world.cli.fails(2, command, "--state-dir", "/proc/x").errors
+    assert told.splitlines() == [
+        "Error: the state folder /proc/x cannot be made (no folder can be made there); name "
+        "another with --state-dir or LOWTIDE_STATE_DIR"
+    ]
+    (tmp_path / "file").write_text("")
+    told = world.cli.fails(2, command, "--state-dir", str(tmp_path / "file" / "x")).errors
+    assert "cannot be made (Not a directory); name another with --state-dir" in told
+
+
+@pytest.mark.parametrize("command", ["status", "down"])
+def test_a_state_folder_is_not_made_by_looking_for_it(world: World, command: str, tmp_path: Path):
+    world.cli.run(command, "--state-dir", str(tmp_path / "state"))
+    assert not (tmp_path / "state").exists()
+    assert not list(tmp_path.glob(".lowtide-*"))
+
+
 def test_a_demo_in_a_state_folder_that_cannot_be_is_bad_input(world: World):
     told = world.cli.fails(2, "demo", "--state-dir", "/proc/x", "--port", "0").errors
     assert told.startswith("demo: the state folder /proc/x cannot be made")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, update
 
-from app.cli.client import wording
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.units.durations import format_duration
 from app.storage.schema import money_tables, tables
 from tests.support.api.agent_api import wait_until
 from tests.support.api.people_api import settings_for
@@ -271,7 +271,7 @@ def test_the_estimate_is_held_against_the_budget(world: World):
     plan = world.cli.ok("submit", world.spec(text), "--dry-run", "--json").json["plan"]
     assert plan["estimate_microusd"] == shown["cost_p50_microusd"] > 72_000_000
     assert plan["estimate_seconds"] == shown["finish_p50_seconds"] > 36_000
-    assert f" and ends after {wording.span(plan['estimate_seconds'])} (P50)." in out
+    assert f" and ends after {format_duration(plan['estimate_seconds'])} (P50)." in out
 
 
 def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(

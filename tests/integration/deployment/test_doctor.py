@@ -233,7 +233,7 @@ def test_clocks_may_differ_by_seconds_only(seconds: int, ok: bool):
     found = clock_finding("clock", NOW, NOW + timedelta(seconds=seconds))
     assert found.ok is ok
     assert bool(found.remedy) is not ok
-    assert f"{abs(seconds)}.0 s" in found.sentence
+    assert f"{abs(seconds)}s" in found.sentence
 
 
 @dataclass

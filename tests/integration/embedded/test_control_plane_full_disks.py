@@ -241,7 +241,7 @@ def test_controllers_try_again_soon_after_a_full_disk(
         for _ in range(12):
             tired.failing.failed(KeepEstimates.name, piece, datetime(2026, 1, 1, tzinfo=UTC))
         assert run_controller(tired, KeepEstimates(tired)) == 1
-        assert "(13 in a row, next try in 15 s)" in caplog.records.pop().getMessage()
+        assert "(13 in a row, next try in 15s)" in caplog.records.pop().getMessage()
         assert run_controller(runtime, KeepEstimates(runtime)) == 1
         [record] = caplog.records
         assert "DatabaseFull: could not extend file" in record.getMessage()

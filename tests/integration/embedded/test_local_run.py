@@ -109,7 +109,7 @@ def test_of_a_killed_up_it_is_said_what_is_left_and_what_to_do(cli: CommandLine,
 
 
 STARTING = re.compile(
-    r"`lowtide up` \(pid (\d+)\) is still starting \(since \d+ s, preparing the database\); "
+    r"`lowtide up` \(pid (\d+)\) is still starting \(for \d+s, preparing the database\); "
     "try again in a moment"
 )
 
@@ -156,7 +156,7 @@ def test_before_it_has_written_anything_down_its_lock_tells(cli: CommandLine, st
         assert up.stdout.readline() == "up\n"
         assert look_at_run(state_dir).phase is RunPhase.STARTING
         errors = cli.fails(3, "jobs").errors
-        assert f"`lowtide up` (pid {up.pid}) is still starting (since" in errors
+        assert f"`lowtide up` (pid {up.pid}) is still starting (for" in errors
         up.kill()
         up.wait()
     assert look_at_run(state_dir).phase is RunPhase.KILLED

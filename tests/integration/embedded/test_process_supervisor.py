@@ -257,7 +257,7 @@ def test_what_goes_wrong_is_printed_even_then(tmp_path: Path, screen: io.StringI
         quiet,
     ):
         quiet.start([ProcessSpec("bad", crash, ready=lambda: False)])
-    assert "bad exited with 3; starting it again in 0.05 s" in screen.getvalue()
+    assert "bad exited with 3; starting it again in 0.05s" in screen.getvalue()
     assert "no such colour" not in screen.getvalue()
 
 
@@ -284,7 +284,7 @@ def test_killed_child_is_started_again(
         return [p.pid for p in describe_running(tmp_path / "state") if p.name == "child"]
 
     supervise(supervisor, kill_it, polite(tmp_path, "child"))
-    assert "child was ended by SIGKILL; starting it again in 0.05 s" in screen.getvalue()
+    assert "child was ended by SIGKILL; starting it again in 0.05s" in screen.getvalue()
     assert not is_running(pid_of(tmp_path, "child"))
 
 

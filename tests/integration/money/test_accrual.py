@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -27,7 +29,9 @@ from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.price_source import PriceChange
 from app.storage.money.cost_read_models import CostReports
 from app.storage.money.money_repository import Billing
+from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_read_models import JobReports
+from app.storage.reports.page_read_models import PageReports
 from tests.support.stories.money_story import LIMITS, POOL, PRICE, MoneyStory, locked_budgets
 
 
@@ -166,6 +170,13 @@ def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneySt
     assert story.booked() == 190_000
 
 
+def listed(story: MoneyStory, job: Job) -> Mapping[str, Any]:
+    """The job's row in the list of jobs."""
+    wanted = JobFilter(job.project_id, 1, ids=(job.id,))
+    [row] = PageReports(story.engine).list_jobs(wanted, story.now())["items"]
+    return dict(row)
+
+
 def test_a_cost_that_falls_is_told_in_the_history_and_beside_the_money(story: MoneyStory) -> None:
     """The second machine was booked for 130 s when the cloud took it after 160 s."""
     job = story.job(story.project(), cap=5_000_000)
@@ -176,9 +187,11 @@ def test_a_cost_that_falls_is_told_in_the_history_and_beside_the_money(story: Mo
     jobs = JobReports(story.engine)
     before = job_document(jobs.job(job.id), story.now())["money"]
     assert (before["spent_microusd"], before["waived_microusd"]) == (260_000, 0)
+    assert listed(story, job)["waived"] is False
     story.end(taken, 160, EndedBy.CLOUD_INTERRUPTION)
     story.accrue(200)
     story.accrue(260)
+    assert listed(story, job)["waived"] is True
     [told] = [one for one in jobs.events(job.id, 0, 100) if one["kind"] == JobEventKind.COST_WAIVED]
     assert (told["noun_id"], told["machine"]) == (taken.id, "m2")
     assert told["data"] == {"waived_microusd": 160_000}

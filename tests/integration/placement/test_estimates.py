@@ -169,7 +169,7 @@ def test_the_job_of_the_readme_is_estimated_and_its_plan_says_how_long_it_takes(
     )
     shown = world.cli.ok("estimate", str(file)).out
     assert "samples of cnn in" in shown
-    assert "with 0.2 s of pause after each step" in shown
+    assert "with 0.2s of pause after each step" in shown
     plan = world.cli.ok("submit", str(file), "--dry-run").out
     assert "By the trainer's formula it takes about 7m on one machine with V100:16GB" in plan
 

@@ -295,7 +295,7 @@ def test_explain_shows_the_pools_as_a_table(world: World):
     assert (
         "expected to the end, beginning with: spot $2.95, waiting $3.10, on-demand $9.38" in ran.out
     )
-    assert "Decision 2, attempt 1: spot machines" in ran.out
+    assert "Decision 2, attempt 1: spot, at" in ran.out
     assert "Decisions so far" not in ran.out
     history = world.cli.ok("explain", "digits", "--history").out
     assert history.index("Spot in us-west-2a") < history.index("Waiting costs less")
@@ -321,15 +321,15 @@ def test_each_decision_tells_how_long_it_held(world: World):
     assert [one.held_until_at for one in found] == [None, kept_at, placed_at]
     history = world.cli.ok("explain", "digits", "--history")
     assert history.row("50m", "Waiting costs less")
-    assert history.row("15m", "spot machines")
-    assert history.row("55m", "keep the machines")
+    assert history.row("15m", "spot")
+    assert history.row("55m", "stay")
     over = world.story.job(world.job.project_id, "over", state=JobState.QUEUED)
     ended_at = at + timedelta(minutes=20)
     world.story.set_job(over, state=JobState.CANCELLED, ended_at=ended_at)
     decide(world, over.id, decision_story.waited(at), decision_story.kept(at))
     for limit in (1, 10):
         assert told(world, "over", limit=limit).decisions[0].held_until_at == ended_at
-    assert world.cli.ok("explain", "over", "--history").row("20m", "keep the machines")
+    assert world.cli.ok("explain", "over", "--history").row("20m", "stay")
 
 
 def test_explain_without_a_decision_or_a_job(world: World):

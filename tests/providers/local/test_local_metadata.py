@@ -204,7 +204,7 @@ def test_a_hanging_get_returns_with_the_preemption(gce: Endpoint) -> None:
 
 def test_google_gives_the_notice_that_it_granted_and_no_other(gce: Endpoint) -> None:
     """Its metadata names no deadline: the machine would tell another one than the cloud keeps."""
-    with pytest.raises(ProviderError, match="this one has 30 s") as refused:
+    with pytest.raises(ProviderError, match="this one has 30s") as refused:
         gce.cloud.provider.interrupt(gce.machine_id, 10)
     assert refused.value.kind is RefusalKind.REJECTED
     assert gce.gce(PREEMPTED).text == "FALSE"

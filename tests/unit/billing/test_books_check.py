@@ -24,7 +24,7 @@ def check(
         (
             check((0, 0), (860_000, 12)),
             BooksVerdict.NOT_CHECKED,
-            "not checked yet (since 16:18, $0.86)",
+            "not checked yet (since 16:18:25 UTC, $0.86)",
         ),
         (
             check((0, 0), (860_000, 12), at=None),
@@ -34,7 +34,7 @@ def check(
         (
             check((0, 0), (15_300, 2)),
             BooksVerdict.NOT_CHECKED,
-            "not checked yet (since 16:18, $0.015)",
+            "not checked yet (since 16:18:25 UTC, $0.015)",
         ),
         (
             check((0, 0), (0, 0)),
@@ -50,13 +50,13 @@ def check(
             check((3_100_000, 40), (860_000, 12)),
             BooksVerdict.PARTLY_CHECKED,
             "$3.100000 checked at 16:18:25 UTC (47m ago), difference $0.000000; "
-            "not checked yet (since 16:18, $0.86)",
+            "not checked yet (since 16:18:25 UTC, $0.86)",
         ),
         (
             check((3_100_000, 40), (860_000, 12), -7),
             BooksVerdict.NOT_CLOSED,
             "NOT CLOSED: $3.100000 checked at 16:18:25 UTC (47m ago), difference -$0.000007; "
-            "not checked yet (since 16:18, $0.86)",
+            "not checked yet (since 16:18:25 UTC, $0.86)",
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_each_verdict_has_its_sentence(
 def test_entries_that_even_out_are_not_checked_either() -> None:
     waived = check((3_100_000, 40), (0, 2))
     assert waived.verdict is BooksVerdict.PARTLY_CHECKED
-    assert waived.sentence(NOW).endswith("not checked yet (since 16:18, $0.000000)")
+    assert waived.sentence(NOW).endswith("not checked yet (since 16:18:25 UTC, $0.000000)")
     assert check((0, 2), (0, 0)).verdict is BooksVerdict.CLOSED
     assert check((0, 0), (0, 2)).verdict is BooksVerdict.NOT_CHECKED
     assert check((0, 2), (0, 0), at=None).verdict is BooksVerdict.NOT_CHECKED

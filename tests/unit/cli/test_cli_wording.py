@@ -12,6 +12,7 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.job_lookup import one_ending_in
 from app.cli.client.terminal import Column, Terminal, cut, printable
 from app.cli.jobs.logs import Reader
+from app.domain.units.durations import format_duration
 from app.web import formats
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -57,9 +58,9 @@ def written(terminal: Terminal) -> str:
         (wording.size(3_600_000), "3.4 MiB"),
         (wording.size(1_048_575), "1.0 MiB"),
         (wording.size(5 << 40), "5.0 TiB"),
-        (wording.span(45), "45s"),
-        (wording.span(5_461), "1h 31m"),
-        (wording.span(187_261), "2d 4h"),
+        (format_duration(45), "45s"),
+        (format_duration(5_461), "1h 31m"),
+        (format_duration(187_261), "2d 4h"),
         (wording.ago("2026-03-01T11:54:57+00:00", NOW), "5m 3s ago"),
         (wording.ahead("2026-03-01T15:20:00Z", NOW), "in 3h 20m"),
         (wording.ahead("2026-03-01T11:48:00Z", NOW), "12m ago"),

@@ -68,6 +68,18 @@ def test_a_p90_that_counts_waits_stands_beside_the_simulated_one_and_is_explaine
     assert WAITS in text
 
 
+def test_figures_that_rest_on_on_demand_machines_alone_say_so() -> None:
+    """No spot pool has room for the gang: every run found on-demand machines at once."""
+    alone = {**POOL, "pool": "local/us-east-1/us-east-1c/p3.2xlarge/on_demand"}
+    sentence = (
+        "assumes that 64 on-demand machines are available in local us-east-1c; "
+        "the cloud does not say how many it has"
+    )
+    text = told(4_320.0, 4_320.0, on_demand=alone, node_count=64)
+    assert f"every figure {sentence}" in text.splitlines()
+    assert sentence not in told(4_320.0, 4_320.0, on_demand=alone, pools=[POOL])
+
+
 def test_a_p90_that_was_not_moved_needs_no_words() -> None:
     assert WAITS not in told(4_320.0, 4_320.0)
 

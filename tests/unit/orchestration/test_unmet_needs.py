@@ -158,6 +158,6 @@ def test_a_deadline_ends_the_wait_at_its_last_safe_moment():
     job = waiting_job(last_safe_at=NOW + timedelta(minutes=55))
     found = unmet_needs(rows, parse_spec({**RAW_SPEC, "deadline": "4h"}), NOW, job)
     assert found.unblocked_by[-1] == (
-        "Its last safe moment, 12:55:00 UTC, when on-demand machines are requested in a1a "
-        "(p3.2xlarge): $3.060/h each, $6.120/h together."
+        "Its last safe moment, 2026-03-01 12:55:00 UTC, when on-demand machines are requested in "
+        "a1a (p3.2xlarge): $3.060/h each, $6.120/h together."
     )

@@ -102,7 +102,7 @@ def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
         (
             {"quoted_at": NOW - timedelta(days=2)},
             "the one with the newest price, us-west-2a (p3.2xlarge): its price is from 2026-02-27 "
-            "00:00 UTC, 48 h old: too old to act on (the limit is 24 h)",
+            "00:00:00 UTC, 2d old: too old to act on (the limit is 1d)",
         ),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_price_that_is_too_old_is_refused_with_its_age_and_the_limit() -> None
     strict = replace(NEED, quote_age_max=timedelta(hours=2))
     told = why_none_fits(consider(old, strict, NOW), strict)
     assert told.endswith(
-        "its price is from 2026-02-28 20:30 UTC, 3.5 h old: too old to act on (the limit is 2.0 h)"
+        "its price is from 2026-02-28 20:30:00 UTC, 3h 30m old: too old to act on (the limit is 2h)"
     )
 
 

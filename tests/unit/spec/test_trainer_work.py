@@ -108,7 +108,7 @@ def test_the_job_of_the_readme_is_estimated_with_the_pauses_that_it_asks_for():
     found = described_work(spec_of(tour, resources={"gpu": "V100"}))
     assert found is not None
     assert 400 <= found.estimate.seconds < 405
-    assert found.sentence.endswith("a second on V100:16GB with 0.2 s of pause after each step")
+    assert found.sentence.endswith("a second on V100:16GB with 0.2s of pause after each step")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 from app.domain.units.durations import (
     MAX_DURATION_SECONDS,
     duration_text,
+    exact_duration,
     format_duration,
+    measured_duration,
     parse_duration,
+    stopwatch,
+    whole_minutes,
 )
 from app.domain.units.errors import InvalidValue
 
@@ -55,7 +59,45 @@ def test_refuses_what_is_out_of_bounds() -> None:
 @given(st.integers(0, MAX_DURATION_SECONDS))
 def test_both_written_forms_are_read_back(seconds: int) -> None:
     assert parse_duration(duration_text(seconds)) == seconds
-    assert parse_duration(format_duration(seconds)) == seconds
+    assert parse_duration(exact_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "two_units", "every_unit", "measured"),
+    [
+        (0, "0s", "0s", "0s"),
+        (59, "59s", "59s", "59s"),
+        (5_400, "1h 30m", "1h 30m", "1h 30m"),
+        (3_725, "1h 2m", "1h 2m 5s", "1h 2m"),
+        (86_400, "1d", "1d", "1d"),
+        (95_405, "1d 2h", "1d 2h 30m 5s", "1d 2h"),
+    ],
+)
+def test_people_read_one_form(seconds: int, two_units: str, every_unit: str, measured: str) -> None:
+    assert format_duration(seconds) == two_units
+    assert exact_duration(seconds) == every_unit
+    assert measured_duration(seconds) == measured
+    assert format_duration(-90) == exact_duration(-90) == "-1m 30s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.004, "0.004s"), (0.416, "0.42s"), (1.0, "1s"), (3.14, "3.1s"), (9.96, "10s"), (46, "46s")],
+)
+def test_a_short_time_keeps_its_fraction(seconds: float, text: str) -> None:
+    assert measured_duration(seconds) == text
+
+
+def test_a_limit_is_never_told_as_less_than_it_is() -> None:
+    assert whole_minutes(38_121.3) == "10h 36m"
+    assert whole_minutes(95_401) == "1d 2h 31m"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (84.9, "1:24"), (3_725, "1:02:05"), (-84, "-1:24")]
+)
+def test_a_place_on_a_time_axis_is_a_stopwatch(seconds: float, text: str) -> None:
+    assert stopwatch(seconds) == text
 
 
 def test_forms_for_people_and_for_storage() -> None:

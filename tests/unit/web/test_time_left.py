@@ -46,10 +46,10 @@ def test_what_is_to_spare_stands_beside_the_end_and_the_safe_moment():
     found = told(job(last_safe_at=NOW + HOUR), end_in(600))
     assert found.tone == "good"
     assert texts(found) == (
-        "Deadline in 2 h | 1 h 50 m to spare | ETA 12:10:00 UTC, in 10 m | spot is safe for 1 h"
+        "Deadline in 2h | 1h 50m to spare | ETA 12:10:00 UTC, in 10m | spot is safe for 1h"
     )
     late = told(job(last_safe_at=NOW - HOUR), end_in(3 * 3600))
-    assert (late.value, late.tone) == ("1 h late", "bad")
+    assert (late.value, late.tone) == ("1h late", "bad")
     assert late.notes[-1].text == "spot is safe no longer"
 
 
@@ -63,20 +63,20 @@ def test_what_is_to_spare_stands_beside_the_end_and_the_safe_moment():
 )
 def test_the_slack_stays_when_it_is_unsafe_or_between_attempts(fields: dict[str, Any], note: str):
     found = told(job(state=JobState.RECOVERING, **fields), end_in(600))
-    assert "1 h 50 m to spare" in texts(found)
+    assert "1h 50m to spare" in texts(found)
     assert found.notes[-1].text == note
     assert found.notes[-1].title == "Slack 1h."
 
 
 def test_a_paused_job_tells_until_when_it_must_go_on():
     found = told(job(state=JobState.PAUSED, last_safe_at=NOW + HOUR), None)
-    assert found.notes[-1].text == "safe on spot if resumed within 1 h"
+    assert found.notes[-1].text == "safe on spot if resumed within 1h"
 
 
 def test_an_end_that_rests_on_an_estimate_or_a_start_says_so():
     found = told(job(state=JobState.STARTING), end_in(600, start_seconds=90, measured=False))
     assert found.notes[0].text == (
-        "ETA 12:10:00 UTC, in 10 m, 1 m 30 s of it start-up once its machines are there, by its "
+        "ETA 12:10:00 UTC, in 10m, 1m 30s of it start-up once its machines are there, by its "
         "estimate"
     )
 
@@ -103,10 +103,10 @@ def test_no_end_is_made_up_before_there_is_a_pace(fields: dict[str, Any], text: 
 @pytest.mark.parametrize(
     ("state", "deadline_at", "words"),
     [
-        (JobState.SUCCEEDED, NOW + HOUR, "met | 1 h early | took 1 h from submission"),
-        (JobState.SUCCEEDED, NOW - HOUR, "missed | 1 h late | took 1 h from submission"),
-        (JobState.FAILED, NOW + HOUR, "1 h | ended 12:00:00 UTC | 1 h before its deadline"),
-        (JobState.CANCELLED, None, "1 h | ended 12:00:00 UTC"),
+        (JobState.SUCCEEDED, NOW + HOUR, "met | 1h early | took 1h from submission"),
+        (JobState.SUCCEEDED, NOW - HOUR, "missed | 1h late | took 1h from submission"),
+        (JobState.FAILED, NOW + HOUR, "1h | ended 12:00:00 UTC | 1h before its deadline"),
+        (JobState.CANCELLED, None, "1h | ended 12:00:00 UTC"),
     ],
 )
 def test_an_ended_job_tells_the_past(state: JobState, deadline_at: datetime | None, words: str):

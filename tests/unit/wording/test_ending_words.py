@@ -66,7 +66,14 @@ def test_words_of_a_later_version_are_kept() -> None:
     [("running", "loss 0.5, 12 steps/s"), ("paused", ""), ("succeeded", ""), ("failed", "")],
 )
 def test_only_a_job_at_work_has_a_speed_now(state: str, told: str) -> None:
-    assert dict(summary(job(state), NOW, Terminal()))["now"] == told
+    assert dict(summary(job(state), NOW, Terminal()))["measured"] == told
+
+
+def test_the_names_of_a_job_s_facts_are_those_of_its_page() -> None:
+    told = dict(summary(job("paused"), NOW, Terminal()))
+    assert told["attempts"] == "1, 0 interrupted by the cloud"
+    assert told["cost"] == "$0.00"
+    assert {"tried", "money"}.isdisjoint(told)
 
 
 def job(state: str) -> dict[str, Any]:

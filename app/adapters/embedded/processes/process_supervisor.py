@@ -29,6 +29,7 @@ from app.adapters.embedded.processes.process_stopping import (
 )
 from app.adapters.embedded.processes.restart_policy import CrashHistory, RestartLimits
 from app.adapters.embedded.processes.run_record import SUPERVISOR_NAME, RecordedProcess
+from app.domain.units.durations import measured_duration
 
 _START_POLL_SECONDS = 0.02
 _RUN_POLL_SECONDS = 0.1
@@ -251,15 +252,16 @@ class ProcessSupervisor:
     def _check_ready(self, child: _Child) -> None:
         spec = child.spec
         waited = time.monotonic() - child.started_at_seconds
+        told = measured_duration(waited)
         if spec.ready is None or spec.ready():
             child.ready = child.was_ready = True
-            how = "is started" if spec.ready is None else f"is ready after {waited:.1f} s"
+            how = "is started" if spec.ready is None else f"is ready after {told}"
             self.mention(f"{spec.name} {how} (pid {self._pid(child)})")
         elif waited > spec.ready_timeout_seconds:
             self._look_at_disks()
             if not child.was_ready and self._disk_problem is None:
-                raise self._failed(child, f"was not ready within {waited:.0f} s")
-            self.say(f"{spec.name} is not ready {waited:.0f} s after its start; starting again")
+                raise self._failed(child, f"was not ready within {told}")
+            self.say(f"{spec.name} is not ready {told} after its start; starting again")
             self._stop([child])
 
     def _on_exit(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
@@ -283,7 +285,8 @@ class ProcessSupervisor:
             delay = self._limits.full_disk_delay_seconds
             child.restart_due_seconds = now + delay
             self.say(
-                f"{child.spec.name} {how}; {self._disk_problem}; starting it again in {delay:g} s"
+                f"{child.spec.name} {how}; {self._disk_problem}; "
+                f"starting it again in {measured_duration(delay)}"
             )
             return
         back_off = child.crashes.delay_after_crash(now, was_ready=child.was_ready)
@@ -294,7 +297,7 @@ class ProcessSupervisor:
         folder = log_files.log_path(self.state_dir, child.spec.name).parent
         quiet = f"; until it runs, the programs write to {folder} alone"
         self.say(
-            f"{child.spec.name} {how}; starting it again in {back_off:g} s"
+            f"{child.spec.name} {how}; starting it again in {measured_duration(back_off)}"
             f"{quiet if child.was_ready else ''}"
         )
 

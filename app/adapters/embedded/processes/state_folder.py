@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from app.adapters.embedded.errors import (
     StateFolderUnusableError,
 )
 from app.adapters.embedded.processes import process_identity
+from app.domain.units.durations import measured_duration
 
 _UP_LOCK = "up.lock"
 _STARTS, _STOPS = "starts", "stops"
@@ -57,6 +59,27 @@ def open_state_folder(state_dir: Path) -> Path:
             f"the state folder {folder} cannot be written in by this user; {_ANOTHER}"
         )
     return folder.resolve()
+
+
+def require_possible_folder(state_dir: Path) -> None:
+    """Check that the folder exists or could be made, without making it.
+
+    Raises:
+        StateFolderUnusableError: something else has its name, or no folder can be made there.
+    """
+    folder = state_dir.expanduser().absolute()
+    try:
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        if there != folder:
+            # Permissions do not show it: /proc and the like refuse a folder to root too.
+            os.rmdir(tempfile.mkdtemp(prefix=".lowtide-", dir=there))
+            return
+    except OSError as error:
+        raise StateFolderUnusableError(
+            f"the state folder {folder} cannot be made ({_reason(error)}); {_ANOTHER}"
+        ) from error
+    if not folder.is_dir():
+        raise StateFolderUnusableError(f"the state folder {folder} is not a folder; {_ANOTHER}")
 
 
 def _reason(error: OSError) -> str:
@@ -137,7 +160,7 @@ def brief_lock(state_dir: Path, name: str, timeout_seconds: float) -> Iterator[N
                 if time.monotonic() > deadline:
                     raise StateFolderBusyError(
                         f"another process has been starting or stopping {name} in {state_dir} "
-                        f"for {timeout_seconds:g} s; try again when it is done"
+                        f"for {measured_duration(timeout_seconds)}; try again when it is done"
                     ) from error
             time.sleep(_LOCK_POLL_SECONDS)
         yield

@@ -28,6 +28,7 @@ from app.adapters.embedded.processes.server_account import (
     server_home,
 )
 from app.adapters.embedded.servers import binaries
+from app.domain.units.durations import measured_duration
 
 _READY_POLL_SECONDS = 0.02
 _LAUNCH_ATTEMPTS = 3
@@ -116,7 +117,7 @@ class EmbeddedServer(ABC):
                 self._reap()
         raise EmbeddedServerError(
             f"{self.name} did not answer on 127.0.0.1:{self._given_port} within "
-            f"{self._start_timeout_seconds:g} s; the end of {self._log_path}:\n"
+            f"{measured_duration(self._start_timeout_seconds)}; the end of {self._log_path}:\n"
             + log_files.last_lines(self._log_path)
         )
 

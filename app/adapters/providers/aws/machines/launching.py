@@ -31,6 +31,7 @@ from app.adapters.providers.aws.machines.quotas import quota_name
 from app.adapters.providers.boot_script import USER_DATA_BYTES_MAX
 from app.domain.market.machine_catalog import MachineCatalog
 from app.domain.market.offer import Market, Pool
+from app.domain.units.durations import format_duration
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,
@@ -102,7 +103,9 @@ class FleetLauncher:
             refused = ()
         if time.monotonic() - begun > PREPARE_SECONDS:
             # The call would outlast its time. What was asked is known now: the next try is quick.
-            text = f"AWS took more than {PREPARE_SECONDS:.0f} s to answer before the launch"
+            text = (
+                f"AWS took more than {format_duration(PREPARE_SECONDS)} to answer before the launch"
+            )
             raise ProviderError(RefusalKind.UNAVAILABLE, text)
         try:
             with self._pace.turn(region):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.adapters.providers.machine_images import image_for, shipped_images
+from app.domain.units.durations import exact_duration
 
 PROVIDER: Final = "gcp"
 
@@ -66,10 +67,9 @@ class GcpSettings:
         if not self.project or not self.regions:
             raise ValueError("Google Cloud needs a project and at least one region")
         if not RUN_SECONDS_MIN <= self.max_run_seconds <= RUN_SECONDS_MAX:
-            raise ValueError(
-                f"a VM's longest run is {RUN_SECONDS_MIN} to {RUN_SECONDS_MAX} s, "
-                f"not {self.max_run_seconds}"
-            )
+            least, most = exact_duration(RUN_SECONDS_MIN), exact_duration(RUN_SECONDS_MAX)
+            told = exact_duration(self.max_run_seconds)
+            raise ValueError(f"a VM's longest run is {least} to {most}, not {told}")
         stray = [zone for zone in self.zones if region_of(zone) not in self.regions]
         if stray:
             raise ValueError(f"zone {stray[0]} lies in none of the regions {self.regions}")

@@ -35,6 +35,7 @@ from app.adapters.providers.local.server.market_replay import MarketReplay
 from app.adapters.providers.local.server.metadata_endpoints import MetadataEndpoints
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
+from app.domain.units.durations import measured_duration
 from app.ports.cloud_provider import MachineState, RefusalKind
 from trainer.protocol.exit_codes import FAILURES_MAX, LEFT, REFUSED, SETTINGS
 
@@ -229,9 +230,9 @@ class LocalCloud:
             raise CloudRefusal(
                 RefusalKind.REJECTED,
                 f"{machine.machine_id} imitates Compute Engine, which sets the notice when a "
-                f"machine starts: this one has {granted:g} s. It can be taken with that, or "
-                f"without any; for {seconds:g} s set LOWTIDE_LOCAL_NOTICE_SECONDS={seconds:g} and "
-                "run `lowtide up` again",
+                f"machine starts: this one has {measured_duration(granted)}. It can be taken with "
+                f"that, or without any; for {measured_duration(seconds)} set "
+                f"LOWTIDE_LOCAL_NOTICE_SECONDS={seconds:g} and run `lowtide up` again",
             )
 
     async def crash(self, machine_id: str) -> None:

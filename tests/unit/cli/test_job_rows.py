@@ -1,0 +1,60 @@
+"""One job's row in the list of jobs: its times, and what of its cost a cloud waived."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.cli.jobs.jobs import _columns
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def cells(**fields: Any) -> dict[str, str]:
+    job: dict[str, Any] = {
+        "id": "01a20ae6-5801-7c48-95ca-818ea62018d9",
+        "name": "digits",
+        "state": "running",
+        "percent": None,
+        "step": 0,
+        "ended_at": None,
+        "remaining_seconds": None,
+        "eta_from": None,
+        "deadline_at": None,
+        "pools": [],
+        "machines": 0,
+        "microusd_per_hour": 0,
+        "spent_microusd": 370_000,
+        "net_saved_ratio": None,
+        **fields,
+    }
+    return {column.heading: column.text(job) for column in _columns(NOW)}
+
+
+@pytest.mark.parametrize(
+    ("left", "eta_from", "deadline", "told"),
+    [
+        (None, None, None, "-"),
+        (725, "measured", None, "in 12m 5s"),
+        (725, "estimate", None, "in ~12m 5s"),
+        (725, "measured", 2 * HOUR, "in 12m 5s / in 2h"),
+        (7_200, "measured", HOUR, "in 2h / in 1h, late"),
+        (None, None, 2 * HOUR, "due in 2h"),
+        (None, None, -HOUR, "missed 1h ago"),
+        (60, "measured", -HOUR, "in 1m / missed 1h ago"),
+    ],
+)
+def test_its_end_and_its_deadline_are_both_told_from_now_on(
+    left: int | None, eta_from: str | None, deadline: timedelta | None, told: str
+) -> None:
+    due = None if deadline is None else (NOW + deadline).isoformat()
+    found = cells(remaining_seconds=left, eta_from=eta_from, deadline_at=due)
+    assert found["ETA/DEADLINE"] == told
+
+
+def test_what_a_cloud_waived_is_marked_at_its_cost() -> None:
+    assert cells()["COST"] == "$0.370"
+    assert cells(waived=True)["COST"] == "$0.370, some waived"
