@@ -29,6 +29,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Token = Annotated[str, Form(max_length=200)]
 Ids = Annotated[list[UUID], Form(max_length=JOBS_MAX)]
 
+_WITHOUT_PROGRAMS: Final = frozenset({JobState.QUEUED, JobState.PAUSED})
 _TOLD: Final = (CommandOutcome.REFUSED, CommandOutcome.BUSY, CommandOutcome.NOT_FOUND)
 _PAST: Final = {
     JobCommand.CANCEL: "cancelled",
@@ -70,6 +71,12 @@ class Confirmation:
         """What the jobs that the command changes have cost so far."""
         changed = COMMANDED_STATES[self.command]
         return sum(job.spent_microusd for job in self.jobs if job.state in changed)
+
+    @property
+    def asks_at_once(self) -> bool:
+        """Whether "without saving" is a choice: some job may have a program that saves first."""
+        changed = COMMANDED_STATES[self.command] - _WITHOUT_PROGRAMS
+        return self.command is JobCommand.CANCEL and any(job.state in changed for job in self.jobs)
 
     @property
     def consequences(self) -> list[str]:

@@ -142,6 +142,22 @@ def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
     assert new in listed
 
 
+def test_a_cost_that_a_cloud_waived_in_part_says_so_in_its_row(pages: Pages):
+    gang = make_own_gang(pages.api, name="let-off")
+    jobs, instances = tables.jobs, tables.instances
+    with pages.api.engine.begin() as connection:
+        own = update(jobs).where(jobs.c.id == gang.job_id)
+        connection.execute(own.values(project_id=pages.project_id))
+    assert "some waived" not in pages.client.get("/jobs").text
+    with pages.api.engine.begin() as connection:
+        of_job = update(instances).where(instances.c.job_id == gang.job_id)
+        connection.execute(of_job.values(rating={"waived": True}))
+    assert re.search(
+        r'<span class="muted waived" title="[^"]*">some waived</span>',
+        pages.client.get("/jobs").text,
+    )
+
+
 def test_a_group_saved_what_its_jobs_saved_together(pages: Pages):
     known = pages.submit(*(f"lr-{n}" for n in range(3)), state=JobState.SUCCEEDED, budget_usd=5)
     unpaid = pages.submit("lr-8", state=JobState.CANCELLED, budget_usd=5)
@@ -308,6 +324,7 @@ def test_many_jobs_are_cancelled_by_one_request_after_one_question(pages: Pages)
     assert "Cancel 300 jobs?" in words(asked)
     assert "300 jobs wait for machines: they leave the queue." in words(asked)
     assert "A cancelled job cannot be resumed." in words(asked)
+    assert "without saving" not in words(asked)
     answer = pages.confirm(asked)
     assert words(answer).startswith("300 jobs cancelled Back to the jobs")
     states = pages.states()
