@@ -60,7 +60,7 @@ from trainer.training.drain import StopRequest
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import Progress
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.run import Run
+from trainer.training.run import RankTrainer
 from trainer.training.rank_loop import train
 steps, warm_up = int(sys.argv[2]), int(sys.argv[3])
 class Timed(Progress):
@@ -74,7 +74,7 @@ config = parse_config({"model": "mlp", "data": "digits", "steps": steps, "eval_e
 environment = read_rank_environment({}, Path(sys.argv[1]), fresh=True)
 progress = Timed(environment.progress_file)
 progress.prints = False
-train(Run(config, environment, progress, Place()), StopRequest())
+train(RankTrainer(config, environment, progress, Place()), StopRequest())
 print(statistics.median(b - a for a, b in zip(times, times[1:])) / 100 * 1e6)
 sys.stdout.flush()
 os._exit(0)

@@ -33,13 +33,13 @@ from trainer.training.config import parse_config
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import Progress
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.run import Run
+from trainer.training.run import RankTrainer
 config = parse_config({"model": "resnet50", "data": "synthetic", "steps": 1, "batch_size": 2,
                        "synthetic_shape": [3, 224, 224], "synthetic_classes": 1000,
                        "synthetic_samples": 100, "optimizer": "sgd"})
 folder = Path(sys.argv[1])
 environment = read_rank_environment({}, folder)
-run = Run(config, environment, Progress(folder / "progress.jsonl"), Place())
+run = RankTrainer(config, environment, Progress(folder / "progress.jsonl"), Place())
 run.prepare()
 print(time.process_time())
 run.close()

@@ -115,7 +115,7 @@ def test_a_connection_that_asks_nothing_is_closed(
     assert found[9:12] == status
     if status == b"408":
         assert b"application/problem+json" in found
-        assert b"did not come within 1.5 seconds" in found
+        assert b"did not come within 1.5s" in found
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/workdirs/" + "0" * 64])

@@ -28,7 +28,7 @@ def test_a_valid_certificate_is_told_with_its_days(
         found = by_name(probe_public_url(f"https://localhost:{port}", authority.context))
     assert list(found) == ["public URL: TLS", "public URL", "public URL: clock"]
     assert all(one.ok for one in found.values())
-    assert f"valid for another {days} days" in found["public URL: TLS"].sentence
+    assert f"valid for another {days}d " in found["public URL: TLS"].sentence
     assert found["public URL: TLS"].warns is warns
 
 

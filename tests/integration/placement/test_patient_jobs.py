@@ -40,7 +40,7 @@ def test_with_patience_the_cheaper_pool_is_waited_for(story: Story) -> None:
     assert story.job(impatient).state == JobState.STARTING
     job, decision = story.job(job_id), newest(story, job_id)
     assert (job.state, decision.verdict) == (JobState.QUEUED, DecisionVerdict.WAIT)
-    until = f"{story.start + timedelta(hours=2):%Y-%m-%d %H:%M} UTC"
+    until = f"{story.start + timedelta(hours=2):%Y-%m-%d %H:%M:%S} UTC"
     assert f"by {until}" in decision.sentence
     assert f": {ZONE_A.zone} ({ZONE_A.instance_type}) does an hour of training" in decision.sentence
     assert "waiting is expected to save" in job.wait_reason
