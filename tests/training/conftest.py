@@ -29,8 +29,8 @@ def gangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangStarter]:
 
 @pytest.fixture(scope="session")
 def uninterrupted(gangs: GangStarter) -> Machine:
-    """Two ranks on one machine from start to finish."""
-    (machine,) = gangs.start("uninterrupted", DIGITS)
+    """Two ranks on one machine from start to finish, for longer than a verdict needs (2 s)."""
+    (machine,) = gangs.start("uninterrupted", {**DIGITS, "step_delay_seconds": 0.006})
     assert machine.wait() == 0, machine.log()
     return machine
 
