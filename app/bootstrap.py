@@ -54,10 +54,10 @@ class ScheduledController:
     period_seconds: float
 
 
-class NoRings:
+class NoWakeups:
     """Implements `app.ports.wakeups.Wakeups` where nobody is to be woken."""
 
-    def ring(self, controllers: Iterable[str]) -> None:
+    def notify(self, controllers: Iterable[str]) -> None:
         """Nothing happens."""
 
 
@@ -82,12 +82,12 @@ def build_runtime(
 
     providers, prices = _clouds(settings, engine) if role == "worker" else ({}, {})
     variables, files = _agent_of(settings) if role == "worker" else ({}, {})
-    bell = wakeups or (open_wakeups(settings) if role == "api" else NoRings())
+    notified = wakeups or (open_wakeups(settings) if role == "api" else NoWakeups())
     return Runtime(
-        begin=_unit_of_work(settings, role, engine, bell),
+        begin=_unit_of_work(settings, role, engine, notified),
         clock=SystemClock(),
         entropy=SystemEntropy(),
-        wakeups=bell,
+        wakeups=notified,
         effects=ThreadEffects(settings.worker_cloud_threads if role == "worker" else 1),
         object_store=open_store(settings),
         store_at=kept_stores(),
@@ -155,11 +155,11 @@ def open_engine(settings: Settings, role: Role) -> Engine:
 
 def open_wakeups(settings: Settings) -> CeleryWakeups:
     """The api's doorbell; close it when the program ends. Raises SettingsError without Redis."""
-    from app.adapters.celery_wakeups import CeleryWakeups, Ringable
+    from app.adapters.celery_wakeups import CeleryWakeups, Notifiable
     from app.adapters.system_entropy import SystemEntropy
 
     controllers = {
-        one.name: Ringable(one.queue, one.period_seconds) for one in controller_schedule(settings)
+        one.name: Notifiable(one.queue, one.period_seconds) for one in controller_schedule(settings)
     }
     return CeleryWakeups(redis_url(settings), controllers, SystemEntropy())
 
@@ -337,11 +337,11 @@ def _agent_of(settings: Settings) -> tuple[dict[str, str], dict[str, bytes]]:
     # Machines of the local cloud run the agent of this very folder.
     if not set(settings.active_providers) - {"local"}:
         return {}, {}
-    from app.adapters.agent_wheel import agent_wheel
+    from app.adapters.agent_package import agent_package
     from app.adapters.providers.boot_variables import boot_variables_of
     from app.orchestration.instances.publish_agent import agent_key
 
-    made = agent_wheel()
+    made = agent_package()
     told = {"LOWTIDE_WHEEL_SHA256": made.sha256, **boot_variables_of(settings)}
     if settings.checkpoint_region is not None:
         told["AWS_REGION"] = settings.checkpoint_region
@@ -388,7 +388,7 @@ def _deployment_id(settings: Settings, engine: Engine | None) -> Callable[[], st
     @functools.cache
     def read() -> str:
         try:
-            with _unit_of_work(settings, "worker", engine, NoRings())() as uow:
+            with _unit_of_work(settings, "worker", engine, NoWakeups())() as uow:
                 return str(uow.operations.deployment_id())
         except (SQLAlchemyError, psycopg.Error, SettingsError) as error:
             told = str(error).strip().partition("\n")[0]

@@ -26,7 +26,7 @@ QUEUES: Final = ("quick", "cloud")
 LOOK_TASK: Final = "lowtide.look_at_controllers"
 
 BEAT_PERIOD_MIN_SECONDS: Final = 5.0
-"""What must happen sooner after a commit is rung, and what waits for time has an alarm."""
+"""What must happen sooner after a commit is rung, and what waits for time has a due time."""
 
 _LOG_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _CHATTY: Final = ("celery.app.trace", "celery.worker.strategy", "celery.beat", "kombu")

@@ -67,7 +67,7 @@ class ControllerThreads:
             }
             self._turns = {name: _Turn(controller) for name, controller in controllers.items()}
 
-    def ring(self, controllers: Iterable[str]) -> None:
+    def notify(self, controllers: Iterable[str]) -> None:
         """Give the named controllers a run each; never waits."""
         with self._lock:
             for name in controllers:

@@ -92,7 +92,7 @@ class RingSender:
 
 
 @dataclass(frozen=True)
-class Ringable:
+class Notifiable:
     """What a sender must know of a controller: after `expires_seconds` beat has rung anyway."""
 
     queue: str
@@ -107,7 +107,7 @@ class CeleryWakeups:
     """
 
     def __init__(
-        self, redis_url: str, controllers: Mapping[str, Ringable], entropy: Entropy
+        self, redis_url: str, controllers: Mapping[str, Notifiable], entropy: Entropy
     ) -> None:
         self._sender = RingSender(redis_url, entropy)
         self._controllers = controllers
@@ -128,7 +128,7 @@ class CeleryWakeups:
         """Messages that could not be sent."""
         return self._dropped
 
-    def ring(self, controllers: Iterable[str]) -> None:
+    def notify(self, controllers: Iterable[str]) -> None:
         """Note the names for the sending thread; unknown ones are left out."""
         names = [name for name in controllers if name in self._controllers]
         with self._changed:

@@ -1,7 +1,8 @@
 """Asking a deployment's own servers how they are: database, Redis, and the public address.
 
-Here: one bounded look at each, as a finding. Not here: which of them are looked at
-(`app.cli.server.doctor`), or what else is checked (`app.orchestration.deployment.diagnose`).
+Here: one bounded look at each, as a result. Not here: which of them are looked at
+(`app.cli.server.doctor_command`), or what else is checked
+(`app.orchestration.deployment.diagnose`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import httpx
 import psycopg
 
 from app.adapters.redis_ping import redis_problem
-from app.domain.deployment.finding import Finding, clock_finding, warning
+from app.domain.deployment.check_result import CheckResult, clock_check, warning
 from app.domain.units.durations import format_duration
 from app.storage.session.revision import mark_of, newest_revision
 
@@ -47,7 +48,7 @@ _UNTRUSTED: Final = {
 _BEGIN_ANEW: Final = "use the version that made it, or an empty database"
 
 
-def probe_database(url: str) -> tuple[Finding, ...]:
+def probe_database(url: str) -> tuple[CheckResult, ...]:
     """Whether PostgreSQL at a `postgresql+psycopg://` URL answers and has our schema; its clock."""
     driver_url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
@@ -59,7 +60,7 @@ def probe_database(url: str) -> tuple[Finding, ...]:
             mark = mark_of(connection)
     except psycopg.Error as error:
         return (
-            Finding(
+            CheckResult(
                 "database",
                 False,
                 f"does not answer: {str(error).strip().split(chr(10), 1)[0]}",
@@ -67,29 +68,33 @@ def probe_database(url: str) -> tuple[Finding, ...]:
             ),
         )
     newest = newest_revision()
-    clock = clock_finding("database: clock", ours, theirs)
+    clock = clock_check("database: clock", ours, theirs)
     if mark is not None and not mark.is_ours:
         told = f"its schema {mark.revision} was made by another development version"
-        return Finding("database", False, told, _BEGIN_ANEW), clock
+        return CheckResult("database", False, told, _BEGIN_ANEW), clock
     if mark is not None and mark.revision == newest:
-        return Finding("database", True, f"answers; its schema is {newest}"), clock
+        return CheckResult("database", True, f"answers; its schema is {newest}"), clock
     revision = "empty" if mark is None else mark.revision
     told = f"its schema is {revision}, this release needs {newest}"
-    return Finding("database", False, told, _MIGRATE), clock
+    return CheckResult("database", False, told, _MIGRATE), clock
 
 
-def probe_redis(url: str) -> tuple[Finding, ...]:
+def probe_redis(url: str) -> tuple[CheckResult, ...]:
     """Whether Redis or Valkey answers a PING."""
     problem = redis_problem(url, _SECONDS)
     if problem is not None:
         told = f"does not answer: {problem}"
         return (
-            Finding("valkey", False, told, "start Redis or Valkey, or correct LOWTIDE_REDIS_URL"),
+            CheckResult(
+                "valkey", False, told, "start Redis or Valkey, or correct LOWTIDE_REDIS_URL"
+            ),
         )
-    return (Finding("valkey", True, "answers"),)
+    return (CheckResult("valkey", True, "answers"),)
 
 
-def probe_public_url(url: str, authorities: ssl.SSLContext | None = None) -> tuple[Finding, ...]:
+def probe_public_url(
+    url: str, authorities: ssl.SSLContext | None = None
+) -> tuple[CheckResult, ...]:
     """Whether the api answers at the address that machines use, as itself; TLS, and its clock.
 
     Looked at from this machine: what stands between it and a cloud's network is not seen. A
@@ -99,7 +104,7 @@ def probe_public_url(url: str, authorities: ssl.SSLContext | None = None) -> tup
     name = "public URL"
     parts = urlsplit(url)
     host = parts.hostname or ""
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     connection = http.client.HTTPConnection(host, parts.port, timeout=_SECONDS)
     if parts.scheme == "https":
         context = authorities or httpx.create_ssl_context(trust_env=False)
@@ -121,45 +126,48 @@ def probe_public_url(url: str, authorities: ssl.SSLContext | None = None) -> tup
         return (*found, _untrusted(f"{name}: TLS", url, error))
     except ssl.SSLError as error:
         told = f"{url} does not speak TLS: {error.reason or error}"
-        return (*found, Finding(f"{name}: TLS", False, told, "let the proxy serve https there"))
+        return (*found, CheckResult(f"{name}: TLS", False, told, "let the proxy serve https there"))
     except (OSError, http.client.HTTPException) as error:
         told = f"{url} cannot be reached: {error}"
         remedy = "start the api behind that address: DNS, firewall, port 443"
-        return (*found, Finding(name, False, told, remedy))
+        return (*found, CheckResult(name, False, told, remedy))
     finally:
         connection.close()
     if answer.status != http.HTTPStatus.OK or not _is_lowtide(body):
         told = f"{url} answers {answer.status}, but not as Lowtide"
-        return (*found, Finding(name, False, told, "let the proxy pass every path on to the api"))
-    found.append(Finding(name, True, f"{url} answers as Lowtide"))
+        return (
+            *found,
+            CheckResult(name, False, told, "let the proxy pass every path on to the api"),
+        )
+    found.append(CheckResult(name, True, f"{url} answers as Lowtide"))
     if stated is not None:
         ours = datetime.now(UTC).replace(microsecond=0)
-        found.append(clock_finding(f"{name}: clock", ours, parsedate_to_datetime(stated)))
+        found.append(clock_check(f"{name}: clock", ours, parsedate_to_datetime(stated)))
     return tuple(found)
 
 
-def _lifetime(name: str, host: str, link: ssl.SSLSocket) -> Finding:
+def _lifetime(name: str, host: str, link: ssl.SSLSocket) -> CheckResult:
     """Of a certificate that is valid: for how long it will be."""
     ends = str((link.getpeercert() or {}).get("notAfter", ""))
     if not ends:
-        return Finding(name, True, f"the certificate of {host} is valid")
+        return CheckResult(name, True, f"the certificate of {host} is valid")
     at = datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC)
     left = at - datetime.now(UTC)
     ahead = format_duration(left.total_seconds())
     told = f"the certificate of {host} is valid for another {ahead}, to machines too"
     if left.days >= _DAYS_LEFT_MIN:
-        return Finding(name, True, told)
+        return CheckResult(name, True, told)
     remedy = "renew it now, and see why that does not happen by itself"
     return warning(name, told, remedy)
 
 
-def _untrusted(name: str, url: str, error: ssl.SSLCertVerificationError) -> Finding:
+def _untrusted(name: str, url: str, error: ssl.SSLCertVerificationError) -> CheckResult:
     """Why a machine would refuse the certificate, by OpenSSL's code."""
     why, remedy = _UNTRUSTED.get(
         error.verify_code, (error.verify_message or str(error), _PUBLIC_CERTIFICATE)
     )
     told = f"{url} has no certificate that machines would trust: {why}"
-    return Finding(name, False, told, remedy)
+    return CheckResult(name, False, told, remedy)
 
 
 def _is_loopback(host: str) -> bool:

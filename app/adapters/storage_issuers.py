@@ -1,7 +1,7 @@
 """For which object stores the deployment issues machines' credentials, and what limits them.
 
 Loads no cloud's SDK. Not here: the issuing (`job_data_role`, `job_data_token`), their opening
-(`app.bootstrap`), who is given what and when (`app.api.agents.storage_grants`).
+(`app.bootstrap`), who is given what and when (`app.api.agents.grant_cache`).
 """
 
 from __future__ import annotations

@@ -16,25 +16,25 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.adapters.disk_space import full_sentence
-from app.api.agents import agent_wheel, agents
-from app.api.agents.agent_board import start_board, stop_board
-from app.api.agents.storage_grants import StorageGrants
+from app.api.agents import agents, package_routes
+from app.api.agents.grant_cache import StorageGrants
+from app.api.agents.report_cache_driver import start_report_cache, stop_report_cache
 from app.api.fleet import costs, instances, sweeps
 from app.api.jobs import (
     checkpoint_files,
     estimates,
     explanations,
     job_batches,
-    job_commands,
+    job_command_routes,
     job_history,
     jobs,
 )
 from app.api.jobs.page_spec_forms import PageSpecForms
-from app.api.serving import health
+from app.api.serving import health_routes
+from app.api.serving.api_parts import open_parts
 from app.api.serving.connection_limits import ConnectionLimits
 from app.api.serving.error_responses import describe_problems, explained, install_error_responses
 from app.api.serving.monitoring import CountRequests, RequestCounts
-from app.api.serving.parts import open_parts
 from app.api.serving.reader_turns import ReaderTurns
 from app.api.serving.request_limits import RequestLimits
 from app.api.submission import submission_checks, workdirs
@@ -53,7 +53,7 @@ _THREADS = 17
 _ROUTERS = (
     jobs,
     agents,
-    job_commands,
+    job_command_routes,
     job_batches,
     submission_checks,
     job_history,
@@ -63,9 +63,9 @@ _ROUTERS = (
     estimates,
     instances,
     workdirs,
-    health,
+    health_routes,
     sweeps,
-    agent_wheel,
+    package_routes,
 )
 
 
@@ -90,14 +90,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             )
             for sentence in unknown_variables():
                 log.warning(sentence)
-            await start_board(app, parts.runtime)
+            await start_report_cache(app, parts.runtime)
             issuers = await to_thread.run_sync(open_grant_issuers, parts.settings)
             app.state.storage_grants = StorageGrants(parts.runtime, issuers)
             try:
                 yield ConnectionLimits.of(parts.settings).as_state()
             finally:
                 app.state.storage_grants.close()
-                await stop_board(app)
+                await stop_report_cache(app)
 
     app = FastAPI(
         title="Lowtide",

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 import re
 
-from app.backtest.job_view import (
+from app.backtest.policy_view import (
     ON_DEMAND,
     WAIT,
     WHOLE_SECOND,
-    Act,
     Briefing,
-    Capacity,
-    Choice,
     JobView,
+    PolicyAction,
+    PolicyChoice,
     PoolState,
+    RunningCapacity,
     ticks_left,
 )
 
@@ -33,7 +33,7 @@ class OnDemandOnly:
     def __init__(self, briefing: Briefing) -> None:
         del briefing
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """Always the same."""
         del view
         return ON_DEMAND
@@ -51,13 +51,13 @@ class SpotSeeker:
         """Pools in the order they are tried: cheapest first."""
         return sorted(range(len(view.prices)), key=view.prices.__getitem__)
 
-    def spot_or(self, view: JobView, otherwise: Choice) -> Choice:
+    def spot_or(self, view: JobView, otherwise: PolicyChoice) -> PolicyChoice:
         """The running pool, else the first that may be up, else `otherwise`."""
-        if view.running_on == Capacity.SPOT:
-            return Choice(Act.SPOT, view.pool)
+        if view.running_on == RunningCapacity.SPOT:
+            return PolicyChoice(PolicyAction.SPOT, view.pool)
         for pool in self.order(view):
             if view.seen[pool] != PoolState.DOWN:
-                return Choice(Act.SPOT, pool)
+                return PolicyChoice(PolicyAction.SPOT, pool)
         return otherwise
 
     def may_have_spot(self, view: JobView) -> bool:
@@ -72,14 +72,14 @@ class SpotSeeker:
             self.terms, view.tick, self.tick_seconds
         )
 
-    def guarded(self, view: JobView, choice: Choice) -> Choice:
+    def guarded(self, view: JobView, choice: PolicyChoice) -> PolicyChoice:
         """`choice`, unless only on-demand, or the spot machine that runs, can be in time."""
-        if self.fills_the_time(view, 2) and view.running_on != Capacity.SPOT:
+        if self.fills_the_time(view, 2) and view.running_on != RunningCapacity.SPOT:
             choice = ON_DEMAND
         if self.fills_the_time(view, 1):
             started = view.overhead_left_seconds < STARTED
-            if view.running_on == Capacity.SPOT and started:
-                return Choice(Act.SPOT, view.pool)
+            if view.running_on == RunningCapacity.SPOT and started:
+                return PolicyChoice(PolicyAction.SPOT, view.pool)
             return ON_DEMAND
         return choice
 
@@ -87,7 +87,7 @@ class SpotSeeker:
 class Greedy(SpotSeeker):
     """Spot or wait until the last moment, then on-demand for good."""
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """Spot where there is some."""
         return self.guarded(view, self.spot_or(view, WAIT))
 
@@ -95,10 +95,10 @@ class Greedy(SpotSeeker):
 class UniformProgress(SpotSeeker):
     """Keeps progress at least proportional to time, with hysteresis on the way back to spot."""
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """Spot; without it on-demand when behind; from on-demand back when clearly ahead."""
         elapsed = view.tick * self.tick_seconds
-        if view.running_on == Capacity.ON_DEMAND:
+        if view.running_on == RunningCapacity.ON_DEMAND:
             there_and_back = elapsed + 2 * self.terms.overhead_seconds
             ahead = view.progress_seconds > self._planned(there_and_back)
             choice = self.spot_or(view, ON_DEMAND) if ahead else ON_DEMAND
@@ -146,7 +146,7 @@ class Evolved(SpotSeeker):
         self.ticks_without_spot = 0
         self._counted_tick = -1
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """Spot where there is some; in an outage wait or not, by slack and its length."""
         spot = self.may_have_spot(view)
         if view.tick != self._counted_tick:
@@ -157,17 +157,17 @@ class Evolved(SpotSeeker):
         choice = self._wish(view, spot)
         if not self.fills_the_time(view, 1):
             return choice
-        if view.was_on == Capacity.SPOT and view.overhead_left_seconds < STARTED:
+        if view.was_on == RunningCapacity.SPOT and view.overhead_left_seconds < STARTED:
             return self.spot_or(view, ON_DEMAND)
         return ON_DEMAND
 
-    def _wish(self, view: JobView, spot: bool) -> Choice:
+    def _wish(self, view: JobView, spot: bool) -> PolicyChoice:
         overhead = self.terms.overhead_seconds
         left = self.terms.job_seconds - view.progress_seconds
         time_left = self.terms.deadline_seconds - view.tick * self.tick_seconds
         slack = time_left - left - overhead
-        on_demand = view.was_on == Capacity.ON_DEMAND
-        if left + (overhead if view.was_on == Capacity.SPOT else 0) >= time_left - 0.5:
+        on_demand = view.was_on == RunningCapacity.ON_DEMAND
+        if left + (overhead if view.was_on == RunningCapacity.SPOT else 0) >= time_left - 0.5:
             return ON_DEMAND
         if spot:
             break_even = 2 * overhead / 0.7
@@ -176,7 +176,7 @@ class Evolved(SpotSeeker):
             return self.spot_or(view, self._in_outage(left, slack))
         return ON_DEMAND if on_demand else self._in_outage(left, slack)
 
-    def _in_outage(self, left: float, slack: float) -> Choice:
+    def _in_outage(self, left: float, slack: float) -> PolicyChoice:
         ratio, down = slack / max(left, 1e-6), self.ticks_without_spot
         pressing = (
             slack < max(2.0, 4 * self.terms.overhead_seconds)

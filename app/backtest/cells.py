@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.backtest.job_view import WHOLE_SECOND
+from app.backtest.policy_view import WHOLE_SECOND
 from app.backtest.start_ups import NO_START_UPS, SECONDS_MAX, StartUps
 from app.backtest.traces import COUNT_MAX, Trace, TraceProblem
 
@@ -26,7 +26,7 @@ ALL_ZONES = "*"
 _LARGEST = 1e9
 
 
-class Setting(StrEnum):
+class PoolSetting(StrEnum):
     """One pool alone, or the pools of a group together."""
 
     ONE_ZONE = "one-zone"
@@ -34,7 +34,7 @@ class Setting(StrEnum):
 
 
 @dataclass(frozen=True)
-class Group:
+class PoolGroup:
     """Pools of one recording that a gang of `gang` machines may use; None: all of them."""
 
     name: str
@@ -44,10 +44,10 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """What is compared: slack is deadline over job length; starts are counted per pool or group."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PoolGroup, ...]
     slacks: tuple[float, ...]
     overhead_hours: tuple[float, ...]
     job_hours: float
@@ -68,7 +68,7 @@ class Cell:
     start_up_seconds: its trainer's own part of every restart, beside the overhead.
     """
 
-    group: Group
+    group: PoolGroup
     zone: str
     pools: tuple[str, ...]
     start: int
@@ -85,7 +85,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Overrides:
+class PlanOverrides:
     """What a person asks for instead of the groups file's own figures; None: as in the file.
 
     Sentences name them as options of the command do: `--slack`.
@@ -98,7 +98,7 @@ class Overrides:
     start_ups: StartUps = NO_START_UPS
 
 
-def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
+def read_plan(path: Path, setting: PoolSetting, overrides: PlanOverrides) -> ComparisonPlan:
     """The plan in a groups file. Raises TraceProblem."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
         raise TraceProblem(f"{path.name}: cannot be read as JSON: {error}") from error
     if not isinstance(document, dict):
         raise TraceProblem(f"{path.name}: must hold one JSON object")
-    key = "one_zone" if setting is Setting.ONE_ZONE else "zones"
+    key = "one_zone" if setting is PoolSetting.ONE_ZONE else "zones"
     entries = _part(document, key, list, path)
     slacks = _numbers(_part(document, "slacks", list, path), "slacks", path)
     chosen = overrides.slacks or slacks
@@ -133,10 +133,14 @@ def read_plan(path: Path, setting: Setting, overrides: Overrides) -> Plan:
     if len({group.name for group in groups}) != len(groups):
         raise TraceProblem(f"{path.name}: two groups of {key} have the same name")
     longest = max(*slacks, *chosen)
-    return Plan(groups, chosen, overheads, float(job_hours), starts, longest, overrides.start_ups)
+    return ComparisonPlan(
+        groups, chosen, overheads, float(job_hours), starts, longest, overrides.start_ups
+    )
 
 
-def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterator[Cell]:
+def cells_of(
+    group: PoolGroup, trace: Trace, plan: ComparisonPlan, setting: PoolSetting
+) -> Iterator[Cell]:
     """The group's cells. Raises TraceProblem when its pools or its length do not fit."""
     pools = trace.zones if group.pools is None else group.pools
     unknown = [pool for pool in pools if pool not in trace.zones]
@@ -150,7 +154,7 @@ def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterat
         )
     _check_ticks(group, trace, plan)
     starts = np.linspace(0, trace.ticks - ticks, plan.starts).astype(int).tolist()
-    alone = setting is Setting.ONE_ZONE
+    alone = setting is PoolSetting.ONE_ZONE
     sets = [(pool, (pool,)) for pool in pools] if alone else [(ALL_ZONES, pools)]
     for zone, chosen in sets:
         for start in starts:
@@ -163,7 +167,7 @@ def cells_of(group: Group, trace: Trace, plan: Plan, setting: Setting) -> Iterat
                     )  # fmt: skip
 
 
-def _check_ticks(group: Group, trace: Trace, plan: Plan) -> None:
+def _check_ticks(group: PoolGroup, trace: Trace, plan: ComparisonPlan) -> None:
     """Whether on-demand alone is in time in whole ticks of the recording."""
     for slack in plan.slacks:
         had = math.floor(slack * plan.job_hours * 3600 / trace.gap_seconds + WHOLE_SECOND)
@@ -185,7 +189,7 @@ def _check_start_ups(start_ups: StartUps) -> None:
         )
 
 
-def _group(entry: Any, number: int, path: Path) -> Group:
+def _group(entry: Any, number: int, path: Path) -> PoolGroup:
     if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
         raise TraceProblem(f"{path.name}: group {number} names no file")
     file, gang, pools = entry["file"], entry.get("gang", 1), entry.get("zones")
@@ -200,7 +204,7 @@ def _group(entry: Any, number: int, path: Path) -> Group:
     ):
         raise TraceProblem(f"{path.name}: group {number}: zones must be a list of names")
     name = str(entry.get("name") or f"{Path(file).stem}>={gang}")
-    return Group(name, file, gang, None if pools is None else tuple(dict.fromkeys(pools)))
+    return PoolGroup(name, file, gang, None if pools is None else tuple(dict.fromkeys(pools)))
 
 
 def _part(document: Mapping[str, Any], key: str, kind: Any, path: Path) -> Any:
@@ -241,7 +245,7 @@ class _Sources:
     together: str
 
 
-def _sources(path: Path, overrides: Overrides) -> _Sources:
+def _sources(path: Path, overrides: PlanOverrides) -> _Sources:
     def source(part: str, option: str, given: object) -> str:
         return f"{path.name}: {part}" if given is None else option
 

@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.backtest.cells import Overrides, Setting, read_plan
+from app.backtest.cells import PlanOverrides, PoolSetting, read_plan
 from app.backtest.traces import TraceProblem, read_trace
-from app.domain.availability.pool_belief import HazardBelief
+from app.domain.availability.hazard_belief import HazardBelief
 from app.domain.availability.pool_hazards import MODELS
 
 Floats = NDArray[np.float64]
@@ -77,7 +77,7 @@ def together(recordings: Sequence[Recording]) -> list[Recording]:
 
 def recordings_of(traces: Path, without: str | None) -> list[Recording]:
     """What the one-zone groups of the folder's groups file name. Raises TraceProblem."""
-    plan = read_plan(traces / "groups.json", Setting.ONE_ZONE, Overrides())
+    plan = read_plan(traces / "groups.json", PoolSetting.ONE_ZONE, PlanOverrides())
     found = []
     for group in plan.groups:
         if group.file != without:

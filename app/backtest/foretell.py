@@ -1,6 +1,6 @@
 """What the product would have foretold for a job of the replay, from what was known before it.
 
-Lives here: the question that `estimate.what_if` is asked for a window, and a pool's experience
+Lives here: the question that `estimate.job_estimate` is asked for a window, and a pool's experience
 out of its recorded past. Not here: the estimate itself, or how often it held (`report`).
 """
 
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.adapters.seeded_draws import seeded_draws
-from app.backtest.job_view import Terms
+from app.backtest.policy_view import Terms
 from app.backtest.traces import Window
-from app.domain.availability.pool_life import AGE_EDGES_SECONDS, NO_EXPERIENCE, Experience
-from app.domain.estimate.imagined_run import PoolQuote, Question
-from app.domain.estimate.what_if import Forecast, estimate
+from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, NO_EXPERIENCE, Experience
+from app.domain.estimate.job_estimate import Forecast, estimate
+from app.domain.estimate.simulated_run import EstimateInput, PoolQuote
 
 PATHS: Final = 200
 _SEED: Final = 1
@@ -34,7 +34,7 @@ def foretold(window: Window, terms: Terms) -> Forecast:
         )
         for row, pool in enumerate(window.pools)
     ]
-    question = Question(
+    question = EstimateInput(
         work_seconds=terms.job_seconds,
         spot=tuple(sorted(quotes, key=lambda quote: quote.microusd_per_hour)),
         on_demand=PoolQuote("on-demand", round(window.on_demand * _MICRO)),

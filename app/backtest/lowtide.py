@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.backtest.job_view import (
+from app.backtest.policy_view import (
     ON_DEMAND,
     WAIT,
-    Act,
     Briefing,
-    Capacity,
-    Choice,
     JobView,
+    PolicyAction,
+    PolicyChoice,
     PoolState,
+    RunningCapacity,
 )
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
+from app.domain.deadline.policy_state import JobTerms, PlacementAction, PolicyState, RunningOn
 from app.domain.throughput.start_up import start_up_left
 
 
@@ -54,7 +54,7 @@ class Lowtide:
         self._probing = False
         self._probes = probes
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """What the domain's choice is for this tick."""
         if view.tick != self._tick:
             self._tick = view.tick
@@ -65,15 +65,15 @@ class Lowtide:
                 if before == PoolState.UNKNOWN and now != PoolState.UNKNOWN:
                     self.placement.reveal(pool, now == PoolState.UP, view.seen, self._probing)
         self._told = list(view.seen)
-        moment = self._moment(view)
-        probed = self.placement.probe(moment) if self._probes else -1
+        state = self._state(view)
+        probed = self.placement.probe(state) if self._probes else -1
         self._probing = probed >= 0
         if self._probing:
-            return Choice(Act.PROBE, probed)
-        choice = self.placement.choose(moment)
-        if choice.verdict is Course.SPOT:
-            return Choice(Act.SPOT, choice.pool)
-        return ON_DEMAND if choice.verdict is Course.ON_DEMAND else WAIT
+            return PolicyChoice(PolicyAction.PROBE, probed)
+        choice = self.placement.choose(state)
+        if choice.verdict is PlacementAction.SPOT:
+            return PolicyChoice(PolicyAction.SPOT, choice.pool)
+        return ON_DEMAND if choice.verdict is PlacementAction.ON_DEMAND else WAIT
 
     @property
     def _restart_seconds(self) -> float:
@@ -91,7 +91,7 @@ class Lowtide:
 
     def _passed_start_up(self, view: JobView) -> float:
         """How long the trainer of the present machine has been starting."""
-        if view.running_on == Capacity.NONE:
+        if view.running_on == RunningCapacity.NONE:
             return 0.0
         return max(0.0, self.terms.start_up_seconds - view.overhead_left_seconds)
 
@@ -103,11 +103,11 @@ class Lowtide:
         before = max(0.0, left - start_up)
         return before + start_up_left(self._known_start_up, self._passed_start_up(view))
 
-    def _moment(self, view: JobView) -> Moment:
-        return Moment(
+    def _state(self, view: JobView) -> PolicyState:
+        return PolicyState(
             time_left_seconds=self.terms.deadline_seconds - view.tick * self.tick_seconds,
             work_left_seconds=self.terms.job_seconds - view.progress_seconds,
-            running_on=Running(view.running_on),
+            running_on=RunningOn(view.running_on),
             pool=view.pool,
             start_left_seconds=self._start_left(view),
             at_risk_seconds=view.at_risk_seconds,

@@ -5,7 +5,7 @@ it; a pool that is down at the start of a tick has interrupted whoever ran there
 restart or move begins with the overhead, without progress; a running machine is billed whole ticks,
 the last one too; a job is late that is not done when the last whole tick before its deadline ends.
 Here: those rules, and what costs more when asked for (lost work, egress, billing rules). Not here:
-who decides (`job_view`), or what would have been best (`optimum`).
+who decides (`policy_view`), or what would have been best (`optimum`).
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.backtest.job_view import (
-    Act,
-    Capacity,
-    Choice,
+from app.backtest.policy_view import (
     JobView,
     Policy,
+    PolicyAction,
+    PolicyChoice,
     PoolState,
+    RunningCapacity,
     Terms,
     ticks_left,
 )
 from app.backtest.traces import Window
 from app.domain.billing.billing_rules import BillingRules
-from app.domain.deadline.probe_purse import PROBE_SECONDS
+from app.domain.deadline.probe_budget import PROBE_SECONDS
 
 _TINY = 1e-6
 
 
-class Information(StrEnum):
+class PoolVisibility(StrEnum):
     """What is seen of a pool without running there: everything, or what was tried or paid for."""
 
     VISIBLE = "visible"
@@ -42,7 +42,7 @@ class PolicyFault(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobOutcome:
     """How one job ended. finish_seconds: None when it did not finish inside the window."""
 
     cost_usd: float
@@ -62,7 +62,7 @@ class Replay:
         self,
         window: Window,
         terms: Terms,
-        information: Information,
+        information: PoolVisibility,
         billing: BillingRules | None = None,
     ) -> None:
         self.window = window
@@ -79,7 +79,7 @@ class Replay:
         self._machine_seconds = 0.0  # of the present machine, and what it has cost
         self._machine_cost = 0.0
 
-    def run(self, policy: Policy) -> JobEnd:
+    def run(self, policy: Policy) -> JobOutcome:
         """Ask the policy each tick until the work is done or the window ends."""
         view = self.view
         up_by_tick = self.window.up.T.astype(int).tolist()
@@ -90,8 +90,8 @@ class Replay:
             self._show(up)
             choice = self._ask(policy, up)
             self._apply(choice)
-            if choice.act != Act.WAIT:
-                self._work(prices[choice.pool] if choice.act == Act.SPOT else None)
+            if choice.act != PolicyAction.WAIT:
+                self._work(prices[choice.pool] if choice.act == PolicyAction.SPOT else None)
                 if self.finish_seconds is not None:
                     break
         self._end_machine(interrupted=False)
@@ -99,9 +99,9 @@ class Replay:
 
     def _interrupt(self, up: list[int]) -> None:
         view = self.view
-        if view.running_on != Capacity.SPOT or up[view.pool]:
+        if view.running_on != RunningCapacity.SPOT or up[view.pool]:
             return
-        view.running_on = Capacity.NONE
+        view.running_on = RunningCapacity.NONE
         view.overhead_left_seconds = 0.0
         view.progress_seconds -= view.at_risk_seconds
         self.lost_seconds += view.at_risk_seconds
@@ -110,22 +110,22 @@ class Replay:
 
     def _show(self, up: list[int]) -> None:
         view = self.view
-        if self.information is Information.VISIBLE:
+        if self.information is PoolVisibility.VISIBLE:
             view.seen = list(up)
             return
         view.seen = [PoolState.UNKNOWN] * len(up)
-        if view.was_on == Capacity.SPOT:
+        if view.was_on == RunningCapacity.SPOT:
             view.seen[view.pool] = up[view.pool]
 
-    def _ask(self, policy: Policy, up: list[int]) -> Choice:
+    def _ask(self, policy: Policy, up: list[int]) -> PolicyChoice:
         """The policy's answer, after the failed attempts and probes that led to it."""
         view = self.view
         for _ in range(2 * len(up) + 1):
             choice = policy.decide(view)
-            if choice.act in (Act.WAIT, Act.ON_DEMAND):
+            if choice.act in (PolicyAction.WAIT, PolicyAction.ON_DEMAND):
                 return choice
             pool = choice.pool
-            if choice.act == Act.SPOT:
+            if choice.act == PolicyAction.SPOT:
                 if up[pool]:
                     view.seen[pool] = PoolState.UP
                     return choice
@@ -146,18 +146,20 @@ class Replay:
             self.probe_usd += paid
             self.cost += paid
 
-    def _apply(self, choice: Choice) -> None:
+    def _apply(self, choice: PolicyChoice) -> None:
         view, terms = self.view, self.terms
-        machine = Capacity(choice.act)
-        same = machine == view.running_on and (machine != Capacity.SPOT or choice.pool == view.pool)
+        machine = RunningCapacity(choice.act)
+        same = machine == view.running_on and (
+            machine != RunningCapacity.SPOT or choice.pool == view.pool
+        )
         if not same:
             self._end_machine(interrupted=False)
             view.at_risk_seconds = 0.0  # whoever leaves of his own will saves first
             view.overhead_left_seconds = 0.0
-            if machine != Capacity.NONE:
+            if machine != RunningCapacity.NONE:
                 self.launches += 1
                 view.overhead_left_seconds = terms.overhead_seconds
-        if machine == Capacity.SPOT:
+        if machine == RunningCapacity.SPOT:
             if view.pool not in (-1, choice.pool):
                 self.cost += terms.egress_usd
                 view.overhead_left_seconds += terms.transfer_seconds
@@ -200,10 +202,10 @@ class Replay:
                 self.cost += self._machine_cost * (rules.minimum_seconds / seconds - 1)
         self._machine_seconds = self._machine_cost = 0.0
 
-    def _outcome(self) -> JobEnd:
+    def _outcome(self) -> JobOutcome:
         finish, tick_seconds = self.finish_seconds, self.window.tick_seconds
         in_time = ticks_left(self.terms, 0, tick_seconds) * tick_seconds
-        return JobEnd(
+        return JobOutcome(
             cost_usd=self.cost,
             finish_seconds=finish,
             missed=finish is None or finish > in_time + 1e-3,

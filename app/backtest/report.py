@@ -1,6 +1,7 @@
 """What the rows of a backtest say: means, worst cells and misses, as tables of text and an SVG.
 
-Here: figures and layout. Not here: making rows (`run_cells`), writing files (`server.backtest`).
+Here: figures and layout. Not here: making rows (`run_cells`), writing files
+(`server.backtest_command`).
 """
 
 from __future__ import annotations

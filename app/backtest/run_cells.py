@@ -23,12 +23,12 @@ from app.backtest.baselines import (
     OnDemandOnly,
     UniformProgress,
 )
-from app.backtest.cells import Cell, Plan, Setting, cells_of
+from app.backtest.cells import Cell, ComparisonPlan, PoolSetting, cells_of
 from app.backtest.foretell import foretold
-from app.backtest.job_view import Briefing, PolicyMaker, Terms, ticks_left
 from app.backtest.lowtide import Lowtide
 from app.backtest.optimum import optimum_by_tick
-from app.backtest.replay import Information, Replay
+from app.backtest.policy_view import Briefing, PolicyMaker, Terms, ticks_left
+from app.backtest.replay import PoolVisibility, Replay
 from app.backtest.skynomad import SkyNomad
 from app.backtest.traces import TraceProblem, Window, cut_window, read_trace
 from app.domain.billing.billing_rules import BillingRules
@@ -59,7 +59,7 @@ class Conditions:
 
     traces: Path
     policies: tuple[str, ...]
-    information: Information = Information.VISIBLE
+    information: PoolVisibility = PoolVisibility.VISIBLE
     history_hours: float = 0.0
     checkpoint_hours: float = 0.0
     egress_usd: float = 0.0
@@ -78,8 +78,8 @@ class CellResults:
 
 
 def run_plan(
-    plan: Plan,
-    setting: Setting,
+    plan: ComparisonPlan,
+    setting: PoolSetting,
     conditions: Conditions,
     processes: int,
     told: Callable[[int, int], None],

@@ -13,15 +13,15 @@ from __future__ import annotations
 import math
 
 from app.backtest.baselines import SpotSeeker
-from app.backtest.job_view import (
+from app.backtest.policy_view import (
     ON_DEMAND,
     WAIT,
-    Act,
     Briefing,
-    Capacity,
-    Choice,
     JobView,
+    PolicyAction,
+    PolicyChoice,
     PoolState,
+    RunningCapacity,
 )
 
 LIFE_HOURS_MAX = 2.0
@@ -68,7 +68,7 @@ class SkyNomad(SpotSeeker):
         self.lives = [ObservedLives() for _ in briefing.pools]
         self.looked_at = [-PROBE_EVERY_HOURS] * len(briefing.pools)
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """The best of the known and the untried, unless the deadline commands."""
         now = view.tick * self.tick_seconds / 3600
         for pool, seen in enumerate(view.seen):
@@ -81,16 +81,16 @@ class SkyNomad(SpotSeeker):
         for pool, seen in enumerate(view.seen):
             if seen == PoolState.UNKNOWN and now - self.looked_at[pool] >= PROBE_EVERY_HOURS:
                 self.looked_at[pool] = now
-                return Choice(Act.PROBE, pool)
+                return PolicyChoice(PolicyAction.PROBE, pool)
         return self._best(view, now)
 
-    def _best(self, view: JobView, now: float) -> Choice:
+    def _best(self, view: JobView, now: float) -> PolicyChoice:
         terms, on_demand = self.terms, self.briefing.on_demand
         time_left = terms.deadline_seconds - view.tick * self.tick_seconds
         left = terms.job_seconds - view.progress_seconds
         pace = (left / time_left) / (terms.job_seconds / terms.deadline_seconds)
         value = on_demand * pace
-        stays = view.running_on == Capacity.ON_DEMAND
+        stays = view.running_on == RunningCapacity.ON_DEMAND
         start = 0.0 if stays else terms.overhead_seconds
         best = value * max(0.0, 1 - start / left) - on_demand
         choice = ON_DEMAND
@@ -100,10 +100,10 @@ class SkyNomad(SpotSeeker):
             if seen == PoolState.DOWN:
                 continue
             life = self.lives[pool].remaining_hours(now)
-            here = view.running_on == Capacity.SPOT and pool == view.pool
+            here = view.running_on == RunningCapacity.SPOT and pool == view.pool
             restart = (0.0 if here else terms.overhead_seconds) / 3600
             egress = 0.0 if here or view.pool in (-1, pool) else terms.egress_usd
             worth = value * max(0.0, 1 - restart / life) - view.prices[pool] - egress / life
             if worth > best:
-                best, choice = worth, Choice(Act.SPOT, pool)
+                best, choice = worth, PolicyChoice(PolicyAction.SPOT, pool)
         return choice

@@ -8,18 +8,18 @@ from __future__ import annotations
 import typer
 
 from app.cli.client.login import login
-from app.cli.fleet.costs import cost
+from app.cli.fleet.cost_commands import cost
 from app.cli.fleet.destroy import destroy
-from app.cli.fleet.instances import instances
+from app.cli.fleet.instance_commands import instances
 from app.cli.fleet.offers import offers
-from app.cli.fleet.sweep import sweep
+from app.cli.fleet.sweep_command import sweep
 from app.cli.jobs.download import download
-from app.cli.jobs.estimate import estimate
+from app.cli.jobs.estimate_command import estimate
 from app.cli.jobs.explain import explain
 from app.cli.jobs.follow import watch
 from app.cli.jobs.history import checkpoints, events, metrics
 from app.cli.jobs.job_commands import cancel, pause, resume
-from app.cli.jobs.jobs import jobs, show
+from app.cli.jobs.list_commands import jobs, show
 from app.cli.jobs.logs import logs
 from app.cli.jobs.submit import submit
 

@@ -13,9 +13,9 @@ import typer
 from app.cli.api_commands import add_api_commands
 from app.cli.client.command_groups import CommandList, ProgramGroup
 from app.cli.demo import demo
-from app.cli.fleet import catalog
+from app.cli.fleet import catalog_commands
 from app.cli.jobs import init
-from app.cli.server import backtest, doctor, migrate, server_status, up
+from app.cli.server import backtest_command, doctor_command, migrate_command, server_status, up
 
 app = CommandList(
     name="lowtide",
@@ -48,10 +48,10 @@ def _options(
     """Options of the program itself."""
 
 
-for module in (demo, up, server_status, doctor, init):
+for module in (demo, up, server_status, doctor_command, init):
     module.register(app)
 add_api_commands(app)
-for module in (catalog, backtest, migrate):
+for module in (catalog_commands, backtest_command, migrate_command):
     module.register(app)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from app.orchestration.agents.watch_contacts import WatchContacts
 from app.orchestration.checkpoints.prune_checkpoints import PruneCheckpoints
-from app.orchestration.deployment.clear_remains import ClearRemains
+from app.orchestration.deployment.clear_leftovers import ClearLeftovers
 from app.orchestration.deployment.sweep_deployment import SweepDeployment
 from app.orchestration.estimates.keep_estimates import KeepEstimates
 from app.orchestration.frame.controller_frame import AnyController
@@ -23,13 +23,13 @@ from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.money.check_books import CheckBooks
 from app.orchestration.money.close_job_costs import CloseJobCosts
 from app.orchestration.money.enforce_budgets import EnforceBudgets
-from app.orchestration.placement.foresee_losses import ForeseeLosses
 from app.orchestration.placement.locate_buckets import LocateBuckets
+from app.orchestration.placement.refresh_hazards import RefreshHazards
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.transitions.evaluate_moves import EvaluateMoves
 from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
 from app.orchestration.transitions.resize_gangs import ResizeGangs
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
-from app.orchestration.transitions.weigh_moves import WeighMoves
 
 
 def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
@@ -50,13 +50,13 @@ def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
         PruneCheckpoints(runtime),
         CheckBooks(runtime),
         ReadInterruptions(runtime),
-        ClearRemains(runtime),
+        ClearLeftovers(runtime),
         LocateBuckets(runtime),
         ReadPoolPasts(runtime),
         KeepEstimates(runtime),
-        ForeseeLosses(runtime),
+        RefreshHazards(runtime),
         ResizeGangs(runtime),
-        WeighMoves(runtime),
+        EvaluateMoves(runtime),
     )
 
 

@@ -14,7 +14,7 @@ DEFAULT_BUCKET = ""
 
 
 @runtime_checkable
-class BucketTeller(Protocol):
+class BucketPlaceSource(Protocol):
     """A provider whose cloud keeps buckets too, and tells where one is."""
 
     @property

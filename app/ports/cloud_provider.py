@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from app.domain.lifecycle.instance import EndedBy
-from app.domain.lifecycle.refusal import RefusalKind, RefusalScope
+from app.domain.lifecycle.launch_errors import RefusalKind, RefusalScope
 from app.domain.market.offer import Market, Pool
 
 __all__ = [

@@ -35,7 +35,7 @@ class PoolPast:
 
 
 @runtime_checkable
-class PastTeller(Protocol):
+class PoolPastSource(Protocol):
     """A price source that knows the past."""
 
     @property
@@ -49,7 +49,7 @@ class PastTeller(Protocol):
 
 
 @runtime_checkable
-class ScoreTeller(Protocol):
+class PlacementScoreSource(Protocol):
     """A price source that scores pools: how likely a launch there succeeds, 1 to 10."""
 
     def scores_of(self, pools: Sequence[Pool]) -> Mapping[Pool, int]:

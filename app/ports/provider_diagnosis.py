@@ -1,16 +1,16 @@
 """What a provider may tell about itself: is it set up, and which machines it has.
 
 Both protocols are optional: a provider that has the method has the ability. Not here: launching
-and looking (`cloud_provider`), or how findings are shown (`app.cli.server.doctor`).
+and looking (`cloud_provider`), or how results are shown (`app.cli.server.doctor_command`).
 """
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from app.domain.deployment.finding import Finding as Finding
-from app.domain.deployment.finding import clock_finding as clock_finding
-from app.domain.deployment.finding import warning as warning
+from app.domain.deployment.check_result import CheckResult as CheckResult
+from app.domain.deployment.check_result import clock_check as clock_check
+from app.domain.deployment.check_result import warning as warning
 from app.domain.market.machine_catalog import MachineType
 
 
@@ -18,10 +18,10 @@ from app.domain.market.machine_catalog import MachineType
 class ProviderDiagnosis(Protocol):
     """A provider that can check its own set-up."""
 
-    def diagnose(self) -> tuple[Finding, ...]:
-        """Credentials, permissions (dry-run calls), quotas, subnets: one finding each.
+    def diagnose(self) -> tuple[CheckResult, ...]:
+        """Credentials, permissions (dry-run calls), quotas, subnets: one result each.
 
-        Starts, changes and tags nothing. Bounded calls; a call that fails is a finding that is
+        Starts, changes and tags nothing. Bounded calls; a call that fails is a result that is
         not `ok`, never an exception that hides the others.
         """
         ...

@@ -9,6 +9,6 @@ from typing import Protocol
 class Wakeups(Protocol):
     """The doorbell."""
 
-    def ring(self, controllers: Iterable[str]) -> None:
+    def notify(self, controllers: Iterable[str]) -> None:
         """Ask for a run of the named controllers; never raises, never blocks on a network."""
         ...

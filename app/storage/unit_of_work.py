@@ -30,7 +30,7 @@ from app.storage.jobs.placement_decision_rows import PlacementDecisionRows
 from app.storage.market.offer_repository import OfferRepository
 from app.storage.market.pool_past_repository import PoolPastRepository
 from app.storage.market.traffic_repository import TrafficRepository
-from app.storage.money.books_store import BooksStore
+from app.storage.money.ledger_audit_store import LedgerAuditStore
 from app.storage.money.money_repository import MoneyRepository
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
@@ -54,7 +54,7 @@ class UnitOfWork:
         self.logs = LogRepository(session)
         self.offers = OfferRepository(session)
         self.money = MoneyRepository(session)
-        self.books = BooksStore(session)
+        self.books = LedgerAuditStore(session)
         self.operations = OperationsRepository(session)
         self.sweeps = SweepRepository(session)
         self.traffic = TrafficRepository(session)
@@ -62,7 +62,7 @@ class UnitOfWork:
         self.pool_experience = ExperienceStatements(session)
         self.kept_estimates = KeptEstimateRows(session)
         self.decisions = PlacementDecisionRows(session)
-        self.rings: dict[str, None] = {}
+        self.notified: dict[str, None] = {}
         self._read_clock = read_clock
         self._now: datetime | None = None
 
@@ -86,9 +86,9 @@ class UnitOfWork:
         """Send pending changes to the store, so that its constraints speak now."""
         self.session.flush()
 
-    def ring_after_commit(self, *controllers: str) -> None:
+    def notify_after_commit(self, *controllers: str) -> None:
         """Ring controllers once the transaction is durable."""
-        self.rings.update(dict.fromkeys(controllers))
+        self.notified.update(dict.fromkeys(controllers))
 
 
 UnitOfWorkFactory = Callable[[], AbstractContextManager[UnitOfWork]]
@@ -135,5 +135,5 @@ class PostgresUnitOfWorkFactory:
             raise
         finally:
             session.close()
-        if work.rings:
-            self._wakeups.ring(work.rings)
+        if work.notified:
+            self._wakeups.notify(work.notified)

@@ -1,7 +1,7 @@
 """The pages: jobs, one job, the parts of them that look again by themselves, and estimates.
 
 Lives here: routes alone, and how they are mounted. Not here: what a page shows (`job_page`,
-`job_list`, `borne_out`, `log_tail`), signing in (`sign_in`), or commands (`job_forms`).
+`job_list`, `estimate_accuracy`, `log_tail`), signing in (`sign_in`), or commands (`job_forms`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from app.orchestration.queue.copy_job import copied_spec
 from app.web import sign_in
-from app.web.borne_out import borne_out
+from app.web.estimate_accuracy import estimate_accuracy
 from app.web.job import downloads, job_copies, job_forms
 from app.web.job.job_copies import spec_yaml
 from app.web.job.job_page import job_view
@@ -100,8 +100,8 @@ def jobs_table(request: Request, visitor: SignedIn) -> Response:
 def estimates(request: Request, visitor: SignedIn) -> Response:
     """Estimates of the project against what its jobs took."""
     assert visitor.owner is not None
-    borne = borne_out(parts_of(request), visitor.owner.project_id)
-    return render(request, "estimates.html", visitor, borne=borne)
+    accuracy = estimate_accuracy(parts_of(request), visitor.owner.project_id)
+    return render(request, "estimates.html", visitor, accuracy=accuracy)
 
 
 @router.get("/jobs/{job}")

@@ -21,7 +21,7 @@ _SQL_CLOCKS_AND_DICE = re.compile(
 # statement, which needs no round trip for the time.
 _CLOCK_READERS = (
     "app/storage/instances/contact_statements.py",
-    "app/storage/money/books_store.py",
+    "app/storage/money/ledger_audit_store.py",
     "app/storage/unit_of_work.py",
     "app/storage/jobs/job_statements.py",
 )

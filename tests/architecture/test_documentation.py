@@ -12,9 +12,9 @@ import typer
 import yaml
 
 import app.adapters.providers.local
-from app.backtest.cells import Overrides, Setting, cells_of, read_plan
+from app.backtest.cells import PlanOverrides, PoolSetting, cells_of, read_plan
 from app.backtest.traces import read_trace
-from app.cli.server.launch_stages import History, refusal_failure
+from app.cli.server.launch_stages import JobHistory, refusal_failure
 from app.domain.spec.job_spec import parse_spec
 from app.settings import PREFIX, Settings, render_page
 from tests.support.sources.source_tree import ROOT, strings_of
@@ -194,8 +194,8 @@ def test_the_groups_files_of_the_back_test_have_the_jobs_that_the_page_counts(tm
     jobs: list[int] = []
     for block in re.findall(r"^```json\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         path.write_text(json.dumps(json.loads(block)), encoding="utf-8")
-        for setting in Setting:
-            plan = read_plan(path, setting, Overrides())
+        for setting in PoolSetting:
+            plan = read_plan(path, setting, PlanOverrides())
             groups = [(one, read_trace(traces / one.file)) for one in plan.groups]
             jobs.append(sum(len([*cells_of(*group, plan, setting)]) for group in groups))
     assert jobs == [12, 4, 1_800, 140]
@@ -255,7 +255,7 @@ def test_the_pages_sign_in_before_they_try_a_launch():
 
 def test_the_remedy_for_quota_names_the_steps_that_ask_for_it():
     [named] = re.findall(
-        r"\((docs/.*?)\)", refusal_failure(History({}, (), (), ()), "quota").remedy
+        r"\((docs/.*?)\)", refusal_failure(JobHistory({}, (), (), ()), "quota").remedy
     )
     steps = re.findall(r"docs/(\w+)\.md, step (\d)", named)
     assert [cloud for cloud, _ in steps] == ["aws", "gcp"]

@@ -84,7 +84,7 @@ def test_the_protocol_needs_only_the_standard_library():
             assert all(m.startswith("trainer.protocol") for m in modules if m[:7] == "trainer")
 
 
-@pytest.mark.parametrize("program", ["app.api.main", "workers.programs, workers.tasks"])
+@pytest.mark.parametrize("program", ["app.api.main", "workers.entrypoints, workers.tasks"])
 def test_api_and_worker_start_without_cloud_sdk_pytorch_and_numpy(program: str, tmp_path: Path):
     """A worker loads numpy at the first choice for a job with a deadline, an SDK for its cloud."""
     code = f"import {program}, sys; print(*sorted(sys.modules))"

@@ -27,12 +27,17 @@ INSTEAD = {
 """Regular expression: what to write instead."""
 
 # Reports of research and of simulations count in hours, as their tables do.
-_APART = ("app/simulation/", "app/backtest/", "app/cli/server/backtest.py", "app/domain/units/")
+_APART = (
+    "app/simulation/",
+    "app/backtest/",
+    "app/cli/server/backtest_command.py",
+    "app/domain/units/",
+)
 _UNIT = re.compile(r" (s|m|h|d|min|seconds?|minutes?|hours?|days?)\b")
 # Values of one unit, in which people write or set them: no length of time that somebody waited.
 _OF_ONE_UNIT = {
     ("app/api/agents/agents.py", "seconds"),
-    ("app/cli/jobs/estimate.py", "seconds"),
+    ("app/cli/jobs/estimate_command.py", "seconds"),
     ("app/domain/spec/trainer_work.py", "hours"),
 }
 

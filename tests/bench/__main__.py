@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 
 from tests.bench.api import agent_reports, cost_ledger, crowded_api, jobs_page, submit_rate
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.clouds import clouds_launching, clouds_sweeping, clouds_watching
 from tests.bench.controllers import placement_decisions, queue_cost, simulated_day
 from tests.bench.programs import idle_cost, machine_loss, ring_latency, start_time
 from tests.bench.results import Failure, Figure, load_average, machine, table, write_json
-from tests.bench.surroundings import Surroundings
 
-Measure = Callable[[Surroundings], list[Figure]]
+Measure = Callable[[BenchEnvironment], list[Figure]]
 
 LIMIT_SECONDS = 240
 BENCHMARKS: dict[str, Measure] = {
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     figures: list[Figure] = []
     failures: list[Failure] = []
     loads: dict[str, float] = {}
-    with Surroundings(chosen.quick, say) as around:
+    with BenchEnvironment(chosen.quick, say) as around:
         # In this order: `start` needs its folder to itself, before others keep a system up in it.
         for name in (name for name in BENCHMARKS if name in (chosen.only or BENCHMARKS)):
             loads[name] = load_average()

@@ -19,7 +19,7 @@ from app.domain.spec.job_spec import parse_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.submit_job import submit_job
 from app.storage.schema import tables
-from tests.bench.surroundings import driver_url
+from tests.bench.bench_environment import driver_url
 from tests.support.api.people_api import make_project
 
 SPEC: dict[str, Any] = {

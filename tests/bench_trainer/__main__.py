@@ -24,7 +24,7 @@ from tests.bench_trainer.around import Around, NotHere
 LIMIT_SECONDS = 2_400
 ROWS: dict[str, str] = {
     "loop": "speed.loop_overhead",
-    "gpu-throughput": "speed.gpu_throughput",
+    "gpu-throughput": "speed.gpu_speed",
     "precision": "speed.mixed_precision",
     "ranks": "speed.rank_scaling",
     "checkpoint": "checkpoint.checkpoint_cost",
@@ -39,7 +39,7 @@ ROWS: dict[str, str] = {
     "goodput": "resume.goodput_replay",
     "loader": "speed.loader_cost",
     "ledger": "speed.ledger_closes",
-    "start-up": "speed.start_up",
+    "start-up": "speed.start_up_time",
     "gpu-use": "speed.gpu_use",
 }
 _RESULTS = Path("bench-trainer-results.json")

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from app.domain.market.offer import Market, Pool
+from app.ports.cloud_leftovers import CloudLeftovers
 from app.ports.cloud_provider import (
     CloudMachine,
     CloudProvider,
@@ -22,7 +23,6 @@ from app.ports.cloud_provider import (
     MachineList,
     MachineState,
 )
-from app.ports.cloud_remains import CloudRemains
 from tests.cloud.accounts import Account
 
 _SHOWN_SECONDS = 240.0
@@ -113,8 +113,8 @@ def _give_back(provider: CloudProvider, region: str) -> None:
         return not left
 
     _wait(none_alive, _ENDED_SECONDS, f"machines are LEFT in {region}: end them by hand")
-    if isinstance(provider, CloudRemains):
-        left = provider.remove_remains(provider.list_remains(region))
+    if isinstance(provider, CloudLeftovers):
+        left = provider.remove_leftovers(provider.list_leftovers(region))
         if left:
             print(f"LEFT in {region}, remove them by hand: {left}", file=sys.stderr)
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from app.simulation.engine.scratch_database import scratch_databases
-from tests.decisions.backtest import kinds_of, recorded_courses
+from tests.decisions.backtest_courses import kinds_of, recorded_courses
 from tests.decisions.comparing import differing_courses, differing_triples, read_courses
 from tests.decisions.recording import record_parts, recorded_parts
 from tests.decisions.replaying import quiet, replays

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tests.decisions.backtest import Course, Job, answers_of, record
+from tests.decisions.backtest_courses import Course, Job, answers_of, record
 from tests.decisions.outcome import Outcome
 from tests.decisions.replaying import Replays
 from tests.decisions.triples_file import RECORDED, Triple, read_lines

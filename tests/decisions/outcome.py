@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from tests.decisions.journal import Change, Place, Row
+from tests.decisions.row_journal import Change, Place, Row
 from tests.decisions.todays_code import NEW_IDS
 
 PROSE: Final = "…"

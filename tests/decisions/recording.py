@@ -19,11 +19,11 @@ import orjson
 from app.domain.units.errors import DomainError
 from app.orchestration.frame.runtime import Limits
 from app.simulation.engine.scratch_database import ScratchDatabases
-from app.simulation.runs.run_world import Run, run_world
+from app.simulation.runs.run_world import WorldRun, run_world
 from app.simulation.simulated.world import WorldSettings
-from tests.decisions.journal import begin_journal
 from tests.decisions.outcome import Outcome, outcome_of, source_of
 from tests.decisions.replaying import Situation, replays
+from tests.decisions.row_journal import begin_journal
 from tests.decisions.stored_state import states_at
 from tests.decisions.triples_file import Triple, read_triples, renamed, write_triples
 from tests.decisions.watch_world import Moment, Watch
@@ -109,11 +109,11 @@ def _watched(world: RecordedWorld, databases: ScratchDatabases) -> Watch:
         project_cap_microusd=world.project_cap_microusd,
     )
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         watch.begin(run)
         world.begin(run)
 
-    def finish(run: Run) -> None:
+    def finish(run: WorldRun) -> None:
         watch.end()
 
     with databases.one() as url:

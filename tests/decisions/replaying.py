@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tests.decisions.journal import begin_journal, changes_since, one_connection
 from tests.decisions.outcome import Outcome, outcome_of
+from tests.decisions.row_journal import begin_journal, changes_since, one_connection
 from tests.decisions.stored_state import LoadedRows, State
 from tests.decisions.todays_code import ControlPlane
 

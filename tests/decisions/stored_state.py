@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import orjson
 from sqlalchemy import Connection, text
 
-from tests.decisions.journal import KEYS, Change, Place, Row, place_of
+from tests.decisions.row_journal import KEYS, Change, Place, Row, place_of
 
 LEFT_OUT: Mapping[str, str] = {
     "events": "history: written by decisions, read by none",

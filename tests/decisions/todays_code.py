@@ -18,8 +18,8 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from app.adapters.seeded_draws import seeded_draws
-from app.backtest.job_view import Briefing, Policy
 from app.backtest.lowtide import Lowtide
+from app.backtest.policy_view import Briefing, Policy
 from app.domain.deadline import live_placement
 from app.domain.deadline.cost_to_go import prepare
 from app.domain.deployment.credentials import digest
@@ -42,7 +42,7 @@ from app.ports.cloud_provider import (
     RefusalScope,
 )
 from app.simulation.engine.memory_store import MemoryStore
-from app.simulation.engine.one_by_one import OneByOne
+from app.simulation.engine.serial_effects import SerialEffects
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from trainer.protocol.agent_report import AgentReport, Registration
 from trainer.protocol.wire import decode
@@ -65,11 +65,11 @@ class ControlPlane:
         clock = _StandingClock(at)
         self._cloud = _AnsweringCloud()
         self._runtime = Runtime(
-            begin=PostgresUnitOfWorkFactory(engine, _NoBells(), clock.now),
+            begin=PostgresUnitOfWorkFactory(engine, _NoWakeups(), clock.now),
             clock=clock,
             entropy=_CountedEntropy(),
-            wakeups=_NoBells(),
-            effects=OneByOne(),
+            wakeups=_NoWakeups(),
+            effects=SerialEffects(),
             object_store=MemoryStore(),
             store_at=lambda _uri: MemoryStore(),
             providers=dict.fromkeys(("aws", "gcp"), self._cloud),
@@ -99,7 +99,7 @@ class ControlPlane:
         """Every piece of work that the controller finds for the job."""
         controller = controllers_by_name(self._runtime)[name]
         with self._runtime.begin() as uow:
-            work = controller.lease(uow, _PIECES_MAX)
+            work = controller.select(uow, _PIECES_MAX)
         for piece in work:
             if piece.job_id == job_id:
                 result = effect_phase(controller, piece)
@@ -127,7 +127,7 @@ class ControlPlane:
         """Lease, call and answer of one launch."""
         controller = controllers_by_name(self._runtime)["launch_instances"]
         with self._runtime.begin() as uow:
-            work = controller.lease(uow, _PIECES_MAX)
+            work = controller.select(uow, _PIECES_MAX)
         for piece in work:
             if piece.launch_id == launch_id:
                 result = effect_phase(controller, piece)
@@ -137,7 +137,7 @@ class ControlPlane:
         """The cloud is asked what became of a job's machines in a region."""
         controller = controllers_by_name(self._runtime)["reconcile_instances"]
         with self._runtime.begin() as uow:
-            work = controller.lease(uow, _PIECES_MAX)
+            work = controller.select(uow, _PIECES_MAX)
         for piece in work:
             looks = tuple(one for one in piece.looks if one.job_id == job_id)
             if looks and (piece.provider, piece.region) == (provider, region):
@@ -156,8 +156,8 @@ class _StandingClock:
         raise AssertionError(f"a decision slept for {seconds} s")
 
 
-class _NoBells:
-    def ring(self, controllers: object) -> None:
+class _NoWakeups:
+    def notify(self, controllers: object) -> None:
         """Rings carry no truth."""
 
 

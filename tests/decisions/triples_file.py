@@ -17,9 +17,9 @@ from typing import Any, Final
 import orjson
 
 from app.simulation.engine.virtual_clock import MICROSECONDS, STARTS_AT
-from tests.decisions.journal import KEYS, Row, place_of
 from tests.decisions.outcome import Outcome
 from tests.decisions.replaying import Situation
+from tests.decisions.row_journal import KEYS, Row, place_of
 from tests.decisions.stored_state import State
 
 RECORDED: Final = Path(__file__).with_name("recorded.jsonl.xz")

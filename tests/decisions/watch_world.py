@@ -19,9 +19,9 @@ from app.domain.deployment.credentials import digest
 from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.controller_frame import AnyController
 from app.orchestration.frame.runtime import Runtime
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.simulated.world import World
-from tests.decisions.journal import Change, changes_since
+from tests.decisions.row_journal import Change, changes_since
 from trainer.protocol.agent_report import AgentReport, FactKind, Registration
 from trainer.protocol.wire import encode
 
@@ -60,7 +60,7 @@ class Watch:
         self.changes: list[Change] = []
         self.moments: list[Moment] = []
         self._launches: dict[str, Moment] = {}
-        self._run: Run | None = None
+        self._run: WorldRun | None = None
 
     # --- what a world is made with ---
 
@@ -78,7 +78,7 @@ class Watch:
                 made.append(one)
         return tuple(made)
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: WorldRun) -> None:
         """The world is made and nothing has happened yet."""
         self._run = run
         network = run.world.network
@@ -190,9 +190,9 @@ class _Watched:
         self.effect: Callable[[Any], Any] = controller.effect
         self.next_due: Callable[[Any], datetime | None] = controller.next_due
 
-    def lease(self, uow: Any, limit: int) -> list[Any]:
+    def select(self, uow: Any, limit: int) -> list[Any]:
         """As the controller does."""
-        return self._controller.lease(uow, limit)
+        return self._controller.select(uow, limit)
 
     def apply(self, uow: Any, work: Any, result: Any) -> None:
         """As the controller does."""
@@ -214,10 +214,10 @@ class _WatchedTurns(_Watched):
 class _WatchedLaunches(_Watched):
     """The controller of launches: a moment begins with a lease and ends with the answer."""
 
-    def lease(self, uow: Any, limit: int) -> list[Any]:
+    def select(self, uow: Any, limit: int) -> list[Any]:
         """As the controller does; a launch that is leased alone makes a moment."""
         moment = self._watch.before_answer(uow)
-        work = super().lease(uow, limit)
+        work = super().select(uow, limit)
         if len(work) == 1:
             moment.trigger = {"kind": "launch", "launch": str(work[0].launch_id)}
             self._watch.leased(str(work[0].launch_id), moment)

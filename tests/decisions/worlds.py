@@ -16,7 +16,7 @@ from app.orchestration.frame.runtime import Limits
 from app.simulation.engine.seeded_entropy import Dice
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_seed import mixed_jobs, rates_times
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenarios import SCENARIOS
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_market import MarketSettings
@@ -70,7 +70,7 @@ class RecordedWorld:
     name: str
     seed: int
     hours: float
-    begin: Callable[[Run], None]
+    begin: Callable[[WorldRun], None]
     of_a_kind_max: int = 8
     market: MarketSettings = field(default_factory=MarketSettings)
     limits: Limits = SIMULATED_LIMITS
@@ -86,7 +86,7 @@ def _scenarios() -> Iterator[RecordedWorld]:
     for name in NAMED:
         scenario = SCENARIOS[name]
 
-        def begin(run: Run, scenario: Any = scenario) -> None:
+        def begin(run: WorldRun, scenario: Any = scenario) -> None:
             for plan in scenario.jobs:
                 run.world.plan(plan)
             scenario.script(run)
@@ -105,7 +105,7 @@ def _scenarios() -> Iterator[RecordedWorld]:
 def _seeds() -> Iterator[RecordedWorld]:
     """The mixed worlds of the sweep, with all of their faults."""
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         for plan in mixed_jobs(run.world.entropy.stream("workload"), SEED_HOURS):
             run.world.plan(plan)
         run.faults.begin(rates_times(1.0), SEED_HOURS / 2)
@@ -153,7 +153,7 @@ _A100_PRICE_RATIO = 1.9
 def _turning() -> Iterator[RecordedWorld]:
     for seed in range(1, TURNING_SEEDS + 1):
 
-        def begin(run: Run, seed: int = seed) -> None:
+        def begin(run: WorldRun, seed: int = seed) -> None:
             if seed % 3 == 0:
                 _add_a100s(run)
             dice = run.world.entropy.stream("recorded")
@@ -213,7 +213,7 @@ def _job(dice: Dice, number: int, deadline_minutes: int, *, several_kinds: bool)
     return JobPlan(spec, work, dice.uniform(1.0, 1_500.0))
 
 
-def _add_a100s(run: Run) -> None:
+def _add_a100s(run: WorldRun) -> None:
     """Beside each pool of V100s one of A100s, dearer and quicker."""
     market = run.world.market
     usual: Callable[[str], tuple[Offer, ...]] = market.offers

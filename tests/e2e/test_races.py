@@ -17,7 +17,7 @@ from tests.support.deployment.followed_job import (
     submit_small,
 )
 from trainer.agent.checkpoints.checkpoint_sync import list_fences
-from trainer.agent.checkpoints.object_store import StorageRoot
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.protocol.checkpoint_manifest import FenceRecord, fence_key, load_manifest, manifest_key
 from trainer.protocol.wire import encode
 

@@ -17,9 +17,9 @@ from app.domain.throughput.gang_scaling import (
     gang_scaling,
     scaling_of_share,
 )
-from app.domain.throughput.measured_run import Kind, MeasuredRun
+from app.domain.throughput.measured_run import GpuShape, MeasuredRun
 
-V100, A100 = Kind("V100", 16, 1), Kind("A100", 40, 8)
+V100, A100 = GpuShape("V100", 16, 1), GpuShape("A100", 40, 8)
 HOUR = 3_600.0
 
 counts = st.integers(1, 16)
@@ -34,7 +34,7 @@ runs = st.lists(
 )  # fmt: skip
 
 
-def run(nodes: int, share: float, seconds: float = 4 * HOUR, kind: Kind = V100) -> MeasuredRun:
+def run(nodes: int, share: float, seconds: float = 4 * HOUR, kind: GpuShape = V100) -> MeasuredRun:
     """An attempt of work that scales so: a thousand steps a second on one machine."""
     pace = GangScaling(share).speed_up(nodes)
     return MeasuredRun(kind, nodes, max(1, round(1_000 * seconds * pace)), seconds)

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.domain.availability.availability_observations import AvailabilityObservations, states
+from app.domain.availability.hazard_belief import HazardBelief
 from app.domain.availability.hazard_priors import POOL_LOG_PRIOR
-from app.domain.availability.pool_belief import HazardBelief
-from app.domain.availability.pool_sightings import Sightings, states
-from app.domain.deadline.live_choice import LiveChoice, LiveMoment, LivePool, LiveTerms
+from app.domain.deadline.live_choice import LiveChoice, LivePool, LiveState, LiveTerms
 from app.domain.deadline.live_placement import TABLES_KEPT, LivePlacement, tables
-from app.domain.deadline.placement_moment import Course, Running
+from app.domain.deadline.policy_state import PlacementAction, RunningOn
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
-from app.domain.placement.placement import Considered, Need, consider, hour_of_progress
-from app.domain.placement.placement_reasons import Outcome, pool_verdicts
+from app.domain.placement.placement import Need, RankedOffer, hour_of_progress, rank_offers
+from app.domain.placement.placement_reasons import PlacementOutcome, pool_verdicts
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOLS = [Pool("aws", "r", zone, "type", Market.SPOT) for zone in "abcde"]
@@ -38,12 +38,12 @@ ages = st.floats(0.0, 40.0).map(lambda hours: NOW - timedelta(hours=hours))
 spans = st.tuples(ages, st.floats(0.0, 30.0)).map(
     lambda one: (one[0], min(NOW, one[0] + timedelta(hours=one[1])))
 )
-sightings = st.builds(
-    Sightings,
+observations = st.builds(
+    AvailabilityObservations,
     st.lists(spans, max_size=4).map(tuple),
     st.lists(ages, max_size=4).map(tuple),
 )
-pasts = st.lists(sightings, min_size=5, max_size=5)
+pasts = st.lists(observations, min_size=5, max_size=5)
 rooms = st.lists(st.sampled_from([True, False, None]), min_size=5, max_size=5)
 dollars = st.lists(st.floats(0.05, 3.0), min_size=5, max_size=5)
 
@@ -52,10 +52,10 @@ def _offer(pool: Pool, price: int, factor: float = 1.0) -> Offer:
     return Offer(pool, V100, price, 5_000_000, "ec2", NOW, "test", hazard_factor=factor)
 
 
-def _judged(prices: list[int], factors: list[float]) -> tuple[Considered, ...]:
+def _judged(prices: list[int], factors: list[float]) -> tuple[RankedOffer, ...]:
     need = Need((GpuChoice("V100", None, 1),), 0, 1, Market.SPOT, (), 1.0, restart_seconds=360.0)
     offers = [_offer(*one) for one in zip(POOLS, prices, factors, strict=True)]
-    return consider([(offer, None) for offer in offers], need, NOW)
+    return rank_offers([(offer, None) for offer in offers], need, NOW)
 
 
 @given(prices, factors, st.integers(0, 4), st.integers(1, 5_000_000))
@@ -91,25 +91,25 @@ def test_a_placement_at_hand_makes_no_table_any_more() -> None:
     """Under the lock of a job's row, where making one would take half a second."""
 
     def placement(hours: float) -> LivePlacement:
-        known = LivePool(POOLS[0], 1.0, Sightings((), ()), True)
+        known = LivePool(POOLS[0], 1.0, AvailabilityObservations((), ()), True)
         return LivePlacement(LiveTerms(FULL_PRICE, hours * HOUR, 300.0), [known], NOW)
 
     ready = placement(2.0).at_hand()
     for hours in (6.0, 12.0, 30.0)[: TABLES_KEPT + 1]:
         placement(hours).at_hand()
     made = tables.cache_info().misses
-    moment = LiveMoment(1.5 * HOUR, HOUR, Running.NOTHING, None, 0.0, [1.0])
-    assert ready.choose(moment).verdict is Course.SPOT
+    moment = LiveState(1.5 * HOUR, HOUR, RunningOn.NOTHING, None, 0.0, [1.0])
+    assert ready.choose(moment).verdict is PlacementAction.SPOT
     assert tables.cache_info().misses == made
 
 
-def _placement(pasts: list[Sightings], rooms: list[bool | None]) -> LivePlacement:
+def _placement(pasts: list[AvailabilityObservations], rooms: list[bool | None]) -> LivePlacement:
     pools = [LivePool(pool, 1.0, *known) for *known, pool in zip(pasts, rooms, POOLS, strict=True)]
     return LivePlacement(LiveTerms(FULL_PRICE, 2.2 * HOUR, 360.0), pools, NOW)
 
 
 def _choice(placement: LivePlacement, usd: list[float], left_hours: float) -> LiveChoice:
-    moment = LiveMoment(left_hours * HOUR, HOUR, Running.NOTHING, None, 0.0, usd)
+    moment = LiveState(left_hours * HOUR, HOUR, RunningOn.NOTHING, None, 0.0, usd)
     return placement.choose(moment)
 
 
@@ -117,7 +117,7 @@ def _choice(placement: LivePlacement, usd: list[float], left_hours: float) -> Li
 @settings(max_examples=20, deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(0, 4), st.floats(0.01, 3.0))
 def test_raising_a_price_never_makes_a_pool_win(
-    pasts: list[Sightings],
+    pasts: list[AvailabilityObservations],
     rooms: list[bool | None],
     usd: list[float],
     left: float,
@@ -131,15 +131,15 @@ def test_raising_a_price_never_makes_a_pool_win(
     after = _choice(placement, dearer, left)
     if before.pool is not POOLS[raised]:
         assert after.pool is not POOLS[raised]
-    if before.verdict is not Course.SPOT:
-        assert after.verdict is not Course.SPOT
+    if before.verdict is not PlacementAction.SPOT:
+        assert after.verdict is not PlacementAction.SPOT
 
 
 @pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1))
 def test_equal_inputs_give_equal_answers(
-    pasts: list[Sightings], rooms: list[bool | None], usd: list[float], left: float
+    pasts: list[AvailabilityObservations], rooms: list[bool | None], usd: list[float], left: float
 ) -> None:
     first, second = (_choice(_placement(pasts, rooms), usd, left) for _ in range(2))
     assert first == second
@@ -149,12 +149,12 @@ def test_equal_inputs_give_equal_answers(
 @settings(max_examples=20, deadline=None)
 @given(pasts, dollars, st.floats(1.2, 2.1), st.lists(st.floats(0.01, 40.0), min_size=1, max_size=4))
 def test_what_comes_later_changes_nothing(
-    pasts: list[Sightings], usd: list[float], left: float, later: list[float]
+    pasts: list[AvailabilityObservations], usd: list[float], left: float, later: list[float]
 ) -> None:
     """Nothing after the decision counts, as a clock that jumped back would show it."""
     unseen = tuple(NOW + timedelta(hours=hours) for hours in later)
     told = [
-        Sightings(
+        AvailabilityObservations(
             (*one.had, *((at, at + timedelta(hours=1)) for at in unseen)), one.lacked + unseen
         )
         for one in pasts
@@ -165,8 +165,10 @@ def test_what_comes_later_changes_nothing(
     )
 
 
-@given(sightings, st.integers(1, 200), st.integers(60, 3_600))
-def test_states_are_those_that_were_seen(seen: Sightings, steps: int, seconds: int) -> None:
+@given(observations, st.integers(1, 200), st.integers(60, 3_600))
+def test_states_are_those_that_were_seen(
+    seen: AvailabilityObservations, steps: int, seconds: int
+) -> None:
     step = timedelta(seconds=seconds)
     found = states(seen, NOW, step, steps)
     assert len(found) == steps
@@ -186,31 +188,35 @@ def test_states_are_those_that_were_seen(seen: Sightings, steps: int, seconds: i
 def test_a_refusal_on_the_edge_of_two_steps_belongs_to_the_later_one() -> None:
     step = timedelta(minutes=10)
     for place in range(3):
-        refused = Sightings((), (NOW - step * (3 - place),))
+        refused = AvailabilityObservations((), (NOW - step * (3 - place),))
         assert [
             index for index, state in enumerate(states(refused, NOW, step, 3)) if state == 0
         ] == [place]
-    assert states(Sightings((), (NOW,)), NOW, step, 3) == [-1, -1, 0]
+    assert states(AvailabilityObservations((), (NOW,)), NOW, step, 3) == [-1, -1, 0]
 
 
 def test_on_demand_is_chosen_when_nothing_else_is_safe() -> None:
-    nothing = [Sightings()] * 5
+    nothing = [AvailabilityObservations()] * 5
     choice = _choice(_placement(nothing, [True] * 5), [1.0] * 5, 1.05)
-    assert choice.verdict is Course.ON_DEMAND
+    assert choice.verdict is PlacementAction.ON_DEMAND
     assert not choice.rests_on_cost
-    assert replace(choice, verdict=Course.WAIT).rests_on_cost
+    assert replace(choice, verdict=PlacementAction.WAIT).rests_on_cost
 
 
 @settings(max_examples=20, deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(-1, 4))
 def test_costs_are_never_nan(
-    pasts: list[Sightings], rooms: list[bool | None], usd: list[float], left: float, here: int
+    pasts: list[AvailabilityObservations],
+    rooms: list[bool | None],
+    usd: list[float],
+    left: float,
+    here: int,
 ) -> None:
     """Not even where the pool that the job runs in has room for no more machines."""
-    running = Running.NOTHING if here < 0 else Running.SPOT
+    running = RunningOn.NOTHING if here < 0 else RunningOn.SPOT
     pool = None if here < 0 else POOLS[here]
     for known in (rooms, [False] * 5):
-        moment = LiveMoment(left * HOUR, HOUR, running, pool, 0.0, usd)
+        moment = LiveState(left * HOUR, HOUR, running, pool, 0.0, usd)
         choice = _placement(pasts, known).choose(moment)
         costs = (choice.wait, choice.spot, choice.on_demand)
         assert not any(math.isnan(cost) for cost in costs), costs
@@ -240,7 +246,7 @@ def test_a_gang_is_taken_as_often_as_all_its_machines() -> None:
 @given(prices)
 def test_gangs_that_hardly_ever_work_still_go_where_it_is_cheapest(prices: list[int]) -> None:
     offers = [(_offer(pool, price, 1e4), None) for pool, price in zip(POOLS, prices, strict=True)]
-    judged = consider(offers, replace(GANG_OF_FOUR, gang=64), NOW)
+    judged = rank_offers(offers, replace(GANG_OF_FOUR, gang=64), NOW)
     found = [item.offer.price_microusd_per_hour for item in judged]
     assert found == sorted(found)
 
@@ -251,9 +257,9 @@ def test_a_finish_is_within_the_calendar() -> None:
     assert NOW + timedelta(seconds=row.expected_finish_seconds) <= NOW + timedelta(days=36_500)
 
 
-def _outcome(need: Need, factor: float, work_seconds: float | None) -> Outcome:
-    considered = consider([(_offer(POOLS[0], 1_000_000, factor), None)], need, NOW)
-    return Outcome(considered, need, (), work_seconds)
+def _outcome(need: Need, factor: float, work_seconds: float | None) -> PlacementOutcome:
+    considered = rank_offers([(_offer(POOLS[0], 1_000_000, factor), None)], need, NOW)
+    return PlacementOutcome(considered, need, (), work_seconds)
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.estimate.imagined_pools import posterior
-from app.domain.estimate.imagined_run import PoolQuote, Question, imagined_run
+from app.domain.estimate.simulated_pools import posterior
+from app.domain.estimate.simulated_run import EstimateInput, PoolQuote, simulated_run
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.patience import Patience, back_chance, patient
-from app.domain.placement.placement import Considered, Need, consider
+from app.domain.placement.placement import Need, RankedOffer, rank_offers
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import SpecError
 
@@ -36,7 +36,7 @@ patiences = st.builds(
 )
 
 
-def _judged(prices: list[int], resting: list[bool]) -> tuple[Considered, ...]:
+def _judged(prices: list[int], resting: list[bool]) -> tuple[RankedOffer, ...]:
     offers = [
         (
             Offer(pool, V100, price, 5_000_000, "ec2", NOW, "test"),
@@ -44,10 +44,10 @@ def _judged(prices: list[int], resting: list[bool]) -> tuple[Considered, ...]:
         )
         for pool, price, rests in zip(POOLS, prices, resting, strict=True)
     ]
-    return consider(offers, NEED, NOW)
+    return rank_offers(offers, NEED, NOW)
 
 
-def _fitting(judged: tuple[Considered, ...], patience: Patience) -> set[Pool]:
+def _fitting(judged: tuple[RankedOffer, ...], patience: Patience) -> set[Pool]:
     return {item.offer.pool for item in patient(judged, NEED, patience, NOW) if item.fits}
 
 
@@ -92,7 +92,7 @@ def test_a_pool_is_not_waited_for_without_a_saving_in_it() -> None:
 
 
 def test_more_patience_costs_no_more_in_expectation() -> None:
-    asked = Question(
+    asked = EstimateInput(
         work_seconds=4 * HOUR,
         spot=(PoolQuote("a", 1_000_000), PoolQuote("b", 1_900_000)),
         on_demand=None,
@@ -104,7 +104,7 @@ def test_more_patience_costs_no_more_in_expectation() -> None:
     def mean(patience_hours: float) -> float:
         question = replace(asked, patience_seconds=patience_hours * HOUR)
         draws = (seeded_draws(seed) for seed in range(1_500))
-        return sum(imagined_run(question, known, draw).microusd for draw in draws) / 1_500
+        return sum(simulated_run(question, known, draw).microusd for draw in draws) / 1_500
 
     costs = [mean(hours) for hours in (0.0, 0.5, 2.0, 8.0)]
     for less, more in pairwise(costs):

@@ -23,6 +23,7 @@ from app.domain.lifecycle.attempt import (
     drain_ordered,
     verdict_event,
 )
+from app.domain.lifecycle.attempt_verdict import MemberEnd, MemberOutcome, settle
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import (
     INSTANCE_TRANSITIONS,
@@ -44,7 +45,6 @@ from app.domain.lifecycle.job import (
 )
 from app.domain.lifecycle.retry_policy import ending_of
 from app.domain.lifecycle.transition_table import IllegalTransition
-from app.domain.lifecycle.verdict import MemberEnd, MemberOutcome, settle
 
 WALKS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import SpecError
 from trainer.protocol.train_options import OptionError, parse_options
-from trainer.protocol.train_options.option import Kind, Option, Rules
+from trainer.protocol.train_options.option import Option, OptionKind, Rules
 from trainer.protocol.train_options.train_config import OPTIONS
 
 MOST = 10**6
-NUMBERS: tuple[Kind, ...] = ("whole number", "number")
+NUMBERS: tuple[OptionKind, ...] = ("whole number", "number")
 
 
 def values(option: Option) -> st.SearchStrategy[Any]:
@@ -34,7 +34,7 @@ def values(option: Option) -> st.SearchStrategy[Any]:
     return st.one_of(right, right, right, others, wrong)
 
 
-def one(kind: Kind, rules: Rules) -> st.SearchStrategy[Any]:
+def one(kind: OptionKind, rules: Rules) -> st.SearchStrategy[Any]:
     low = -MOST if rules.low is None else rules.low
     high = MOST if rules.high is None else rules.high
     if kind == "whole number":

@@ -21,7 +21,7 @@ from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.orchestration.estimates.estimate_remaining import (
     SECONDS_MAX,
     WorkLeft,
-    note_training,
+    record_training,
     work_left,
 )
 from app.orchestration.estimates.keep_pace import hear_pace, keep_pace, pace_of
@@ -156,7 +156,7 @@ def test_work_left_is_finite_whatever_is_reported(
         assert left.seconds is not None
         assert left.seconds <= max(1.0, math.ceil(hours * 3600) + 1), "more than the estimate"
     keep_pace(live, [pace_of(contact)])
-    note_training(job, spec, live)
+    record_training(job, spec, live)
     _assert_sane(work_left(job, spec, None, [], NOW))
 
 
@@ -188,7 +188,7 @@ def test_through_an_interruption_work_left_rises_by_what_was_unsaved_at_most(
         )
         before = work_left(job, spec, live, [contact], NOW)
         keep_pace(live, [pace_of(contact)])
-        note_training(job, spec, live)
+        record_training(job, spec, live)
         after = work_left(job, spec, None, [], NOW)
         _assert_sane(after)
         assert (before.seconds is None) == (after.seconds is None)
@@ -218,7 +218,7 @@ def test_a_command_without_steps_keeps_what_it_saved_over_attempts(
         assert live.trained_at is not None
         live.committed_at = live.trained_at + timedelta(seconds=start_up + saved)
         before = work_left(job, spec, live, [], NOW)
-        note_training(job, spec, live)
+        record_training(job, spec, live)
         after = work_left(job, spec, None, [], NOW)
         kept += saved
         assert before.seconds is not None

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from app.backtest.job_view import Terms
 from app.backtest.lowtide import Lowtide
-from app.backtest.replay import Information, JobEnd, Replay
+from app.backtest.policy_view import Terms
+from app.backtest.replay import JobOutcome, PoolVisibility, Replay
 from app.backtest.traces import Window
 from app.domain.billing.billing import bill
 from app.domain.billing.billing_rules import EC2_RULES
 from app.domain.deadline.live_choice import tick_seconds_of
-from app.simulation.runs.run_world import Run, run_world
+from app.simulation.runs.run_world import WorldRun, run_world
 from app.simulation.scenarios.scenario import EndState
 from tests.support.simulation.recorded_market import (
     LOOK_SECONDS,
@@ -86,7 +86,7 @@ def _billed(machines: list[Machine], window: Window) -> int:
 
 
 def _compare(
-    run: Run, window: Window, outcome: JobEnd, machines: list[Machine], story: Story
+    run: WorldRun, window: Window, outcome: JobOutcome, machines: list[Machine], story: Story
 ) -> None:
     seen, ran = EndState(run), rented(run, window)
     seen.succeeded()
@@ -102,7 +102,7 @@ def _compare(
     )
 
 
-def _booked(run: Run) -> int:
+def _booked(run: WorldRun) -> int:
     with run.world.engine.connect() as connection:
         return int(
             connection.execute(
@@ -132,7 +132,7 @@ def test_a_replay_equals_the_controllers_run(name: str, database_url: str) -> No
     story = STORIES[name]
     window, terms = _window(story)
     policy = Recorded(partial(Lowtide, probes=False), window, terms)
-    outcome = Replay(window, terms, Information.ATTEMPTS, EC2_RULES).run(policy)
+    outcome = Replay(window, terms, PoolVisibility.ATTEMPTS, EC2_RULES).run(policy)
     machines = policy.machines(window.up)
     assert not outcome.missed
     assert _billed(machines, window) == pytest.approx(outcome.cost_usd * 1e6, abs=len(machines))

@@ -17,22 +17,26 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import AnyController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.silence import GivenUpBy
-from app.orchestration.gang.lose_instances import note_lease_over
+from app.orchestration.gang.lose_instances import record_lease_over
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.instances.launch_instances import LaunchAnswer, LaunchInstances, LaunchWork
-from app.orchestration.instances.reconcile_instances import Listing, LookBatch, ReconcileInstances
+from app.orchestration.instances.reconcile_instances import (
+    Listing,
+    MachineCheckBatch,
+    ReconcileInstances,
+)
 from app.orchestration.instances.release_instances import ReleaseInstances
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
 from app.ports.cloud_provider import MachineState
 from app.simulation.runs.failure_report import SimulationFailed
-from app.simulation.runs.run_world import Run, run_world
+from app.simulation.runs.run_world import WorldRun, run_world
 from app.simulation.scenarios.scenario import agent, one_job, when
 from app.simulation.scenarios.scenarios import SCENARIOS
 from app.simulation.simulated.world import WorldSettings
 
-Script = Callable[[Run], None]
+Script = Callable[[WorldRun], None]
 
 
 class GivesNothingBack(ReleaseInstances):
@@ -62,13 +66,13 @@ class EndsLeasesEarly(WatchContacts):
     """Two missed reports are the end of a lease for it."""
 
     def _judge(self, aggregate: JobAggregate, instance: Any, answered_at: Any) -> None:
-        note_lease_over(aggregate, instance, self._runtime.limits)
+        record_lease_over(aggregate, instance, self._runtime.limits)
 
 
 class TakesEveryMachineForGone(ReconcileInstances):
     """Reads `running` as `terminated`."""
 
-    def effect(self, work: LookBatch) -> Listing:
+    def effect(self, work: MachineCheckBatch) -> Listing:
         seen = super().effect(work)
         gone = {
             name: replace(machine, state=MachineState.TERMINATED, ended_by=EndedBy.US)
@@ -95,7 +99,7 @@ class CallsInsideItsTransaction(ClaimJobs):
 class NeverExpires(ExpireDeadlines):
     """Says when it is due, and finds nothing then."""
 
-    def lease(self, uow: Any, limit: int) -> list[Any]:
+    def select(self, uow: Any, limit: int) -> list[Any]:
         return []
 
 
@@ -107,15 +111,15 @@ class SkipsTheTable(ClaimJobs):
         aggregate.job.state = type(aggregate.job.state).RUNNING
 
 
-def nothing(run: Run) -> None:
+def nothing(run: WorldRun) -> None:
     """A calm world is enough."""
 
 
-def the_second_machine_hangs(run: Run) -> None:
+def the_second_machine_hangs(run: WorldRun) -> None:
     when(run, "attempt_started", lambda: agent(run, 1).die(), after=100.0)
 
 
-def a_launch_is_not_answered(run: Run) -> None:
+def a_launch_is_not_answered(run: WorldRun) -> None:
     for cloud in run.world.clouds.values():
         cloud.faults.lose_reply = 1
 
@@ -165,7 +169,7 @@ def test_a_broken_controller_is_caught(name: str, database_url: str) -> None:
         1, 2.0, market=SCENARIOS["calm"].market, controllers=with_one_broken(broken)
     )
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         run.world.plan(one_job())
         script(run)
 
@@ -176,7 +180,7 @@ def test_a_broken_controller_is_caught(name: str, database_url: str) -> None:
 def test_a_cut_off_machine_that_writes_on_is_caught(database_url: str) -> None:
     """The store's own watch: a manifest of an older attempt breaks the lineage."""
 
-    def write_behind_the_back(run: Run) -> None:
+    def write_behind_the_back(run: WorldRun) -> None:
         store = run.world.store
         key = next(key for key in store.list_keys("") if "/manifests/0000000001/" in key)
         job_id = UUID(key.partition("/")[0])
@@ -187,7 +191,7 @@ def test_a_cut_off_machine_that_writes_on_is_caught(database_url: str) -> None:
 
     settings = WorldSettings(1, 2.0, market=SCENARIOS["calm"].market)
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         run.world.plan(one_job())
         when(run, "checkpoint_committed", lambda: write_behind_the_back(run), after=5.0)
 

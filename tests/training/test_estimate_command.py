@@ -14,11 +14,11 @@ import torch
 from trainer.protocol.gpu_models import GPU_MODELS, model_of_label
 from trainer.training import estimate
 from trainer.training.config import TrainConfig, parse_config
-from trainer.training.errors import ConfigError
 from trainer.training.estimating import run_estimate
-from trainer.training.estimating.calibration import StepMeasurement, calibrate
 from trainer.training.estimating.estimate_report import as_text
 from trainer.training.estimating.run_estimate import EstimateReport, figures_of
+from trainer.training.estimating.step_measurement import StepMeasurement, calibrate
+from trainer.training.training_errors import ConfigError
 
 IMAGENET: dict[str, Any] = {
     "model": "resnet50",

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from tests.training.gang.torchrun_gang import LIMIT_SECONDS, REPOSITORY, rank_variables
 from trainer.training.checkpoint import load_checkpoint, read_manifest
-from trainer.training.errors import CheckpointCorruptError, ConfigError
 from trainer.training.export import export
 from trainer.training.extras.export_formats import (
     ExportDiffersError,
@@ -32,6 +31,7 @@ from trainer.training.extras.export_formats import (
 from trainer.training.extras.model_card import as_markdown, model_card, seconds_in
 from trainer.training.extras.signing import file_digest, sign
 from trainer.training.models import build_model
+from trainer.training.training_errors import CheckpointCorruptError, ConfigError
 
 CONFIG = {
     "model": "mlp",

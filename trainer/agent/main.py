@@ -19,8 +19,8 @@ from dataclasses import replace
 from trainer.agent.attempt.docker_command import Docker
 from trainer.agent.attempt.preparation import PreparationTools
 from trainer.agent.attempt.trainer_command import CommandContext
-from trainer.agent.checkpoints.object_store import StorageRoot
-from trainer.agent.checkpoints.storage_access import StorageAccess
+from trainer.agent.checkpoints.storage_credentials import StorageAccess
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.agent.gpu.gpu_faults import GpuFaultWatch, nvml_or_none, watch_gpus
 from trainer.agent.machine import last_words, process_group
 from trainer.agent.machine.agent_settings import (
@@ -42,7 +42,7 @@ from trainer.agent.notices.metadata_http import MetadataUnknown
 from trainer.agent.rules import supervisor
 from trainer.agent.rules.agent_state import AgentState, Timings
 from trainer.agent.rules.observations import Observation, Registered
-from trainer.agent.runtime import dead_man, farewell
+from trainer.agent.runtime import farewell, power_off_watchdog
 from trainer.agent.runtime.machine_runtime import MachineRuntime
 from trainer.agent.runtime.notice_watch import NoticeSource, notice_source, watch_notices
 from trainer.agent.runtime.report_loop import RegistrationExpired, register, register_once
@@ -80,8 +80,8 @@ def run_agent(settings: AgentSettings) -> None:
     started_at = boot_seconds()
     limits = Timings()
     off_at = started_at + limits.unanswered + limits.power_off_grace
-    armed = dead_man.arm(folders.power_off_file, off_at)
-    dead_man.start_timer(
+    armed = power_off_watchdog.arm(folders.power_off_file, off_at)
+    power_off_watchdog.start_timer(
         folders.power_off_file, settings.power_off_command, None if armed else off_at
     )
     source = notice_source(settings)
@@ -147,7 +147,7 @@ def _give_up(
         farewell.give_up(client, state, registered, why)
     except (RegistrationRejected, ProtocolRefused, RegistrationExpired) as error:
         last_words.print_line(f"and the control plane could not be told: {error}")
-    dead_man.power_off(settings.power_off_command)
+    power_off_watchdog.power_off(settings.power_off_command)
 
 
 def _tools(

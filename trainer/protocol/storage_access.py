@@ -1,8 +1,8 @@
 """Credentials for object stores, as they go from the control plane to an agent and nowhere else.
 
 Lives here: what an agent says that it holds, what it is given, and how long before its end a
-credential is renewed. Not here: their issue (`app.api.agents.storage_grants`) or use
-(`trainer.agent.checkpoints.storage_access`).
+credential is renewed. Not here: their issue (`app.api.agents.grant_cache`) or use
+(`trainer.agent.checkpoints.storage_credentials`).
 
 Only durations cross the wire: a machine's clock may be wrong.
 """

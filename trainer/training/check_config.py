@@ -7,8 +7,8 @@ from pathlib import Path
 
 from trainer.training.config import load_config
 from trainer.training.data import load_data
-from trainer.training.errors import ConfigError
 from trainer.training.gang import ending
+from trainer.training.training_errors import ConfigError
 
 
 def check_config(config_path: Path) -> int:

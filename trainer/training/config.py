@@ -13,7 +13,7 @@ from typing import Any
 
 from trainer.protocol.train_options import OptionError, TrainConfig, parse_options
 from trainer.protocol.train_options.run import DATA_NAMES, MODEL_NAMES
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 __all__ = ["DATA_NAMES", "MODEL_NAMES", "TrainConfig", "load_config", "parse_config"]
 

@@ -25,16 +25,16 @@ import numpy as np
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import DataSet, load_data
 from trainer.training.data.loading.cores import usable_cores
-from trainer.training.data.loading.parts import PART_NAMES, BadSampleError
+from trainer.training.data.loading.data_parts import PART_NAMES, BadSampleError
 from trainer.training.data.sources.progress_line import ProgressLine
-from trainer.training.errors import ConfigError, DataUnavailableError
+from trainer.training.training_errors import ConfigError, DataUnavailableError
 
 CHUNK = 64
 SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Reading:
+class SampleCheck:
     """What was seen of one sample. ``problem`` "" for a good one; ``digest`` of its content."""
 
     part: str
@@ -77,7 +77,7 @@ def examine(data: DataSet, most: int | None, processes: int) -> DatasetReport:
         )
         ids = ids[:count]
         work += [(name, ids[first : first + CHUNK]) for first in range(0, len(ids), CHUNK)]
-    looks: list[Reading] = []
+    looks: list[SampleCheck] = []
     with ProgressLine("samples", sum(len(ids) for _, ids in work)) as line:
         for chunk in _looked(data, work, processes):
             for look in chunk:
@@ -86,7 +86,7 @@ def examine(data: DataSet, most: int | None, processes: int) -> DatasetReport:
     return judged(data, looks, whole=most is None)
 
 
-def judged(data: DataSet, looks: list[Reading], *, whole: bool) -> DatasetReport:
+def judged(data: DataSet, looks: list[SampleCheck], *, whole: bool) -> DatasetReport:
     """The report on what was seen; ``whole``: that is every sample."""
     good = [look for look in looks if not look.problem]
     findings = DatasetReport(
@@ -106,9 +106,9 @@ def judged(data: DataSet, looks: list[Reading], *, whole: bool) -> DatasetReport
     return findings
 
 
-def _compare(data: DataSet, good: list[Reading], findings: DatasetReport) -> None:
+def _compare(data: DataSet, good: list[SampleCheck], findings: DatasetReport) -> None:
     """Notes content that is there more than once."""
-    seen: dict[str, Reading] = {}
+    seen: dict[str, SampleCheck] = {}
     for look in good:
         first = seen.setdefault(look.digest, look)
         if first is look:
@@ -123,7 +123,9 @@ def _compare(data: DataSet, good: list[Reading], findings: DatasetReport) -> Non
             findings.duplicates.append(pair)
 
 
-def _looked(data: DataSet, work: list[tuple[str, Any]], processes: int) -> Iterator[list[Reading]]:
+def _looked(
+    data: DataSet, work: list[tuple[str, Any]], processes: int
+) -> Iterator[list[SampleCheck]]:
     if processes <= 1:
         yield from (_look(data, *each) for each in work)
         return
@@ -134,7 +136,7 @@ def _looked(data: DataSet, work: list[tuple[str, Any]], processes: int) -> Itera
         yield from pool.map(partial(_look, data), names, ids)
 
 
-def _look(data: DataSet, part_name: str, ids: Any) -> list[Reading]:
+def _look(data: DataSet, part_name: str, ids: Any) -> list[SampleCheck]:
     part = data.part(part_name)
     looks = []
     for index in ids.tolist():
@@ -142,15 +144,15 @@ def _look(data: DataSet, part_name: str, ids: Any) -> list[Reading]:
         try:
             value, label = part.read(index)
         except (BadSampleError, DataUnavailableError) as error:
-            looks.append(Reading(part_name, name, -1, problem=str(error)))
+            looks.append(SampleCheck(part_name, name, -1, problem=str(error)))
             continue
         digest = hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()
         number = int(label) if data.kind == "images" else -1
-        looks.append(Reading(part_name, name, number, tuple(value.shape), digest))
+        looks.append(SampleCheck(part_name, name, number, tuple(value.shape), digest))
     return looks
 
 
-def _class_counts(data: DataSet, good: list[Reading]) -> dict[str, int]:
+def _class_counts(data: DataSet, good: list[SampleCheck]) -> dict[str, int]:
     if data.kind != "images":
         return {}
     counts = Counter(look.label for look in good)

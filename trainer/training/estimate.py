@@ -25,12 +25,12 @@ from pathlib import Path
 from trainer.protocol.gpu_models import GPU_MODELS, GPU_NAMES, GpuModel, model_of_label
 from trainer.training.config import TrainConfig, load_config
 from trainer.training.data import DataSet, load_data
-from trainer.training.errors import ONE_LINE_ERRORS, ConfigError
-from trainer.training.estimating.calibration import calibrate
 from trainer.training.estimating.estimate_report import as_text
 from trainer.training.estimating.run_estimate import estimate
+from trainer.training.estimating.step_measurement import calibrate
 from trainer.training.gang.ending import EXIT_CONFIG
 from trainer.training.kernels.flops import this_gpu
+from trainer.training.training_errors import ONE_LINE_ERRORS, ConfigError
 
 _BUILT_IN = ("digits", "synthetic")
 

@@ -24,10 +24,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from trainer.training.checkpoint import load_checkpoint, own_tensors
-from trainer.training.errors import CheckpointCorruptError, ConfigError
 from trainer.training.extras.export_formats import (
-    Compared,
     ExportDiffersError,
+    ScoreDifferences,
     example_batch,
     to_onnx,
     to_torch_export,
@@ -37,6 +36,7 @@ from trainer.training.extras.model_card import as_markdown, model_card
 from trainer.training.extras.signing import sign, write_digests
 from trainer.training.gang.ending import EXIT_CHECKPOINT_CORRUPT, EXIT_CONFIG
 from trainer.training.models import build_model
+from trainer.training.training_errors import CheckpointCorruptError, ConfigError
 
 FORMATS = ("onnx", "torch_export", "tensorrt")
 EXIT_DIFFERS = 3
@@ -115,7 +115,7 @@ def _written(name: str, model: nn.Module, sample: Tensor, folder: Path) -> str:
     return _sentence(path, found)
 
 
-def _sentence(path: Path, found: Compared) -> str:
+def _sentence(path: Path, found: ScoreDifferences) -> str:
     megabytes = path.stat().st_size / 1e6
     return (
         f"{path.name}: {megabytes:,.1f} MB; against the model at most {found.absolute:.2g} apart,"

@@ -21,7 +21,7 @@ from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.kernels.flops import mfu, this_gpu, training_flops_of, usd_per_million_samples
 from trainer.training.loop.learner import Learner
-from trainer.training.reporting.bottleneck import BottleneckMeter
+from trainer.training.reporting.bottleneck_meter import BottleneckMeter
 from trainer.training.reporting.gpu_metrics import (
     Numbers,
     ReadingThread,

@@ -20,8 +20,8 @@ from trainer.training.gang import distributed, ending
 from trainer.training.gang.ending import Ending
 from trainer.training.loop.learning_rate import learning_rate_at
 from trainer.training.loop.target import is_best, target_reached
+from trainer.training.rank_run import RankTrainer
 from trainer.training.reporting.place import Place
-from trainer.training.run import RankTrainer
 from trainer.training.saving.save_schedule import SaveSchedule
 from trainer.training.started_rank import StartedRank
 

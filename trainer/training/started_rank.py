@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.training import drain
-from trainer.training.errors import ONE_LINE_ERRORS
 from trainer.training.gang import ending
 from trainer.training.gang.ending import Ending
 from trainer.training.gang.rank_environment import RankEnvironment
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import ProgressLog, reached_step
-from trainer.training.reporting.terminal import show_on_terminal
+from trainer.training.reporting.step_lines import show_on_terminal
+from trainer.training.training_errors import ONE_LINE_ERRORS
 
 
 @dataclass(frozen=True)

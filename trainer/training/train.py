@@ -20,10 +20,10 @@ from typing import NoReturn
 
 from trainer.training import drain
 from trainer.training.config import load_config
-from trainer.training.errors import ConfigError
 from trainer.training.gang import ending
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.started_rank import StartedRank, start_rank
+from trainer.training.training_errors import ConfigError
 
 
 def parse_arguments() -> argparse.Namespace:

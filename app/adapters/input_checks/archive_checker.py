@@ -1,6 +1,6 @@
 """Checks an uploaded archive in a child process of its own, which is killed at its limits.
 
-Not here: what an archive may hold (`workdir_archive`), or who waits for a turn (`serving.turns`).
+Not here: what an archive may hold (`workdir_check`), or who waits for a turn (`serving.turns`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import IO, Final
 import orjson
 
 from app.adapters.input_checks.child_process import start_child
-from app.adapters.input_checks.workdir_archive import CHECK_SECONDS_MAX
+from app.adapters.input_checks.workdir_check import CHECK_SECONDS_MAX
 from app.domain.units.durations import format_duration, measured_duration
 from app.domain.units.errors import SpecError
 
-_CHILD: Final = "app.adapters.input_checks.workdir_archive"
+_CHILD: Final = "app.adapters.input_checks.workdir_check"
 _ADVICE: Final = "pack fewer or smaller files, or bring data as `inputs`"
 
 

@@ -2,7 +2,7 @@
 
 Here: the operations, and obstore's errors in the port's words. Not here: addresses and clients
 (`store_address`), what the keys mean, or the agent's own view of a store
-(`trainer.agent.checkpoints.object_store`), which streams checkpoints.
+(`trainer.agent.checkpoints.storage_root`), which streams checkpoints.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from app.api.agents.agent_board import AgentBoard
-from app.api.agents.storage_grants import StorageGrants, read_held
+from app.api.agents.grant_cache import StorageGrants, read_held
+from app.api.agents.report_cache_driver import ReportCacheDriver
 from app.api.serving import shapes
 from app.api.serving.error_responses import PROBLEM_JSON
 from app.api.serving.json_answers import JSON, as_json
@@ -79,8 +79,8 @@ class AppendedLog(shapes.Shape):
     kept: bool
 
 
-def _board(request: Request) -> AgentBoard:
-    board: AgentBoard = request.app.state.agent_board
+def _report_cache(request: Request) -> ReportCacheDriver:
+    board: ReportCacheDriver = request.app.state.report_cache
     return board
 
 
@@ -120,7 +120,7 @@ async def _chunk(request: Request) -> bytes:
 
 
 CredentialHash = Annotated[str, Depends(_credential_hash)]
-Board = Annotated[AgentBoard, Depends(_board)]
+ReportCache = Annotated[ReportCacheDriver, Depends(_report_cache)]
 Body = Annotated[bytes, Depends(_body)]
 Chunk = Annotated[bytes, Depends(_chunk)]
 
@@ -147,7 +147,7 @@ class ArchiveAnswer(StreamingResponse):
 
 
 @router.post("/register", response_model=None)
-def register(board: Board, body: Body) -> Response:
+def register(board: ReportCache, body: Body) -> Response:
     """Exchange a launch's token for the instance's own credential; a lost answer may be requested
     again with the same nonce."""
     runtime = board.runtime
@@ -168,7 +168,7 @@ def register(board: Board, body: Body) -> Response:
 @router.post("/reports", response_model=None)
 async def report(request: Request) -> Response:
     """Say how the machine is and what has happened there; the answer is what it should be."""
-    board, credential_hash = _board(request), _credential_hash(request)
+    board, credential_hash = _report_cache(request), _credential_hash(request)
     document = _document(await _body(request))
     steady = read_steady(document)
     if steady is not None:
@@ -194,7 +194,7 @@ def _with_grants(content: bytes, grants: tuple[StorageGrant, ...]) -> bytes:
 
 
 async def _receive(
-    board: AgentBoard, credential_hash: str, news: AgentReport
+    board: ReportCacheDriver, credential_hash: str, news: AgentReport
 ) -> tuple[UUID, ReportReply]:
     """Take a report in under its job's lock, and remember the agent: its job, and the answer."""
     computed = board.cache.now()
@@ -207,7 +207,7 @@ async def _receive(
 
 @router.post("/logs", response_model=None, responses={200: {"model": AppendedLog}})
 def append(
-    board: Board,
+    board: ReportCache,
     credential_hash: CredentialHash,
     stream: Annotated[str, Query(max_length=TEXT_MAX)],
     byte_offset: Annotated[int, Query(ge=0, lt=STEP_MAX)],
@@ -236,7 +236,7 @@ def append(
 
 
 @router.get("/workdirs/{digest}", response_model=None, response_class=ArchiveAnswer)
-def workdir(board: Board, credential_hash: CredentialHash, digest: str) -> Response:
+def workdir(board: ReportCache, credential_hash: CredentialHash, digest: str) -> Response:
     """The packed working folder (`sha256:…`) of the machine's own job."""
     with _refusals():
         pieces = read_workdir(board.runtime, credential_hash, digest)

@@ -13,9 +13,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.fleet.cost_table import accounts_of, cost_table
+from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import ApiParts, parts_of
 from app.domain.billing.books_check import BooksCheck
 from app.domain.units.errors import InvalidValue, NotFound
 from app.storage.money.cost_figures import CostGroup, Invoices

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from app.api.jobs.job_commands import json_only
+from app.api.jobs.job_command_routes import json_only
+from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import JSON, as_json, page
 from app.api.serving.offers_page import placed
-from app.api.serving.parts import parts_of
 from app.api.serving.shapes import Shape
 from app.domain.market.offer import Pool
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound

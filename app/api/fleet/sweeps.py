@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from app.api.fleet.sweep_shapes import SweepOrderedShape, SweepShape
-from app.api.jobs.job_commands import json_only
+from app.api.jobs.job_command_routes import json_only
+from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import parts_of
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceState
 from app.orchestration.deployment.confirm_sweep import WORKING, ask_for_sweep, confirm_sweep

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
-from app.api.serving.parts import parts_of
 from app.orchestration.checkpoints.read_checkpoints import (
     PIECE_BYTES_MAX,
     read_manifest,

@@ -1,6 +1,6 @@
 """What a job would cost and when it would end, before it is submitted.
 
-Not here: the simulated runs (`app.domain.estimate.what_if`), or what the machines would be
+Not here: the simulated runs (`app.domain.estimate.job_estimate`), or what the machines would be
 (`app.orchestration.estimates.estimate_job`).
 """
 
@@ -15,17 +15,17 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import parts_of
 from app.api.submission.spec_body import read_spec
-from app.domain.availability.pool_life import empty_chance, hazard_factor
+from app.domain.availability.hazard_by_age import empty_chance, hazard_factor
 from app.domain.estimate.calibration import calibration
-from app.domain.estimate.imagined_run import PoolQuote
-from app.domain.estimate.what_if import Forecast
+from app.domain.estimate.job_estimate import Forecast
+from app.domain.estimate.simulated_run import PoolQuote
 from app.domain.placement.expected_cost import expect
 from app.orchestration.estimates.estimate_job import JobEstimate
-from app.orchestration.estimates.weigh_promise import estimate_known_work, risk_of
+from app.orchestration.estimates.evaluate_promise import estimate_known_work, risk_of
 
 router = APIRouter(prefix="/api/v1", tags=["estimates"])
 
@@ -63,14 +63,14 @@ async def estimate(
 
 
 @router.get("/estimates/calibration", response_model=None)
-def borne_out(
+def estimate_accuracy(
     request: Request,
     caller: SignedIn,
     limit: Annotated[int, Query(ge=1, le=_JOBS_MAX, description="Newest jobs only")] = 200,
 ) -> Response:
     """How well the project's estimates were borne out: shares under P90, and each job's pair."""
     with parts_of(request).runtime.begin() as uow:
-        jobs = uow.kept_estimates.borne(caller.project_id, limit)
+        jobs = uow.kept_estimates.outcomes(caller.project_id, limit)
     return as_json({**asdict(calibration(jobs)), "items": [asdict(one) for one in jobs]})
 
 

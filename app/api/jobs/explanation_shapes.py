@@ -17,7 +17,7 @@ from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import DecisionVerdict
 
 
-class WayOutShape(Shape):
+class RemedyShape(Shape):
     """What would let a waiting job start; the price is that of all its machines."""
 
     sentence: str
@@ -42,7 +42,7 @@ class WaitingShape(Shape):
     reason: str | None
     next_look_at: datetime | None
     needs: str
-    unblocked_by: list[WayOutShape]
+    unblocked_by: list[RemedyShape]
     nearest: list[NearPoolShape]
 
 

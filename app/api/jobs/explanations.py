@@ -1,7 +1,7 @@
 """Why a job's machines are where they are: its decisions, its slack, and what it waits for.
 
 Lives here: the route and the shape of its answer. Not here: the decisions themselves
-(`placement.placement_decision`), or what would unblock a job (`placement.unmet_needs`).
+(`placement.placement_decision`), or what would unblock a job (`placement.unmet_requirements`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from app.api.jobs.explanation_shapes import Explanation
 from app.api.jobs.job_document import job_document
+from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import parts_of
 from app.domain.deadline.deadline_words import slack_sentence
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
@@ -25,7 +25,11 @@ from app.domain.placement.placement_decision import PoolVerdict
 from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.decision_words import reason_now, sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
-from app.orchestration.placement.unmet_needs import Unmet, quoted_pools, unmet_needs
+from app.orchestration.placement.unmet_requirements import (
+    UnmetRequirements,
+    quoted_pools,
+    unmet_requirements,
+)
 from app.storage.jobs.placement_decision_rows import KeptDecision
 
 router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
@@ -59,7 +63,7 @@ def explanation(
     unmet = None
     if facts.job.state in CLAIMABLE_JOB_STATES:
         quoted, limits = quoted_pools(parts.reports, spec), parts.runtime.limits
-        unmet = unmet_needs(quoted, spec, now, facts.job, newest, limits)
+        unmet = unmet_requirements(quoted, spec, now, facts.job, newest, limits)
     return as_json(
         {
             **{name: whole[name] for name in _HEAD},
@@ -80,7 +84,7 @@ def explanation(
     )
 
 
-def _waiting(job: Job, why: str | None, unmet: Unmet) -> dict[str, Any]:
+def _waiting(job: Job, why: str | None, unmet: UnmetRequirements) -> dict[str, Any]:
     return {
         "reason": why,
         "next_look_at": job.claimable_at,

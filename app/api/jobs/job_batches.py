@@ -1,6 +1,6 @@
 """One command for many jobs, by their ids or by a filter; each answer says what happened to each.
 
-Not here: the command itself (`gang.stop_many`), or commands to one (`job_commands`).
+Not here: the command itself (`gang.stop_many`), or commands to one (`job_command_routes`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fastapi import APIRouter, Body, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from app.api.jobs.job_commands import json_only
+from app.api.jobs.job_command_routes import json_only
 from app.api.jobs.job_filters import Since, cursor_of, read_cursor, read_states
+from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import parts_of
 from app.api.serving.shapes import Shape
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand

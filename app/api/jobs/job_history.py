@@ -18,9 +18,9 @@ from app.api.jobs.history_shapes import (
     LogStreamPage,
     PointPage,
 )
+from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import page
-from app.api.serving.parts import ApiParts, parts_of
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.wording.attempt_words import stream_ordinal

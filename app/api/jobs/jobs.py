@@ -1,7 +1,7 @@
 """Jobs: submit one, list them, see one.
 
 Submitting and listing are async and each a single statement by hand: they carry the load. Not
-here: commands to a job (`job_commands`) and its history (`job_history`).
+here: commands to a job (`job_command_routes`) and its history (`job_history`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from starlette.responses import Response
 from app.api.jobs.job_document import job_document
 from app.api.jobs.job_filters import Since, read_cursor, read_states
 from app.api.jobs.job_shapes import SUBMIT_DOCS, JobCopy, JobDetail, JobPage
+from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import JSON, as_json
-from app.api.serving.parts import ApiParts, parts_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
-from app.api.submission.submission_checks import WEIGHERS, check_submission
+from app.api.submission.submission_checks import EVALUATORS, check_submission
 from app.domain.spec.job_spec import JobSpec, spec_digest
 from app.domain.units.errors import InvalidValue, SpecError
-from app.orchestration.estimates.weigh_promise import promise_key, weigh_promise
+from app.orchestration.estimates.evaluate_promise import evaluate_promise, promise_key
 from app.orchestration.queue.copy_job import copied_spec
 from app.orchestration.queue.submit_job import accept, replay
 from app.storage.jobs.job_submission import Submitted
@@ -88,7 +88,7 @@ async def submit_spec(
     submitted = await _submit(parts, caller, spec, key, accept_risk)
     if submitted.created:
         estimated = () if spec.estimate is None else ("keep_estimates",)
-        parts.runtime.wakeups.ring(("claim_jobs", *estimated))
+        parts.runtime.wakeups.notify(("claim_jobs", *estimated))
     return submitted
 
 
@@ -103,8 +103,8 @@ async def _submit(
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
                 return replay(known, spec_digest(spec))
-            weigh = partial(weigh_promise, accept_risk=accept_risk)
-            await to_thread.run_sync(weigh, runtime, caller.project_id, spec, limiter=WEIGHERS)
+            evaluate = partial(evaluate_promise, accept_risk=accept_risk)
+            await to_thread.run_sync(evaluate, runtime, caller.project_id, spec, limiter=EVALUATORS)
             parts.accepted.add(promise)
         return await accept(
             parts.hot,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from anyio import from_thread
 
 from app.api.jobs.jobs import submit_spec
+from app.api.serving.api_parts import ApiParts
 from app.api.serving.key_ring import Caller
-from app.api.serving.parts import ApiParts
 from app.api.submission.spec_body import parse_in_turn
 from app.api.submission.submission_checks import check_spec
 from app.domain.spec.job_spec import JobSpec

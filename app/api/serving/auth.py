@@ -9,8 +9,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.api.serving.api_parts import parts_of
 from app.api.serving.key_ring import Caller
-from app.api.serving.parts import parts_of
 
 
 async def require_caller(request: Request) -> Caller:

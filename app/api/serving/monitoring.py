@@ -2,7 +2,7 @@
 
 Lives here: counting requests (an ASGI layer) and the gauges that a scrape reads from the database.
 Both cost the same on any day: routes are counted by their pattern, gauges stop at a bound. Not
-here: the route that hands them out (`health`).
+here: the route that hands them out (`health_routes`).
 """
 
 from __future__ import annotations

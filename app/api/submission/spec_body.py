@@ -13,8 +13,8 @@ from anyio import to_thread
 from fastapi import HTTPException, Request
 
 from app.adapters.input_checks.spec_reader import SpecUnreadable
+from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.key_ring import Caller
-from app.api.serving.parts import ApiParts, parts_of
 from app.api.submission.data_places import DeploymentPlaces, data_folder
 from app.api.submission.spec_places import (
     check_checkpoint_place,

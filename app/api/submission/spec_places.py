@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from app.adapters.providers.local.market.catalog import RECORDINGS
+from app.adapters.providers.local.market.recordings import RECORDINGS
 from app.adapters.providers.machine_catalog import CATALOG_PROVIDERS, load_catalog
 from app.adapters.storage_issuers import grant_problem
 from app.api.submission.data_places import (

@@ -15,23 +15,23 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import ApiParts, parts_of
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places, read_spec
 from app.api.submission.spec_places import check_grants
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import SpecError
-from app.orchestration.placement.unmet_needs import require_docker
+from app.orchestration.placement.unmet_requirements import require_docker
 from app.orchestration.queue.submit_job import name_candidates, name_taken
 from app.settings import Settings
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
-WEIGHERS = CapacityLimiter(2)
+EVALUATORS = CapacityLimiter(2)
 """Of what takes up to a fifth of a second of a processor, while agents wait behind."""
 
 
@@ -79,7 +79,7 @@ async def check_submission(
     store = runtime.object_store if uploaded else None
     await check_places(spec, caller, store, places, parts.settings.state_dir)
     if spec.image is not None:
-        await to_thread.run_sync(require_docker, parts.reports, spec, limiter=WEIGHERS)
+        await to_thread.run_sync(require_docker, parts.reports, spec, limiter=EVALUATORS)
     check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
 
 

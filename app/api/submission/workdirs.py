@@ -19,9 +19,9 @@ from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
 from app.adapters.input_checks.archive_checker import CheckFailed
+from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
-from app.api.serving.parts import ApiParts, parts_of
 from app.api.serving.shapes import Shape
 from app.api.submission.spec_body import workdir_exists
 from app.domain.units.errors import InvalidValue, NotFound

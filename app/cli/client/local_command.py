@@ -53,7 +53,7 @@ def settings_with(**given: Any) -> Settings:
 
 def require_folder(state_dir: Path) -> None:
     """Raises CommandFailed for a state folder that is not there and cannot be made."""
-    from app.adapters.embedded.errors import StateFolderUnusableError
+    from app.adapters.embedded.embedded_errors import StateFolderUnusableError
     from app.adapters.embedded.processes.state_folder import require_possible_folder
 
     try:

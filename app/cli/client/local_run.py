@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ADDRESS_FILE: Final = "server_url"
 PROGRAM_ARGUMENTS: Final = {
     "api": ("uvicorn", "app.api.main:app"),
-    "worker": ("workers.programs", "worker"),
-    "beat": ("workers.programs", "beat"),
+    "worker": ("workers.entrypoints", "worker"),
+    "beat": ("workers.entrypoints", "beat"),
 }
 """What follows `python -m`: by it a program is known for ours where nothing was written down."""
 _ADDRESS_BYTES_MAX: Final = 4_096

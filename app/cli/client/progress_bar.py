@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
 
-class Bar:
+class ProgressBar:
     """How far the work is; where there is no screen, nobody is told."""
 
     def __init__(self, drawn: Progress | None = None, task: TaskID | None = None) -> None:
@@ -36,10 +36,10 @@ class Bar:
 @contextmanager
 def progress_bar(
     terminal: Terminal, what: str, total: int | None = None, *, in_bytes: bool = False
-) -> Iterator[Bar]:
+) -> Iterator[ProgressBar]:
     """The bar while work goes on. total: None until `reach` tells it. in_bytes: with a speed."""
     if not (terminal.interactive and terminal.errors.isatty()):
-        yield Bar()
+        yield ProgressBar()
         return
     from rich.console import Console
     from rich.progress import (
@@ -56,4 +56,4 @@ def progress_bar(
         columns = (TextColumn("{task.description}"), BarColumn(), sizes, TransferSpeedColumn())
     console = Console(stderr=True, no_color=not terminal.colour)
     with Progress(*columns, console=console, transient=True) as drawn:
-        yield Bar(drawn, drawn.add_task(what, total=total))
+        yield ProgressBar(drawn, drawn.add_task(what, total=total))

@@ -17,9 +17,9 @@ from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import BAD_INPUT, JOB_FAILED, CommandFailed
 from app.cli.client.server_address import Server
 from app.cli.client.wording import instant
-from app.cli.demo.demo_checks import Check, Evidence, checks
+from app.cli.demo.demo_checks import DemoCheck, DemoEvidence, checks
 from app.cli.demo.demo_control_plane import DemoControlPlane, free_port
-from app.cli.demo.demo_job import DemoJob, Telling
+from app.cli.demo.demo_job import DemoJob, DemoNarrator
 from app.cli.demo.demo_losses import ProgressRecorder
 from app.cli.demo.demo_proof import prove as prove_by_running_again
 from app.cli.demo.demo_report import write_report
@@ -79,7 +79,7 @@ def demo(
     that interrupts one of two machines. Exits with 0 only if all of it happened. The state
     is kept: `lowtide up` shows the same job afterwards.
     """
-    from app.adapters.embedded.errors import StateFolderUnusableError
+    from app.adapters.embedded.embedded_errors import StateFolderUnusableError
     from app.bootstrap import local_cloud_folder
     from app.settings import load_settings
 
@@ -94,7 +94,7 @@ def demo(
                 ApiClient(Server(up.url, key)) as api,
                 ProgressRecorder(machines) as recorder,
             ):
-                run = DemoRun(api, up.url, folder, Telling(typer.echo), recorder)
+                run = DemoRun(api, up.url, folder, DemoNarrator(typer.echo), recorder)
                 ok = run.play(report, machines if prove else None)
     except CommandFailed as failure:
         typer.echo(f"demo: {failure.message}", err=True)
@@ -113,7 +113,12 @@ class DemoRun:
     """One playing of the story against a running control plane."""
 
     def __init__(
-        self, api: ApiClient, url: str, folder: Path, telling: Telling, recorder: ProgressRecorder
+        self,
+        api: ApiClient,
+        url: str,
+        folder: Path,
+        telling: DemoNarrator,
+        recorder: ProgressRecorder,
     ) -> None:
         self._api = api
         self._url = url
@@ -209,13 +214,13 @@ class DemoRun:
 
     def _settle(
         self, job: Document, accuracy: float | None, taken: str
-    ) -> tuple[Document, list[Check]]:
+    ) -> tuple[Document, list[DemoCheck]]:
         """Wait for the books to close, print the bill, and judge."""
         run = self._job
         run.until(lambda j: j["money"]["cost_final_at"] is not None, "the final cost")
         cost = self._api.get(f"/jobs/{run.name}/cost", {"reconcile": True})
         self._tell(*bill(cost))
-        evidence = Evidence(
+        evidence = DemoEvidence(
             job=job,
             attempts=run.attempts(),
             instances=run.instances(),
@@ -233,7 +238,7 @@ class DemoRun:
         )
         return cost, found
 
-    def _prove(self, machines: Path) -> Check:
+    def _prove(self, machines: Path) -> DemoCheck:
         """The job once more without an interruption: the losses must be the same bits."""
         again = prove_by_running_again(
             self._api,
@@ -244,7 +249,7 @@ class DemoRun:
             list(self._recorder.losses()),
             int(self._job.attempts()[-1]["parent_step"] or 0),
         )
-        return Check("the losses match bit for bit from the resume on", again.holds)
+        return DemoCheck("the losses match bit for bit from the resume on", again.holds)
 
     def _free_name(self) -> str:
         """`digits`, or the next number when an earlier demo has left its job here."""

@@ -15,7 +15,7 @@ ACCURACY_MIN = 0.95
 
 
 @dataclass(frozen=True)
-class Check:
+class DemoCheck:
     """One thing that must be true, and whether it is."""
 
     what: str
@@ -23,7 +23,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class DemoEvidence:
     """Everything the checks look at, as the api answered it once the job had ended."""
 
     job: Document
@@ -34,7 +34,7 @@ class Evidence:
     interrupted_id: str
 
 
-def checks(evidence: Evidence) -> list[Check]:
+def checks(evidence: DemoEvidence) -> list[DemoCheck]:
     """All of them, in the order of the story."""
     attempts = list(evidence.attempts)
     first, last = attempts[0], attempts[-1]
@@ -45,26 +45,26 @@ def checks(evidence: Evidence) -> list[Check]:
     living = [i for i in evidence.instances if i["state"] not in ("terminated", "launch_failed")]
     accuracy = evidence.accuracy
     return [
-        Check("the job succeeded", evidence.job["state"] == "succeeded"),
-        Check("there were two attempts", len(attempts) == 2),
-        Check("the first attempt was interrupted", first["state"] == "interrupted"),
-        Check(
+        DemoCheck("the job succeeded", evidence.job["state"] == "succeeded"),
+        DemoCheck("there were two attempts", len(attempts) == 2),
+        DemoCheck("the first attempt was interrupted", first["state"] == "interrupted"),
+        DemoCheck(
             "the cloud took the machine it had announced",
             taken is not None and taken["ended_by"] == "cloud_interruption",
         ),
-        Check("the survivor was kept", bool(kept) and kept <= _ids(last)),
-        Check("one replacement joined", len(joined) == 1),
-        Check("all machines were in one zone", len(zones) == 1),
-        Check(
+        DemoCheck("the survivor was kept", bool(kept) and kept <= _ids(last)),
+        DemoCheck("one replacement joined", len(joined) == 1),
+        DemoCheck("all machines were in one zone", len(zones) == 1),
+        DemoCheck(
             "training resumed at the step at which it had stopped",
             bool(last["parent_step"]) and last["parent_step"] == first["best_step"],
         ),
-        Check(f"test accuracy above {ACCURACY_MIN:.0%}", (accuracy or 0.0) > ACCURACY_MIN),
-        Check(
+        DemoCheck(f"test accuracy above {ACCURACY_MIN:.0%}", (accuracy or 0.0) > ACCURACY_MIN),
+        DemoCheck(
             "the ledger equals the provider's bill to the micro-dollar",
             bool(evidence.verification["closed"]) and evidence.verification["invoiced"] >= 3,
         ),
-        Check("no machine leaked", not living),
+        DemoCheck("no machine leaked", not living),
     ]
 
 

@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.3
 _LINE_SECONDS: Final = 6.0
 
 
-class Telling:
+class DemoNarrator:
     """What the demo has said, and how long it has run."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -49,7 +49,7 @@ class DemoJob:
     """
 
     def __init__(
-        self, api: ApiClient, name: str, telling: Telling, recorder: ProgressRecorder
+        self, api: ApiClient, name: str, telling: DemoNarrator, recorder: ProgressRecorder
     ) -> None:
         self._api = api
         self._telling = telling

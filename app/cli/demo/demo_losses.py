@@ -26,7 +26,7 @@ class StepLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class StepLossPair:
     """One step in both runs."""
 
     fence: int
@@ -49,21 +49,21 @@ class LossComparison:
 
     resumed_at: int
     total_steps: int
-    pairs: tuple[Pair, ...]
+    pairs: tuple[StepLossPair, ...]
     missing: tuple[int, ...]
 
     @property
-    def after_resume(self) -> tuple[Pair, ...]:
+    def after_resume(self) -> tuple[StepLossPair, ...]:
         """The pairs from the resume on, by step."""
         return tuple(pair for pair in self.pairs if pair.step > self.resumed_at)
 
     @property
-    def before_resume(self) -> tuple[Pair, ...]:
+    def before_resume(self) -> tuple[StepLossPair, ...]:
         """The pairs up to the resume, by step."""
         return tuple(pair for pair in self.pairs if pair.step <= self.resumed_at)
 
     @property
-    def different(self) -> tuple[Pair, ...]:
+    def different(self) -> tuple[StepLossPair, ...]:
         """The pairs that are not equal."""
         return tuple(pair for pair in self.pairs if not pair.is_equal)
 
@@ -82,7 +82,7 @@ def compare_losses(
     """Pair the runs by step. A step that the interrupted run did twice is compared twice."""
     other = {one.step: one.loss for one in uninterrupted}
     pairs = [
-        Pair(one.fence, one.step, one.loss, other[one.step])
+        StepLossPair(one.fence, one.step, one.loss, other[one.step])
         for one in sorted(interrupted, key=lambda one: (one.step, one.fence))
         if one.step in other
     ]

@@ -11,14 +11,14 @@ from typing import Any
 
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import JOB_FAILED, CommandFailed
-from app.cli.demo.demo_job import DemoJob, Telling
+from app.cli.demo.demo_job import DemoJob, DemoNarrator
 from app.cli.demo.demo_losses import LossComparison, ProgressRecorder, StepLoss, compare_losses
 from app.cli.demo.demo_story import progress, proof
 
 
 def prove(
     api: ApiClient,
-    telling: Telling,
+    telling: DemoNarrator,
     machines: Path,
     name: str,
     spec: Mapping[str, Any],

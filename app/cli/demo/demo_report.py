@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from app.cli.demo.demo_checks import Check
+from app.cli.demo.demo_checks import DemoCheck
 from app.domain.units.money import short_usd
 
 _COLOURS: Final = {
@@ -28,7 +28,7 @@ table { border-collapse: collapse; } td { padding: .15rem .8rem .15rem 0; }
 
 
 def write_report(
-    path: Path, name: str, lines: Sequence[str], found: Sequence[Check], cost: Mapping[str, Any]
+    path: Path, name: str, lines: Sequence[str], found: Sequence[DemoCheck], cost: Mapping[str, Any]
 ) -> None:
     """Write the report; the folder must exist. Raises OSError when it cannot be written."""
     rows = "".join(

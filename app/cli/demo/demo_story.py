@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.cli.client.wording import NOTHING, against_on_demand, bar, hourly, instant, plural, spread
-from app.cli.demo.demo_losses import LossComparison, Pair
+from app.cli.demo.demo_losses import LossComparison, StepLossPair
 from app.domain.units.durations import format_duration, measured_duration
 from app.domain.units.money import format_usd, short_usd
 from app.domain.wording.checkpoint_words import where_it_went_on
@@ -198,7 +198,7 @@ def proof(found: LossComparison) -> list[str]:
     return lines
 
 
-def _verdict(which: str, pairs: Sequence[Pair]) -> str:
+def _verdict(which: str, pairs: Sequence[StepLossPair]) -> str:
     if not pairs:
         return f"{which}: no step was compared"
     wrong = sum(1 for pair in pairs if not pair.is_equal)

@@ -1,6 +1,6 @@
 """`lowtide destroy`: end all that this deployment has in every cloud, and say what is left.
 
-Not here: machines that nobody knows, one by one (`sweep`).
+Not here: machines that nobody knows, one by one (`sweep_command`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import typer
 from app.cli.client import wording
 from app.cli.client.failures import BAD_INPUT, JOB_FAILED, CommandFailed
 from app.cli.client.invocation import Invocation, api_command
-from app.cli.fleet.sweep import (
+from app.cli.fleet.sweep_command import (
     all_listed,
+    leftovers_of,
+    print_leftovers,
     print_lists,
     print_machines,
-    print_remains,
-    remains_of,
     wait_for,
 )
 
@@ -59,13 +59,13 @@ def destroy(
     elif terminal.quiet:
         for row in left:
             terminal.result(row["provider_instance_id"] or row["id"])
-        for row in remains_of(after):
+        for row in leftovers_of(after):
             terminal.result(row["id"])
     else:
         print_lists(invocation, after)
         if left:
             print_machines(invocation, left)
-        print_remains(invocation, after)
+        print_leftovers(invocation, after)
     if not _is_gone(after):
         terminal.note(_what_is_left(after, len(unlisted)))
         raise typer.Exit(JOB_FAILED)
@@ -87,7 +87,7 @@ def _is_gone(document: dict[str, Any]) -> bool:
     """Nothing has a row any more, and every cloud's list since the order is empty."""
     rows = document["machine_count"] + document["live_job_count"]
     listed = all(one["complete"] and not one["machines"] for one in document["regions"])
-    listed = listed and not remains_of(document)
+    listed = listed and not leftovers_of(document)
     return rows == 0 and all_listed(document) and listed and document["mode"] != "destroy"
 
 
@@ -96,8 +96,8 @@ def _what_is_left(after: dict[str, Any], unlisted: int) -> str:
         f"{wording.plural(after['machine_count'], 'machine')}",
         f"{wording.plural(after['live_job_count'], 'job')}",
     ]
-    if remains_of(after):
-        left.append(wording.plural(len(remains_of(after)), "other thing"))
+    if leftovers_of(after):
+        left.append(wording.plural(len(leftovers_of(after)), "other thing"))
     if unlisted:
         left.append(f"{wording.plural(unlisted, 'region')} that could not be listed")
     return f"Left: {', '.join(left)}. The worker continues; run this again to check."

@@ -21,7 +21,7 @@ from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
-from app.cli.client.progress_bar import Bar, progress_bar
+from app.cli.client.progress_bar import ProgressBar, progress_bar
 from app.cli.client.terminal import Terminal
 from app.domain.wording.attempt_words import attempt_words
 from trainer.protocol.best_score import USUAL_METRIC
@@ -148,7 +148,9 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f"{path.name}{_UNFINISHED}")
 
 
-def _fetch(api: ApiClient, base: str, entry: dict[str, Any], target: Path, bar: Bar) -> None:
+def _fetch(
+    api: ApiClient, base: str, entry: dict[str, Any], target: Path, bar: ProgressBar
+) -> None:
     """One file; what has the right content already stays as it is."""
     path = _place(target, entry)
     unfinished = _unfinished(path)

@@ -19,7 +19,7 @@ from app.cli.client.failures import INTERRUPTED, JOB_FAILED, UNREACHABLE, Comman
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.terminal import Terminal, printable
-from app.cli.jobs.tide_text import Tide, tide_lines
+from app.cli.jobs.timeline_text import Timeline, timeline_lines
 from app.domain.units.instants import time_of_day
 from app.domain.wording.event_words import without_doubles
 
@@ -50,13 +50,13 @@ def watch(invocation: Invocation, job: JobName) -> None:
     """
     terminal = invocation.terminal
     path = job_path(invocation.api, job)
-    source = _TideSource(invocation.api, path)
+    source = _TimelineSource(invocation.api, path)
     try:
         if terminal.interactive:
             final = _watch_screen(invocation.api, terminal, path, source)
         else:
             final = follow(invocation.api, terminal, path)
-            for line in tide_lines(source.read(final), terminal.width):
+            for line in timeline_lines(source.read(final), terminal.width):
                 terminal.line(line)
     except KeyboardInterrupt:
         leave_running(terminal, job)
@@ -150,7 +150,7 @@ def _worth_telling(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return without_doubles(event for event in events if event["kind"] not in _UNTOLD)
 
 
-class _TideSource:
+class _TimelineSource:
     """What the chart is drawn from; points of metrics are asked for once."""
 
     def __init__(self, api: ApiClient, path: str) -> None:
@@ -158,7 +158,7 @@ class _TideSource:
         self._path = path
         self._points: list[dict[str, Any]] = []
 
-    def read(self, job: dict[str, Any]) -> Tide:
+    def read(self, job: dict[str, Any]) -> Timeline:
         """The chart's facts beside the job itself."""
         after = None
         if self._points:
@@ -167,7 +167,7 @@ class _TideSource:
             f"{self._path}/metrics", {"after": after}, limit=_POINTS_MAX, turn="after"
         )
         self._points += new
-        return Tide(
+        return Timeline(
             job=job,
             attempts=self._api.get(f"{self._path}/attempts")["items"],
             instances=self._api.get("/instances", {"job": job["id"], "live": False})["items"],
@@ -177,7 +177,7 @@ class _TideSource:
 
 
 def _watch_screen(
-    api: ApiClient, terminal: Terminal, path: str, source: _TideSource
+    api: ApiClient, terminal: Terminal, path: str, source: _TimelineSource
 ) -> dict[str, Any]:
     from rich.console import Console
     from rich.live import Live
@@ -188,7 +188,7 @@ def _watch_screen(
     with Live(console=console, auto_refresh=False) as live:
         for job, events in _looks(api, path):
             recent = [*recent, *_worth_telling(events)][-_EVENTS_KEPT:]
-            chart = tide_lines(source.read(job), terminal.width)
+            chart = timeline_lines(source.read(job), terminal.width)
             live.update(Text.from_ansi(_screen(terminal, job, recent, chart)), refresh=True)
     return job
 

@@ -1,7 +1,7 @@
 """`lowtide events`, `checkpoints` and `metrics`: what happened to a job.
 
-Not here: the job as it stands (`jobs`), why its machines are where they are (`explain`), its output
-(`logs`) and its cost (`costs`).
+Not here: the job as it stands (`list_commands`), why its machines are where they are (`explain`),
+its output (`logs`) and its cost (`cost_commands`).
 """
 
 from __future__ import annotations

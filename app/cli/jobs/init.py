@@ -56,7 +56,7 @@ Name = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderFindings:
     """What a folder tells of its job. saves: the script takes a folder for checkpoints, or uses
     the hooks. gpus: processes that its own starting scripts ask for on a machine; 1 unless told."""
 
@@ -105,7 +105,7 @@ def init(
         terminal.line(f"Check it, then: lowtide submit {target}")
 
 
-def read_folder(folder: Path) -> Found:
+def read_folder(folder: Path) -> FolderFindings:
     """What the folder tells. Raises CommandFailed without a script, or with several to choose."""
     script = _script_in(folder)
     text = _text_of(folder / script)
@@ -114,10 +114,10 @@ def read_folder(folder: Path) -> Found:
     start = "torchrun $LOWTIDE_TORCHRUN_ARGS" if gpus > 1 or _MANY_RANKS.search(text) else "python"
     saves = "LOWTIDE_CHECKPOINT_DIR" in flags + text or "lowtide_hooks" in text
     command = f"{start} {shlex.quote(script)}{flags}"
-    return Found(script, command, _setup_of(folder), gpus, saves)
+    return FolderFindings(script, command, _setup_of(folder), gpus, saves)
 
 
-def job_text(found: Found, name: str, gpu: str | None) -> str:
+def job_text(found: FolderFindings, name: str, gpu: str | None) -> str:
     """The job file."""
     setup = "" if found.setup is None else f"setup: {found.setup}\n"
     asked = gpu or f"{_ANY_GPU}:{found.gpus}"
@@ -230,13 +230,13 @@ def _check(text: str, target: Path) -> None:
     SpecDraft(str(target), parse_spec_text(text.encode(), "yaml"), target.parent).spec()
 
 
-def _told(found: Found, gpu: str | None) -> str:
+def _told(found: FolderFindings, gpu: str | None) -> str:
     machine = gpu or f"{plural(found.gpus, 'GPU')} of 16 GB or more"
     setup = "" if found.setup is None else f", after `{found.setup}`"
     return f"`{found.command}`{setup}, on {machine}"
 
 
-def _notes(folder: Path, found: Found) -> list[str]:
+def _notes(folder: Path, found: FolderFindings) -> list[str]:
     notes = []
     if not found.saves:
         notes.append(

@@ -1,6 +1,6 @@
 """`lowtide cancel`, `pause` and `resume`: one job, several by name, or all that a filter finds.
 
-Not here: what people ask of jobs without changing them (`jobs`, `follow`, `history`).
+Not here: what people ask of jobs without changing them (`list_commands`, `follow`, `history`).
 """
 
 from __future__ import annotations

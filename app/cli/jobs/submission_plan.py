@@ -20,7 +20,7 @@ from app.domain.units.instants import format_instant
 if TYPE_CHECKING:
     from app.domain.market.offer import Market, Offer
     from app.domain.placement.no_offer import Lack
-    from app.domain.placement.placement import Considered
+    from app.domain.placement.placement import RankedOffer
     from app.domain.spec.job_spec import JobSpec
 
 _ROWS_MAX: Final = 5
@@ -40,7 +40,7 @@ class Preview:
 
     spec: JobSpec
     count: int
-    considered: tuple[Considered, ...]
+    considered: tuple[RankedOffer, ...]
     chosen: Offer | None
     on_demand: Offer | None
     estimate_microusd: int | None = None
@@ -80,14 +80,14 @@ class Preview:
 def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) -> Preview:
     """The plan over the api's offers (items of GET /offers)."""
     from app.domain.market.offer import Market
-    from app.domain.placement.placement import consider, need_of
+    from app.domain.placement.placement import need_of, rank_offers
     from app.orchestration.frame.limits import Limits
     from app.orchestration.placement.shortlist import queue_need
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
     count = _count(spec, quoted, now)
-    considered = consider(quoted, queue_need(spec, _market(spec), count, Limits()), now)
-    compared = consider(quoted, need_of(spec, Market.ON_DEMAND, count), now)
+    considered = rank_offers(quoted, queue_need(spec, _market(spec), count, Limits()), now)
+    compared = rank_offers(quoted, need_of(spec, Market.ON_DEMAND, count), now)
     return Preview(spec, count, considered, _first_fit(considered), _first_fit(compared))
 
 
@@ -144,17 +144,17 @@ def read_offer(row: dict[str, Any]) -> Offer:
 def print_plan(terminal: Terminal, plan: Preview) -> None:
     """The plan for people."""
     from app.domain.placement.fit_verdict import FitVerdict
-    from app.domain.placement.placement import Considered
+    from app.domain.placement.placement import RankedOffer
 
     terminal.line(f"{terminal.paint('plan', 'bold')}    {_what(plan.spec)}")
-    for line in surroundings(plan.spec):
+    for line in environment_lines(plan.spec):
         terminal.line(f"        {line}")
     market = "on_demand" if plan.spec.effective_market() == "on_demand" else "spot"
     of_market = [item for item in plan.considered if item.offer.pool.market == market]
     rows = of_market[:_ROWS_MAX]
     if market == "spot" and plan.on_demand is not None:
         why = _why_not_on_demand(plan)
-        rows.append(Considered(plan.on_demand, FitVerdict.UNSUITABLE, why))
+        rows.append(RankedOffer(plan.on_demand, FitVerdict.UNSUITABLE, why))
     terminal.table(
         [
             Column("POOL", lambda row: wording.pool(row.offer.pool.key)),
@@ -276,26 +276,26 @@ def _out_of_reach(plan: Preview) -> list[str]:
 def _least_seconds(spec: JobSpec) -> int:
     """The estimate's work on the largest gang of the quickest kind that is accepted."""
     from app.domain.throughput.gang_scaling import EXPECTED_SCALING
-    from app.domain.throughput.kind_speed import expected_speed, kind_of_choice
+    from app.domain.throughput.gpu_throughput import expected_speed, gpu_shape_of_choice
 
     assert spec.estimate is not None
     seconds = spec.estimate.seconds
     pace = EXPECTED_SCALING.relative_pace(spec.nodes.most, spec.estimate.nodes)
-    kinds = [kind_of_choice(one) for one in spec.gpu_choices if one.name is not None]
+    kinds = [gpu_shape_of_choice(one) for one in spec.gpu_choices if one.name is not None]
     told = spec.estimate.gpu
     if kinds and told is not None and told.name is not None:
-        pace *= max(map(expected_speed, kinds)) / expected_speed(kind_of_choice(told))
+        pace *= max(map(expected_speed, kinds)) / expected_speed(gpu_shape_of_choice(told))
     return round(seconds / pace)
 
 
 def _too_little(plan: Preview) -> list[str]:
     """A budget that does not pay for a start."""
-    from app.domain.billing.budget import first_stretch_microusd
+    from app.domain.billing.budget import first_segment_microusd
 
     budget = plan.spec.budget_microusd
     if budget is None or plan.chosen is None:
         return []
-    first = first_stretch_microusd([plan.chosen.cost_microusd_per_hour] * plan.count)
+    first = first_segment_microusd([plan.chosen.cost_microusd_per_hour] * plan.count)
     if first <= budget:
         return []
     return [
@@ -327,7 +327,7 @@ def _deadline(deadline: timedelta | datetime) -> str:
     return format_instant(deadline)
 
 
-def surroundings(spec: JobSpec) -> list[str]:
+def environment_lines(spec: JobSpec) -> list[str]:
     """What the command will find around it, one line each; nothing where the spec says nothing."""
     asked: Mapping[str, object] = spec.to_json().get("resources", {})
     machine = [f"{name} {asked[key]}" for name, key in _SIZES if key in asked]
@@ -340,7 +340,7 @@ def surroundings(spec: JobSpec) -> list[str]:
     return lines
 
 
-def _against(row: Considered) -> str:
+def _against(row: RankedOffer) -> str:
     offer = row.offer
     return wording.against_on_demand(
         offer.price_microusd_per_hour, offer.on_demand_microusd_per_hour
@@ -357,12 +357,12 @@ def hazard_of(offer: Offer) -> float | None:
     return round(expect(0, 3_600, 0.0, offer.hazard_factor).interruptions_per_hour, 3)
 
 
-def _hazard(row: Considered) -> str:
+def _hazard(row: RankedOffer) -> str:
     hazard = hazard_of(row.offer)
     return wording.NOTHING if hazard is None else f"{hazard:.2f}"
 
 
-def _decision(row: Considered, plan: Preview) -> str:
+def _decision(row: RankedOffer, plan: Preview) -> str:
     if plan.chosen is not None and row.offer.pool == plan.chosen.pool:
         return f"✓ cheapest, {row.why.removeprefix('fits, ')}"
     if not row.fits or plan.chosen is None:
@@ -380,5 +380,5 @@ def _why_not_on_demand(plan: Preview) -> str:
     return "not requested"
 
 
-def _first_fit(considered: Sequence[Considered]) -> Offer | None:
+def _first_fit(considered: Sequence[RankedOffer]) -> Offer | None:
     return next((item.offer for item in considered if item.fits), None)

@@ -24,7 +24,15 @@ from app.cli.client.job_lookup import job_path
 from app.cli.client.progress_bar import progress_bar
 from app.cli.client.terminal import Terminal
 from app.cli.jobs import follow as following
-from app.cli.jobs.estimate import Budget, Deadline, Gpu, Infra, Nodes, asked_for, on_demand_assumed
+from app.cli.jobs.estimate_command import (
+    Budget,
+    Deadline,
+    Gpu,
+    Infra,
+    Nodes,
+    asked_for,
+    on_demand_assumed,
+)
 from app.cli.jobs.spec_edits import SpecDraft, SpecEdits, copied_draft, read_draft
 from app.cli.jobs.submission_plan import (
     Preview,
@@ -132,7 +140,7 @@ def _submit(
         plan = make_plan(spec, invocation.api.get("/offers")["items"], now)
         figures = _estimated(invocation, spec, accept_risk)
         _show(terminal, with_estimate(plan, figures), archive, dry_run)
-        _weigh(terminal, figures, accept_risk or dry_run)
+        _check_risk(terminal, figures, accept_risk or dry_run)
         _refuse_impossible(terminal, plan, accept_risk or dry_run)
         if dry_run:
             if not terminal.as_json:
@@ -215,7 +223,7 @@ def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict
         return None
 
 
-def _weigh(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -> None:
+def _check_risk(terminal: Terminal, figures: dict[str, Any] | None, accepted: bool) -> None:
     """Refuses a job that may break what it promises, unless that is accepted."""
     if figures is None or not figures["estimates"]:
         return

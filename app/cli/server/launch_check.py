@@ -28,12 +28,12 @@ from app.cli.server.launch_plan import (
     GRACE_SECONDS,
     SAYS,
     LaunchPlan,
-    Wish,
+    TrialRequest,
     make_launch_plan,
     write_script,
 )
 from app.cli.server.launch_report import LaunchReport
-from app.cli.server.launch_stages import Failure, History, Phase, StageView
+from app.cli.server.launch_stages import JobHistory, LaunchPhase, StageFailure, StageView
 from app.domain.units.durations import format_duration
 
 WENT_WRONG: Final = 1
@@ -64,7 +64,7 @@ class CheckReport:
         return all(view.ok for view in self.stages)
 
 
-def check_launch(terminal: Terminal, api: ApiClient, wish: Wish, *, yes: bool) -> int:
+def check_launch(terminal: Terminal, api: ApiClient, wish: TrialRequest, *, yes: bool) -> int:
     """Plan, ask, rent, follow, give back. Returns the exit code; raises CommandFailed."""
     name = f"doctor-{secrets.token_hex(3)}"
     plan = make_launch_plan(wish, name, _offers(api), datetime.now(UTC))
@@ -72,7 +72,7 @@ def check_launch(terminal: Terminal, api: ApiClient, wish: Wish, *, yes: bool) -
         terminal.line(sentence)
     if not yes:
         _ask(terminal)
-    trial = _Trial(terminal, api, plan, wish, name)
+    trial = _TrialLaunch(terminal, api, plan, wish, name)
     outcome = trial.run()
     if terminal.as_json:
         terminal.json(
@@ -104,11 +104,11 @@ def _ask(terminal: Terminal) -> None:
     typer.confirm("Rent it now?", default=False, abort=True)
 
 
-class _Trial:
+class _TrialLaunch:
     """One trial launch, from the submission to the last machine's end."""
 
     def __init__(
-        self, terminal: Terminal, api: ApiClient, plan: LaunchPlan, wish: Wish, name: str
+        self, terminal: Terminal, api: ApiClient, plan: LaunchPlan, wish: TrialRequest, name: str
     ) -> None:
         self._api = api
         self._plan = plan
@@ -156,7 +156,7 @@ class _Trial:
         self._began = self._heard_at = time.monotonic()
         self._report.begin(self._name, self._api.url)
 
-    def _follow(self) -> Failure | None:
+    def _follow(self) -> StageFailure | None:
         """Until its checkpoint is committed and it succeeded: None; else what failed."""
         while True:
             story = self._story()
@@ -172,14 +172,14 @@ class _Trial:
                     return failure
             time.sleep(_POLL_SECONDS)
 
-    def _told_by_pools(self, story: History) -> Failure | None:
+    def _told_by_pools(self, story: JobHistory) -> StageFailure | None:
         """What goes on for ever unless a person acts: refusals, machines that never register."""
         if not stages.may_ask_pools(story):
             return None
         offers = {row["pool"]: row for row in self._api.get("/offers")["items"]}
         return stages.failure_of_pools(story, offers, self._plan.pools, datetime.now(UTC))
 
-    def _give_back(self, cancel: bool) -> History:
+    def _give_back(self, cancel: bool) -> JobHistory:
         """The story once every machine is gone, or as it is when that was waited for in vain."""
         if cancel:
             self._cancel()
@@ -218,27 +218,33 @@ class _Trial:
             return
         left = stages.still_there(story)
         if left:
-            self._report.note(f"Still there: {', '.join(left)}. {stages.REMEDIES[Phase.GIVE_BACK]}")
+            self._report.note(
+                f"Still there: {', '.join(left)}. {stages.REMEDIES[LaunchPhase.GIVE_BACK]}"
+            )
         else:
             self._report.note(f"{self._name} is cancelled, and all its machines are released.")
 
-    def _shown(self, story: History, failure: Failure | None) -> tuple[StageView, ...]:
+    def _shown(self, story: JobHistory, failure: StageFailure | None) -> tuple[StageView, ...]:
         if failure is None:
             shown = [self._with_words(view) for view in stages.views(story)]
         else:
-            has_log = failure.stage in (Phase.REGISTER, Phase.TRAIN, Phase.CHECKPOINT)
+            has_log = failure.stage in (
+                LaunchPhase.REGISTER,
+                LaunchPhase.TRAIN,
+                LaunchPhase.CHECKPOINT,
+            )
             log = tuple(self._log_lines()[-_LOG_LINES:]) if has_log else ()
             shown = list(stages.failed_views(story, failure, self._failed_after, log))
         left = stages.still_there(story)
         if left:
             told = f"not confirmed after {format_duration(_GIVE_BACK_SECONDS)}: {', '.join(left)}"
-            remedy = stages.REMEDIES[Phase.GIVE_BACK]
-            shown[-1] = StageView(Phase.GIVE_BACK, False, None, told, remedy)
+            remedy = stages.REMEDIES[LaunchPhase.GIVE_BACK]
+            shown[-1] = StageView(LaunchPhase.GIVE_BACK, False, None, told, remedy)
         return tuple(shown)
 
     def _with_words(self, view: StageView) -> StageView:
         """Of the training: what the job said of the machine that it found itself on."""
-        if view.stage is not Phase.TRAIN:
+        if view.stage is not LaunchPhase.TRAIN:
             return view
         said = [line.removeprefix(SAYS) for line in self._log_lines() if line.startswith(SAYS)]
         return replace(view, sentence=f"one step done: {'; '.join(dict.fromkeys(said))}")
@@ -255,10 +261,10 @@ class _Trial:
             return lines
         return lines
 
-    def _story(self) -> History | None:
+    def _story(self) -> JobHistory | None:
         """Everything about the job now; None while the api is away, which is waited for."""
         try:
-            story = History(
+            story = JobHistory(
                 self._api.get(self._path),
                 tuple(self._api.pages(f"{self._path}/events", limit=_EVENTS_MAX, turn="after")),
                 tuple(self._api.get(f"{self._path}/attempts")["items"]),

@@ -20,7 +20,7 @@ from app.domain.units.instants import clock_time
 
 if TYPE_CHECKING:
     from app.domain.market.offer import Offer
-    from app.domain.placement.placement import Considered
+    from app.domain.placement.placement import RankedOffer
     from app.domain.spec.job_spec import JobSpec
 
 TIMEOUT: Final = "30m"
@@ -53,7 +53,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TrialRequest:
     """What the person asked for. timeout_seconds: from the submission to the machine's end."""
 
     gpu: str | None = None
@@ -109,7 +109,7 @@ class LaunchPlan:
 
 
 def make_launch_plan(
-    wish: Wish,
+    wish: TrialRequest,
     name: str,
     offers: Sequence[dict[str, Any]],
     now: datetime,
@@ -146,7 +146,7 @@ def make_launch_plan(
     )
 
 
-def _resting(considered: Iterable[Considered], offers: Iterable[Row], now: datetime) -> str:
+def _resting(considered: Iterable[RankedOffer], offers: Iterable[Row], now: datetime) -> str:
     """Until when pools rest that would fit otherwise; "" where none does."""
 
     able = {item.offer.pool.key for item in considered if item.verdict.passes_by_itself}
@@ -173,7 +173,7 @@ def write_script(folder: Path) -> None:
     (folder / SCRIPT).write_text(Path(found.origin).read_text("utf-8"), "utf-8")
 
 
-def _fields(wish: Wish, name: str, offers: Iterable[Row]) -> dict[str, Any]:
+def _fields(wish: TrialRequest, name: str, offers: Iterable[Row]) -> dict[str, Any]:
     limit = f"{wish.timeout_seconds}s"
     fields: dict[str, Any] = {
         "name": name,
@@ -207,7 +207,7 @@ def _parsed(fields: dict[str, Any]) -> JobSpec:
         raise CommandFailed.from_domain(error, "the trial job") from error
 
 
-def _places(wish: Wish, offers: Iterable[Row]) -> list[str]:
+def _places(wish: TrialRequest, offers: Iterable[Row]) -> list[str]:
     """The places of --infra, narrowed to --region where that is given."""
     named = [] if wish.infra is None else [one.strip() for one in wish.infra.split(",")]
     if wish.region is None:

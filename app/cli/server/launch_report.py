@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.cli.client import wording
 from app.cli.client.terminal import Terminal, printable
-from app.cli.server.launch_stages import Phase, StageView
+from app.cli.server.launch_stages import LaunchPhase, StageView
 from app.domain.units.durations import format_duration, measured_duration
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -23,7 +23,7 @@ _TOLD_EVENTS: Final = frozenset(
 )
 """What is worth a line before the stage that it belongs to has ended."""
 
-_TOLD_AT_ONCE: Final = (Phase.RENT, Phase.BOOT, Phase.REGISTER)
+_TOLD_AT_ONCE: Final = (LaunchPhase.RENT, LaunchPhase.BOOT, LaunchPhase.REGISTER)
 """The others take seconds, and are told together with what the job said."""
 
 _MARKS: Final = {True: ("✓", "green"), False: ("✗", "red"), None: ("·", "dim")}
@@ -35,7 +35,7 @@ class LaunchReport:
     def __init__(self, terminal: Terminal, timeout_seconds: int) -> None:
         self._terminal = terminal
         self._limit = format_duration(timeout_seconds)
-        self._shown: set[Phase] = set()
+        self._shown: set[LaunchPhase] = set()
         self._events = 0
         self._said: set[str] = set()
         self._looks = 0
@@ -59,7 +59,7 @@ class LaunchReport:
         for view in views:
             if view.ok and view.stage in _TOLD_AT_ONCE and view.stage not in self._shown:
                 self._stage(view)
-        waits = next((view.stage for view in views if not view.ok), Phase.GIVE_BACK)
+        waits = next((view.stage for view in views if not view.ok), LaunchPhase.GIVE_BACK)
         if self._terminal.interactive:
             self._spin(f"{waits.value} … {format_duration(seconds)} of at most {self._limit}")
         elif seconds >= self._next_line_at:

@@ -20,7 +20,7 @@ from app.domain.wording.machine_words import ended_words
 Document = Mapping[str, Any]
 
 
-class Phase(StrEnum):
+class LaunchPhase(StrEnum):
     """What happens to a first machine, in this order."""
 
     RENT = "rent"
@@ -31,26 +31,30 @@ class Phase(StrEnum):
     GIVE_BACK = "give back"
 
 
-ORDER: Final = tuple(Phase)
+ORDER: Final = tuple(LaunchPhase)
 _GOES_ON: Final = frozenset({"finished", "spot_interrupted", "no_capacity", "resized", "migrated"})
 """Ends of an attempt after which the control plane tries again and nothing is wrong."""
 
 _NOT_REGISTERED: Final = "registration_timeout"
 _DIED_OF_THE_CLOUD: Final = frozenset({"cloud_interruption", "cloud_capacity", "cloud_failure"})
 
-REMEDIES: Final[Mapping[Phase, str]] = {
-    Phase.RENT: "run `lowtide doctor` where the worker runs: it names missing rights and quotas; "
+REMEDIES: Final[Mapping[LaunchPhase, str]] = {
+    LaunchPhase.RENT: "run `lowtide doctor` where the worker runs: it names missing rights and "
+    "quotas; "
     "or try another --gpu or --region, or --on-demand",
-    Phase.BOOT: "correct the machine image: docs/machines.md lists what it must have, and "
+    LaunchPhase.BOOT: "correct the machine image: docs/machines.md lists what it must have, and "
     "LOWTIDE_AWS_IMAGE or LOWTIDE_GCP_IMAGE names another one",
-    Phase.REGISTER: "machines must reach LOWTIDE_PUBLIC_URL: check that the subnet has a way out "
+    LaunchPhase.REGISTER: "machines must reach LOWTIDE_PUBLIC_URL: check that the subnet has a way "
+    "out "
     "(NAT or a public address), that port 443 and DNS are open, and that `lowtide doctor` finds "
     "the certificate valid",
-    Phase.TRAIN: "read the log: the image's driver, Python or PyTorch; docs/machines.md lists what "
+    LaunchPhase.TRAIN: "read the log: the image's driver, Python or PyTorch; docs/machines.md "
+    "lists what "
     "a machine must have",
-    Phase.CHECKPOINT: "let the machines' role list, read and write in the bucket: "
+    LaunchPhase.CHECKPOINT: "let the machines' role list, read and write in the bucket: "
     "docs/object-stores.md, What must be allowed",
-    Phase.GIVE_BACK: "look with `lowtide instances`; end what is left in the cloud's own console",
+    LaunchPhase.GIVE_BACK: "look with `lowtide instances`; end what is left in the cloud's own "
+    "console",
 }
 _REMEDY_OF_REFUSAL: Final[Mapping[str, str]] = {
     "quota": "ask the cloud for more GPU quota (docs/aws.md, step 1; docs/gcp.md, step 2), or try "
@@ -68,7 +72,7 @@ _CONSOLES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class JobHistory:
     """Everything the api tells of the job at one moment."""
 
     job: Document
@@ -84,7 +88,7 @@ class StageView:
     log: the last lines of the log that belongs to it, oldest first.
     """
 
-    stage: Phase
+    stage: LaunchPhase
     ok: bool | None = None
     seconds: float | None = None
     sentence: str = ""
@@ -104,26 +108,26 @@ class StageView:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StageFailure:
     """The stage that failed, and the reason as the cloud, the machine or the job gave it."""
 
-    stage: Phase
+    stage: LaunchPhase
     reason: str
     remedy: str
 
 
-def marks(story: History) -> dict[Phase, datetime]:
+def marks(story: JobHistory) -> dict[LaunchPhase, datetime]:
     """When each stage that is over ended, on the control plane's clock."""
     nodes = int(story.job["node_count"])
-    found: dict[Phase, datetime | None] = {
-        Phase.RENT: _nth(story, "launch_accepted", nodes),
-        Phase.BOOT: _nth(story, "agent_registered", nodes),
-        Phase.REGISTER: _nth(story, "trainer_started", 1),
-        Phase.TRAIN: _first_step_at(story),
-        Phase.CHECKPOINT: _nth(story, "checkpoint_committed", 1),
-        Phase.GIVE_BACK: _given_back_at(story),
+    found: dict[LaunchPhase, datetime | None] = {
+        LaunchPhase.RENT: _nth(story, "launch_accepted", nodes),
+        LaunchPhase.BOOT: _nth(story, "agent_registered", nodes),
+        LaunchPhase.REGISTER: _nth(story, "trainer_started", 1),
+        LaunchPhase.TRAIN: _first_step_at(story),
+        LaunchPhase.CHECKPOINT: _nth(story, "checkpoint_committed", 1),
+        LaunchPhase.GIVE_BACK: _given_back_at(story),
     }
-    ended: dict[Phase, datetime] = {}
+    ended: dict[LaunchPhase, datetime] = {}
     for stage in ORDER:
         at = found[stage]
         # A stage is over only when those before it are.
@@ -133,13 +137,13 @@ def marks(story: History) -> dict[Phase, datetime]:
     return ended
 
 
-def running(story: History) -> Phase:
+def running(story: JobHistory) -> LaunchPhase:
     """The first stage that is not over; the last one when all are."""
     over = marks(story)
-    return next((stage for stage in ORDER if stage not in over), Phase.GIVE_BACK)
+    return next((stage for stage in ORDER if stage not in over), LaunchPhase.GIVE_BACK)
 
 
-def views(story: History) -> tuple[StageView, ...]:
+def views(story: JobHistory) -> tuple[StageView, ...]:
     """Every stage so far: those that are over with their times, others without."""
     over = marks(story)
     began = wording.instant(story.job["submitted_at"])
@@ -155,7 +159,7 @@ def views(story: History) -> tuple[StageView, ...]:
 
 
 def failed_views(
-    story: History, failure: Failure, seconds: float, log: tuple[str, ...]
+    story: JobHistory, failure: StageFailure, seconds: float, log: tuple[str, ...]
 ) -> tuple[StageView, ...]:
     """The stages with the failure in its place; `seconds`: since the job was submitted."""
     shown = views(story)
@@ -169,31 +173,33 @@ def failed_views(
     return (*shown[:at], view, *after, _end_view(story))
 
 
-def failure_of(story: History) -> Failure | None:
+def failure_of(story: JobHistory) -> StageFailure | None:
     """What will not come right by itself; None while it may."""
     job = story.job
     stage = running(story)
     for event in story.events:
         if event["kind"] == "boot_failed":
-            return Failure(Phase.BOOT, str(event["message"]), REMEDIES[Phase.BOOT])
+            return StageFailure(LaunchPhase.BOOT, str(event["message"]), REMEDIES[LaunchPhase.BOOT])
     silent = next((one for one in story.instances if _died_silently(one)), None)
     if silent is not None:
         told = f"{_machine(silent)} powered off before its agent called"
-        return Failure(Phase.BOOT, told, f"{_console(silent)}; {REMEDIES[Phase.BOOT]}")
+        return StageFailure(
+            LaunchPhase.BOOT, told, f"{_console(silent)}; {REMEDIES[LaunchPhase.BOOT]}"
+        )
     for attempt in story.attempts:
         reason = attempt["end_reason"]
         if reason is not None and reason not in _GOES_ON:
             return _of_attempt(story, stage, reason, str(attempt["end_message"] or reason))
     if job["state"] in AT_REST - {"succeeded"}:
-        return Failure(
+        return StageFailure(
             stage, str(job["why"] or f"the job {wording.standing(job['state'])}"), REMEDIES[stage]
         )
     return None
 
 
 def failure_of_pools(
-    story: History, offers: Mapping[str, Document], pools: frozenset[str], now: datetime
-) -> Failure | None:
+    story: JobHistory, offers: Mapping[str, Document], pools: frozenset[str], now: datetime
+) -> StageFailure | None:
     """What the pools' rests tell: a machine that was given up, or refusals of all `pools`.
 
     `offers`: the api's, by their pool. The control plane would try again; a person must act first.
@@ -203,17 +209,17 @@ def failure_of_pools(
         row = offers.get(str(one["pool"]))
         if given_up and row is not None and row["cool_reason"] == _NOT_REGISTERED:
             return _unheard(story, "no agent registered in LOWTIDE_REGISTRATION_TIMEOUT_SECONDS")
-    if running(story) is not Phase.RENT:
+    if running(story) is not LaunchPhase.RENT:
         return None
     kind = refused_everywhere(offers, pools, now)
     return None if kind is None else refusal_failure(story, kind)
 
 
-def may_ask_pools(story: History) -> bool:
+def may_ask_pools(story: JobHistory) -> bool:
     """Whether something happened of which only the pools' rests tell more."""
     refused = any(event["kind"] == "launch_refused" for event in story.events)
     # Its pools may have begun to rest after the plan was made: then nothing is ever asked.
-    waits = running(story) is Phase.RENT and not story.instances
+    waits = running(story) is LaunchPhase.RENT and not story.instances
     return (
         refused
         or waits
@@ -242,25 +248,27 @@ def refused_everywhere(
     return next((one for one in ("denied", "rejected", "quota") if one in kinds), None)
 
 
-def refusal_failure(story: History, kind: str) -> Failure:
+def refusal_failure(story: JobHistory, kind: str) -> StageFailure:
     """All pools refused: what the cloud said last."""
     said = [str(one["message"]) for one in story.events if one["kind"] == "launch_refused"]
     reason = said[-1] if said else "every pool refused"
-    return Failure(Phase.RENT, reason, _REMEDY_OF_REFUSAL.get(kind, REMEDIES[Phase.RENT]))
+    return StageFailure(
+        LaunchPhase.RENT, reason, _REMEDY_OF_REFUSAL.get(kind, REMEDIES[LaunchPhase.RENT])
+    )
 
 
-def late(story: History, timeout_seconds: int) -> Failure:
+def late(story: JobHistory, timeout_seconds: int) -> StageFailure:
     """The time is up: where it stood, and what that usually means."""
     stage = running(story)
     limit = format_duration(timeout_seconds)
-    if stage is Phase.BOOT:
+    if stage is LaunchPhase.BOOT:
         return _unheard(story, f"--timeout of {limit} is over")
     why = story.job["why"]
     told = f"--timeout of {limit} is over" + (f": {why}" if why else "")
-    return Failure(stage, told, REMEDIES[stage])
+    return StageFailure(stage, told, REMEDIES[stage])
 
 
-def still_there(story: History) -> list[str]:
+def still_there(story: JobHistory) -> list[str]:
     """Machines whose end the cloud has not confirmed."""
     return [
         _machine(one) if one["provider_instance_id"] else "one that the cloud has not answered for"
@@ -269,24 +277,24 @@ def still_there(story: History) -> list[str]:
     ]
 
 
-def _of_attempt(story: History, stage: Phase, reason: str, message: str) -> Failure:
+def _of_attempt(story: JobHistory, stage: LaunchPhase, reason: str, message: str) -> StageFailure:
     if reason == _NOT_REGISTERED:
         return _unheard(story, message)
-    if reason == "store_unavailable" and stage is not Phase.CHECKPOINT:
-        return Failure(stage, message, REMEDIES[Phase.CHECKPOINT])
-    return Failure(stage, message, REMEDIES[stage])
+    if reason == "store_unavailable" and stage is not LaunchPhase.CHECKPOINT:
+        return StageFailure(stage, message, REMEDIES[LaunchPhase.CHECKPOINT])
+    return StageFailure(stage, message, REMEDIES[stage])
 
 
-def _unheard(story: History, what: str) -> Failure:
+def _unheard(story: JobHistory, what: str) -> StageFailure:
     """Machines are up, as far as their cloud knows, and have not called."""
     silent = [one for one in _rented(story) if not one["registered_at"]]
     names = ", ".join(_machine(one) for one in silent)
     reason = f"{what}: nothing was heard from {names}" if names else what
     console = f"{_console(silent[0])} shows how far it booted; " if silent else ""
-    return Failure(Phase.REGISTER, reason, console + REMEDIES[Phase.REGISTER])
+    return StageFailure(LaunchPhase.REGISTER, reason, console + REMEDIES[LaunchPhase.REGISTER])
 
 
-def _rented(story: History) -> list[Document]:
+def _rented(story: JobHistory) -> list[Document]:
     """Every machine that the cloud gave."""
     return [one for one in story.instances if one["provider_instance_id"]]
 
@@ -313,41 +321,41 @@ def _console(instance: Document) -> str:
     )
 
 
-def _told(stage: Phase, story: History) -> str:
-    if stage is Phase.RENT:
+def _told(stage: LaunchPhase, story: JobHistory) -> str:
+    if stage is LaunchPhase.RENT:
         return ", ".join(_machine(one) for one in _rented(story))
-    if stage is Phase.BOOT:
+    if stage is LaunchPhase.BOOT:
         return "the agent called the control plane"
-    if stage is Phase.REGISTER:
+    if stage is LaunchPhase.REGISTER:
         return "ready: working folder, checkpoints' place, every machine of the job"
-    if stage is Phase.TRAIN:
+    if stage is LaunchPhase.TRAIN:
         return "one step done"
-    if stage is Phase.CHECKPOINT:
+    if stage is LaunchPhase.CHECKPOINT:
         return "in the store, verified"
     by = sorted({ended_words(one["ended_by"]) for one in story.instances if one["ended_by"]})
     return f"gone, ended by {' and '.join(by)}" if by else "gone"
 
 
-def _end_view(story: History) -> StageView:
+def _end_view(story: JobHistory) -> StageView:
     """Of a launch that failed: whether its machines are gone."""
     if still_there(story):
-        return StageView(Phase.GIVE_BACK)
-    told = _told(Phase.GIVE_BACK, story) if _rented(story) else "nothing was rented"
-    return StageView(Phase.GIVE_BACK, True, None, told)
+        return StageView(LaunchPhase.GIVE_BACK)
+    told = _told(LaunchPhase.GIVE_BACK, story) if _rented(story) else "nothing was rented"
+    return StageView(LaunchPhase.GIVE_BACK, True, None, told)
 
 
-def _nth(story: History, kind: str, count: int) -> datetime | None:
+def _nth(story: JobHistory, kind: str, count: int) -> datetime | None:
     """The instant of the count-th event of the kind."""
     found = [one["at"] for one in story.events if one["kind"] == kind]
     return wording.instant(found[count - 1]) if len(found) >= count else None
 
 
-def _first_step_at(story: History) -> datetime | None:
+def _first_step_at(story: JobHistory) -> datetime | None:
     found = [one["first_step_at"] for one in story.attempts if one["first_step_at"]]
     return wording.instant(min(found)) if found else _nth(story, "checkpoint_committed", 1)
 
 
-def _given_back_at(story: History) -> datetime | None:
+def _given_back_at(story: JobHistory) -> datetime | None:
     """When the last machine was gone; None while one may live, or before any was rented."""
     ended = [one["ended_at"] for one in _rented(story)]
     if not ended or not all(ended) or still_there(story):

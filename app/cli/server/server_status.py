@@ -51,7 +51,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
     The machines of the local cloud are ended, too. Data, keys and jobs are kept: `lowtide up`
     resumes with them. Safe to repeat, and to run after a crash or a kill of `lowtide up`.
     """
-    from app.adapters.embedded.errors import EmbeddedServerError, StateFolderBusyError
+    from app.adapters.embedded.embedded_errors import EmbeddedServerError, StateFolderBusyError
     from app.adapters.embedded.processes import run_record
 
     terminal = Terminal(as_json=as_json, quiet=quiet)

@@ -27,7 +27,7 @@ from app.cli.client.local_run import (
     still_starting,
 )
 from app.cli.client.terminal import Terminal
-from app.cli.server.migrate import KEY_FILE, prepare_database
+from app.cli.server.migrate_command import KEY_FILE, prepare_database
 from app.cli.server.server_status import (
     forget_address,
     remember_address,
@@ -85,7 +85,7 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
     Ctrl-C or `lowtide down` stops everything, machines of the local cloud included; data, keys and
     jobs are kept for the next `lowtide up`.
     """
-    from app.adapters.embedded.errors import (
+    from app.adapters.embedded.embedded_errors import (
         ChildFailedError,
         EmbeddedServerError,
         StateFolderBusyError,

@@ -1,7 +1,7 @@
 """How often a gang is lost: its machines' hazards together, and when that is worth telling anew.
 
 Lives here: the sum over machines of different ages and markets, and how far a figure may move
-before it is told again. Not here: one pool's hazard (`pool_life`), what the interval between
+before it is told again. Not here: one pool's hazard (`hazard_by_age`), what the interval between
 checkpoints becomes (`trainer.protocol.checkpoint_interval`), or where the facts come from.
 
 A notice is counted as a loss: no cloud promises that it comes, nor that it leaves the time to save.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.domain.availability.pool_life import AGE_EDGES_SECONDS, usual_hazard_per_hour
+from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, usual_hazard_per_hour
 
 FAULTS_PER_HOUR = 0.0002
 """Faults of a rented machine itself, in any market.

@@ -3,7 +3,7 @@
 A pool is up or down. Its chance to change depends on how long it has been so: fresh capacity and
 fresh outages end soon, old ones last. MODELS are 5 x 5 scalings of one shape; a belief is a weight
 per model. Here: the models, and what follows from each alone: transitions, lives, shares of time.
-Not here: beliefs (`pool_belief`), or what to do about them (`cost_to_go`, `placement_choice`).
+Not here: beliefs (`hazard_belief`), or what to do about them (`cost_to_go`, `placement_choice`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.availability.pool_life import AGE_EDGES_SECONDS, BACK_PER_HOUR, TAKEN_PER_HOUR
+from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, BACK_PER_HOUR, TAKEN_PER_HOUR
 
 Floats = NDArray[np.float64]
 

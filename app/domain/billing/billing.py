@@ -1,18 +1,18 @@
 """What one machine costs up to an instant: pure, cumulative from its start, exact.
 
 Lives here: `rate` and `bill`. Not here: the rules as data (`billing_rules`), cutting a run into
-stretches (`usage_stretches`), what is already booked and the entries that close the difference
+segments (`usage_segments`), what is already booked and the entries that close the difference
 (`ledger`), where the money went (`cost_statement`).
 
 Rounding. Costs are exact integers over one denominator until the very end. The total of an
 instance and component is rounded once, half to even, to a micro-dollar. It is shared over the
-keys along time: a stretch gets round(cost up to its end) - round(cost up to its start). The sum
-is the rounded total, each stretch is within one micro-dollar of its exact cost, and a stretch
+keys along time: a segment gets round(cost up to its end) - round(cost up to its start). The sum
+is the rounded total, each segment is within one micro-dollar of its exact cost, and a segment
 that is over keeps its share for ever while the machine runs on. (Sharing by largest remainder
 sums as exactly, but moves single micro-dollars between closed hours at every step.)
 
 Charged time. While a machine runs, its elapsed time counts as it is. Once it has ended, a begun
-second counts whole and the minimum applies; what that adds belongs to the last stretch, at its
+second counts whole and the minimum applies; what that adds belongs to the last segment, at its
 price. So the bill of an uninterrupted machine never falls as time goes on.
 """
 
@@ -26,7 +26,7 @@ from uuid import UUID
 
 from app.domain.billing.billing_rules import BillingRules, SpotPricing
 from app.domain.billing.machine_facts import MachineFacts, Transfer
-from app.domain.billing.usage_stretches import (
+from app.domain.billing.usage_segments import (
     MICROSECOND,
     US_PER_HOUR,
     US_PER_SECOND,
@@ -34,7 +34,7 @@ from app.domain.billing.usage_stretches import (
     billable_run,
     hour_start_prices,
     payer_at,
-    stretches,
+    usage_segments,
     utc_hour,
 )
 from app.domain.lifecycle.instance import EndedBy
@@ -230,27 +230,27 @@ def _charge(
     us_per_price: int,
 ) -> list[BillLine]:
     """One component's cells; `prices` are µUSD per `us_per_price` billed microseconds."""
-    parts = stretches(run, facts, prices)
+    parts = usage_segments(run, facts, prices)
     added = _added_at_the_end(run, rules)
     denominator = us_per_price * rules.billing_speed.denominator
     cost, rounded = 0, 0
     lines: dict[BillKey, BillLine] = {}
-    for place, stretch in enumerate(parts):
-        charged = stretch.length_us * rules.billing_speed.numerator
+    for place, segment in enumerate(parts):
+        charged = segment.length_us * rules.billing_speed.numerator
         if place == len(parts) - 1:
             charged += added
-        cost += charged * stretch.price.microusd_per_hour
+        cost += charged * segment.price.microusd_per_hour
         amount = divide_half_even(cost, denominator) - rounded
         rounded += amount
-        hour = utc_hour(stretch.from_at)
-        key = BillKey(facts.instance_id, component, stretch.assignment_id, hour)
+        hour = utc_hour(segment.from_at)
+        key = BillKey(facts.instance_id, component, segment.assignment_id, hour)
         earlier = lines.get(key)
         lines[key] = BillLine(
             key,
             amount + (earlier.amount_microusd if earlier else 0),
-            earlier.usage_from_at if earlier else stretch.from_at,
-            stretch.to_at,
-            stretch.price.source,
-            stretch.price.captured_at,
+            earlier.usage_from_at if earlier else segment.from_at,
+            segment.to_at,
+            segment.price.source,
+            segment.price.captured_at,
         )
     return list(lines.values())

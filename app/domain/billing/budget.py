@@ -77,7 +77,7 @@ def reserve_microusd(live: Iterable[LiveInstance], window: ReserveWindow) -> int
     return total
 
 
-def first_stretch_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
+def first_segment_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
     """What a new gang costs in its first 15 billed minutes, one price per machine, rounded up."""
     return sum(_cost_up(price, FIRST_STRETCH_SECONDS) for price in prices_microusd_per_hour)
 

@@ -22,7 +22,7 @@ from app.domain.billing.phase_timeline import (
     rework_ends_at,
     rework_through,
 )
-from app.domain.billing.usage_stretches import US_PER_HOUR, US_PER_SECOND
+from app.domain.billing.usage_segments import US_PER_HOUR, US_PER_SECOND
 from app.domain.market.price_book import PriceSegment
 from app.domain.units.apportionment import apportion, divide_half_even, divide_up
 from trainer.protocol.agent_report import MachinePhase

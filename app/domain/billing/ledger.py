@@ -18,7 +18,7 @@ from app.domain.billing.billing import BillKey, BillLine, Component, rate
 from app.domain.billing.billing_rules import BillingRules
 from app.domain.billing.machine_facts import MachineFacts
 from app.domain.billing.rating_basis import AdjustmentReason, RatingBasis, rating_basis, reason_for
-from app.domain.billing.usage_stretches import HOUR
+from app.domain.billing.usage_segments import HOUR
 from app.domain.market.price_book import PriceSegment
 
 LedgerKey = BillKey

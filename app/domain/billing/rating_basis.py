@@ -15,7 +15,7 @@ from enum import StrEnum
 from app.domain.billing.billing import Component, counted_transfers, is_waived, minimum_applies
 from app.domain.billing.billing_rules import BillingRules
 from app.domain.billing.machine_facts import MachineFacts
-from app.domain.billing.usage_stretches import BillableRun, billable_run
+from app.domain.billing.usage_segments import BillableRun, billable_run
 from app.domain.lifecycle.stored_documents import RatingDocument
 from app.domain.market.price_book import PriceSegment
 

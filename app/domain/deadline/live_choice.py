@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from app.domain.availability.pool_sightings import Sightings
-from app.domain.deadline.placement_moment import Course, PoolRow, Running
+from app.domain.availability.availability_observations import AvailabilityObservations
+from app.domain.deadline.policy_state import PlacementAction, PoolRow, RunningOn
 from app.domain.market.offer import Pool
 
 PAST: Final = timedelta(hours=48)
-"""How far back sightings are read: what is older is forgotten by more than half."""
+"""How far back observations are read: what is older is forgotten by more than half."""
 
 TICK_SECONDS: Final = (60.0, 600.0)
 """The shortest and the longest time between two looks at a job's choice."""
@@ -35,12 +35,12 @@ def tick_seconds_of(horizon_seconds: float) -> float:
 class LivePool:
     """A pool that could serve: what was seen of it, and whether it has machines now, if known.
 
-    usual_usd: its usual price per hour, as that of `LiveMoment.prices` is meant.
+    usual_usd: its usual price per hour, as that of `LiveState.prices` is meant.
     """
 
     pool: Pool
     usual_usd: float
-    sightings: Sightings
+    observations: AvailabilityObservations
     has_room: bool | None
 
 
@@ -54,14 +54,14 @@ class LiveTerms:
 
 
 @dataclass(frozen=True)
-class LiveMoment:
+class LiveState:
     """A job now. prices: $ per hour, by pool as in the placement. time_left_seconds: until
     on-demand machines would be too late to have been asked for. running_in: the spot pool that it
     runs in; start_left_seconds: until work goes on there."""
 
     time_left_seconds: float
     work_left_seconds: float
-    running_on: Running
+    running_on: RunningOn
     running_in: Pool | None
     start_left_seconds: float
     prices: Sequence[float]
@@ -73,7 +73,7 @@ class LiveChoice:
     gang; inf where it is not safe or not to be had. order: pools by what they are worth, best
     first; empty where one alone was at hand."""
 
-    verdict: Course
+    verdict: PlacementAction
     pool: Pool | None
     wait: float
     spot: float
@@ -85,9 +85,9 @@ class LiveChoice:
     def rests_on_cost(self) -> bool:
         """Whether another way was safe too; else the last safe moment is what speaks."""
         others = {
-            Course.WAIT: self.wait,
-            Course.SPOT: self.spot,
-            Course.ON_DEMAND: self.on_demand,
+            PlacementAction.WAIT: self.wait,
+            PlacementAction.SPOT: self.spot,
+            PlacementAction.ON_DEMAND: self.on_demand,
         }
         return any(math.isfinite(cost) for way, cost in others.items() if way != self.verdict)
 
@@ -102,7 +102,7 @@ class PoolPlacement(Protocol):
         """The same with its value table, for a choice under a lock."""
         ...
 
-    def choose(self, live: LiveMoment) -> LiveChoice:
+    def choose(self, live: LiveState) -> LiveChoice:
         """The choice of least expected cost."""
         ...
 

@@ -2,7 +2,7 @@
 
 Lives here: beliefs made from own machines and launches, and the answer in the words of offers
 (`live_choice`). Not here: the choice itself (`placement_choice`), reading what it rests on
-(`placement.weigh_markets`), or the last safe moment, which holds whatever is chosen here
+(`placement.evaluate_markets`), or the last safe moment, which holds whatever is chosen here
 (`deadline_policy`). Importing this module loads numpy.
 """
 
@@ -15,23 +15,23 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+from app.domain.availability.availability_observations import DOWN, UP, states
 from app.domain.availability.pool_hazards import FORGETTING_HOURS
-from app.domain.availability.pool_sightings import DOWN, UP, states
 from app.domain.deadline.cost_to_go import prepare
 from app.domain.deadline.live_choice import (
     PAST,
     LiveChoice,
-    LiveMoment,
     LivePool,
+    LiveState,
     LiveTerms,
     tick_seconds_of,
 )
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import (
-    Course,
-    Decision,
+from app.domain.deadline.policy_state import (
     JobTerms,
-    Moment,
+    PlacementAction,
+    PolicyDecision,
+    PolicyState,
 )
 from app.domain.market.offer import Pool
 
@@ -69,11 +69,11 @@ class LivePlacement:
         self._replay(pools, now, tick_seconds)
 
     def _replay(self, pools: Sequence[LivePool], now: datetime, tick_seconds: float) -> None:
-        """Take in what was seen, tick by tick, from the first sighting on."""
+        """Take in what was seen, tick by tick, from the first observation on."""
         tick = timedelta(seconds=tick_seconds)
-        first = min((one.sightings.since or now for one in pools), default=now)
+        first = min((one.observations.since or now for one in pools), default=now)
         ticks = min(TICKS_MAX, max(1, math.ceil((now - max(first, now - PAST)) / tick)))
-        seen = [states(one.sightings, now, tick, ticks) for one in pools]
+        seen = [states(one.observations, now, tick, ticks) for one in pools]
         for one, row in zip(pools, seen, strict=True):
             if one.has_room is not None:
                 row[-1] = UP if one.has_room else DOWN
@@ -100,13 +100,13 @@ class LivePlacement:
         held._placement = self._placement.with_table()
         return held
 
-    def choose(self, live: LiveMoment) -> LiveChoice:
+    def choose(self, live: LiveState) -> LiveChoice:
         """The choice of least expected cost. Equal inputs give equal answers."""
         seen, index = list(self.seen), -1
         if live.running_in is not None:
             index = self.pools.index(live.running_in)
             seen[index] = UP
-        moment = Moment(
+        state = PolicyState(
             time_left_seconds=live.time_left_seconds,
             work_left_seconds=live.work_left_seconds,
             running_on=live.running_on,
@@ -116,18 +116,18 @@ class LivePlacement:
             seen=seen,
             prices=live.prices,
         )
-        choice = self._placement.choose(moment)
+        choice = self._placement.choose(state)
         return LiveChoice(
             verdict=choice.verdict,
-            pool=self.pools[choice.pool] if choice.verdict is Course.SPOT else None,
+            pool=self.pools[choice.pool] if choice.verdict is PlacementAction.SPOT else None,
             wait=choice.costs.wait,
             spot=choice.costs.spot,
             on_demand=choice.costs.on_demand,
             order=self._order(choice, live),
-            rows=tuple(self._placement.rows(moment, choice)),
+            rows=tuple(self._placement.rows(state, choice)),
         )
 
-    def _order(self, choice: Decision, live: LiveMoment) -> tuple[Pool, ...]:
+    def _order(self, choice: PolicyDecision, live: LiveState) -> tuple[Pool, ...]:
         """Pools by worth, that of the choice first."""
         worths = choice.worths
         if not worths:

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from app.domain.availability.pool_belief import HazardBelief
+from app.domain.availability.hazard_belief import HazardBelief
 from app.domain.availability.pool_hazards import PHASES
 from app.domain.deadline.cost_to_go import IDLE, ON_DEMAND, SPOT, CostTable
-from app.domain.deadline.placement_moment import JobTerms, Moment, Running
+from app.domain.deadline.policy_state import JobTerms, PolicyState, RunningOn
 
 _WEIGHT_MIN: Final = 1e-3
 
@@ -25,22 +25,22 @@ class Outlook:
     def __init__(
         self,
         terms: JobTerms,
-        moment: Moment,
+        state: PolicyState,
         table: CostTable,
         belief: HazardBelief,
         usual_price: float,
-        state: int | None,
+        capacity: int | None,
     ) -> None:
-        """state: were all capacity up (1) or down (0) now; None: as it is believed to be."""
-        self.terms, self.moment, self.table, self.usual_price = terms, moment, table, usual_price
+        """capacity: were all capacity up (1) or down (0) now; None: as it is believed to be."""
+        self.terms, self.state, self.table, self.usual_price = terms, state, table, usual_price
         step = table.step_seconds
         self.step_hours = step / 3600
-        now = belief.chances(0, state, terms.tick_seconds)  # [models, phases]
+        now = belief.chances(0, capacity, terms.tick_seconds)  # [models, phases]
         now[now.sum(axis=1) < _WEIGHT_MIN] = 0.0
         now = (now / now.sum()).astype(np.float32)
         self.chances = np.matmul(now[:, None, :], table.transitions)[:, 0]  # of the next step
-        self.steps_left = moment.time_left_seconds / step - 1
-        self.slack = (moment.time_left_seconds - moment.work_left_seconds) / step
+        self.steps_left = state.time_left_seconds / step - 1
+        self.slack = (state.time_left_seconds - state.work_left_seconds) / step
         self.wait = self._expected(self.slack - 1, IDLE)
 
     def value_of_progress(self) -> float:
@@ -50,23 +50,23 @@ class Outlook:
 
     def on_demand(self) -> float:
         """Keep or launch on-demand."""
-        moment, terms = self.moment, self.terms
-        keeps = moment.running_on is Running.ON_DEMAND
-        start = moment.start_left_seconds if keeps else terms.restart_seconds
+        state, terms = self.state, self.terms
+        keeps = state.running_on is RunningOn.ON_DEMAND
+        start = state.start_left_seconds if keeps else terms.restart_seconds
         slack = self.slack - start / self.table.step_seconds
         return self.step_hours + self._expected(slack, ON_DEMAND)
 
     def spot(self, pool: int, hazard_per_hour: float) -> float:
         """Keep or launch this pool, which at this hazard is lost while others go on."""
-        moment, terms = self.moment, self.terms
-        to_go = moment.start_seconds(terms, pool) / self.table.step_seconds
+        state, terms = self.state, self.terms
+        to_go = state.start_seconds(terms, pool) / self.table.step_seconds
         if to_go <= 1 + 1e-9:
             slack, states = self.slack - to_go, SPOT
         else:
             slack, states = self.slack - 1, self.table.start_states(to_go)
-        relative = moment.prices[pool] / self.usual_price
+        relative = state.prices[pool] / self.usual_price
         cost = relative * self.table.price_ratio * self.step_hours
-        if moment.pool not in (-1, pool):
+        if state.pool not in (-1, pool):
             cost += terms.move_usd / terms.on_demand_price
         kept = self._on_spot(slack, states)
         # The tables know of the end of all capacity; what its own end adds is a move.

@@ -1,7 +1,7 @@
-"""How well estimates were borne out: each job's estimate against what it took in the end.
+"""How accurate estimates were: each job's estimate against what it took in the end.
 
-Lives here: the pair and the figures over many of them. Not here: making estimates (`what_if`), or
-keeping them (`app.orchestration.estimates.keep_estimates`).
+Lives here: the pair and the figures over many of them. Not here: making estimates (`job_estimate`),
+or keeping them (`app.orchestration.estimates.keep_estimates`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True)
-class Borne:
+class EstimateOutcome:
     """One ended job: its estimate, made as of its submission, and what came of it.
 
     `finish_p90_seconds` is None where the estimate was that it might never end.
@@ -45,18 +45,18 @@ class Calibration:
     finish_error: float | None
 
 
-def calibration(borne: Sequence[Borne]) -> Calibration:
+def calibration(outcomes: Sequence[EstimateOutcome]) -> Calibration:
     """The figures over these jobs."""
-    finished = [one for one in borne if one.finish_p90_seconds and one.finish_p50_seconds]
+    finished = [one for one in outcomes if one.finish_p90_seconds and one.finish_p50_seconds]
     return Calibration(
-        jobs=len(borne),
+        jobs=len(outcomes),
         finish_jobs=len(finished),
-        cost_under_p90=_share([one.cost_microusd <= one.cost_p90_microusd for one in borne]),
+        cost_under_p90=_share([one.cost_microusd <= one.cost_p90_microusd for one in outcomes]),
         finish_under_p90=_share(
             [one.seconds <= (one.finish_p90_seconds or 0.0) for one in finished]
         ),
         cost_error=_error(
-            [one.cost_microusd / one.cost_p50_microusd for one in borne if one.cost_p50_microusd]
+            [one.cost_microusd / one.cost_p50_microusd for one in outcomes if one.cost_p50_microusd]
         ),
         finish_error=_error([one.seconds / (one.finish_p50_seconds or 1.0) for one in finished]),
     )

@@ -1,7 +1,7 @@
 """An attempt's states, events and table, and how orders to drain it merge.
 
-An attempt is one rendezvous of a gang. Not here: the verdict over its members (`verdict`) and the
-stored fields of an attempt (`entities`).
+An attempt is one rendezvous of a gang. Not here: the verdict over its members (`attempt_verdict`)
+and the stored fields of an attempt (`entities`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from app.domain.lifecycle.transition_table import Row, TransitionTable
+from app.domain.lifecycle.transition_table import TransitionRow, TransitionTable
 from trainer.protocol.directive import DrainCause as DrainCause
 
 
@@ -132,33 +132,36 @@ ATTEMPT_TRANSITIONS: Final = TransitionTable(
     facts=frozenset(AttemptEvent) - _COMMANDS,
     terminal=TERMINAL_ATTEMPT_STATES,
     rows=(
-        Row(
+        TransitionRow(
             (_PROV,),
             AttemptEvent.MEMBER_MISSING,
             _PROV,
             "a new launch, while the bound allows",
         ),
-        Row((_PROV,), AttemptEvent.MEMBERS_REGISTERED, _PREP),
-        Row((_PROV,), AttemptEvent.OFFERS_EXHAUSTED, AttemptState.FAILED),
-        Row((_PROV,), AttemptEvent.PROVISIONING_EXPIRED, AttemptState.FAILED),
-        Row((_PROV,), AttemptEvent.DRAIN_ORDERED_STOP, AttemptState.STOPPED),
-        Row((_PROV,), AttemptEvent.DRAIN_ORDERED_YIELD, AttemptState.YIELDED),
-        Row((_PREP,), AttemptEvent.TRAINER_STARTED, _RUN),
-        *(Row((_PREP, _RUN), event, _DRAIN) for event in _DRAIN_ORDERED.values()),
+        TransitionRow((_PROV,), AttemptEvent.MEMBERS_REGISTERED, _PREP),
+        TransitionRow((_PROV,), AttemptEvent.OFFERS_EXHAUSTED, AttemptState.FAILED),
+        TransitionRow((_PROV,), AttemptEvent.PROVISIONING_EXPIRED, AttemptState.FAILED),
+        TransitionRow((_PROV,), AttemptEvent.DRAIN_ORDERED_STOP, AttemptState.STOPPED),
+        TransitionRow((_PROV,), AttemptEvent.DRAIN_ORDERED_YIELD, AttemptState.YIELDED),
+        TransitionRow((_PREP,), AttemptEvent.TRAINER_STARTED, _RUN),
+        *(TransitionRow((_PREP, _RUN), event, _DRAIN) for event in _DRAIN_ORDERED.values()),
         *(
-            Row((_DRAIN,), event, _DRAIN, "the earlier end and the stronger cause hold")
+            TransitionRow((_DRAIN,), event, _DRAIN, "the earlier end and the stronger cause hold")
             for event in _DRAIN_ORDERED.values()
         ),
-        *(Row((_SETTLE,), event, _SETTLE) for event in _DRAIN_ORDERED.values()),
-        Row(
+        *(TransitionRow((_SETTLE,), event, _SETTLE) for event in _DRAIN_ORDERED.values()),
+        TransitionRow(
             (_RUN, _DRAIN),
             AttemptEvent.ALL_MEMBERS_FINISHED,
             AttemptState.SUCCEEDED,
             "with the final manifest",
         ),
-        *(Row((_DRAIN,), event, DRAINED_STATE[cause]) for cause, event in _ALL_DRAINED.items()),
-        *(Row((_PREP, _RUN, _DRAIN), event, _SETTLE) for event in _UNEXPLAINED),
-        *(Row((_SETTLE,), event, state) for state, event in _VERDICTS.items()),
+        *(
+            TransitionRow((_DRAIN,), event, DRAINED_STATE[cause])
+            for cause, event in _ALL_DRAINED.items()
+        ),
+        *(TransitionRow((_PREP, _RUN, _DRAIN), event, _SETTLE) for event in _UNEXPLAINED),
+        *(TransitionRow((_SETTLE,), event, state) for state, event in _VERDICTS.items()),
     ),
 )
 

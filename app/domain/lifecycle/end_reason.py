@@ -1,6 +1,6 @@
 """Why an attempt or a job ended: the closed list, and one table of what each reason means.
 
-Not here: which reason applies (`verdict`) and how long to wait before trying again
+Not here: which reason applies (`attempt_verdict`) and how long to wait before trying again
 (`retry_policy`).
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from app.domain.lifecycle.transition_table import Row, TransitionTable
+from app.domain.lifecycle.transition_table import TransitionRow, TransitionTable
 
 OVERDUE_AFTER_SECONDS: Final = 300
 """A noticed machine still running this long after its deadline is released by us."""
@@ -90,20 +90,26 @@ INSTANCE_TRANSITIONS: Final = TransitionTable(
     facts=frozenset(InstanceEvent) - _COMMANDS,
     terminal=TERMINAL_INSTANCE_STATES,
     rows=(
-        Row((_REQ,), InstanceEvent.LAUNCH_SUBMITTED, _LING),
-        Row((_REQ, _LING), InstanceEvent.LAUNCH_ACCEPTED, _LED),
-        Row((_REQ, _LING), InstanceEvent.LAUNCH_REFUSED, InstanceState.LAUNCH_FAILED),
-        Row((_LED,), InstanceEvent.AGENT_REGISTERED, _REG),
-        Row((_LED, _REG), InstanceEvent.INTERRUPTION_NOTICED, _INT),
-        Row((_INT,), InstanceEvent.INTERRUPTION_NOTICED, _INT, "the earlier deadline holds"),
-        Row((_INT,), InstanceEvent.AGENT_REGISTERED, _INT),
-        Row((_REQ, _LING, _LED, _REG, _INT), InstanceEvent.RELEASE_ORDERED, _TERM),
-        Row((_TERM,), InstanceEvent.RELEASE_ORDERED, _TERM),
-        Row((_LED, _REG, _INT), InstanceEvent.STOP_OBSERVED, _TERM),
-        Row((_INT,), InstanceEvent.OVERDUE, _TERM, "still running 300 s after its deadline"),
-        Row((_TERM,), InstanceEvent.LAUNCH_ACCEPTED, _TERM, "the provider's id is recorded"),
-        Row((_TERM,), InstanceEvent.LAUNCH_REFUSED, InstanceState.TERMINATED),
-        Row(
+        TransitionRow((_REQ,), InstanceEvent.LAUNCH_SUBMITTED, _LING),
+        TransitionRow((_REQ, _LING), InstanceEvent.LAUNCH_ACCEPTED, _LED),
+        TransitionRow((_REQ, _LING), InstanceEvent.LAUNCH_REFUSED, InstanceState.LAUNCH_FAILED),
+        TransitionRow((_LED,), InstanceEvent.AGENT_REGISTERED, _REG),
+        TransitionRow((_LED, _REG), InstanceEvent.INTERRUPTION_NOTICED, _INT),
+        TransitionRow(
+            (_INT,), InstanceEvent.INTERRUPTION_NOTICED, _INT, "the earlier deadline holds"
+        ),
+        TransitionRow((_INT,), InstanceEvent.AGENT_REGISTERED, _INT),
+        TransitionRow((_REQ, _LING, _LED, _REG, _INT), InstanceEvent.RELEASE_ORDERED, _TERM),
+        TransitionRow((_TERM,), InstanceEvent.RELEASE_ORDERED, _TERM),
+        TransitionRow((_LED, _REG, _INT), InstanceEvent.STOP_OBSERVED, _TERM),
+        TransitionRow(
+            (_INT,), InstanceEvent.OVERDUE, _TERM, "still running 300 s after its deadline"
+        ),
+        TransitionRow(
+            (_TERM,), InstanceEvent.LAUNCH_ACCEPTED, _TERM, "the provider's id is recorded"
+        ),
+        TransitionRow((_TERM,), InstanceEvent.LAUNCH_REFUSED, InstanceState.TERMINATED),
+        TransitionRow(
             (_LED, _REG, _INT, _TERM),
             InstanceEvent.ABSENCE_CONFIRMED,
             InstanceState.TERMINATED,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.transition_table import Row, TransitionTable
+from app.domain.lifecycle.transition_table import TransitionRow, TransitionTable
 
 
 class JobState(StrEnum):
@@ -104,31 +104,33 @@ JOB_TRANSITIONS: Final = TransitionTable(
     facts=frozenset(JobEvent) - _COMMANDS,
     terminal=TERMINAL_JOB_STATES,
     rows=(
-        Row((_Q, _R), JobEvent.CLAIMED, _START),
-        Row((_START,), JobEvent.ATTEMPT_STARTED, _RUN),
-        Row((_START, _RUN, _STOP), JobEvent.ATTEMPT_SUCCEEDED, JobState.SUCCEEDED),
-        Row(
+        TransitionRow((_Q, _R), JobEvent.CLAIMED, _START),
+        TransitionRow((_START,), JobEvent.ATTEMPT_STARTED, _RUN),
+        TransitionRow((_START, _RUN, _STOP), JobEvent.ATTEMPT_SUCCEEDED, JobState.SUCCEEDED),
+        TransitionRow(
             (_Q, _R, _START, _RUN, _STOP, _PAUSE),
             JobEvent.COMPLETION_FOUND,
             JobState.SUCCEEDED,
             "the lineage holds a final manifest",
         ),
-        Row((_START,), JobEvent.ATTEMPT_ENDED_FRESH, _Q, "the job has never trained"),
-        Row((_START, _RUN), JobEvent.ATTEMPT_ENDED_RETRYABLE, _R),
-        Row((_START, _RUN, _STOP), JobEvent.ATTEMPT_ENDED_FATAL, JobState.FAILED),
-        Row((_START, _RUN), JobEvent.STOP_ORDERED, _STOP),
-        Row((_STOP,), JobEvent.STOP_ORDERED, _STOP, "a stronger cause replaces the recorded one"),
-        Row((_Q, _R, _PAUSE, _STOP), JobEvent.STOPPED_FOR_USER, JobState.CANCELLED),
-        Row(
+        TransitionRow((_START,), JobEvent.ATTEMPT_ENDED_FRESH, _Q, "the job has never trained"),
+        TransitionRow((_START, _RUN), JobEvent.ATTEMPT_ENDED_RETRYABLE, _R),
+        TransitionRow((_START, _RUN, _STOP), JobEvent.ATTEMPT_ENDED_FATAL, JobState.FAILED),
+        TransitionRow((_START, _RUN), JobEvent.STOP_ORDERED, _STOP),
+        TransitionRow(
+            (_STOP,), JobEvent.STOP_ORDERED, _STOP, "a stronger cause replaces the recorded one"
+        ),
+        TransitionRow((_Q, _R, _PAUSE, _STOP), JobEvent.STOPPED_FOR_USER, JobState.CANCELLED),
+        TransitionRow(
             (_Q, _R, _PAUSE, _STOP),
             JobEvent.STOPPED_FOR_LIMIT,
             JobState.FAILED,
             "max_duration, or a deadline with on_deadline: stop",
         ),
-        Row((_Q, _R, _STOP), JobEvent.STOPPED_FOR_BUDGET, _PAUSE),
-        Row((_Q, _R, _STOP), JobEvent.STOPPED_FOR_PAUSE, _PAUSE),
-        Row((_PAUSE,), JobEvent.RESUMED, _Q),
-        Row(
+        TransitionRow((_Q, _R, _STOP), JobEvent.STOPPED_FOR_BUDGET, _PAUSE),
+        TransitionRow((_Q, _R, _STOP), JobEvent.STOPPED_FOR_PAUSE, _PAUSE),
+        TransitionRow((_PAUSE,), JobEvent.RESUMED, _Q),
+        TransitionRow(
             (_Q, _R),
             JobEvent.GIVEN_UP,
             JobState.FAILED,

@@ -1,7 +1,7 @@
 """Whether another attempt follows, how long to wait for it, and how long a pool is left alone.
 
 Pure arithmetic over the reason's row in `end_reason`: jitter is handed in, and the instants are
-the caller's. Not here: why an attempt ended (`verdict`).
+the caller's. Not here: why an attempt ended (`attempt_verdict`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ Outcome = Move[S] | Literal[Unmoved.STAY, Unmoved.ILLEGAL]
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[S, E]):
+class TransitionRow(Generic[S, E]):
     """From any of `sources`, `event` leads to `to`; a row onto its own source is a legal stay."""
 
     sources: tuple[S, ...]
@@ -82,7 +82,7 @@ class TransitionTable(Generic[S, E]):
         commands: frozenset[E],
         facts: frozenset[E],
         terminal: frozenset[S],
-        rows: Iterable[Row[S, E]],
+        rows: Iterable[TransitionRow[S, E]],
     ) -> None:
         self.noun = noun
         self.states: tuple[S, ...] = tuple(states)
@@ -90,7 +90,7 @@ class TransitionTable(Generic[S, E]):
         self.commands = commands
         self.facts = facts
         self.terminal = terminal
-        self.rows: tuple[Row[S, E], ...] = tuple(rows)
+        self.rows: tuple[TransitionRow[S, E], ...] = tuple(rows)
         self._check_events()
         self._outcomes = self._fill(self._rows_by_pair())
         self._check_ways_out()
@@ -139,8 +139,8 @@ class TransitionTable(Generic[S, E]):
         if unused:
             raise ValueError(f"{self.noun}: events without a row: {sorted(unused)}")
 
-    def _rows_by_pair(self) -> dict[tuple[S, E], Row[S, E]]:
-        found: dict[tuple[S, E], Row[S, E]] = {}
+    def _rows_by_pair(self) -> dict[tuple[S, E], TransitionRow[S, E]]:
+        found: dict[tuple[S, E], TransitionRow[S, E]] = {}
         for row in self.rows:
             for source in row.sources:
                 if source in self.terminal:
@@ -150,7 +150,7 @@ class TransitionTable(Generic[S, E]):
                 found[source, row.event] = row
         return found
 
-    def _fill(self, rows: dict[tuple[S, E], Row[S, E]]) -> dict[tuple[S, E], Outcome[S]]:
+    def _fill(self, rows: dict[tuple[S, E], TransitionRow[S, E]]) -> dict[tuple[S, E], Outcome[S]]:
         outcomes: dict[tuple[S, E], Outcome[S]] = {}
         for state in self.states:
             for event in self.events:

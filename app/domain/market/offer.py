@@ -126,7 +126,7 @@ class Offer:
     quoted_at: when the price was captured.
     attachments: what comes with each machine at a price of its own; None where that is not known.
     hazard_factor: by how much more often than usual machines are taken there, as learned from all
-    that were ever rented in the pool (`pool_life.hazard_factor`).
+    that were ever rented in the pool (`hazard_by_age.hazard_factor`).
     """
 
     pool: Pool

@@ -1,7 +1,7 @@
 """What an hour of a pool is worth: its price over the share of it that becomes progress.
 
 Lives here: the price of a useful hour, and what that makes of a job's remaining work. Not here:
-lifetimes (`pool_life`), the choice (`placement`), or whole simulated runs (`what_if`).
+lifetimes (`hazard_by_age`), the choice (`placement`), or whole simulated runs (`job_estimate`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from app.domain.availability.pool_life import TAKEN_PER_HOUR, mean_seconds
+from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR, mean_seconds
 
 SHARE_MIN = 0.02
 """A pool whose machines hardly outlive their boot is priced fifty times, not infinitely."""

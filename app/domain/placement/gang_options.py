@@ -12,17 +12,22 @@ from datetime import datetime
 
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_size import SizeOption, SizeQuestion, choose_size
-from app.domain.placement.placement import Considered, consider, need_of
+from app.domain.placement.placement import RankedOffer, need_of, rank_offers
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.node_range import NodeRange
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of, kind_of_choice
+from app.domain.throughput.gpu_throughput import (
+    NOTHING_MEASURED,
+    GpuThroughput,
+    gpu_shape_of,
+    gpu_shape_of_choice,
+)
 from app.domain.throughput.measured_work import NOT_MEASURED, MeasuredWork
 
 
 def size_options(
-    considered: Iterable[Considered],
+    considered: Iterable[RankedOffer],
     sizes: Iterable[int],
-    speeds: KindSpeeds = NOTHING_MEASURED,
+    speeds: GpuThroughput = NOTHING_MEASURED,
 ) -> list[SizeOption]:
     """For each size, the first of the fitting offers that has room for it; none where none has."""
     fitting = [item.offer for item in considered if item.fits]
@@ -35,7 +40,7 @@ def size_options(
 
 
 def size_option(
-    offer: Offer, count: int, counted_in: Offer, speeds: KindSpeeds = NOTHING_MEASURED
+    offer: Offer, count: int, counted_in: Offer, speeds: GpuThroughput = NOTHING_MEASURED
 ) -> SizeOption:
     """So many machines of one offer; their speed in terms of another offer's."""
     return SizeOption(
@@ -43,7 +48,8 @@ def size_option(
         microusd_per_hour=offer.cost_microusd_per_hour,
         on_demand_microusd_per_hour=offer.on_demand_microusd_per_hour,
         hazard_factor=offer.hazard_factor if offer.pool.market is Market.SPOT else None,
-        speed=speeds.of(kind_of(offer.hardware)) / speeds.of(kind_of(counted_in.hardware)),
+        speed=speeds.of(gpu_shape_of(offer.hardware))
+        / speeds.of(gpu_shape_of(counted_in.hardware)),
         billing_speed=offer.billing_speed,
     )
 
@@ -69,14 +75,14 @@ def with_size(
         return spec
     market = Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
     need = replace(need_of(spec, market, spec.nodes.least), speeds=measured.speeds)
-    considered = consider(quoted, need, now)
+    considered = rank_offers(quoted, need, now)
     count = _planned_size(spec, considered, now, restart_seconds, acquire_seconds, measured)
     return spec.model_copy(update={"nodes": NodeRange(count, count)})
 
 
 def _planned_size(
     spec: JobSpec,
-    considered: Sequence[Considered],
+    considered: Sequence[RankedOffer],
     now: datetime,
     restart_seconds: float,
     acquire_seconds: float,
@@ -89,8 +95,8 @@ def _planned_size(
     first = next((item.offer for item in considered if item.fits), None)
     told = None if estimate is None else estimate.gpu
     if work is not None and first is not None and told is not None and told.name is not None:
-        here = kind_of(first.hardware)
-        work = measured.speeds.seconds_on(here, work, kind_of_choice(told))
+        here = gpu_shape_of(first.hardware)
+        work = measured.speeds.seconds_on(here, work, gpu_shape_of_choice(told))
     question = SizeQuestion(
         nodes=nodes,
         work_seconds=work,

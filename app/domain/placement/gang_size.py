@@ -141,10 +141,10 @@ def _within_money(
     money = question.money_left_microusd
     if money is None or question.work_seconds is None:
         return judged, False
-    borne = [one for one in judged if one.microusd <= money]
-    if not borne:
-        borne = [min(judged, key=lambda one: one.microusd)]
-    return borne, len(borne) < len(judged)
+    affordable = [one for one in judged if one.microusd <= money]
+    if not affordable:
+        affordable = [min(judged, key=lambda one: one.microusd)]
+    return affordable, len(affordable) < len(judged)
 
 
 def _in_time(

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.placement.fit_verdict import FitVerdict
-from app.domain.placement.placement import Considered
-from app.domain.throughput.kind_speed import KindSpeeds, kind_of
-from app.domain.throughput.measured_run import Kind
+from app.domain.placement.placement import RankedOffer
+from app.domain.throughput.gpu_throughput import GpuThroughput, gpu_shape_of
+from app.domain.throughput.measured_run import GpuShape
 from app.domain.units.durations import MINUTE_SECONDS, exact_duration
 
 
@@ -24,33 +24,33 @@ class TimeLeft:
 
     seconds: float
     work_seconds: float
-    told_for: Kind
+    told_for: GpuShape
 
 
 def in_time(
-    considered: Sequence[Considered], speeds: KindSpeeds, left: TimeLeft
-) -> tuple[Considered, ...]:
+    considered: Sequence[RankedOffer], speeds: GpuThroughput, left: TimeLeft
+) -> tuple[RankedOffer, ...]:
     """The same, those that fit first: of them only machines that end in time, else the quickest.
 
     Prices play no part, so that raising one can still only move its offer back.
     """
-    # Once for each kind: thousands of offers are of a few, and a job may be locked meanwhile.
-    takes: dict[Kind, float] = {}
+    # Once for each shape: thousands of offers are of a few, and a job may be locked meanwhile.
+    takes: dict[GpuShape, float] = {}
     for item in considered:
-        kind = kind_of(item.offer.hardware)
-        if item.fits and kind not in takes:
-            takes[kind] = speeds.seconds_on(kind, left.work_seconds, left.told_for)
+        shape = gpu_shape_of(item.offer.hardware)
+        if item.fits and shape not in takes:
+            takes[shape] = speeds.seconds_on(shape, left.work_seconds, left.told_for)
     if not takes:
         return tuple(considered)
     most = max(left.seconds, min(takes.values()))
     judged = []
     for item in considered:
-        seconds = takes[kind_of(item.offer.hardware)] if item.fits else 0.0
+        seconds = takes[gpu_shape_of(item.offer.hardware)] if item.fits else 0.0
         judged.append(_too_slow(item, seconds) if seconds > most else item)
     return tuple(sorted(judged, key=lambda item: not item.fits))
 
 
-def _too_slow(item: Considered, seconds: float) -> Considered:
+def _too_slow(item: RankedOffer, seconds: float) -> RankedOffer:
     whole = max(MINUTE_SECONDS, round(seconds / MINUTE_SECONDS) * MINUTE_SECONDS)
     why = f"too slow for the deadline: the remaining work would take {exact_duration(whole)} there"
     return replace(item, verdict=FitVerdict.TOO_SLOW, why=why)

@@ -1,7 +1,7 @@
 """Whether a gang that trains had better train elsewhere: only where the move clearly repays.
 
 Lives here: what staying and moving are expected to cost, and the decision. Not here: a pool's
-hazard (`gang_hazard`, `pool_life`), how a gang moves (`gang.move_gang`), or the choice
+hazard (`gang_hazard`, `hazard_by_age`), how a gang moves (`gang.move_gang`), or the choice
 of a pool for machines that are needed anyway (`placement`).
 
 Both ways end alike: once the machines in question are lost, what is left is done in the pool that
@@ -22,7 +22,7 @@ from app.domain.availability.gang_hazard import (
     gang_hazard_per_hour,
     seconds_to_next_age,
 )
-from app.domain.availability.pool_life import AGE_EDGES_SECONDS, LONGEST_SECONDS
+from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, LONGEST_SECONDS
 from app.domain.placement.expected_cost import useful_hour_microusd
 from app.domain.units.durations import format_duration
 from app.domain.units.money import format_usd
@@ -49,7 +49,7 @@ class MoveTerms:
 
 
 @dataclass(frozen=True)
-class Here:
+class CurrentPlacement:
     """The gang as it is. work_seconds: what is left on it.
 
     microusd_per_hour: all machines; billing_speed: billed hours in an hour, as of an offer.
@@ -69,7 +69,7 @@ class Here:
 
 
 @dataclass(frozen=True)
-class There:
+class Candidate:
     """A gang that could be had.
 
     speed: against the present one; speed_source: how it is known, in words, empty where all
@@ -99,7 +99,9 @@ class MoveDecision:
     sentence: str
 
 
-def decide_move(here: Here, theres: Sequence[There], terms: MoveTerms) -> MoveDecision:
+def decide_move(
+    here: CurrentPlacement, theres: Sequence[Candidate], terms: MoveTerms
+) -> MoveDecision:
     """The best of `theres`, if it beats staying by as much as the terms ask; ties by order."""
     restart = terms.boot_seconds + terms.restore_seconds
     hours = [_hour_later(here, len(here.machines), restart)]
@@ -146,14 +148,16 @@ def expected_work_seconds(machines: Sequence[MachineLife], most_seconds: float) 
     return total
 
 
-def _stay(here: Here, later_microusd: float) -> float:
+def _stay(here: CurrentPlacement, later_microusd: float) -> float:
     """Micro-dollars for all that is left."""
     worked = expected_work_seconds(here.machines, here.work_seconds)
     left = max(0.0, here.work_seconds - worked)
     return (here.billed_microusd_per_hour * worked + later_microusd * left) / _HOUR
 
 
-def _move(here: Here, there: There, later_microusd: float, terms: MoveTerms) -> float:
+def _move(
+    here: CurrentPlacement, there: Candidate, later_microusd: float, terms: MoveTerms
+) -> float:
     """The same by way of `there`. While it boots the old gang works; while it restores nobody."""
     boot = min(terms.boot_seconds, here.work_seconds)
     left = here.work_seconds - boot
@@ -168,7 +172,7 @@ def _move(here: Here, there: There, later_microusd: float, terms: MoveTerms) -> 
     return (seconds + later_microusd * rest) / _HOUR + there.egress_microusd
 
 
-def _hour_later(gang: Here | There, count: int, restart_seconds: float) -> float:
+def _hour_later(gang: CurrentPlacement | Candidate, count: int, restart_seconds: float) -> float:
     """What an hour of progress costs with ever new gangs there: one lost machine stops all."""
     billed = gang.billed_microusd_per_hour
     return useful_hour_microusd(billed, gang.hazard_factor * count, restart_seconds)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from app.domain.market.offer import Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.placement import (
-    Considered,
     Need,
+    RankedOffer,
     carries,
     image_setting,
     inside,
@@ -48,7 +48,7 @@ class Lack:
     field: str | None
 
 
-def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
+def why_none_fits(considered: Sequence[RankedOffer], need: Need) -> str:
     """The first thing that no pool has: place, type, machine, market; else the nearest miss.
 
     Without a full stop. `considered` are all pools, none of which fits.
@@ -67,7 +67,7 @@ def why_none_fits(considered: Sequence[Considered], need: Need) -> str:
     return _nearest_miss(near, need)
 
 
-def what_all_lack(considered: Sequence[Considered], need: Need) -> Lack | None:
+def what_all_lack(considered: Sequence[RankedOffer], need: Need) -> Lack | None:
     """What no pool has, however long the job waits; None where one may serve it later.
 
     The place of the job's other machines is not asked: another gang may be formed elsewhere. None
@@ -108,7 +108,7 @@ def _market(need: Need) -> str:
     return need.market.value.replace("_", "-")
 
 
-def nearest_miss(considered: Iterable[Considered]) -> Considered:
+def nearest_miss(considered: Iterable[RankedOffer]) -> RankedOffer:
     """The pool that comes closest, by the figure that people read about it.
 
     The same from look to look while those figures stay: of pools with equal ones it is the cheapest
@@ -118,7 +118,7 @@ def nearest_miss(considered: Iterable[Considered]) -> Considered:
     return min(considered, key=_distance)
 
 
-def _nearest_miss(near: Sequence[Considered], need: Need) -> str:
+def _nearest_miss(near: Sequence[RankedOffer], need: Need) -> str:
     """The pool that comes closest, where all of them would do at another time."""
     item, pools = nearest_miss(near), len(near)
     pool, free = item.offer.pool, item.offer.available or 0
@@ -152,7 +152,7 @@ def docker_settings(offers: Iterable[Offer], need: Need) -> str | None:
     )
 
 
-def _distance(item: Considered) -> tuple[int, float, int, int, Pool]:
+def _distance(item: RankedOffer) -> tuple[int, float, int, int, Pool]:
     offer, verdict = item.offer, item.verdict
     kind = _NEAREST.index(verdict) if verdict in _NEAREST else len(_NEAREST)
     figure = 0.0
@@ -176,7 +176,7 @@ def _machine(need: Need) -> str:
     return f"a GPU with {need.gpu_memory_gb_min} GB{beside}"
 
 
-def _machines(items: Sequence[Considered]) -> str:
+def _machines(items: Sequence[RankedOffer]) -> str:
     def name(offer: Offer) -> str:
         return f"{offer.hardware.gpu_name}:{offer.hardware.gpu_count}"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.domain.availability.pool_life import (
+from app.domain.availability.hazard_by_age import (
     BACK_PER_HOUR,
     TAKEN_PER_HOUR,
     cumulated_hazard,
@@ -22,8 +22,8 @@ from app.domain.availability.pool_life import (
 from app.domain.market.offer import Market
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.placement import (
-    Considered,
     Need,
+    RankedOffer,
     gang_hazard_factor,
     hour_of_progress,
     progress_cost,
@@ -72,8 +72,8 @@ def saved_share(cost: float, cost_then: float, life_seconds: float, patience: Pa
 
 
 def patient(
-    considered: Sequence[Considered], need: Need, patience: Patience, now: datetime
-) -> tuple[Considered, ...]:
+    considered: Sequence[RankedOffer], need: Need, patience: Patience, now: datetime
+) -> tuple[RankedOffer, ...]:
     """The same; pools that fit but are not worth taking while others may come back do not fit.
 
     Raising the price of a pool can only make it fit less. Without patience nothing changes.
@@ -95,8 +95,8 @@ def patient(
 
 
 def _why_wait(
-    item: Considered,
-    better: Sequence[tuple[Considered, float]],
+    item: RankedOffer,
+    better: Sequence[tuple[RankedOffer, float]],
     need: Need,
     patience: Patience,
     back: float,
@@ -121,7 +121,7 @@ def _why_wait(
     )
 
 
-def _life_seconds(item: Considered, need: Need) -> float:
+def _life_seconds(item: RankedOffer, need: Need) -> float:
     """How long a gang there is expected to live."""
     if item.offer.pool.market is not Market.SPOT:
         return math.inf

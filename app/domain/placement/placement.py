@@ -25,7 +25,7 @@ from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.trainer_work import trainer_memory_gb
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_shape_of
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time, format_instant
 from app.domain.units.money import format_usd
@@ -42,7 +42,7 @@ RUN_GPU_MEMORY_GB_MIN = 16
 
 
 @dataclass(frozen=True)
-class Domain:
+class PlacementDomain:
     """Where a gang's machines must be together: one zone, one type of machine."""
 
     provider: str
@@ -51,9 +51,9 @@ class Domain:
     instance_type: str
 
     @staticmethod
-    def of(pool: Pool) -> Domain:
+    def of(pool: Pool) -> PlacementDomain:
         """The domain of a pool, whatever its market."""
-        return Domain(pool.provider, pool.region, pool.zone, pool.instance_type)
+        return PlacementDomain(pool.provider, pool.region, pool.zone, pool.instance_type)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Need:
     market: Market
     infra: tuple[InfraChoice, ...]
     max_price_ratio: float
-    domain: Domain | None = None
+    domain: PlacementDomain | None = None
     last_choice: frozenset[Pool] = frozenset()
     machine: MachineNeed = NO_NEED
     types: tuple[str, ...] = ()
@@ -87,11 +87,11 @@ class Need:
     order: tuple[Pool, ...] = ()
     gang: int = 1
     alike: bool = True
-    speeds: KindSpeeds = NOTHING_MEASURED
+    speeds: GpuThroughput = NOTHING_MEASURED
 
 
 @dataclass(frozen=True)
-class Considered:
+class RankedOffer:
     """One offer with the verdict, and the sentence for people.
 
     cool_until: when a pool that cools down may be asked again; None for any other verdict.
@@ -148,9 +148,9 @@ def capacity_key(spec: JobSpec) -> str:
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]
 
 
-def consider(
+def rank_offers(
     offers: Iterable[tuple[Offer, datetime | None]], need: Need, now: datetime
-) -> tuple[Considered, ...]:
+) -> tuple[RankedOffer, ...]:
     """Every offer with its verdict: those that fit first, cheapest progress first, ties by pool.
 
     An offer costs its price, what comes with the machine, and what bringing the checkpoint adds; on
@@ -180,7 +180,7 @@ class _Pace(NamedTuple):
     speed: float
 
 
-def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
+def bids_for_best_region(considered: Iterable[RankedOffer]) -> tuple[Offer, ...]:
     """The offers one launch may bid on: those that fit, of the first one's provider and region.
 
     One call goes to one cloud endpoint; other regions get their own call when this one fails.
@@ -202,22 +202,22 @@ def together(considered: Iterable[Considered]) -> tuple[Offer, ...]:
 
 def _judge(
     offer: Offer, cool_until: datetime | None, need: Need, now: datetime, pace: _Pace
-) -> Considered:
+) -> RankedOffer:
     reason = _mismatch(offer, need)
     if reason is not None:
-        return Considered(offer, FitVerdict.UNSUITABLE, reason)
+        return RankedOffer(offer, FitVerdict.UNSUITABLE, reason)
     unusable = _unusable(offer, cool_until, need, now)
     if unusable is not None:
         verdict, why = unusable
         rests = verdict is FitVerdict.RESTING
-        return Considered(offer, verdict, why, cool_until if rests else None)
+        return RankedOffer(offer, verdict, why, cool_until if rests else None)
     just_here = offer.pool in need.last_choice
     hazard = _hazard_told(offer, pace, just_here=just_here)
     more = f"{told(need.restore, offer)}{hazard}{_speed_told(offer, need, pace)}"
     if just_here:
         why = f"fits, but has just interrupted this job{more}"
-        return Considered(offer, FitVerdict.INTERRUPTED_HERE, why)
-    return Considered(offer, FitVerdict.FITS, f"fits, has capacity for {need.count}{more}")
+        return RankedOffer(offer, FitVerdict.INTERRUPTED_HERE, why)
+    return RankedOffer(offer, FitVerdict.FITS, f"fits, has capacity for {need.count}{more}")
 
 
 def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
@@ -238,7 +238,7 @@ def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:
     """How fast it does the work, and how that is known; empty where all machines are alike."""
     if need.alike:
         return ""
-    known = need.speeds.source(kind_of(offer.hardware))
+    known = need.speeds.source(gpu_shape_of(offer.hardware))
     return f"; {pace.speed:.2f} x the speed of a V100, {known}"
 
 
@@ -247,7 +247,7 @@ def _mismatch(offer: Offer, need: Need) -> str | None:
     pool, hardware = offer.pool, offer.hardware
     if pool.market is not need.market:
         return "not in the requested market"
-    if need.domain is not None and Domain.of(pool) != need.domain:
+    if need.domain is not None and PlacementDomain.of(pool) != need.domain:
         return "not where the rest of the gang is"
     if not inside(pool, need.infra):
         return "not in the places listed in `infra`"
@@ -362,4 +362,4 @@ def work_alike(spec: JobSpec) -> bool:
 
 def work_speed(offer: Offer, need: Need) -> float:
     """How fast a machine there works, against a V100; 1 where all that are accepted are alike."""
-    return 1.0 if need.alike else need.speeds.of(kind_of(offer.hardware))
+    return 1.0 if need.alike else need.speeds.of(gpu_shape_of(offer.hardware))

@@ -16,8 +16,8 @@ from app.domain.placement.expected_cost import expect
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.no_offer import nearest_miss
 from app.domain.placement.placement import (
-    Considered,
     Need,
+    RankedOffer,
     carries,
     gang_hazard_factor,
     hour_of_progress,
@@ -36,28 +36,28 @@ _LONGEST_SECONDS = 100 * 365 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlacementOutcome:
     """What was considered for a job, and what of it was asked for.
 
     work_seconds: that is left, None where it is not known; on machines of told_for_speed against a
     V100, None: on those of the best pool.
     """
 
-    considered: Sequence[Considered]
+    considered: Sequence[RankedOffer]
     need: Need
     chosen: Collection[Pool]
     work_seconds: float | None
     told_for_speed: float | None = None
 
 
-def pool_verdicts(outcome: Outcome) -> tuple[PoolVerdict, ...]:
+def pool_verdicts(outcome: PlacementOutcome) -> tuple[PoolVerdict, ...]:
     """A verdict for each pool that has what is needed, then for others; best first in each.
 
     Of those that have it, the market that was asked for leads.
     """
     need = outcome.need
 
-    def place(item: Considered) -> tuple[bool, bool]:
+    def place(item: RankedOffer) -> tuple[bool, bool]:
         return not carries(item.offer, need), item.offer.pool.market is not need.market
 
     ordered = sorted(outcome.considered, key=place)
@@ -90,7 +90,7 @@ def _beside(row: PoolVerdict, taken_microusd: int) -> PoolVerdict:
     return replace(row, why=f"{row.why}; {told}")
 
 
-def unblocked_by(outcome: Outcome, now: datetime) -> Unblock | None:
+def unblocked_by(outcome: PlacementOutcome, now: datetime) -> Unblock | None:
     """What would end a wait for want of any offer: the nearest miss of the cheapest able pool."""
     need = outcome.need
     able = [
@@ -141,7 +141,7 @@ def _where(offer: Offer) -> str:
     return f"{pool.provider} {pool.zone} ({pool.instance_type})"
 
 
-def _verdict(item: Considered, outcome: Outcome, reference: float) -> PoolVerdict:
+def _verdict(item: RankedOffer, outcome: PlacementOutcome, reference: float) -> PoolVerdict:
     offer, need = item.offer, outcome.need
     pool = offer.pool
     spot = pool.market is Market.SPOT

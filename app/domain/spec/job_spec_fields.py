@@ -94,7 +94,7 @@ class Checkpoint(SpecModel):
 
 
 ESTIMATE_HOURS_MAX: Final = 8_760
-"""A year: no estimate says more, so that the runs that are imagined for one have an end."""
+"""A year: no estimate says more, so that the runs that are simulated for one have an end."""
 
 
 class Estimate(SpecModel):

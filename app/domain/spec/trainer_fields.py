@@ -11,10 +11,10 @@ from pydantic import Field, create_model
 
 from app.domain.spec.spec_value import SpecModel, Written, one_of, refusal, unknown_word
 from trainer.protocol.train_options.check import checked
-from trainer.protocol.train_options.option import REQUIRED, Kind, Option, OptionError
+from trainer.protocol.train_options.option import REQUIRED, Option, OptionError, OptionKind
 from trainer.protocol.train_options.train_config import OPTIONS
 
-_JSON_TYPES: Final[dict[Kind, dict[str, object]]] = {
+_JSON_TYPES: Final[dict[OptionKind, dict[str, object]]] = {
     "whole number": {"type": "integer"},
     "number": {"type": "number"},
     "flag": {"type": "boolean"},
@@ -23,7 +23,7 @@ _JSON_TYPES: Final[dict[Kind, dict[str, object]]] = {
     "mapping": {"type": "object"},
     "plain": {"type": ["number", "string", "boolean"]},
 }
-_BARE: Final[dict[Kind, type]] = {"whole number": int, "number": float, "flag": bool}
+_BARE: Final[dict[OptionKind, type]] = {"whole number": int, "number": float, "flag": bool}
 
 
 def _field(option: Option) -> Any:

@@ -3,7 +3,7 @@
 The share of one machine's work that others cannot take over is expected to be small; attempts at
 the same work on the same kind of machine, in gangs of different sizes, correct that. Sizes are
 compared within a kind alone: what a kind gains over another is no matter of the gang. Not here:
-kinds against each other (`kind_speed`), or which size a gang should have (`gang_size`).
+kinds against each other (`gpu_throughput`), or which size a gang should have (`gang_size`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from app.domain.throughput.measured_run import Kind, MeasuredRun
+from app.domain.throughput.measured_run import GpuShape, MeasuredRun
 
 SERIAL_SHARE: Final = 0.03
 """Expected of work that nobody measured: four machines then do the work of 3.7, eight that of 6.6;
@@ -89,12 +89,12 @@ def gang_scaling(runs: Sequence[MeasuredRun]) -> GangScaling:
     machine-seconds of a step rise with the size as 1 + s (n - 1), by an unknown factor for each
     kind, which is left free. Their logarithms err by PACE_ERROR and by what stalls may hide.
     """
-    kinds = [paces for paces in _paces(runs) if len(paces) > 1]
-    if not kinds:
+    shapes = [paces for paces in _paces(runs) if len(paces) > 1]
+    if not shapes:
         return EXPECTED_SCALING
     shares = [(place + 0.5) / _SHARES for place in range(_SHARES)]
     logs = [
-        (_FALL - 1) * math.log1p(-share) - sum(_misfit(paces, share) for paces in kinds) / 2
+        (_FALL - 1) * math.log1p(-share) - sum(_misfit(paces, share) for paces in shapes) / 2
         for share in shares
     ]
     most = max(logs)
@@ -113,14 +113,14 @@ def _misfit(paces: Sequence[_Pace], share: float) -> float:
 
 def _paces(runs: Iterable[MeasuredRun]) -> list[list[_Pace]]:
     """For each kind the paces of its sizes, the smallest first."""
-    sums: dict[tuple[Kind, int], tuple[int, float, int]] = {}
+    sums: dict[tuple[GpuShape, int], tuple[int, float, int]] = {}
     for run in runs:
         if run.steps > 0 and run.seconds >= STALL_SECONDS and run.nodes > 0:
-            steps, seconds, attempts = sums.get((run.kind, run.nodes), (0, 0.0, 0))
-            sums[run.kind, run.nodes] = (steps + run.steps, seconds + run.seconds, attempts + 1)
-    kinds: dict[Kind, list[_Pace]] = {}
-    for (kind, nodes), (steps, seconds, attempts) in sorted(sums.items()):
+            steps, seconds, attempts = sums.get((run.shape, run.nodes), (0, 0.0, 0))
+            sums[run.shape, run.nodes] = (steps + run.steps, seconds + run.seconds, attempts + 1)
+    shapes: dict[GpuShape, list[_Pace]] = {}
+    for (shape, nodes), (steps, seconds, attempts) in sorted(sums.items()):
         variance = PACE_ERROR**2 / attempts + (STALL_SECONDS * attempts / seconds) ** 2
         pace = _Pace(nodes, math.log(nodes * seconds / steps), 1 / variance)
-        kinds.setdefault(kind, []).append(pace)
-    return list(kinds.values())
+        shapes.setdefault(shape, []).append(pace)
+    return list(shapes.values())

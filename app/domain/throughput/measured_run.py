@@ -1,7 +1,7 @@
 """What was measured of a job's work: attempts that trained, on so many machines of a kind.
 
-Not here: what follows from them (`kind_speed`, `gang_scaling`), or which attempts did the same work
-(the port `pool_experience`).
+Not here: what follows from them (`gpu_throughput`, `gang_scaling`), or which attempts did the same
+work (the port `pool_experience`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Kind(NamedTuple):
+class GpuShape(NamedTuple):
     """What decides how fast one machine works: its GPUs."""
 
     name: str
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
 class MeasuredRun:
     """An attempt that trained: so many steps in so many seconds, on `nodes` machines of a kind."""
 
-    kind: Kind
+    shape: GpuShape
     nodes: int
     steps: int
     seconds: float

@@ -1,7 +1,7 @@
 """All that runs of the same work tell beforehand: of kinds of machine, and of sizes of gang.
 
-Not here: how each is worked out (`kind_speed`, `gang_scaling`), or which runs there were (the port
-`pool_experience`).
+Not here: how each is worked out (`gpu_throughput`, `gang_scaling`), or which runs there were (the
+port `pool_experience`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.throughput.gang_scaling import EXPECTED_SCALING, GangScaling, gang_scaling
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_speeds
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_throughput
 from app.domain.throughput.measured_run import MeasuredRun
 
 
@@ -18,7 +18,7 @@ from app.domain.throughput.measured_run import MeasuredRun
 class MeasuredWork:
     """speeds: of kinds of machine; scaling: of gangs of one kind."""
 
-    speeds: KindSpeeds = NOTHING_MEASURED
+    speeds: GpuThroughput = NOTHING_MEASURED
     scaling: GangScaling = EXPECTED_SCALING
 
 
@@ -29,4 +29,4 @@ NOT_MEASURED = MeasuredWork()
 def measured_work(runs: Sequence[MeasuredRun]) -> MeasuredWork:
     """What these runs say; paces of gangs count as those of one machine by their own scaling."""
     scaling = gang_scaling(runs)
-    return MeasuredWork(kind_speeds(runs, scaling), scaling)
+    return MeasuredWork(gpu_throughput(runs, scaling), scaling)

@@ -1,7 +1,7 @@
 """Which jobs do the same work: a step of one is as much as a step of the other.
 
-Here: the digest that they share. Not here: what follows from their paces (`kind_speed`) and from
-how long they take to start (`start_up`).
+Here: the digest that they share. Not here: what follows from their paces (`gpu_throughput`) and
+from how long they take to start (`start_up`).
 """
 
 from __future__ import annotations

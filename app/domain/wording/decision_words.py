@@ -1,7 +1,7 @@
 """What is said later of a decision about machines: once it is over, and while its job runs.
 
 A decision is stored as it was made: "Requesting spot machines in us-west-2a." Not here: making
-that sentence (`note_decisions`).
+that sentence (`decision_log`).
 """
 
 from __future__ import annotations

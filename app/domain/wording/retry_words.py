@@ -1,6 +1,6 @@
 """What people read of a failed attempt: that it is tried again, or that its retries are used.
 
-Not here: whether it is (`retry_policy`), or why it failed (`verdict`).
+Not here: whether it is (`retry_policy`), or why it failed (`attempt_verdict`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt
-from app.domain.lifecycle.verdict import MemberOutcome
 
 STOP_NOW_SECONDS: Final = 1.0
 """How long a job may still run that is cancelled at once."""

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
+from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
-from app.domain.lifecycle.verdict import MemberOutcome
 from app.domain.units.durations import format_duration
 from app.domain.wording.attempt_words import attempt_words, sentence_about
 from app.orchestration.agents.checkpoint_facts import (
-    note_checkpoint,
-    note_completion,
-    note_final_parent,
+    record_checkpoint,
+    record_completion,
+    record_final_parent,
 )
 from app.orchestration.agents.late_facts import is_late, record_late_fact
 from app.orchestration.estimates.keep_pace import keep_pace, told_pace
@@ -37,12 +37,12 @@ from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import (
     advance_attempt,
     enter_settling,
-    note_trainer_started,
+    record_trainer_started,
 )
-from app.orchestration.gang.data_facts import note_image, note_outputs
-from app.orchestration.gang.lose_instances import note_interruption, note_stopping
-from app.orchestration.placement.foresee_losses import note_warning
-from app.orchestration.placement.price_restores import note_restored
+from app.orchestration.gang.data_facts import record_image, record_outputs
+from app.orchestration.gang.lose_instances import record_interruption, record_stopping
+from app.orchestration.placement.price_restores import record_restored
+from app.orchestration.placement.refresh_hazards import record_warning
 from app.storage.jobs.event_rows import PhaseRecord
 from trainer.protocol.agent_report import (
     AGENT_FAILED,
@@ -124,16 +124,16 @@ def _notice(context: FactContext) -> None:
             source=source,
         )
         return
-    note_interruption(context.aggregate, context.instance, deadline, source, context.limits)
+    record_interruption(context.aggregate, context.instance, deadline, source, context.limits)
 
 
 def _prepared(context: FactContext) -> None:
-    note_restored(context)
+    record_restored(context)
     member, attempt = context.member, context.aggregate.attempt
     if member is None or attempt is None or attempt.state is not AttemptState.PREPARING:
         return
     member.prepared_at = context.aggregate.now
-    note_image(context)
+    record_image(context)
     port = whole_number(context.fact.data.get("master_port"), SMALL_MAX)
     if port is not None:
         member.master_port = port
@@ -147,12 +147,12 @@ def _prepared(context: FactContext) -> None:
         attempt.best_step = max(attempt.best_step, attempt.parent_step or 0)
         attempt.committed_step = max(attempt.committed_step, attempt.parent_step or 0)
         if bool(context.fact.data.get("final")):
-            note_final_parent(context, attempt)
+            record_final_parent(context, attempt)
     advance_attempt(context.aggregate, context.limits)
 
 
 def _preparation_failed(context: FactContext) -> None:
-    note_restored(context)
+    record_restored(context)
     member = context.member
     if member is None or member.outcome is not None:
         return
@@ -180,7 +180,7 @@ def _trainer_started(context: FactContext) -> None:
     if member is None:
         return
     member.started_at = member.started_at or context.at
-    note_trainer_started(context.aggregate)
+    record_trainer_started(context.aggregate)
 
 
 def _trainer_ended(context: FactContext) -> None:
@@ -342,7 +342,7 @@ def _metrics(context: FactContext) -> None:
 
 
 def _rebalance(context: FactContext) -> None:
-    note_warning(context.aggregate, context.instance)
+    record_warning(context.aggregate, context.instance)
 
 
 def _leaving(context: FactContext) -> None:
@@ -350,7 +350,7 @@ def _leaving(context: FactContext) -> None:
     context.instance.describe_at = context.aggregate.now
     if context.instance.state is InstanceState.REGISTERED:
         context.instance.suspect = True
-        note_stopping(context.aggregate, context.instance, context.limits)
+        record_stopping(context.aggregate, context.instance, context.limits)
 
 
 _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
@@ -360,10 +360,10 @@ _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
     FactKind.PREPARED: _prepared,
     FactKind.PREPARATION_FAILED: _preparation_failed,
     FactKind.TRAINER_STARTED: _trainer_started,
-    FactKind.CHECKPOINT: note_checkpoint,
-    FactKind.COMPLETION: note_completion,
+    FactKind.CHECKPOINT: record_checkpoint,
+    FactKind.COMPLETION: record_completion,
     FactKind.TRAINER_ENDED: _trainer_ended,
-    FactKind.OUTPUTS: note_outputs,
+    FactKind.OUTPUTS: record_outputs,
     FactKind.STALLED: _stalled,
     FactKind.FENCED_OFF: _fenced_off,
     FactKind.GPU_FAULT: _gpu_fault,

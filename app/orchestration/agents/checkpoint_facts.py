@@ -14,7 +14,7 @@ from app.domain.lifecycle.entities import Attempt, CheckpointRecord
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
 from app.domain.wording.attempt_words import sentence_about
-from app.orchestration.estimates.read_start_up import note_second_save
+from app.orchestration.estimates.read_start_up import record_second_save
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import (
     SMALL_MAX,
@@ -23,12 +23,12 @@ from app.orchestration.frame.fact_context import (
     whole_number,
 )
 from app.orchestration.gang.advance_attempt import advance_attempt
-from app.orchestration.gang.end_attempt import drop_forming, put_at_rest
+from app.orchestration.gang.end_attempt import drop_forming, wind_down
 from app.orchestration.gang.known_lineage import has_final_checkpoint, is_in_lineage
 from app.orchestration.placement.price_restores import want_bucket_place
 
 
-def note_checkpoint(context: FactContext) -> None:
+def record_checkpoint(context: FactContext) -> None:
     """A manifest was committed; what is known already changes nothing."""
     data, aggregate = context.fact.data, context.aggregate
     step, fence = whole_number(data.get("step")), context.fact.fence
@@ -68,7 +68,7 @@ def note_checkpoint(context: FactContext) -> None:
     if context.current and aggregate.attempt is not None:
         aggregate.attempt.best_step = max(aggregate.attempt.best_step, step)
         if step > aggregate.attempt.committed_step:
-            note_second_save(aggregate, aggregate.attempt, context.at)
+            record_second_save(aggregate, aggregate.attempt, context.at)
             aggregate.attempt.committed_step, aggregate.attempt.committed_at = step, context.at
     kind, message = _told(step, final, size_bytes)
     aggregate.record(
@@ -91,7 +91,7 @@ def _told(step: int, final: bool, size_bytes: int | None) -> tuple[JobEventKind,
     return JobEventKind.CHECKPOINT_COMMITTED, f"{kind} {step} is saved and verified."
 
 
-def note_completion(context: FactContext) -> None:
+def record_completion(context: FactContext) -> None:
     """The final manifest is in the lineage, whichever attempt wrote it: the work is done."""
     aggregate = context.aggregate
     if context.current:
@@ -104,7 +104,7 @@ def note_completion(context: FactContext) -> None:
     if not waits:
         drop_forming(aggregate, EndReason.FINISHED, message)
     aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
-    put_at_rest(aggregate, EndReason.FINISHED, message)
+    wind_down(aggregate, EndReason.FINISHED, message)
 
 
 def _is_forming(aggregate: JobAggregate) -> bool:
@@ -113,7 +113,7 @@ def _is_forming(aggregate: JobAggregate) -> bool:
     return attempt is not None and attempt.state is AttemptState.PROVISIONING
 
 
-def note_final_parent(context: FactContext, attempt: Attempt) -> None:
+def record_final_parent(context: FactContext, attempt: Attempt) -> None:
     """Record a final checkpoint that is in the store although no agent has reported it.
 
     Its step is the job's last one: the agent that restored it has chosen it as the lineage's end.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.wording.attempt_words import sentence_about
 from app.orchestration.frame.fact_context import FactContext
-from app.orchestration.placement.price_restores import note_restored
+from app.orchestration.placement.price_restores import record_restored
 from trainer.protocol.agent_report import FactKind
 
 _OF_ATTEMPT = frozenset(
@@ -38,7 +38,7 @@ def record_late_fact(context: FactContext) -> None:
     """Add it to the job's history; `said` has the plain values it carries."""
     fact = context.fact
     if fact.kind in _OF_RESTORE:
-        note_restored(context)
+        record_restored(context)
     told: dict[str, str | int | float] = {
         name: value[:_TEXT_MAX] if isinstance(value, str) else value
         for name in _TOLD

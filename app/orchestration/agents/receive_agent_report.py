@@ -74,7 +74,7 @@ def receive_agent_report(
         if contact is not None and known:
             _touch(aggregate, contact, report, instance)
             _apply_new_facts(aggregate, instance, contact, report, runtime)
-            _note_forgotten_end(aggregate, instance, contact, report, runtime)
+            _record_forgotten_end(aggregate, instance, contact, report, runtime)
             _keep_progress(aggregate, instance, contact)
         directive = compute_directive(
             aggregate.job,
@@ -160,7 +160,7 @@ def _keep_progress(aggregate: JobAggregate, instance: Instance, contact: Contact
         keep_progress(job, work_left(job, spec, attempt, [contact], now), now)
 
 
-def _note_forgotten_end(
+def _record_forgotten_end(
     aggregate: JobAggregate,
     instance: Instance,
     contact: Contact,

@@ -1,6 +1,6 @@
 """Write into a job's history that its machines get no credentials for the store, and when again.
 
-Not here: issuing them (`app.api.agents.storage_grants`).
+Not here: issuing them (`app.api.agents.grant_cache`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from app.orchestration.frame.look_order import order_look
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.silence import GivenUpBy, proven_alive_at, silence_seconds
-from app.orchestration.gang.lose_instances import note_lease_over
+from app.orchestration.gang.lose_instances import record_lease_over
 from app.orchestration.gang.release_order import order_release
 from app.storage.instances.contact_statements import UnheardInstance
 from app.storage.unit_of_work import UnitOfWork
@@ -58,7 +58,7 @@ class WatchContacts(RowController[ContactWork]):
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[ContactWork]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[ContactWork]:
         """Instances heard again, then newly silent ones, then those to be given up."""
         now, limits = uow.now, self._runtime.limits
         silence = timedelta(seconds=silence_seconds(limits))
@@ -91,7 +91,7 @@ class WatchContacts(RowController[ContactWork]):
                 self._judge(aggregate, instance, contact.answered_at)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
-        """The first instant at which `lease` finds work, if nothing more is heard."""
+        """The first instant at which `select` finds work, if nothing more is heard."""
         now, limits = uow.now, self._runtime.limits
         silence = timedelta(seconds=silence_seconds(limits))
         if uow.instances.heard_again_ids(now - silence, 1):
@@ -127,7 +127,7 @@ class WatchContacts(RowController[ContactWork]):
         if due is None or instance.state is not InstanceState.REGISTERED:
             return
         if due.lease_over_at <= now:
-            note_lease_over(aggregate, instance, limits)
+            record_lease_over(aggregate, instance, limits)
         elif due.forced_at is not None and due.forced_at <= now:
             # Only asked to go: its attempt waits for the cloud's word that it has gone.
             seconds = (now - answered_at).total_seconds()

@@ -60,7 +60,7 @@ class PruneCheckpoints:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[Pruning]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[Pruning]:
         """Jobs with new checkpoints, as far as they have more than they asked to keep."""
         work = []
         for job_id in uow.jobs.due_pruning_ids(uow.now, limit):

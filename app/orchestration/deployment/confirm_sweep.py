@@ -15,7 +15,7 @@ from app.domain.lifecycle.events import Actor
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import LIVE_JOB_STATES, JobState
 from app.domain.units.errors import CommandRefused
-from app.orchestration.deployment.adopt_strangers import release_orphan
+from app.orchestration.deployment.adopt_orphans import release_orphan
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
@@ -31,7 +31,7 @@ _WHY = "a sweep was confirmed and no job needs it"
 def ask_for_sweep(uow: UnitOfWork) -> None:
     """Have every region listed now."""
     uow.sweeps.set_orders(asked_at=uow.now)
-    uow.ring_after_commit(SWEEP_CONTROLLER)
+    uow.notify_after_commit(SWEEP_CONTROLLER)
 
 
 def confirm_sweep(uow: UnitOfWork, runtime: Runtime, actor: Actor) -> int:

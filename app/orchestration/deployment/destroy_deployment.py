@@ -12,13 +12,13 @@ from uuid import UUID
 from app.domain.deployment.sweep_rules import DESTROY_SECONDS_MAX, DeploymentEventKind
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, StopCause
-from app.orchestration.deployment.adopt_strangers import release_orphan
+from app.orchestration.deployment.adopt_orphans import release_orphan
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.stop_job import order_stop
-from app.ports.cloud_remains import CloudRemains
+from app.ports.cloud_leftovers import CloudLeftovers
 from app.storage.instances.sweep_repository import DeploymentEvent, SweptRegion
 from app.storage.unit_of_work import UnitOfWork
 
@@ -30,7 +30,7 @@ def order_destroy(uow: UnitOfWork, runtime: Runtime, actor: Actor) -> None:
     """From now on every job and machine is ended, in every region, known to a row or not."""
     uow.sweeps.set_orders(destroy_ordered_at=uow.now)
     _tell(uow, runtime, DeploymentEventKind.DESTROY_ORDERED, f"{actor.name} ordered: {_WHY}.")
-    uow.ring_after_commit(SWEEP_CONTROLLER)
+    uow.notify_after_commit(SWEEP_CONTROLLER)
 
 
 def end_job(uow: UnitOfWork, runtime: Runtime, job_id: UUID) -> None:
@@ -52,7 +52,7 @@ def end_orphan(uow: UnitOfWork, instance_id: UUID) -> None:
         release_orphan(uow, instance, _WHY)
 
 
-def note_progress(uow: UnitOfWork, runtime: Runtime) -> None:
+def record_progress(uow: UnitOfWork, runtime: Runtime) -> None:
     """Take the order back once nothing is left, or its time is over."""
     orders = uow.sweeps.orders()
     ordered_at = orders.destroy_ordered_at
@@ -61,7 +61,7 @@ def note_progress(uow: UnitOfWork, runtime: Runtime) -> None:
     lists = {(one.provider, one.region): one for one in uow.sweeps.regions()}
     empty = all(
         (found := lists.get((name, region))) is not None
-        and _is_empty(found, ordered_at, leaves_remains=isinstance(provider, CloudRemains))
+        and _is_empty(found, ordered_at, has_leftovers=isinstance(provider, CloudLeftovers))
         for name, provider in runtime.providers.items()
         for region in provider.regions()
     )
@@ -80,11 +80,11 @@ def note_progress(uow: UnitOfWork, runtime: Runtime) -> None:
     _tell(uow, runtime, kind, text)
 
 
-def _is_empty(one: SweptRegion, ordered_at: datetime, *, leaves_remains: bool) -> bool:
+def _is_empty(one: SweptRegion, ordered_at: datetime, *, has_leftovers: bool) -> bool:
     """Seen without a machine since the order, and after that without anything else."""
     if not one.complete or one.machines or one.swept_at < ordered_at:
         return False
-    if not leaves_remains:
+    if not has_leftovers:
         return True
     return one.remains_at is not None and one.remains_at >= ordered_at and not one.remains
 

@@ -2,7 +2,7 @@
 
 Lives here: the checks that need only ports, and running any checks so that one that fails hides no
 other. Not here: asking servers (`app.adapters.server_probes`), what each cloud checks of itself
-(its provider's `diagnose`), or showing it (`app.cli.server.doctor`).
+(its provider's `diagnose`), or showing it (`app.cli.server.doctor_command`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from app.domain.deployment.finding import Finding, warning
-from app.ports.bucket_places import BucketTeller
+from app.domain.deployment.check_result import CheckResult, warning
+from app.ports.bucket_places import BucketPlaceSource
 from app.ports.cloud_provider import CloudProvider, ProviderError
 from app.ports.entropy import Entropy
 from app.ports.object_store import ObjectExists, ObjectStore, ObjectStoreDenied, ObjectStoreError
@@ -34,23 +34,25 @@ _RIGHTS = {
 
 _PLACE_RIGHT = "s3:GetBucketLocation (Google: storage.buckets.get)"
 
-Check = tuple[str, Callable[[], Iterable[Finding]]]
+Check = tuple[str, Callable[[], Iterable[CheckResult]]]
 
 
-def run_checks(checks: Iterable[Check]) -> tuple[Finding, ...]:
-    """Every check's findings, in order; a check that breaks is a finding under its name."""
-    found: list[Finding] = []
+def run_checks(checks: Iterable[Check]) -> tuple[CheckResult, ...]:
+    """Every check's results, in order; a check that breaks is a result under its name."""
+    found: list[CheckResult] = []
     for name, check in checks:
         try:
             found += check()
         except Exception as error:  # whatever it is, the other checks must still be seen
             found.append(
-                Finding(name, False, f"could not be checked: {_first_line(error)}", _broken(error))
+                CheckResult(
+                    name, False, f"could not be checked: {_first_line(error)}", _broken(error)
+                )
             )
     return tuple(found)
 
 
-def check_object_store(store: ObjectStore, entropy: Entropy) -> tuple[Finding, ...]:
+def check_object_store(store: ObjectStore, entropy: Entropy) -> tuple[CheckResult, ...]:
     """Write, read, list, create-only and delete, each by itself, with an object made for it.
 
     Leaves nothing behind, unless deleting is what fails: then its key is said.
@@ -63,14 +65,14 @@ def check_object_store(store: ObjectStore, entropy: Entropy) -> tuple[Finding, .
         # Nothing else can be tried.
         return (_store_refusal("write", error, correct_the_address=True),)
     found = [
-        Finding(f"{_STORE}: write", True, "a new object can be written"),
+        CheckResult(f"{_STORE}: write", True, "a new object can be written"),
         _look("read", lambda: _reads_back(store, key, payload)),
         _look("list", lambda: _is_listed(store, key)),
         _look("create only", lambda: _creates_only(store, key)),
     ]
     try:
         store.delete(key)
-        found.append(Finding(f"{_STORE}: delete", True, "objects can be deleted"))
+        found.append(CheckResult(f"{_STORE}: delete", True, "objects can be deleted"))
     except ObjectStoreError as error:
         refused = _store_refusal("delete", error)
         told = f"{refused.sentence}; {key} stays there: delete it by hand"
@@ -78,34 +80,34 @@ def check_object_store(store: ObjectStore, entropy: Entropy) -> tuple[Finding, .
     return tuple(found)
 
 
-def _look(what: str, ask: Callable[[], Finding]) -> Finding:
+def _look(what: str, ask: Callable[[], CheckResult]) -> CheckResult:
     try:
         return ask()
     except ObjectStoreError as error:
         return _store_refusal(what, error)
 
 
-def _reads_back(store: ObjectStore, key: str, payload: bytes) -> Finding:
+def _reads_back(store: ObjectStore, key: str, payload: bytes) -> CheckResult:
     name = f"{_STORE}: read"
     if hashlib.sha256(store.get(key)).digest() == hashlib.sha256(payload).digest():
-        return Finding(name, True, "a new object can be read back at once, unchanged")
-    return Finding(name, False, "an object does not come back as it was written", _STRONG)
+        return CheckResult(name, True, "a new object can be read back at once, unchanged")
+    return CheckResult(name, False, "an object does not come back as it was written", _STRONG)
 
 
-def _is_listed(store: ObjectStore, key: str) -> Finding:
+def _is_listed(store: ObjectStore, key: str) -> CheckResult:
     name = f"{_STORE}: list"
     if key in store.list_keys(_STORE_KEYS):
-        return Finding(name, True, "a new object is listed at once")
-    return Finding(name, False, "a new object is not listed at once", _STRONG)
+        return CheckResult(name, True, "a new object is listed at once")
+    return CheckResult(name, False, "a new object is not listed at once", _STRONG)
 
 
-def _creates_only(store: ObjectStore, key: str) -> Finding:
+def _creates_only(store: ObjectStore, key: str) -> CheckResult:
     name = f"{_STORE}: create only"
     try:
         store.put_new(key, b"another")
     except ObjectExists:
-        return Finding(name, True, "a second writer of one key is refused")
-    return Finding(
+        return CheckResult(name, True, "a second writer of one key is refused")
+    return CheckResult(
         name,
         False,
         "a second write replaced the first",
@@ -115,37 +117,41 @@ def _creates_only(store: ObjectStore, key: str) -> Finding:
 
 def _store_refusal(
     what: str, error: ObjectStoreError, *, correct_the_address: bool = False
-) -> Finding:
+) -> CheckResult:
     """A refusal names the right that the action needs, at either cloud."""
     if isinstance(error, ObjectStoreDenied):
         remedy = f"allow the control plane {_RIGHTS[what]} on the bucket: {_STORES_PAGE}"
     else:
         remedy = f"correct the address: {_STORES_PAGE}" if correct_the_address else _STORES_PAGE
-    return Finding(f"{_STORE}: {what}", False, _first_line(error), remedy)
+    return CheckResult(f"{_STORE}: {what}", False, _first_line(error), remedy)
 
 
-def check_provider(name: str, provider: CloudProvider) -> tuple[Finding, ...]:
+def check_provider(name: str, provider: CloudProvider) -> tuple[CheckResult, ...]:
     """What a provider finds about itself; one that checks nothing is asked for its regions."""
     try:
         if isinstance(provider, ProviderDiagnosis):
             return tuple(
-                replace(finding, name=f"{name}: {finding.name}") for finding in provider.diagnose()
+                replace(result, name=f"{name}: {result.name}") for result in provider.diagnose()
             )
         regions = ", ".join(provider.regions())
     except ProviderError as error:
-        return (Finding(name, False, _first_line(error), f"correct the settings of {name}"),)
-    return (Finding(name, True, f"needs no set-up; regions: {regions}"),)
+        return (CheckResult(name, False, _first_line(error), f"correct the settings of {name}"),)
+    return (CheckResult(name, True, f"needs no set-up; regions: {regions}"),)
 
 
 def check_bucket_place(
     name: str, provider: CloudProvider, checkpoint_uri: str, region: str | None
-) -> tuple[Finding, ...]:
+) -> tuple[CheckResult, ...]:
     """Whether a cloud tells where the bucket of checkpoints is, by the very call that asks it.
 
     region: as a person has set it, for then it is not asked. Nothing for a bucket that is not its.
     """
     parts = urlsplit(checkpoint_uri)
-    if not isinstance(provider, BucketTeller) or provider.bucket_scheme != parts.scheme or region:
+    if (
+        not isinstance(provider, BucketPlaceSource)
+        or provider.bucket_scheme != parts.scheme
+        or region
+    ):
         return ()
     what = f"{name}: bucket of checkpoints"
     try:
@@ -153,7 +159,7 @@ def check_bucket_place(
     except ProviderError as error:
         told = f"its region is unknown, so egress cannot be priced: {_first_line(error)}"
         return (warning(what, told, f"set LOWTIDE_CHECKPOINT_REGION, or allow {_PLACE_RIGHT}"),)
-    return (Finding(what, True, f"{parts.netloc} is in {place}"),)
+    return (CheckResult(what, True, f"{parts.netloc} is in {place}"),)
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from app.domain.deployment.finding import Finding, warning
+from app.domain.deployment.check_result import CheckResult, warning
 from app.domain.market.storage_places import job_places
 from app.ports.object_store import ObjectStore, ObjectStoreDenied, ObjectStoreError
 from app.ports.storage_grants import GrantRefused, StorageGrantIssuer
@@ -23,7 +23,7 @@ def check_storage_grants(
     open_with: Callable[[str, Mapping[str, str]], ObjectStore],
     control: Callable[[str], ObjectStore],
     probe_id: UUID,
-) -> tuple[Finding, ...]:
+) -> tuple[CheckResult, ...]:
     """root_uri: of checkpoints. open_with: the store at an address, with a credential's values;
     control: with our own. probe_id: stands for a job's. Leaves nothing behind."""
     service = root_uri.partition("://")[0]
@@ -38,26 +38,28 @@ def check_storage_grants(
     try:
         values = issuer.issue(job_places(str(probe_id), own, {}, {}), probe_id).values
     except GrantRefused as error:
-        return (Finding(_NAME, False, str(error), f"{_remedy(service)}: {_PAGE}"),)
+        return (CheckResult(_NAME, False, str(error), f"{_remedy(service)}: {_PAGE}"),)
     try:
         store = open_with(own, values)
         store.put_new("probe", b"lowtide")
         good = store.get("probe") == b"lowtide" and list(store.list_keys("")) == ["probe"]
     except ObjectStoreError as error:
         told = f"a credential for one job's folder cannot use it: {error}"
-        return (Finding(_NAME, False, told, f"{_remedy(service)}: {_PAGE}"),)
+        return (CheckResult(_NAME, False, told, f"{_remedy(service)}: {_PAGE}"),)
     finally:
         control(own).delete("probe")
     if not good:
-        return (Finding(_NAME, False, "an object does not come back as the job wrote it", _PAGE),)
+        return (
+            CheckResult(_NAME, False, "an object does not come back as the job wrote it", _PAGE),
+        )
     try:
         open_with(other, values).put_new("probe", b"lowtide")
     except ObjectStoreDenied:
         told = "a credential for one job's folder writes, reads and lists there, and nowhere else"
-        return (Finding(_NAME, True, told),)
+        return (CheckResult(_NAME, True, told),)
     control(other).delete("probe")
     told = "a credential for one job's folder writes into another's: the store does not limit it"
-    return (Finding(_NAME, False, told, "use a store that evaluates session policies"),)
+    return (CheckResult(_NAME, False, told, "use a store that evaluates session policies"),)
 
 
 def _remedy(service: str) -> str:

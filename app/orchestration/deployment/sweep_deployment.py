@@ -3,7 +3,7 @@
 Lives here: the controller of lists. A machine without a row is adopted, paid for by its job or by
 the deployment, and given back, unless the list shows that rows are missing: then it is kept until a
 person confirms. A row without a machine gets a look of its own. Under an order to destroy nothing
-is kept. Not here: what is written for a machine (`adopt_strangers`), or what a look at one machine
+is kept. Not here: what is written for a machine (`adopt_orphans`), or what a look at one machine
 means (`reconcile_instances`).
 """
 
@@ -19,14 +19,14 @@ from app.domain.deployment.sweep_rules import DeploymentEventKind, why_rows_are_
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import TERMINAL_INSTANCE_STATES
 from app.domain.lifecycle.launch import OPEN_LAUNCH_OUTCOMES
-from app.orchestration.deployment.adopt_strangers import (
+from app.orchestration.deployment.adopt_orphans import (
     SWEEP_ACTOR,
-    Stranger,
-    adopt_strangers,
+    OrphanMachine,
+    adopt_orphans,
 )
-from app.orchestration.deployment.destroy_deployment import end_job, end_orphan, note_progress
+from app.orchestration.deployment.destroy_deployment import end_job, end_orphan, record_progress
 from app.orchestration.frame.aggregate import open_job
-from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER, heard_since, note_rows_missing
+from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER, heard_since, record_rows_missing
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
@@ -87,7 +87,7 @@ class SweepDeployment:
         # one period later would find it not yet due. A list that failed is tried again soon.
         self.period_seconds = min(LOOK_SECONDS_MAX, runtime.limits.sweep_seconds / 4)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[RegionToSweep | ToEnd]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[RegionToSweep | ToEnd]:
         """Regions that are due, and under an order to destroy all that is to end."""
         orders = uow.sweeps.orders()
         due: list[RegionToSweep | ToEnd] = [
@@ -123,7 +123,7 @@ class SweepDeployment:
         elif result.machines is not None:
             self._compare(uow, work, result, result.machines)
         if uow.sweeps.orders().destroy_ordered_at is not None:
-            note_progress(uow, self._runtime)
+            record_progress(uow, self._runtime)
 
     def _compare(
         self,
@@ -138,31 +138,31 @@ class SweepDeployment:
         # All at once: nearly every machine is known, and there may be ten thousand.
         rows = uow.instances.live_of_region(work.provider, work.region)
         known = {provider_id for _, _, provider_id in rows}
-        strangers = [
-            stranger
+        orphans = [
+            orphan
             for machine in sorted(machines, key=lambda item: item.provider_instance_id)
             if machine.provider_instance_id not in known
-            and (stranger := self._stranger(uow, work.provider, machine, result.asked_at))
+            and (orphan := self._orphan(uow, work.provider, machine, result.asked_at))
         ]
-        orders = self._orders_after(uow, machines, strangers)
-        adopt_strangers(uow, self._runtime, work.provider, strangers, keep=orders.adopting)
+        orders = self._orders_after(uow, machines, orphans)
+        adopt_orphans(uow, self._runtime, work.provider, orphans, keep=orders.adopting)
         if not result.complete:
             return
         uow.operations.close_stale_results(work.provider, result.asked_at)
-        uow.ring_after_commit(CLAIM_CONTROLLER)  # which may have waited for this list
+        uow.notify_after_commit(CLAIM_CONTROLLER)  # which may have waited for this list
         shown = {machine.provider_instance_id for machine in machines}
         for instance_id, job_id, provider_id in rows:
             if provider_id not in shown:
                 self._look_soon(uow, instance_id, job_id)
 
     def _orders_after(
-        self, uow: UnitOfWork, machines: tuple[CloudMachine, ...], strangers: list[Stranger]
+        self, uow: UnitOfWork, machines: tuple[CloudMachine, ...], orphans: list[OrphanMachine]
     ) -> SweepOrders:
         """What holds for this list: unknown machines are kept where it shows lost rows."""
         orders = uow.sweeps.orders()
         if orders.adopting or orders.destroy_ordered_at is not None:
             return orders
-        running = [one for one in strangers if one.machine.state in _RUNNING]
+        running = [one for one in orphans if one.machine.state in _RUNNING]
         reason = why_rows_are_missing(
             listed=sum(machine.state in _RUNNING for machine in machines),
             unknown=len(running),
@@ -172,7 +172,7 @@ class SweepDeployment:
             return orders
         orders = replace(orders, adopt_since_at=uow.now, adopt_reason=reason)
         uow.sweeps.set_orders(adopt_since_at=uow.now, adopt_reason=reason)
-        note_rows_missing(uow)
+        record_rows_missing(uow)
         text = f"Rows are missing: {reason}. Unknown machines are kept until a sweep is confirmed."
         event = DeploymentEvent(uow.now, DeploymentEventKind.ROWS_MISSING.value, text, {})
         uow.sweeps.add_event(self._runtime.entropy.new_id(), event)
@@ -224,9 +224,9 @@ class SweepDeployment:
             if aggregate is not None and instance is not None and instance.describe_at:
                 instance.describe_at = min(instance.describe_at, aggregate.now)
 
-    def _stranger(
+    def _orphan(
         self, uow: UnitOfWork, provider: str, machine: CloudMachine, asked_at: datetime
-    ) -> Stranger | None:
+    ) -> OrphanMachine | None:
         """The machine with the job that pays for it; None when its row is known or coming."""
         known = uow.instances.by_provider_id(provider, machine.provider_instance_id)
         runs = machine.state in _RUNNING
@@ -253,7 +253,7 @@ class SweepDeployment:
             # What it cost before is in the bill of its ended row.
             since, source = max(known.launched_at, known.ended_at), "end_of_earlier_row"
         unknown = launch_id is not None and launch is None
-        return Stranger(machine, job_id, launch_id, unknown, since, source)
+        return OrphanMachine(machine, job_id, launch_id, unknown, since, source)
 
 
 def _lives_again(known: Instance, asked_at: datetime) -> bool:

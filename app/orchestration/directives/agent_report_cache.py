@@ -1,9 +1,9 @@
 """What one api process remembers of agents, so that a steady report costs no transaction.
 
 Lives here: the memory, its answers, and its exchange with the database in steps. Whoever drives it
-calls them: the api's event loop (`agents.agent_board`) in real time, the simulator in virtual
-time. Not here: any report that carries news, which goes through `receive_agent_report` under its
-job's lock.
+calls them: the api's event loop (`agents.report_cache_driver`) in real time, the simulator in
+virtual time. Not here: any report that carries news, which goes through `receive_agent_report`
+under its job's lock.
 
 An answer renews the agent's lease, and the control plane may only declare a lease over by what is
 written in the contacts. So an answer from memory is a promise to write it soon: every half second
@@ -23,7 +23,7 @@ import orjson
 
 from app.orchestration.directives.read_directives import JobDirectives, read_directives
 from app.orchestration.directives.steady_reports import SteadyReport, answered, is_steady
-from app.orchestration.frame.lost_rows import note_listening
+from app.orchestration.frame.lost_rows import record_listening
 from app.orchestration.frame.runtime import Runtime
 from trainer.protocol.agent_report import AgentReport
 from trainer.protocol.directive import Directive, DirectiveKind, ReportReply
@@ -65,7 +65,7 @@ class CachedAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ExchangeBatch:
     """What one exchange brings to the database.
 
     began: when it was made. listens: whether it says that this process hears agents. agents: whose
@@ -81,7 +81,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class DirectiveChanges:
     """What was read from the database: directives of jobs that had changed. read: since when."""
 
     read: float
@@ -227,7 +227,7 @@ class AgentReportCache:
         self._marked.clear()
         return marked
 
-    def begin_exchange(self) -> Batch | None:
+    def begin_exchange(self) -> ExchangeBatch | None:
         """What is to be written, and asked; None when there is nothing."""
         began = self.now()
         self._forget_idle(began)
@@ -245,9 +245,9 @@ class AgentReportCache:
         for entry in self._entries.values():
             version = entry.directive.version
             versions[entry.job_id] = min(version, versions.get(entry.job_id, version))
-        return Batch(began, listens, written, reports, versions)
+        return ExchangeBatch(began, listens, written, reports, versions)
 
-    def exchange(self, batch: Batch) -> Changes:
+    def exchange(self, batch: ExchangeBatch) -> DirectiveChanges:
         """Write contacts, learn which jobs changed, and read their directives; from any thread."""
         gap_seconds = self.runtime.limits.listening_gap_seconds
         at, changed = self.now(), None
@@ -258,29 +258,29 @@ class AgentReportCache:
                 )
             if changed is None:
                 if batch.listens:
-                    note_listening(uow, gap_seconds)
+                    record_listening(uow, gap_seconds)
                 now, at = uow.now, self.now()
                 uow.contacts.store([answered(one, at - then) for one, then in batch.reports], now)
                 changed = uow.contacts.changed_jobs(batch.versions)
-        return self.read_jobs(changed) if changed else Changes(at)
+        return self.read_jobs(changed) if changed else DirectiveChanges(at)
 
-    def read_jobs(self, job_ids: Iterable[UUID]) -> Changes:
+    def read_jobs(self, job_ids: Iterable[UUID]) -> DirectiveChanges:
         """Read the directives of these jobs; from any thread."""
         at = self.now()
-        return Changes(at, read_directives(self.runtime, job_ids))
+        return DirectiveChanges(at, read_directives(self.runtime, job_ids))
 
-    def finish_exchange(self, batch: Batch, changes: Changes) -> None:
+    def finish_exchange(self, batch: ExchangeBatch, changes: DirectiveChanges) -> None:
         """The batch is written: its promises are kept."""
         self.take_in(changes)
         self._kept_at = batch.began
         if batch.listens:
             self._listened_at = batch.began
 
-    def fail_exchange(self, batch: Batch) -> None:
+    def fail_exchange(self, batch: ExchangeBatch) -> None:
         """The batch could not be written, or whether it was is not known: it is written again."""
         self._unwritten = dict.fromkeys((*batch.agents, *self._unwritten))
 
-    def take_in(self, changes: Changes) -> None:
+    def take_in(self, changes: DirectiveChanges) -> None:
         """Take newer directives over; agents whose credential was revoked are forgotten."""
         for job_id, directives in changes.jobs.items():
             for credential_hash in tuple(self._of_job.get(job_id, ())):

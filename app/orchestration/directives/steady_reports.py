@@ -31,7 +31,7 @@ class SteadyReport:
     pace: Pace | None = None
 
 
-class Remembered(Protocol):
+class RememberedAgent(Protocol):
     """What the rule needs to know of an agent: what its newest report through a transaction said,
     the number of its newest report, and what it was directed to do last."""
 
@@ -44,7 +44,7 @@ class Remembered(Protocol):
     directive: Directive
 
 
-def is_steady(known: Remembered, report: SteadyReport) -> bool:
+def is_steady(known: RememberedAgent, report: SteadyReport) -> bool:
     """Whether the report brings nothing that only a transaction may take in."""
     return (
         report.instance_id == known.instance_id

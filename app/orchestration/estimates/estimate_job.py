@@ -1,6 +1,6 @@
 """What a spec would cost and when it would end, from prices and experience as they stand.
 
-Lives here: turning a spec, offers and experience into the question that `estimate.what_if`
+Lives here: turning a spec, offers and experience into the question that `estimate.job_estimate`
 answers. Reads only; nothing is rented. Not here: the simulated runs, or showing them.
 """
 
@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.availability.pool_life import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
+from app.domain.availability.hazard_by_age import EXPERIENCE_KEPT, NO_EXPERIENCE, Experience
 from app.domain.billing.billing_rules import RULES
-from app.domain.estimate.imagined_run import PoolQuote, Question
-from app.domain.estimate.what_if import (
+from app.domain.estimate.job_estimate import (
     PATHS,
     CurvePoint,
     Forecast,
@@ -22,14 +21,15 @@ from app.domain.estimate.what_if import (
     earliest_finish_seconds,
     estimates,
 )
+from app.domain.estimate.simulated_run import EstimateInput, PoolQuote
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.gang_options import with_size
 from app.domain.placement.in_time import TimeLeft, in_time
-from app.domain.placement.placement import Considered, consider, need_of, work_alike
+from app.domain.placement.placement import RankedOffer, need_of, rank_offers, work_alike
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.trainer_work import pause_seconds, why_not_described
-from app.domain.throughput.kind_speed import kind_of, kind_of_choice
-from app.domain.throughput.measured_run import Kind
+from app.domain.throughput.gpu_throughput import gpu_shape_of, gpu_shape_of_choice
+from app.domain.throughput.measured_run import GpuShape
 from app.domain.throughput.measured_work import MeasuredWork
 from app.domain.units.durations import format_duration, whole_minutes
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError
@@ -39,7 +39,7 @@ from app.orchestration.estimates.read_start_up import read_start_up, with_start_
 from app.orchestration.frame.runtime import Limits, Runtime
 
 POOLS_MAX = 12
-"""Pools that an imagined run turns to; the dearer ones would hardly ever be reached."""
+"""Pools that a simulated run turns to; the dearer ones would hardly ever be reached."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,19 @@ def estimate_job(
 
 
 @dataclass(frozen=True)
-class Asked:
+class EstimateRequest:
     """A spec as a question, its earliest possible finish and its gang's scaling, as `JobEstimate`
     has them."""
 
-    question: Question
+    question: EstimateInput
     earliest_seconds: float | None
     scaling: str | None
 
 
 def ask(
     runtime: Runtime, project_id: UUID, spec: JobSpec, submitted_at: datetime | None = None
-) -> Asked:
-    """What is to be imagined of a spec; parameters and errors as of `estimate_job`."""
+) -> EstimateRequest:
+    """What is to be simulated of a spec; parameters and errors as of `estimate_job`."""
     if spec.estimate is None:
         raise InvalidValue(why_not_described(spec), "estimate")
     now = runtime.clock.now()
@@ -135,7 +135,7 @@ def ask(
     if quickest is not None:
         _refuse_impossible(quickest)
     earliest = None if quickest is None else earliest_finish_seconds(quickest)
-    return Asked(question, earliest, _scaling_told(spec, measured))
+    return EstimateRequest(question, earliest, _scaling_told(spec, measured))
 
 
 def _fitting(
@@ -144,7 +144,7 @@ def _fitting(
     now: datetime,
     restart_seconds: float,
     measured: MeasuredWork,
-) -> tuple[list[Considered], list[Considered]]:
+) -> tuple[list[RankedOffer], list[RankedOffer]]:
     """Offers of both markets that fit; a cool-down passes, so it is left out of account.
 
     Of on-demand machines all kinds: a dearer one may be the only one in time.
@@ -154,7 +154,7 @@ def _fitting(
     for market in (Market.SPOT, Market.ON_DEMAND):
         need = need_of(spec, market, spec.node_count)
         need = replace(need, restart_seconds=restart_seconds, speeds=measured.speeds)
-        judged = consider(warm, need, now)
+        judged = rank_offers(warm, need, now)
         found.append([item for item in judged if item.fits])
     spot, on_demand = found[0][:POOLS_MAX], found[1]
     asked = spec.effective_market()
@@ -163,13 +163,13 @@ def _fitting(
 
 def _question(
     spec: JobSpec,
-    spot: Sequence[Considered],
-    on_demand: Sequence[Considered],
+    spot: Sequence[RankedOffer],
+    on_demand: Sequence[RankedOffer],
     known: Mapping[Pool, Experience],
     measured: MeasuredWork,
     limits: Limits,
     begin: datetime,
-) -> tuple[Question, Question | None]:
+) -> tuple[EstimateInput, EstimateInput | None]:
     """What is asked, and the same with the quickest on-demand machines; None: there are none."""
     assert spec.estimate is not None
     cheapest = next(iter([*spot, *on_demand]), None)
@@ -179,8 +179,8 @@ def _question(
     gang = measured.scaling.relative_pace(spec.node_count, spec.estimate.nodes)
     work, pauses = float(spec.estimate.seconds), pause_seconds(spec)
 
-    def quote(item: Considered) -> PoolQuote:
-        offer, kind = item.offer, kind_of(item.offer.hardware)
+    def quote(item: RankedOffer) -> PoolQuote:
+        offer, kind = item.offer, gpu_shape_of(item.offer.hardware)
         quicker = speeds.of(kind) / reference
         # What was measured has the pauses in it.
         by_kind = 1.0 if speeds.is_measured(kind) else quicker
@@ -197,7 +197,7 @@ def _question(
 
     deadline_at = spec.deadline_at(begin)
     seconds = None if deadline_at is None else (deadline_at - begin).total_seconds()
-    question = Question(
+    question = EstimateInput(
         work_seconds=work,
         spot=tuple(quote(item) for item in spot),
         on_demand=None,
@@ -228,17 +228,17 @@ def with_pauses(work_seconds: float, pauses: float, speed: float) -> float:
     return work_seconds / ((work_seconds - stay) / speed + stay)
 
 
-def _told_for(spec: JobSpec, cheapest: Considered | None) -> Kind | None:
+def _told_for(spec: JobSpec, cheapest: RankedOffer | None) -> GpuShape | None:
     """The kind that the work is told for: the estimate's, which is a V100 where it names none.
 
     Where one kind alone is accepted, and the estimate names none, that one: as of a job that runs
-    (`work_on_kinds`, `estimate_remaining`).
+    (`work_by_gpu`, `estimate_remaining`).
     """
     assert spec.estimate is not None
     told = spec.estimate.gpu
     if (told is not None and told.name is not None) or not work_alike(spec):
-        return kind_of_choice(told)
-    return None if cheapest is None else kind_of(cheapest.offer.hardware)
+        return gpu_shape_of_choice(told)
+    return None if cheapest is None else gpu_shape_of(cheapest.offer.hardware)
 
 
 def _scaling_told(spec: JobSpec, measured: MeasuredWork) -> str | None:
@@ -258,7 +258,7 @@ def _scaling_told(spec: JobSpec, measured: MeasuredWork) -> str | None:
     return f"{sentence}; {format_duration(pauses)} of pauses stay as long"
 
 
-def _refuse_impossible(quickest: Question) -> None:
+def _refuse_impossible(quickest: EstimateInput) -> None:
     """A deadline that even on-demand machines from now on cannot meet."""
     pool, deadline = quickest.on_demand, quickest.deadline_seconds
     if pool is None or deadline is None:

@@ -4,7 +4,7 @@ Lives here: the one function for it, which pages, the API, deadlines and placeme
 what agents measured between steps, kept over attempts, and mixed with the spec's own estimate,
 which is told for the machines that the spec asks for and for training without start-up. What an
 elastic gang trained with fewer machines counts in seconds of a gang of full size. Not here: several
-accepted kinds of machine (`work_on_kinds`), or what follows from it (`watch_deadlines`).
+accepted kinds of machine (`work_by_gpu`), or what follows from it (`watch_deadlines`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.domain.market.offer import Market
 from app.domain.placement.placement import need_of, work_alike
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, kind_of_choice
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, gpu_shape_of_choice
 from app.domain.throughput.start_up import start_up_left
 from app.orchestration.estimates.keep_pace import pace_of
 from trainer.protocol.agent_report import Pace
@@ -273,8 +273,10 @@ def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float
     told, asked = spec.estimate.gpu, spec.gpu_choices
     if told is None or told.name is None or not asked or not work_alike(spec):
         return seconds
-    kind = kind_of_choice(told)
-    return max(NOTHING_MEASURED.seconds_on(kind_of_choice(one), seconds, kind) for one in asked)
+    shape = gpu_shape_of_choice(told)
+    return max(
+        NOTHING_MEASURED.seconds_on(gpu_shape_of_choice(one), seconds, shape) for one in asked
+    )
 
 
 def _saved_seconds(job: Job, attempt: Attempt | None, here: Pace | None) -> float:
@@ -291,9 +293,9 @@ def _slowest_pace(spec: JobSpec) -> float:
     """How fast the slowest accepted machine works against the kind that work is told for; <= 1."""
     if spec.estimate is None or (spec.gpu_choices and work_alike(spec)):
         return 1.0
-    told = NOTHING_MEASURED.of(kind_of_choice(spec.estimate.gpu))
-    named = [kind_of_choice(one) for one in spec.gpu_choices if one.name is not None]
-    speeds = [NOTHING_MEASURED.of(kind) for kind in named]
+    told = NOTHING_MEASURED.of(gpu_shape_of_choice(spec.estimate.gpu))
+    named = [gpu_shape_of_choice(one) for one in spec.gpu_choices if one.name is not None]
+    speeds = [NOTHING_MEASURED.of(shape) for shape in named]
     if len(named) < max(1, len(spec.gpu_choices)):
         least = need_of(spec, Market.SPOT, 1).gpu_memory_gb_min
         fit = (one for one in GPU_MODELS if one.memory_gb >= least)
@@ -301,7 +303,7 @@ def _slowest_pace(spec: JobSpec) -> float:
     return min([1.0, *(speed / told for speed in speeds)])
 
 
-def note_scaling(job: Job, serial_share: float | None) -> None:
+def record_scaling(job: Job, serial_share: float | None) -> None:
     """How its gangs scale, as measured by now; None: as expected.
 
     Once seconds of ended attempts are kept it stays: they were counted with it.
@@ -310,7 +312,7 @@ def note_scaling(job: Job, serial_share: float | None) -> None:
         job.serial_share = serial_share
 
 
-def note_training(job: Job, spec: JobSpec, attempt: Attempt) -> None:
+def record_training(job: Job, spec: JobSpec, attempt: Attempt) -> None:
     """Keep what an ending attempt trained, so that the next one's rate does not start from nothing.
 
     What its agent measured is on the attempt already (`keep_pace`).

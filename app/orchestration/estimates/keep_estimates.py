@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from app.domain.estimate.what_if import Forecast
+from app.domain.estimate.job_estimate import Forecast
 from app.domain.units.errors import DomainError
 from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.frame.parsed_specs import parsed_spec
@@ -26,8 +26,8 @@ _PATHS = 200
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was imagined of a job; figures None where nothing could be said."""
+class EstimateResult:
+    """What was simulated of a job; figures None where nothing could be said."""
 
     made_at: datetime
     figures: Forecast | None = None
@@ -43,12 +43,12 @@ class KeepEstimates:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[Unestimated]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[Unestimated]:
         """Jobs without one. It changes nothing but its own row, so it takes no lease."""
         return uow.kept_estimates.missing(limit, uow.now)
 
-    def effect(self, work: Unestimated) -> Made:
-        """Imagine its runs, as of its submission: it may have been claimed since.
+    def effect(self, work: Unestimated) -> EstimateResult:
+        """Simulate its runs, as of its submission: it may have been claimed since.
 
         When nothing could be said at first, then as of now. Without figures where nothing can be
         said, as for a spec without `estimate`.
@@ -70,11 +70,11 @@ class KeepEstimates:
                 submitted_at=made_at,
             )
         except DomainError:
-            return Made(now)
+            return EstimateResult(now)
         own = next(iter(found.estimates), None)
-        return Made(now) if own is None else Made(made_at, own)
+        return EstimateResult(now) if own is None else EstimateResult(made_at, own)
 
-    def apply(self, uow: UnitOfWork, work: Unestimated, result: Made) -> None:
+    def apply(self, uow: UnitOfWork, work: Unestimated, result: EstimateResult) -> None:
         """Remember the figures of the way in which the product will rent.
 
         A job that another transaction holds is left for the next run: nothing here is urgent.

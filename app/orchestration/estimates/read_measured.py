@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.availability.pool_life import EXPERIENCE_KEPT
+from app.domain.availability.hazard_by_age import EXPERIENCE_KEPT
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.measured_work import MeasuredWork, measured_work
 from app.storage.unit_of_work import UnitOfWork

@@ -34,7 +34,7 @@ def read_start_up(uow: UnitOfWork, project_id: UUID, spec: SpecDocument) -> Star
     return learn_start_up((), [seconds for _, seconds in found])
 
 
-def note_start_up(aggregate: JobAggregate, attempt: Attempt) -> None:
+def record_start_up(aggregate: JobAggregate, attempt: Attempt) -> None:
     """Keep on the job what an ending attempt has taught; its measures are on it already."""
     job, uow = aggregate.job, aggregate.uow
     if attempt.start_up_seconds is not None:
@@ -54,7 +54,7 @@ def note_start_up(aggregate: JobAggregate, attempt: Attempt) -> None:
         job.start_up_p95_seconds = at_least(known, waited).slow
 
 
-def note_second_save(aggregate: JobAggregate, attempt: Attempt, at: datetime) -> None:
+def record_second_save(aggregate: JobAggregate, attempt: Attempt, at: datetime) -> None:
     """Keep on the attempt how long it took to start, where only its saves tell it.
 
     at: of a save that is not kept on the attempt yet. A save that a drain asks for tells nothing:

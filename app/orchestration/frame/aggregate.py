@@ -30,7 +30,7 @@ from app.domain.lifecycle.job import (
 )
 from app.domain.placement.gang_need import GangNeed
 from app.domain.spec.job_spec import JobSpec
-from app.domain.throughput.kind_speed import KindSpeeds
+from app.domain.throughput.gpu_throughput import GpuThroughput
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.timers import next_timer
 from app.ports.entropy import Entropy
@@ -42,7 +42,7 @@ class JobAggregate:
     """One job, locked, and everything it owns that is alive.
 
     now: the transaction's instant, never before the last change of this job. speeds: of kinds of
-    machine at its work, once somebody asked (`work_on_kinds`).
+    machine at its work, once somebody asked (`work_by_gpu`).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class JobAggregate:
         for member in self.members:
             if member.instance_id not in self.instances:
                 self.adopt(uow.instances.get(member.instance_id))
-        self.speeds: KindSpeeds | None = None
+        self.speeds: GpuThroughput | None = None
         self._spec: JobSpec | None = None
         self._raised = False
         if not looking:
@@ -95,7 +95,7 @@ class JobAggregate:
             self.job.version += 1
             self.job.updated_at = self.now
 
-    def note_change(self) -> None:
+    def record_change(self) -> None:
         """Who only looked has changed what machines are told, without a line of history."""
         self._raise_version()
 

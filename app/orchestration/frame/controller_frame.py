@@ -1,6 +1,6 @@
-"""Lease, effect, apply: the only code that opens the phases of a controller.
+"""Select, effect, apply: the only code that opens the phases of a controller.
 
-A controller is a bounded function that moves rows along. Its lease phase picks work in one
+A controller is a bounded function that moves rows along. Its select phase picks work in one
 transaction; its effect phase talks to the world with no transaction open; its apply phase writes
 what was learnt in another. Any two phases may be separated by the death of the process: leases
 end, and the work is picked again. Not here: which controllers there are (`controllers`).
@@ -43,7 +43,7 @@ class Controller(Protocol[W, R]):
     period_seconds: float
     limit: int
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[W]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[W]:
         """Pick due work, at most `limit`."""
         ...
 
@@ -88,7 +88,7 @@ class InParts(Protocol[W]):
         ...
 
 
-def lease_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
+def select_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
     """Pick work, unless another run of this controller is picking just now.
 
     Pieces and parts that failed lately are left out, and keep nothing else from being picked.
@@ -98,7 +98,7 @@ def lease_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
         if not uow.operations.try_single_flight(controller.name):
             return []
         room = controller.limit + failing.waiting(controller.name, now)
-        picked = controller.lease(uow, room)
+        picked = controller.select(uow, room)
     ready = []
     for piece in picked:
         parts = _parts(controller, piece)
@@ -125,10 +125,10 @@ def run_controller(runtime: Runtime, controller: AnyController) -> int:
     One piece's failure is logged and leaves the others alone: it is tried again with growing
     waits, up to five minutes.
     """
-    work = lease_phase(runtime, controller)
+    work = select_phase(runtime, controller)
     runtime.effects.run_all(lambda piece: _run_piece(runtime, controller, piece), work)
     if len(work) >= controller.limit:
-        runtime.wakeups.ring([controller.name])
+        runtime.wakeups.notify([controller.name])
     return len(work)
 
 
@@ -148,7 +148,7 @@ def _run_piece(runtime: Runtime, controller: AnyController, piece: Any) -> None:
         result = effect_phase(controller, piece)
     except Exception as error:
         if len(parts) == 1:
-            _note_failure(runtime, controller, parts[0], error)
+            _record_failure(runtime, controller, parts[0], error)
             return
         half = len(parts) // 2
         for some in (parts[:half], parts[half:]):
@@ -158,7 +158,7 @@ def _run_piece(runtime: Runtime, controller: AnyController, piece: Any) -> None:
         apply_phase(runtime, controller, piece, result)
     except Exception as error:
         if len(parts) == 1:
-            _note_failure(runtime, controller, parts[0], error)
+            _record_failure(runtime, controller, parts[0], error)
             return
         for part in parts:
             _apply_part(runtime, controller, part, result)
@@ -172,12 +172,12 @@ def _apply_part(runtime: Runtime, controller: AnyController, part: Any, result: 
     try:
         apply_phase(runtime, controller, part, result)
     except Exception as error:
-        _note_failure(runtime, controller, part, error)
+        _record_failure(runtime, controller, part, error)
     else:
         runtime.failing.succeeded(controller.name, part)
 
 
-def _note_failure(
+def _record_failure(
     runtime: Runtime, controller: AnyController, piece: Any, error: Exception
 ) -> None:
     """One line with the count; the first in a row brings its traceback.

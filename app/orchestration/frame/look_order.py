@@ -14,4 +14,4 @@ RECONCILE_CONTROLLER = "reconcile_instances"
 def order_look(aggregate: JobAggregate, instance: Instance) -> None:
     """The cloud's word on this machine is needed at once."""
     instance.describe_at = aggregate.now
-    aggregate.uow.ring_after_commit(RECONCILE_CONTROLLER)
+    aggregate.uow.notify_after_commit(RECONCILE_CONTROLLER)

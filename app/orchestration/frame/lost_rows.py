@@ -38,13 +38,13 @@ class AwaitedLists:
     until: datetime | None
 
 
-def note_listening(uow: UnitOfWork, gap_seconds: float) -> None:
+def record_listening(uow: UnitOfWork, gap_seconds: float) -> None:
     """An api process hears agents now. After a gap every region is listed at once."""
-    if uow.contacts.note_listening(uow.now, gap_seconds):
+    if uow.contacts.record_listening(uow.now, gap_seconds):
         _begin_anew(uow)
 
 
-def note_rows_missing(uow: UnitOfWork) -> None:
+def record_rows_missing(uow: UnitOfWork) -> None:
     """Rows are lost, as a list shows: what follows from a gap follows now, if none was noticed."""
     uow.contacts.hear_anew(uow.now)
     _begin_anew(uow)
@@ -58,7 +58,7 @@ def _begin_anew(uow: UnitOfWork) -> None:
             "submit it again with `lowtide submit --from`, then cancel it",
             job_id,
         )
-    uow.ring_after_commit(SWEEP_CONTROLLER)
+    uow.notify_after_commit(SWEEP_CONTROLLER)
 
 
 def heard_since(uow: UnitOfWork) -> datetime | None:

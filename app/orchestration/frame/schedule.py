@@ -18,7 +18,7 @@ _SWEEP_LOOK_SECONDS_MAX: Final = 15.0
 
 
 @dataclass(frozen=True)
-class Turn:
+class ControllerSchedule:
     """queue: `quick` (only the database) or `cloud` (calls a provider or a store). period_seconds:
     beat rings at least this often, so that a lost ring costs latency, not work."""
 
@@ -30,32 +30,40 @@ def _every(seconds: float) -> Callable[[Limits], float]:
     return lambda limits: seconds
 
 
-TURNS: Final[Mapping[str, Turn]] = {
-    "refresh_prices": Turn("cloud", lambda own: min(_SOON_SECONDS, own.price_refresh_seconds)),
-    "claim_jobs": Turn("quick", lambda own: min(_SOON_SECONDS, own.next_look_seconds)),
-    "launch_instances": Turn("cloud", _every(_SOON_SECONDS)),
-    "reconcile_instances": Turn("cloud", _every(_SOON_SECONDS)),
-    "release_instances": Turn("cloud", _every(_SOON_SECONDS)),
-    "expire_deadlines": Turn("quick", _every(_SOON_SECONDS)),
-    "watch_contacts": Turn("quick", _every(2.0)),
-    "watch_deadlines": Turn("quick", lambda own: min(_SOON_SECONDS, own.report_interval_seconds)),
+TURNS: Final[Mapping[str, ControllerSchedule]] = {
+    "refresh_prices": ControllerSchedule(
+        "cloud", lambda own: min(_SOON_SECONDS, own.price_refresh_seconds)
+    ),
+    "claim_jobs": ControllerSchedule(
+        "quick", lambda own: min(_SOON_SECONDS, own.next_look_seconds)
+    ),
+    "launch_instances": ControllerSchedule("cloud", _every(_SOON_SECONDS)),
+    "reconcile_instances": ControllerSchedule("cloud", _every(_SOON_SECONDS)),
+    "release_instances": ControllerSchedule("cloud", _every(_SOON_SECONDS)),
+    "expire_deadlines": ControllerSchedule("quick", _every(_SOON_SECONDS)),
+    "watch_contacts": ControllerSchedule("quick", _every(2.0)),
+    "watch_deadlines": ControllerSchedule(
+        "quick", lambda own: min(_SOON_SECONDS, own.report_interval_seconds)
+    ),
     # A machine's end does not wait for the next full period.
-    "accrue_costs": Turn("quick", lambda own: min(_SOON_SECONDS, own.accrual_seconds)),
-    "enforce_budgets": Turn("quick", lambda own: own.accrual_seconds),
-    "close_job_costs": Turn("quick", lambda own: own.accrual_seconds),
-    "sweep_deployment": Turn(
+    "accrue_costs": ControllerSchedule(
+        "quick", lambda own: min(_SOON_SECONDS, own.accrual_seconds)
+    ),
+    "enforce_budgets": ControllerSchedule("quick", lambda own: own.accrual_seconds),
+    "close_job_costs": ControllerSchedule("quick", lambda own: own.accrual_seconds),
+    "sweep_deployment": ControllerSchedule(
         "cloud", lambda own: min(_SWEEP_LOOK_SECONDS_MAX, own.sweep_seconds / 4)
     ),
-    "prune_checkpoints": Turn("cloud", _every(30.0)),
-    "check_books": Turn("quick", _every(30.0)),
-    "read_interruptions": Turn("cloud", _every(3.0)),
-    "clear_remains": Turn("cloud", _every(30.0)),
-    "locate_buckets": Turn("cloud", _every(60.0)),
-    "read_pool_pasts": Turn("cloud", _every(20.0)),
-    "keep_estimates": Turn("quick", _every(_SOON_SECONDS)),
-    "foresee_losses": Turn("quick", _every(_SOON_SECONDS)),
-    "resize_gangs": Turn("quick", _every(_SOON_SECONDS)),
-    "weigh_moves": Turn("quick", _every(_SOON_SECONDS)),
+    "prune_checkpoints": ControllerSchedule("cloud", _every(30.0)),
+    "check_books": ControllerSchedule("quick", _every(30.0)),
+    "read_interruptions": ControllerSchedule("cloud", _every(3.0)),
+    "clear_remains": ControllerSchedule("cloud", _every(30.0)),
+    "locate_buckets": ControllerSchedule("cloud", _every(60.0)),
+    "read_pool_pasts": ControllerSchedule("cloud", _every(20.0)),
+    "keep_estimates": ControllerSchedule("quick", _every(_SOON_SECONDS)),
+    "foresee_losses": ControllerSchedule("quick", _every(_SOON_SECONDS)),
+    "resize_gangs": ControllerSchedule("quick", _every(_SOON_SECONDS)),
+    "weigh_moves": ControllerSchedule("quick", _every(_SOON_SECONDS)),
 }
 """By name, in the order of the registry."""
 

@@ -21,13 +21,13 @@ from app.domain.lifecycle.attempt import (
     merge_drain,
     verdict_event,
 )
+from app.domain.lifecycle.attempt_verdict import MemberEnd, MemberOutcome, settle
 from app.domain.lifecycle.end_reason import CoolDownScope, EndReason, facts_of
 from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobEvent, JobState, stop_end_reason
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
-from app.domain.lifecycle.verdict import MemberEnd, MemberOutcome, settle
 from app.domain.spec.job_spec import JobSpec
 from app.domain.wording.checkpoint_words import where_it_starts
 from app.domain.wording.stop_words import drained_words
@@ -36,7 +36,7 @@ from app.orchestration.frame.look_order import order_look
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.gang.known_lineage import has_final_checkpoint
-from app.orchestration.placement.foresee_losses import FORESEE_CONTROLLER
+from app.orchestration.placement.refresh_hazards import HAZARD_CONTROLLER
 
 _LEFT = (MemberOutcome.FINISHED, MemberOutcome.DRAINED, MemberOutcome.STOPPED)
 
@@ -103,7 +103,7 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
             if attempt.node_count == 1
             else f"All {attempt.node_count} machines are registered.",
         )
-        aggregate.uow.ring_after_commit(FORESEE_CONTROLLER)
+        aggregate.uow.notify_after_commit(HAZARD_CONTROLLER)
 
 
 def _preparing_time(spec: JobSpec, limits: Limits) -> timedelta:
@@ -201,7 +201,7 @@ _STEPS = {
 }
 
 
-def note_trainer_started(aggregate: JobAggregate) -> None:
+def record_trainer_started(aggregate: JobAggregate) -> None:
     """The first trainer has started: the attempt runs, and the job with it.
 
     That is before its first step: the others start, and all restore and compile. So the entries

@@ -6,8 +6,8 @@ They change no state; people see them in the job's history. Not here: any other 
 
 from __future__ import annotations
 
+from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.events import JobEventKind
-from app.domain.lifecycle.verdict import MemberOutcome
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import FactContext, whole_number
 
@@ -15,7 +15,7 @@ _SENTENCE_MAX = 1_000
 _ADDRESSES_MAX = 16
 
 
-def note_image(context: FactContext) -> None:
+def record_image(context: FactContext) -> None:
     """Rank 0 says which image the attempt runs in; the others run in the same."""
     image = context.fact.data.get("image")
     member = context.member
@@ -31,7 +31,7 @@ def note_image(context: FactContext) -> None:
     )
 
 
-def note_outputs(context: FactContext) -> None:
+def record_outputs(context: FactContext) -> None:
     """What a finished trainer left is in the job's buckets, or why it is not."""
     data = context.fact.data
     error = data.get("error")
@@ -60,7 +60,7 @@ def note_outputs(context: FactContext) -> None:
     )
 
 
-def note_untold_outputs(aggregate: JobAggregate) -> None:
+def record_untold_outputs(aggregate: JobAggregate) -> None:
     """The work is done, but a machine that ended meanwhile never told of its outputs.
 
     A machine that says it has finished has told of them before.

@@ -31,14 +31,14 @@ from app.domain.lifecycle.retry_policy import (
 )
 from app.domain.units.durations import format_duration
 from app.domain.wording.retry_words import retries_used_up, tried_again
-from app.orchestration.estimates.estimate_remaining import note_training
+from app.orchestration.estimates.estimate_remaining import record_training
 from app.orchestration.estimates.keep_pace import keep_pace, pace_of
-from app.orchestration.estimates.read_start_up import note_start_up
+from app.orchestration.estimates.read_start_up import record_start_up
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.silence import proven_alive_at
 from app.orchestration.gang.assign_instances import assign
-from app.orchestration.gang.data_facts import note_untold_outputs
+from app.orchestration.gang.data_facts import record_untold_outputs
 from app.orchestration.gang.release_order import order_release
 
 CLAIM_CONTROLLER = "claim_jobs"
@@ -71,7 +71,7 @@ def end_attempt(
         raise ValueError(f"job {job.id} has no attempt to end")
     attempt.end_reason, attempt.end_message = reason, message
     if reason is EndReason.FINISHED:
-        note_untold_outputs(aggregate)
+        record_untold_outputs(aggregate)
     reported: list[Contact] = []
     for member in aggregate.members:
         assign(aggregate, aggregate.instances[member.instance_id], None)
@@ -81,8 +81,8 @@ def end_attempt(
             attempt.best_step = max(attempt.best_step, contact.step or 0)
             reported.append(contact)
     keep_pace(attempt, [pace_of(contact) for contact in reported])
-    note_training(job, aggregate.spec, attempt)
-    note_start_up(aggregate, attempt)
+    record_training(job, aggregate.spec, attempt)
+    record_start_up(aggregate, attempt)
     _count(aggregate, attempt, reason)
     ending = ending_of(
         reason,
@@ -138,10 +138,10 @@ def after_attempt(aggregate: JobAggregate, reason: EndReason, message: str, limi
     if job.state in CLAIMABLE_JOB_STATES:
         _queue_again(aggregate, reason, message, limits)
     elif job.state in TERMINAL_JOB_STATES or job.state is JobState.PAUSED:
-        put_at_rest(aggregate, reason, message)
+        wind_down(aggregate, reason, message)
 
 
-def put_at_rest(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
+def wind_down(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
     """The job has ended or is paused: nothing stays rented, nothing stays asked for."""
     job = aggregate.job
     job.end_reason, job.end_message = reason, message
@@ -244,7 +244,7 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason, message: str, limit
         usable = [one for one in aggregate.usable() if one not in spared]
         ours = [one for one in usable if one.market is job.market_mode]
         order_release(aggregate, ours[job.node_count :], "the job continues without it")
-    aggregate.uow.ring_after_commit(CLAIM_CONTROLLER)
+    aggregate.uow.notify_after_commit(CLAIM_CONTROLLER)
 
 
 def _unreliable(instance: Instance) -> bool:

@@ -21,22 +21,28 @@ from app.domain.placement.gang_options import size_options
 from app.domain.placement.gang_size import choose_size
 from app.domain.placement.no_offer import why_none_fits
 from app.domain.placement.patience import patient
-from app.domain.placement.placement import Considered, Domain, consider, need_of, together
+from app.domain.placement.placement import (
+    PlacementDomain,
+    RankedOffer,
+    bids_for_best_region,
+    need_of,
+    rank_offers,
+)
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.orchestration.estimates.read_start_up import own_limits
-from app.orchestration.estimates.work_on_kinds import quick_enough, speeds_of
+from app.orchestration.estimates.work_by_gpu import quick_enough, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.lost_rows import lists_are_awaited, numbered_before_gap
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import advance_attempt
-from app.orchestration.gang.afford_machines import afford
 from app.orchestration.gang.assign_instances import assign
+from app.orchestration.gang.check_budget import bids_within_budget
 from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.gang.move_gang import bears_both, counted_on, lose_old_machines
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
 from app.orchestration.gang.shrink_gang import reserve_places, shrink_to_members
 from app.orchestration.placement.choose_gang_size import first_of, size_question
-from app.orchestration.placement.note_decisions import Reason, Reasons, note_decision, pool_words
+from app.orchestration.placement.decision_log import Reason, Reasons, pool_words, record_decision
 from app.orchestration.placement.patience_left import patience_of
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Shortlist, queue_need
@@ -57,7 +63,7 @@ class MoreMachines:
 
     count: int
     bids: tuple[Offer, ...]
-    considered: tuple[Considered, ...]
+    considered: tuple[RankedOffer, ...]
 
 
 def fill_gang(
@@ -119,14 +125,14 @@ def _choose_offers(
         considered = offers_for(aggregate, gang, count, limits)
     enough = len(aggregate.members) >= aggregate.spec.nodes.least
     enough = enough or could_go_back(aggregate, gang, limits)
-    offers = afford(aggregate, more.bids, count, limits, can_do_without=enough)
+    offers = bids_within_budget(aggregate, more.bids, count, limits, can_do_without=enough)
     if not offers and enough:
         _do_with_less(aggregate, "the budget allows no other machine", limits)
     if offers:
         where = pool_words([offer.pool for offer in offers])
         told = f"Not all requested machines started; now {where}."
         asked = replace(more, bids=offers, considered=considered)
-        _note_request(aggregate, gang, "next_offer", told, asked, limits)
+        _record_request(aggregate, gang, "next_offer", told, asked, limits)
     return offers, count
 
 
@@ -158,7 +164,7 @@ def choose_more(
 
 def _more(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits) -> MoreMachines:
     considered = offers_for(aggregate, gang, count, limits)
-    return MoreMachines(count, together(considered), considered)
+    return MoreMachines(count, bids_for_best_region(considered), considered)
 
 
 def least_more(aggregate: JobAggregate, missing: int, at_hand: int) -> int:
@@ -193,13 +199,13 @@ def request_replacements(
     limits: Limits,
     *,
     can_do_without: bool = False,
-    both_borne: bool = False,
+    both_affordable: bool = False,
 ) -> bool:
     """Ask for what the next attempt will lack, before the present one has ended.
 
     Only beside survivors: a gang lives in one zone. When nothing fits, the next claim decides.
-    can_do_without: the job is not stopped where no budget bears them. both_borne: they are asked
-    for only where the budgets bear both gangs for a while. True: all are coming or here.
+    can_do_without: the job is not stopped where no budget bears them. both_affordable: they are
+    asked for only where the budgets bear both gangs for a while. True: all are coming or here.
     """
     job = aggregate.job
     if job.stop_cause is not None or job.state not in _GOING_ON:
@@ -219,14 +225,14 @@ def request_replacements(
     if not more.bids:
         return False
     dearest = max(more.bids, key=lambda offer: offer.cost_microusd_per_hour)
-    if both_borne and not bears_both(aggregate, limits, [dearest] * more.count):
+    if both_affordable and not bears_both(aggregate, limits, [dearest] * more.count):
         return False
     enough = can_do_without or survivors >= aggregate.spec.nodes.least
     enough = enough or could_go_back(aggregate, gang, limits)
-    borne = afford(aggregate, more.bids, more.count, limits, can_do_without=enough)
-    if not borne:
+    affordable = bids_within_budget(aggregate, more.bids, more.count, limits, can_do_without=enough)
+    if not affordable:
         return False
-    _order_replacements(aggregate, gang, replace(more, bids=borne), survivors, limits)
+    _order_replacements(aggregate, gang, replace(more, bids=affordable), survivors, limits)
     return True
 
 
@@ -254,10 +260,10 @@ def _order_replacements(
     )
     beside = ", in addition to the machines that stay" if survivors else ""
     told = f"{count} replacement requested in {zone}{beside}."
-    _note_request(aggregate, gang, "replacement", told, more, limits)
+    _record_request(aggregate, gang, "replacement", told, more, limits)
 
 
-def _note_request(
+def _record_request(
     aggregate: JobAggregate,
     gang: GangNeed,
     word: str,
@@ -270,7 +276,7 @@ def _note_request(
     verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
     reasons = Reasons(more.considered, more.count, speeds=speeds_of(aggregate))
     reason = Reason(verdict, word, told)
-    note_decision(aggregate, reason, limits, reasons, chosen=more.bids, gang=gang)
+    record_decision(aggregate, reason, limits, reasons, chosen=more.bids, gang=gang)
 
 
 def offers_for(
@@ -281,7 +287,7 @@ def offers_for(
     *,
     anywhere: bool = False,
     among: Shortlist | None = None,
-) -> tuple[Considered, ...]:
+) -> tuple[RankedOffer, ...]:
     """Offers for `count` more machines: beside those the gang has, or (`anywhere`) without them.
 
     Pools where this job lately lost a machine, taken or broken, serve when no other fits.
@@ -304,7 +310,7 @@ def offers_for(
     else:
         offers = aggregate.uow.offers
         quoted = offers.all() if domain is None else offers.of(_pools_of(domain))
-        judged = consider(quoted, need, aggregate.now)
+        judged = rank_offers(quoted, need, aggregate.now)
     if among is None or not among.any_pace:
         judged = quick_enough(aggregate, gang, judged, need, limits)
     if domain is not None or not aggregate.spec.patience_seconds:
@@ -319,15 +325,15 @@ def _lately_interrupted(aggregate: JobAggregate) -> frozenset[Pool]:
     return aggregate.uow.instances.interrupted_pools(aggregate.job.id, since)
 
 
-def _pools_of(domain: Domain) -> list[Pool]:
+def _pools_of(domain: PlacementDomain) -> list[Pool]:
     place = (domain.provider, domain.region, domain.zone, domain.instance_type)
     return [Pool(*place, market) for market in Market]
 
 
-def gang_domain(aggregate: JobAggregate, gang: GangNeed) -> Domain | None:
+def gang_domain(aggregate: JobAggregate, gang: GangNeed) -> PlacementDomain | None:
     """Where the gang's machines are; None when it has none whose place is known."""
     pools = sorted(i.pool for i in candidates(aggregate, gang) if i.pool is not None)
-    return Domain.of(pools[0]) if pools else None
+    return PlacementDomain.of(pools[0]) if pools else None
 
 
 def _zone_undecided(aggregate: JobAggregate, gang: GangNeed) -> bool:
@@ -336,7 +342,7 @@ def _zone_undecided(aggregate: JobAggregate, gang: GangNeed) -> bool:
 
 
 def no_offer_reason(
-    aggregate: JobAggregate, gang: GangNeed, considered: Sequence[Considered], count: int
+    aggregate: JobAggregate, gang: GangNeed, considered: Sequence[RankedOffer], count: int
 ) -> str:
     """One sentence on why `count` more machines cannot be rented now."""
     need = need_of(aggregate.spec, gang.market, count)
@@ -348,7 +354,7 @@ def why_none(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits
     need = need_of(aggregate.spec, gang.market, count)
     age_max = timedelta(seconds=limits.quote_age_max_seconds)
     need = replace(need, domain=gang_domain(aggregate, gang), quote_age_max=age_max)
-    return why_none_fits(consider(aggregate.uow.offers.all(), need, aggregate.now), need)
+    return why_none_fits(rank_offers(aggregate.uow.offers.all(), need, aggregate.now), need)
 
 
 def _do_with_less(aggregate: JobAggregate, why: str, limits: Limits) -> None:

@@ -41,7 +41,7 @@ _GONE: Final = {
 }
 
 
-def note_interruption(
+def record_interruption(
     aggregate: JobAggregate, instance: Instance, deadline: datetime, source: str, limits: Limits
 ) -> None:
     """The cloud announced that it takes this machine at `deadline`."""
@@ -71,7 +71,7 @@ def note_interruption(
     request_replacements(aggregate, aggregate.gang_need, limits)
 
 
-def note_end(
+def record_end(
     aggregate: JobAggregate,
     instance: Instance,
     *,
@@ -98,11 +98,11 @@ def note_end(
     )
     if instance.launched_at is not None:
         end_assignments(aggregate.uow, instance, max(ended_at, instance.launched_at))
-        aggregate.uow.ring_after_commit(ACCRUE_CONTROLLER)
+        aggregate.uow.notify_after_commit(ACCRUE_CONTROLLER)
     _leave_attempt(aggregate, instance, was_terminating, limits)
 
 
-def note_stopping(
+def record_stopping(
     aggregate: JobAggregate, instance: Instance, limits: Limits, ended_by: EndedBy | None = None
 ) -> None:
     """The cloud shows the machine shutting down: it is lost, though not yet gone.
@@ -120,7 +120,7 @@ def note_stopping(
     _leave_attempt(aggregate, instance, False, limits)
 
 
-def note_never_came(aggregate: JobAggregate, instance: Instance, message: str) -> None:
+def record_never_came(aggregate: JobAggregate, instance: Instance, message: str) -> None:
     """The launch of this instance was refused: its row has ended, its place is open again.
 
     The caller fills the places that a launch leaves open together (`fill_gang`): one by one they
@@ -131,7 +131,7 @@ def note_never_came(aggregate: JobAggregate, instance: Instance, message: str) -
         _open_place(aggregate, attempt, member, message)
 
 
-def note_overdue(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+def record_overdue(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
     """The cloud announced the end of this machine and it runs long after: we end it."""
     text = "The machine still runs long after the cloud said that it would end it: releasing it."
     aggregate.move_instance(instance, InstanceEvent.OVERDUE, text)
@@ -139,7 +139,7 @@ def note_overdue(aggregate: JobAggregate, instance: Instance, limits: Limits) ->
     _leave_attempt(aggregate, instance, False, limits)
 
 
-def note_unregistered(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+def record_unregistered(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
     """No agent came up in time: the machine is given back and its pool rests for a while."""
     instance.register_until_at = None
     if instance.pool is not None:
@@ -150,7 +150,7 @@ def note_unregistered(aggregate: JobAggregate, instance: Instance, limits: Limit
     _leave_attempt(aggregate, instance, False, limits)
 
 
-def note_broken_host(
+def record_broken_host(
     aggregate: JobAggregate, instance: Instance, reason: str, limits: Limits
 ) -> None:
     """It came where a fault was seen: it is released before it works, and asked for again."""
@@ -158,7 +158,7 @@ def note_broken_host(
     _leave_attempt(aggregate, instance, False, limits)
 
 
-def note_lease_over(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
+def record_lease_over(aggregate: JobAggregate, instance: Instance, limits: Limits) -> None:
     """Its lease ended unanswered, so its trainer has stopped itself: the machine is released."""
     reason = "its agent did not renew its lease"
     order_release(aggregate, [instance], reason, given_up_by=GivenUpBy.LEASE)
@@ -177,13 +177,13 @@ def _leave_attempt(
     if member.outcome is None:
         text = f"The machine of node {member.node_rank} is gone."
         enter_settling(aggregate, AttemptEvent.MEMBER_GONE, text, limits)
-        if not expected and not _weighed_anew(aggregate):
+        if not expected and not _is_evaluated_anew(aggregate):
             request_replacements(aggregate, aggregate.gang_need, limits)
     else:
         advance_attempt(aggregate, limits)
 
 
-def _weighed_anew(aggregate: JobAggregate) -> bool:
+def _is_evaluated_anew(aggregate: JobAggregate) -> bool:
     """Whether the claim that follows decides: waiting or on-demand may cost less than a new gang.
 
     With machines left, or with a notice that gives new ones time to boot, nothing waits for it.

@@ -3,7 +3,7 @@
 Lives here: beginning a move, whose machines are whose while both gangs live, and its two ends. The
 machines of a move are those of one launch. Until the move is on they belong to no attempt, and the
 job counts on its old ones; from then on the next attempt forms over the new ones alone. So never is
-an attempt formed over machines of two places. Not here: whether a move repays (`weigh_moves`).
+an attempt formed over machines of two places. Not here: whether a move repays (`evaluate_moves`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_need import GangNeed
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.afford_machines import afford
+from app.orchestration.gang.check_budget import bids_within_budget
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.reserve_budget import bears_another_window
@@ -31,7 +31,7 @@ def begin_move(
     job, now = aggregate.job, aggregate.now
     if not bears_both(aggregate, limits, [offer] * count):
         return False
-    if not afford(aggregate, [offer], count, limits, can_do_without=True):
+    if not bids_within_budget(aggregate, [offer], count, limits, can_do_without=True):
         return False
     launch, _ = order_instances(
         aggregate,

@@ -79,7 +79,7 @@ def order_instances(
     for instance in instances:
         uow.instances.add(instance)
         aggregate.adopt(instance)
-    uow.ring_after_commit(LAUNCH_CONTROLLER)
+    uow.notify_after_commit(LAUNCH_CONTROLLER)
     return launch, instances
 
 

@@ -54,7 +54,7 @@ def mark_for_termination(aggregate: JobAggregate, instance: Instance, reason: st
     instance.release_reason = instance.release_reason or reason
     instance.terminate_at = aggregate.now
     instance.describe_at = instance.describe_at or aggregate.now
-    aggregate.uow.ring_after_commit(RELEASE_CONTROLLER)
+    aggregate.uow.notify_after_commit(RELEASE_CONTROLLER)
 
 
 def _is_kept(aggregate: JobAggregate, instance: Instance) -> bool:

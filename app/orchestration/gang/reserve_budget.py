@@ -21,7 +21,7 @@ from app.domain.billing.budget import (
     LiveInstance,
     ReserveWindow,
     claim_allowed,
-    first_stretch_microusd,
+    first_segment_microusd,
     reserve_microusd,
 )
 from app.domain.billing.egress import Restore, restore_microusd
@@ -109,7 +109,7 @@ def reserve_for_bids(
     """
 
     def cost(bid: Offer) -> int:
-        # Its first stretch is what is asked for: the restore falls into that as a whole.
+        # Its first segment is what is asked for: the restore falls into that as a whole.
         once = restore_microusd(restore, bid.pool)
         return bid.cost_microusd_per_hour + once * SECONDS_PER_HOUR // FIRST_STRETCH_SECONDS
 
@@ -184,7 +184,7 @@ class _Committed:
             said = claim_allowed(
                 spent_microusd=budget.spent_microusd,
                 reserve_microusd=others + self._own,
-                first_microusd=first_stretch_microusd(new_prices),
+                first_microusd=first_segment_microusd(new_prices),
                 cap_microusd=budget.cap_microusd,
             )
             if not said.yes:
@@ -198,7 +198,7 @@ class _Committed:
         for budget, others in self._budgets:
             if writable is not None and budget not in writable:
                 continue
-            budget.reserved_microusd = others + self._own + first_stretch_microusd(new_prices)
+            budget.reserved_microusd = others + self._own + first_segment_microusd(new_prices)
 
 
 def _minimum_seconds(instance: Instance) -> int:

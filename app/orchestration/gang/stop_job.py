@@ -24,7 +24,7 @@ from app.domain.units.money import format_usd
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import order_drain
-from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, put_at_rest
+from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, wind_down
 
 _CAUSES: Final = {JobCommand.CANCEL: StopCause.USER, JobCommand.PAUSE: StopCause.PAUSE}
 
@@ -62,7 +62,7 @@ def order_stop(
     event = event_for_stop(job.state, cause)
     aggregate.move_job(event, message, cause=cause.value)
     if event is not JobEvent.STOP_ORDERED:
-        put_at_rest(aggregate, stop_end_reason(cause), message)
+        wind_down(aggregate, stop_end_reason(cause), message)
         return
     job.stop_cause = raise_stop_cause(job.stop_cause, cause)
     job.stop_ordered_at = job.stop_ordered_at or aggregate.now
@@ -101,7 +101,7 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
     job.claimable_at = job.wait_reason = None
     _extend_by_pause(aggregate)
     aggregate.move_job(JobEvent.RESUMED, "Resumed: the job is back in the queue.")
-    uow.ring_after_commit(CLAIM_CONTROLLER)
+    uow.notify_after_commit(CLAIM_CONTROLLER)
 
 
 def _extend_by_pause(aggregate: JobAggregate) -> None:

@@ -108,7 +108,7 @@ def command_jobs(
                     else _order(aggregate, command, runtime.limits, at_once)
                 )
         if any(one.outcome is CommandOutcome.DONE for one in done.values()):
-            uow.ring_after_commit(*CONTROLLERS)
+            uow.notify_after_commit(*CONTROLLERS)
     return done
 
 

@@ -59,7 +59,7 @@ def accept_machine(
     _let_token_live(aggregate, instance)
     if instance.state is InstanceState.TERMINATING:
         instance.terminate_at = aggregate.now
-        aggregate.uow.ring_after_commit(RELEASE_CONTROLLER)
+        aggregate.uow.notify_after_commit(RELEASE_CONTROLLER)
     set_launch_time(aggregate, instance, launched_at, launched_source)
 
 

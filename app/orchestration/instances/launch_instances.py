@@ -23,7 +23,7 @@ from app.domain.lifecycle.launch import (
     LaunchStep,
     launch_step,
 )
-from app.domain.lifecycle.refusal import NextStep, rule_of
+from app.domain.lifecycle.launch_errors import NextStep, rule_of
 from app.domain.spec.job_spec import JobSpec
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.runtime import Runtime
@@ -89,7 +89,7 @@ class LaunchInstances:
         self._poll_for = timedelta(seconds=runtime.limits.launch_operation_seconds)
         self._unpublished = dict(runtime.machine_files)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[LaunchWork]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[LaunchWork]:
         """Take due launches; their instances become `launching` before any call is made."""
         runtime, now = self._runtime, uow.now
         timeouts = [p.call_timeout_seconds for p in runtime.providers.values()]
@@ -105,7 +105,7 @@ class LaunchInstances:
                     work.append(self._prepare(aggregate, launch, token, until))
         if len(work) >= limit:
             # Now, not after these calls: one that hangs must hold up none that waits behind it.
-            uow.ring_after_commit(self.name)
+            uow.notify_after_commit(self.name)
         return work
 
     def _prepare(

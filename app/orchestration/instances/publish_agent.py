@@ -3,7 +3,7 @@
 A machine is told at its launch which agent it must run, by digest. While a deployment is upgraded,
 worker and api are of different releases for a while: each worker's agent lies in the deployment's
 object store, under its digest, before any machine is told of it. Not here: the wheel
-(`app.adapters.agent_wheel`), or the route that hands it out (`app.api.agents.agent_wheel`).
+(`app.adapters.agent_package`), or the route that hands it out (`app.api.agents.package_routes`).
 """
 
 from __future__ import annotations

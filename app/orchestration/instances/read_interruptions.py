@@ -24,10 +24,10 @@ from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.lose_instances import note_interruption
+from app.orchestration.gang.lose_instances import record_interruption
 from app.orchestration.instances.reconcile_instances import observe_machine
 from app.orchestration.instances.revise_end import corrects_end, revise_end
-from app.orchestration.placement.foresee_losses import note_warning
+from app.orchestration.placement.refresh_hazards import record_warning
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
 from app.storage.unit_of_work import UnitOfWork
@@ -53,7 +53,7 @@ class FeedToRead:
 
 
 @dataclass(frozen=True)
-class Heard:
+class FeedMessages:
     """What was received; machines that ended, as their cloud shows them after the message.
 
     unseen: ids of those whose region could not be asked about them.
@@ -77,7 +77,7 @@ class ReadInterruptions:
         # Applied, perhaps not committed. Lost with the process, at no harm: they come again.
         self._applied: dict[str, list[Announcement]] = {}
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[FeedToRead]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[FeedToRead]:
         """Every feed that is set up, with what may be forgotten now."""
         found = []
         for name, provider in sorted(self._runtime.providers.items()):
@@ -87,7 +87,7 @@ class ReadInterruptions:
                 found.append(FeedToRead(name, tuple(done)))
         return found[:limit]
 
-    def effect(self, work: FeedToRead) -> Heard | None:
+    def effect(self, work: FeedToRead) -> FeedMessages | None:
         """Forget and receive; look at machines that are said to have ended."""
         provider = self._runtime.providers[work.provider]
         if not isinstance(provider, InterruptionFeed):
@@ -121,9 +121,9 @@ class ReadInterruptions:
                 unseen |= ids
                 continue
             machines |= {machine.provider_instance_id: machine for machine in found}
-        return Heard(asked_at, heard, machines, frozenset(unseen))
+        return FeedMessages(asked_at, heard, machines, frozenset(unseen))
 
-    def apply(self, uow: UnitOfWork, work: FeedToRead, result: Heard | None) -> None:
+    def apply(self, uow: UnitOfWork, work: FeedToRead, result: FeedMessages | None) -> None:
         """Apply each message under its job's lock, jobs in id order.
 
         A job that is locked elsewhere, or a machine whose launch is not recorded yet, has its turn
@@ -156,7 +156,7 @@ class ReadInterruptions:
         return None
 
     def _apply_one(
-        self, aggregate: JobAggregate, instance: Instance, one: Announcement, heard: Heard
+        self, aggregate: JobAggregate, instance: Instance, one: Announcement, heard: FeedMessages
     ) -> None:
         if instance.state in TERMINAL_INSTANCE_STATES:
             if one.state in _GONE:
@@ -170,11 +170,11 @@ class ReadInterruptions:
                 instance.noticed_at = instance.noticed_at or one.at
                 self._look_now(aggregate, instance)
             else:
-                note_interruption(aggregate, instance, one.deadline, SOURCE, limits)
+                record_interruption(aggregate, instance, one.deadline, SOURCE, limits)
         elif one.kind is AnnouncementKind.REBALANCE:
             # A registered agent hears and reports the same.
             if instance.state is not InstanceState.REGISTERED:
-                note_warning(aggregate, instance)
+                record_warning(aggregate, instance)
         elif one.state in _GOING:
             machine = heard.machines.get(one.provider_instance_id)
             looked = one.provider_instance_id not in heard.unseen
@@ -189,7 +189,7 @@ class ReadInterruptions:
 
     def _look_now(self, aggregate: JobAggregate, instance: Instance) -> None:
         instance.describe_at = aggregate.now
-        aggregate.uow.ring_after_commit(RECONCILE_CONTROLLER)
+        aggregate.uow.notify_after_commit(RECONCILE_CONTROLLER)
 
     def _is_written(self, uow: UnitOfWork, provider: str, one: Announcement) -> bool:
         """Whether the transaction that applied a message was committed; a notice must be, and a

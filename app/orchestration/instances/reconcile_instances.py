@@ -26,9 +26,9 @@ from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.assign_instances import end_assignments
-from app.orchestration.gang.lose_instances import note_end, note_stopping
+from app.orchestration.gang.lose_instances import record_end, record_stopping
 from app.orchestration.instances.accept_machines import set_launch_time
-from app.orchestration.instances.note_host import note_host
+from app.orchestration.instances.record_host import record_host
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.storage.unit_of_work import UnitOfWork
 
@@ -37,7 +37,7 @@ _GONE = (MachineState.TERMINATED, MachineState.STOPPED)
 
 
 @dataclass(frozen=True)
-class Look:
+class MachineCheck:
     """One machine to look at."""
 
     instance_id: UUID
@@ -52,7 +52,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class LookBatch:
+class MachineCheckBatch:
     """Machines of one region of a provider, asked about in one call.
 
     alone: the one job, or the one machine without a job, whose looks these are; failures are
@@ -61,7 +61,7 @@ class LookBatch:
 
     provider: str
     region: str
-    looks: tuple[Look, ...]
+    looks: tuple[MachineCheck, ...]
     alone: UUID | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,19 +87,19 @@ class ReconcileInstances:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[LookBatch]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[MachineCheckBatch]:
         """Group due looks by region, so that one which does not answer hides no other's.
 
         A look changes nothing, so it takes no lease.
         """
-        by_region: dict[tuple[str, str], list[Look]] = {}
+        by_region: dict[tuple[str, str], list[MachineCheck]] = {}
         due = uow.instances.due_descriptions(uow.now, limit)
         for instance_id, job_id, provider, region, machine in due:
-            look = Look(instance_id, job_id, provider, machine)
+            look = MachineCheck(instance_id, job_id, provider, machine)
             by_region.setdefault((provider, region), []).append(look)
-        return [LookBatch(*where, tuple(by_region[where])) for where in sorted(by_region)]
+        return [MachineCheckBatch(*where, tuple(by_region[where])) for where in sorted(by_region)]
 
-    def effect(self, work: LookBatch) -> Listing:
+    def effect(self, work: MachineCheckBatch) -> Listing:
         """Ask the cloud about all of them."""
         asked_at = self._runtime.clock.now()
         provider = self._runtime.providers.get(work.provider)
@@ -112,7 +112,7 @@ class ReconcileInstances:
             return Listing(asked_at, None)
         return Listing(asked_at, {machine.provider_instance_id: machine for machine in machines})
 
-    def apply(self, uow: UnitOfWork, work: LookBatch, result: Listing) -> None:
+    def apply(self, uow: UnitOfWork, work: MachineCheckBatch, result: Listing) -> None:
         """Apply what was seen, each machine under its job's lock, jobs in id order.
 
         A job that is locked elsewhere keeps its look, which is due again at once.
@@ -135,18 +135,18 @@ class ReconcileInstances:
             if look.job_id is None:
                 self._apply_orphan(uow, look, result)
 
-    def parts(self, work: LookBatch) -> list[LookBatch]:
+    def parts(self, work: MachineCheckBatch) -> list[MachineCheckBatch]:
         """Each job's looks, and each look at a machine without a job, alone.
 
         All together are written in one transaction, which spares most of them one of their own;
         when that fails, only the looks that cannot be written are left for later.
         """
-        own: dict[UUID, list[Look]] = {}
+        own: dict[UUID, list[MachineCheck]] = {}
         for look in work.looks:
             own.setdefault(look.whose, []).append(look)
         return [replace(work, looks=tuple(own[whose])) for whose in sorted(own)]
 
-    def joined(self, parts: Sequence[LookBatch]) -> LookBatch:
+    def joined(self, parts: Sequence[MachineCheckBatch]) -> MachineCheckBatch:
         """Looks in one region again in one call."""
         return replace(parts[0], looks=tuple(look for part in parts for look in part.looks))
 
@@ -154,7 +154,7 @@ class ReconcileInstances:
         """When the first look is due."""
         return uow.instances.next_description_at()
 
-    def _is_quiet(self, uow: UnitOfWork, look: Look, seen: Listing, now: datetime) -> bool:
+    def _is_quiet(self, uow: UnitOfWork, look: MachineCheck, seen: Listing, now: datetime) -> bool:
         """Set the next look of a machine of which there is nothing new; False when there is."""
         instance = uow.instances.get(look.instance_id)
         if instance is None or instance.state in TERMINAL_INSTANCE_STATES:
@@ -175,7 +175,7 @@ class ReconcileInstances:
         instance.describe_at = now + timedelta(seconds=_period(instance, self._runtime.limits))
         return True
 
-    def _apply_one(self, aggregate: JobAggregate, look: Look, seen: Listing) -> None:
+    def _apply_one(self, aggregate: JobAggregate, look: MachineCheck, seen: Listing) -> None:
         limits = self._runtime.limits
         instance = aggregate.uow.instances.get(look.instance_id)
         if instance is None or instance.state in TERMINAL_INSTANCE_STATES:
@@ -190,12 +190,12 @@ class ReconcileInstances:
         instance.observed_at = seen.asked_at
         machine = seen.machines.get(look.provider_instance_id)
         if machine is None:
-            _note_absence(aggregate, instance, seen.asked_at, limits)
+            _record_absence(aggregate, instance, seen.asked_at, limits)
         else:
             instance.absent_since_at = None
             observe_machine(aggregate, instance, machine, seen.asked_at, limits)
 
-    def _apply_orphan(self, uow: UnitOfWork, look: Look, seen: Listing) -> None:
+    def _apply_orphan(self, uow: UnitOfWork, look: MachineCheck, seen: Listing) -> None:
         """A machine without a job: it is only ever on its way out."""
         instance = uow.instances.get(look.instance_id)
         if instance is None or seen.machines is None:
@@ -231,7 +231,7 @@ def observe_machine(
     set_launch_time(aggregate, instance, machine.launched_at, machine.launched_source)
     ended_by = _who(instance, machine)
     if machine.state in _GONE:
-        note_end(
+        record_end(
             aggregate,
             instance,
             ended_at=machine.ended_at or asked_at,
@@ -240,9 +240,9 @@ def observe_machine(
             limits=limits,
         )
     elif machine.state is MachineState.SHUTTING_DOWN:
-        note_stopping(aggregate, instance, limits, ended_by)
+        record_stopping(aggregate, instance, limits, ended_by)
     elif machine.host:
-        note_host(aggregate, instance, machine.host, limits)
+        record_host(aggregate, instance, machine.host, limits)
 
 
 def _who(instance: Instance, machine: CloudMachine) -> EndedBy | None:
@@ -257,7 +257,7 @@ def _who(instance: Instance, machine: CloudMachine) -> EndedBy | None:
     return machine.ended_by
 
 
-def _note_absence(
+def _record_absence(
     aggregate: JobAggregate, instance: Instance, asked_at: datetime, limits: Limits
 ) -> None:
     """The cloud does not know the id: twice, apart, and not for a newborn, it is gone."""
@@ -275,7 +275,7 @@ def _note_absence(
         # A list in between made this look too early; the second witness comes in its time.
         instance.describe_at = aggregate.now + gap - since
         return
-    note_end(
+    record_end(
         aggregate,
         instance,
         ended_at=instance.absent_since_at,

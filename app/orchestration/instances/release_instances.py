@@ -64,7 +64,7 @@ class ReleaseInstances:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[TerminationBatch]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[TerminationBatch]:
         """Take due terminations under a lease, grouped by region: a call takes many machines."""
         now = uow.now
         timeouts = [p.call_timeout_seconds for p in self._runtime.providers.values()]
@@ -86,7 +86,7 @@ class ReleaseInstances:
                     Termination(instance_id, job_id, instance.provider_instance_id)
                 )
         if len(due) >= limit:
-            uow.ring_after_commit(self.name)
+            uow.notify_after_commit(self.name)
         return [
             TerminationBatch(*where, tuple(by_region[where]), token, until)
             for where in sorted(by_region)

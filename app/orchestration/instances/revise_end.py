@@ -47,5 +47,5 @@ def revise_end(
     instance.billed_until_at = instance.cost_final_at = None
     aggregate.job.cost_final_at = None
     end_assignments(aggregate.uow, instance, max(ended_at, started_at))
-    aggregate.uow.ring_after_commit(ACCRUE_CONTROLLER)
+    aggregate.uow.notify_after_commit(ACCRUE_CONTROLLER)
     return True

@@ -43,4 +43,4 @@ def revise_start(
     instance.billed_until_at = instance.cost_final_at = None
     aggregate.job.cost_final_at = None
     move_start(aggregate.uow, instance, started_at)
-    aggregate.uow.ring_after_commit(ACCRUE_CONTROLLER)
+    aggregate.uow.notify_after_commit(ACCRUE_CONTROLLER)

@@ -1,7 +1,7 @@
 """What a launch's answer means: machines get their rows, pools rest, the gang is filled anew.
 
 Lives here: the consequences of an answer under the job's lock. Not here: the call
-(`launch_instances`) or what each kind of refusal asks for (`app.domain.lifecycle.refusal`).
+(`launch_instances`) or what each kind of refusal asks for (`app.domain.lifecycle.launch_errors`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from app.domain.lifecycle.entities import Instance, Launch
 from app.domain.lifecycle.instance import InstanceEvent, InstanceState
 from app.domain.lifecycle.job import StopCause
 from app.domain.lifecycle.launch import launch_outcome
-from app.domain.lifecycle.refusal import JobVerdict, RefusalKind, RefusalScope, covers, rule_of
+from app.domain.lifecycle.launch_errors import (
+    JobVerdict,
+    RefusalKind,
+    RefusalScope,
+    covers,
+    rule_of,
+)
 from app.domain.lifecycle.stored_documents import BidDocument
 from app.domain.market.offer import Pool
-from app.domain.placement.placement import together
+from app.domain.placement.placement import bids_for_best_region
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import advance_attempt
 from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.gang.fill_gang import fill_gang, offers_for
-from app.orchestration.gang.lose_instances import note_never_came
+from app.orchestration.gang.lose_instances import record_never_came
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import shrink_to_members
 from app.orchestration.gang.stop_job import order_stop
@@ -73,7 +79,7 @@ def settle_launch(
     if too_few and _ask_a_person(aggregate, launch, refused, limits):
         return
     for instance in never_came:
-        note_never_came(aggregate, instance, why)
+        record_never_came(aggregate, instance, why)
     if never_came and not too_few and aggregate.spec.nodes.is_elastic:
         # Enough to begin with: the rest may join later, when growing repays.
         shrink_to_members(aggregate, why)
@@ -104,7 +110,7 @@ def _give_back(aggregate: JobAggregate, launch: Launch, instances: list[Instance
     """A gang starts whole or not at all: its first machines do not wait for others elsewhere."""
     why = f"the cloud started {len(instances)} of {launch.count}"
     for instance in order_release(aggregate, instances, why):
-        note_never_came(aggregate, instance, why)
+        record_never_came(aggregate, instance, why)
 
 
 def _cool_down(aggregate: JobAggregate, launch: Launch, refused: Iterable[PoolRefusal]) -> None:
@@ -156,7 +162,7 @@ def _ask_a_person(
     if attempt.state is not AttemptState.PROVISIONING:
         return False
     gang, least = aggregate.gang_need, aggregate.spec.nodes.least
-    if together(offers_for(aggregate, gang, least, limits, anywhere=True)):
+    if bids_for_best_region(offers_for(aggregate, gang, least, limits, anywhere=True)):
         return False
     text = f"{launch.provider} refuses the launch ({fatal.kind.value}): {fatal.message}"
     if rule_of(fatal.kind).verdict is JobVerdict.FAILS and job.started_at is None:

@@ -16,7 +16,7 @@ from app.domain.market.offer import Pool
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.ports.cloud_provider import ProviderError
-from app.ports.pool_past import PastTeller, PoolPast, ScoreTeller
+from app.ports.pool_past import PlacementScoreSource, PoolPast, PoolPastSource
 from app.storage.unit_of_work import UnitOfWork
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ POOLS_AT_A_TIME = 20
 SCORED_AT_A_TIME = 200
 
 
-class Query(StrEnum):
+class PoolQuery(StrEnum):
     """What a question is about."""
 
     PAST = "past"
@@ -46,14 +46,14 @@ class PastQuestion:
     """Pools of one provider to ask about, in one batch; a past is asked of one region at a time."""
 
     provider: str
-    wanted: Query
+    wanted: PoolQuery
     pools: tuple[Pool, ...]
     since: datetime
 
     @property
     def rests_with(self) -> str | None:
         """The region that rests when this fails; None: whatever is asked alike."""
-        return self.pools[0].region if self.wanted is Query.PAST else None
+        return self.pools[0].region if self.wanted is PoolQuery.PAST else None
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class ReadPoolPasts:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
-        self._rests: dict[tuple[str, Query, str | None], datetime] = {}
+        self._rests: dict[tuple[str, PoolQuery, str | None], datetime] = {}
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[PastQuestion]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[PastQuestion]:
         """One batch of each kind for each provider. Asking changes nothing: it takes no lease."""
         found = []
         for provider, source in sorted(self._runtime.price_sources.items()):
-            if isinstance(source, PastTeller):
+            if isinstance(source, PoolPastSource):
                 asked_before = uow.now - PAST_KEPT if source.past_changes else None
                 # A region that fails must not keep the others from being asked.
                 resting = self._resting(provider, uow.now)
@@ -89,20 +89,22 @@ class ReadPoolPasts:
                     provider, asked_before, POOLS_AT_A_TIME, except_regions=resting
                 )
                 pools = [pool for pool in pools if pool.region == pools[0].region]
-                found += self._question(uow, provider, Query.PAST, pools)
-            if isinstance(source, ScoreTeller) and not self._rest(provider, Query.SCORE, uow.now):
+                found += self._question(uow, provider, PoolQuery.PAST, pools)
+            if isinstance(source, PlacementScoreSource) and not self._rest(
+                provider, PoolQuery.SCORE, uow.now
+            ):
                 before = uow.now - SCORE_KEPT
                 pools = uow.pool_pasts.without_score(provider, before, SCORED_AT_A_TIME)
-                found += self._question(uow, provider, Query.SCORE, pools)
+                found += self._question(uow, provider, PoolQuery.SCORE, pools)
         return found[:limit]
 
     def effect(self, work: PastQuestion) -> PastAnswer:
         """Ask; what fails is asked again after a rest."""
         source = self._runtime.price_sources[work.provider]
         try:
-            if work.wanted is Query.PAST and isinstance(source, PastTeller):
+            if work.wanted is PoolQuery.PAST and isinstance(source, PoolPastSource):
                 return PastAnswer(pasts=source.past_of(work.pools, work.since))
-            if isinstance(source, ScoreTeller):
+            if isinstance(source, PlacementScoreSource):
                 return PastAnswer(scores=dict(source.scores_of(work.pools)))
         except ProviderError as error:
             log.warning("the %s of %s is not known: %s", work.wanted, work.provider, error)
@@ -112,7 +114,7 @@ class ReadPoolPasts:
         """Remember what was told, and that it was asked."""
         if result.failed:
             self._rests[work.provider, work.wanted, work.rests_with] = uow.now + FAILED_REST
-        elif work.wanted is Query.PAST:
+        elif work.wanted is PoolQuery.PAST:
             uow.pool_pasts.record_past(result.pasts, work.pools, uow.now)
         else:
             uow.pool_pasts.record_scores(result.scores, work.pools, uow.now)
@@ -126,15 +128,15 @@ class ReadPoolPasts:
         return sorted(
             region
             for (name, wanted, region), until in self._rests.items()
-            if (name, wanted) == (provider, Query.PAST) and region is not None and now < until
+            if (name, wanted) == (provider, PoolQuery.PAST) and region is not None and now < until
         )
 
-    def _rest(self, provider: str, wanted: Query, now: datetime) -> bool:
+    def _rest(self, provider: str, wanted: PoolQuery, now: datetime) -> bool:
         until = self._rests.get((provider, wanted, None))
         return until is not None and now < until
 
     def _question(
-        self, uow: UnitOfWork, provider: str, wanted: Query, pools: list[Pool]
+        self, uow: UnitOfWork, provider: str, wanted: PoolQuery, pools: list[Pool]
     ) -> list[PastQuestion]:
         if not pools:
             return []

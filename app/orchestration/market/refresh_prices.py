@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from app.domain.market.offer import Offer
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.market.learn_pools import learn_pools
+from app.orchestration.market.update_hazards import update_hazards
 from app.orchestration.money.accrue_costs import ACCRUE_CONTROLLER
 from app.ports.cloud_provider import ProviderError
 from app.ports.price_source import PriceChange
@@ -55,7 +55,7 @@ class RefreshPrices:
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
         self._asked_at: dict[str, datetime] = {}
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[PriceQuestion]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[PriceQuestion]:
         """Providers whose prices are old, or awaited by the bill of a machine that ended."""
         found: list[PriceQuestion] = []
         for provider in sorted(self._runtime.price_sources):
@@ -80,8 +80,8 @@ class RefreshPrices:
             log.warning("prices of %s stay as they were: %s", work.provider, result.error)
             return
         uow.offers.record(result.offers, result.changes, uow.now)
-        learn_pools(uow, work.provider)
-        uow.ring_after_commit(ACCRUE_CONTROLLER)
+        update_hazards(uow, work.provider)
+        uow.notify_after_commit(ACCRUE_CONTROLLER)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first provider is to be asked."""

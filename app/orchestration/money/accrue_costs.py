@@ -58,7 +58,7 @@ class AccrueCosts(RowController[DueBill]):
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         self._billing = Billing(limits.accrual_seconds, limits.cost_settle_seconds)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[DueBill]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[DueBill]:
         """Machines whose bill is due; the locks are taken when each is applied."""
         for instance in uow.instances.unpriced(UNPRICED_SHOWN_MAX):
             log.warning(
@@ -92,9 +92,9 @@ class AccrueCosts(RowController[DueBill]):
         if job is not None:
             self._reserve(uow, budgets[job.id], job)
         if instance.cost_final_at is not None:
-            uow.ring_after_commit(CLOSE_CONTROLLER)
+            uow.notify_after_commit(CLOSE_CONTROLLER)
         if any(is_used_up(budget) for locked in budgets.values() for budget in locked):
-            uow.ring_after_commit(BUDGET_CONTROLLER)
+            uow.notify_after_commit(BUDGET_CONTROLLER)
 
     def _book(
         self, uow: UnitOfWork, instance: Instance, payers: Sequence[Payer], job: Job | None

@@ -15,7 +15,7 @@ from typing import Final
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.storage.money.books_store import BooksPass
+from app.storage.money.ledger_audit_store import BooksPass
 from app.storage.unit_of_work import UnitOfWork
 
 CHECK_CONTROLLER: Final = "check_books"
@@ -37,7 +37,7 @@ class CheckBooks(RowController[BooksPass]):
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[BooksPass]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[BooksPass]:
         """The pass, when its next slice is due."""
         found = uow.books.progress() or BooksPass(next_at=uow.now)
         return [found] if found.next_at <= uow.now else []

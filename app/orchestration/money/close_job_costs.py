@@ -38,7 +38,7 @@ class CloseJobCosts(RowController[ClosableJob]):
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[ClosableJob]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[ClosableJob]:
         """Ended jobs whose machines' bills are all final."""
         return [ClosableJob(job_id) for job_id in uow.jobs.cost_closable_ids(limit)]
 

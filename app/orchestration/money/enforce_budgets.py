@@ -41,7 +41,7 @@ class EnforceBudgets(RowController[Payer]):
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[Payer]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[Payer]:
         """Jobs that spend at or over a cap, as their rows stand."""
         return uow.jobs.over_budget(limit)
 

@@ -14,11 +14,11 @@ from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.gang_options import size_options
 from app.domain.placement.gang_size import SizeChoice, SizeQuestion, choose_size
-from app.domain.placement.placement import Considered, work_alike
+from app.domain.placement.placement import RankedOffer, work_alike
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds, kind_of
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_shape_of
 from app.orchestration.estimates.read_start_up import own_limits
-from app.orchestration.estimates.work_on_kinds import left_of, told_for
+from app.orchestration.estimates.work_by_gpu import left_of, told_for
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 
@@ -30,7 +30,7 @@ def size_question(
     budgets: Sequence[Budget] = (),
     *,
     counted_in: Offer | None = None,
-    speeds: KindSpeeds = NOTHING_MEASURED,
+    speeds: GpuThroughput = NOTHING_MEASURED,
     learned: GangScaling | None = None,
 ) -> SizeQuestion:
     """What a size is to be chosen for, as the job stands between two attempts.
@@ -44,7 +44,7 @@ def size_question(
     left = left_of(aggregate, gang)
     seconds: float | None = left.seconds
     if seconds is not None and counted_in is not None and not work_alike(spec):
-        here = kind_of(counted_in.hardware)
+        here = gpu_shape_of(counted_in.hardware)
         seconds = speeds.seconds_on(here, seconds, told_for(aggregate, left))
     scaling = learned or scaling_of_share(job.serial_share)
     attempt = aggregate.attempt
@@ -73,10 +73,10 @@ def size_question(
 def choose_gang_size(
     aggregate: JobAggregate,
     gang: GangNeed,
-    considered: Sequence[Considered],
+    considered: Sequence[RankedOffer],
     limits: Limits,
     budgets: Sequence[Budget] = (),
-    speeds: KindSpeeds = NOTHING_MEASURED,
+    speeds: GpuThroughput = NOTHING_MEASURED,
 ) -> SizeChoice | None:
     """The size for the next gang of a job without machines; None where no offer has room.
 
@@ -90,7 +90,7 @@ def choose_gang_size(
     return choose_size(options, question)
 
 
-def first_of(considered: Sequence[Considered]) -> Offer | None:
+def first_of(considered: Sequence[RankedOffer]) -> Offer | None:
     """The offer that the options of sizes are told in; None where none fits."""
     return next((item.offer for item in considered if item.fits), None)
 

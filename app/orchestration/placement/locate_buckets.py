@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from app.domain.billing.egress import bucket_of
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.ports.bucket_places import DEFAULT_BUCKET, BucketPlace, BucketTeller
+from app.ports.bucket_places import DEFAULT_BUCKET, BucketPlace, BucketPlaceSource
 from app.ports.cloud_provider import ProviderError
 from app.storage.unit_of_work import UnitOfWork
 
@@ -36,7 +36,7 @@ class LocateBuckets:
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         self._own = bucket_of(runtime.checkpoint_root_uri or "") or ""
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[BucketPlace]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[BucketPlace]:
         """Buckets to ask about; asking changes nothing, so it takes no lease."""
         known = uow.traffic.place_of(DEFAULT_BUCKET)
         if known is None or known.named != self._own:
@@ -49,7 +49,7 @@ class LocateBuckets:
         if said is not None and work.named == self._own and parts.scheme == "s3":
             return replace(work, region=said, note="as it is set")
         for _, provider in sorted(self._runtime.providers.items()):
-            if isinstance(provider, BucketTeller) and provider.bucket_scheme == parts.scheme:
+            if isinstance(provider, BucketPlaceSource) and provider.bucket_scheme == parts.scheme:
                 try:
                     return replace(work, region=provider.locate_bucket(parts.netloc), note="")
                 except ProviderError as error:

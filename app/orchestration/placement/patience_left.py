@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.patience import Patience
-from app.orchestration.estimates.work_on_kinds import left_of
+from app.orchestration.estimates.work_by_gpu import left_of
 from app.orchestration.frame.aggregate import JobAggregate
 
 

@@ -34,10 +34,10 @@ def want_bucket_place(aggregate: JobAggregate) -> None:
     key = _bucket_key(aggregate)
     if key:
         aggregate.uow.traffic.want_place(key)
-        aggregate.uow.ring_after_commit(LOCATE_CONTROLLER)
+        aggregate.uow.notify_after_commit(LOCATE_CONTROLLER)
 
 
-def note_restored(context: FactContext) -> None:
+def record_restored(context: FactContext) -> None:
     """Put on the machine's bill what it brought for its attempt, once."""
     aggregate, instance, fence = context.aggregate, context.instance, context.fact.fence
     place = _bucket_place(aggregate)
@@ -63,7 +63,7 @@ def note_restored(context: FactContext) -> None:
         # Its bill was made to its end already, and is made again.
         instance.billed_until_at = instance.cost_final_at = None
         aggregate.job.cost_final_at = None
-        aggregate.uow.ring_after_commit(ACCRUE_CONTROLLER)
+        aggregate.uow.notify_after_commit(ACCRUE_CONTROLLER)
 
 
 def _restored_bytes(context: FactContext) -> tuple[int, bool]:

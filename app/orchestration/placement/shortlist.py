@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.domain.market.offer import Market, Offer, Pool
-from app.domain.placement.placement import Considered, Need, carries, consider, inside, need_of
+from app.domain.placement.placement import Need, RankedOffer, carries, inside, need_of, rank_offers
 from app.domain.spec.job_spec import JobSpec
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, KindSpeeds
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput
 from app.orchestration.frame.limits import Limits
 
 Quoted = Sequence[tuple[Offer, datetime | None]]
@@ -32,15 +32,15 @@ class Shortlist:
     """
 
     able: Quoted
-    others: tuple[Considered, ...]
+    others: tuple[RankedOffer, ...]
     order: tuple[Pool, ...] = ()
-    speeds: KindSpeeds = NOTHING_MEASURED
+    speeds: GpuThroughput = NOTHING_MEASURED
     any_pace: bool = False
 
-    def judge(self, need: Need, now: datetime) -> tuple[Considered, ...]:
+    def judge(self, need: Need, now: datetime) -> tuple[RankedOffer, ...]:
         """Every offer with its verdict: those that fit first."""
         own = replace(need, order=self.order, speeds=self.speeds)
-        return (*consider(self.able, own, now), *self.others)
+        return (*rank_offers(self.able, own, now), *self.others)
 
 
 def queue_need(spec: JobSpec, market: Market, count: int, limits: Limits) -> Need:
@@ -64,4 +64,4 @@ def shortlist(quoted: Quoted, need: Need, now: datetime) -> Shortlist:
             and carries(offer, need)
         )
         (able if serves else others).append(item)
-    return Shortlist(tuple(able), consider(others, need, now))
+    return Shortlist(tuple(able), rank_offers(others, need, now))

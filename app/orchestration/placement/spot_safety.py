@@ -2,8 +2,8 @@
 
 Lives here: the room that spot needs, and what keeps a job from going to and fro: the time since it
 last changed its market, and what a return must save. Not here: which market costs less
-(`weigh_markets`), or the last safe moment itself, which forces a job off spot whatever is said here
-(`app.domain.deadline.deadline_policy`).
+(`evaluate_markets`), or the last safe moment itself, which forces a job off spot whatever is said
+here (`app.domain.deadline.deadline_policy`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from app.domain.market.offer import Market
 from app.domain.placement.gang_need import GangNeed
 from app.domain.units.durations import HOUR_SECONDS
 from app.orchestration.estimates.read_start_up import own_limits
-from app.orchestration.estimates.work_on_kinds import left_of
+from app.orchestration.estimates.work_by_gpu import left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.placement.note_decisions import safe_until
+from app.orchestration.placement.decision_log import safe_until
 
 _USD = 1_000_000
 
 
 @dataclass(frozen=True)
-class Stay:
+class OnDemandStay:
     """On-demand machines to the end: what each costs per hour, how many, and the work left on them.
 
     trains: they are there, and are paid on until the spot machines have registered and they have
@@ -102,7 +102,7 @@ def _has_room(aggregate: JobAggregate, limits: Limits, seconds: float, room_seco
     return last is not None and aggregate.now + timedelta(seconds=room_seconds) < last
 
 
-def return_repays(choice: LiveChoice, stay: Stay, limits: Limits) -> bool:
+def return_repays(choice: LiveChoice, stay: OnDemandStay, limits: Limits) -> bool:
     """Whether going back to spot saves enough of what staying on-demand would cost to the end.
 
     The choice's own figure for on-demand counts on a later return, which is what is asked here; the

@@ -13,7 +13,7 @@ from functools import partial
 from uuid import UUID
 
 from app.domain.deadline.live_choice import LiveChoice
-from app.domain.deadline.placement_moment import Course
+from app.domain.deadline.policy_state import PlacementAction
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt, Budget, Job
@@ -21,13 +21,13 @@ from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.lifecycle.retry_policy import BACKOFF_SECONDS_MAX
 from app.domain.market.offer import Market, Offer
-from app.domain.placement.placement import need_of, together
+from app.domain.placement.placement import bids_for_best_region, need_of
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.throughput.start_up import NOT_LEARNED, StartUp
 from app.orchestration.agents.register_agent import checkpoint_uri
-from app.orchestration.estimates.estimate_remaining import note_scaling
+from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
-from app.orchestration.estimates.work_on_kinds import ONE_KIND, speeds_of
+from app.orchestration.estimates.work_by_gpu import ONE_GPU, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.lost_rows import (
     AwaitedLists,
@@ -40,23 +40,23 @@ from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.silence import left_to_its_lease
-from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, put_at_rest
+from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, wind_down
 from app.orchestration.gang.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
 from app.orchestration.gang.known_lineage import has_final_checkpoint
 from app.orchestration.gang.move_gang import end_move
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import form_until
 from app.orchestration.placement.choose_gang_size import set_size
-from app.orchestration.placement.note_decisions import Reason, Reasons, claim_reason, note_decision
+from app.orchestration.placement.decision_log import Reason, Reasons, claim_reason, record_decision
+from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
 from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.placement.spot_safety import could_go_back, has_left_spot, turn_market
-from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
 from app.orchestration.queue.find_places import find_places, take_places
 from app.orchestration.queue.reserve_gang import reserve_at_any_pace, reserve_gang
-from app.orchestration.transitions.settle_market import (
+from app.orchestration.transitions.choose_market import (
     UNAFFORDABLE,
+    choose_market,
     decide_market,
-    settle_market,
     waits_for,
 )
 from app.storage.jobs.job_repository import QueuedJob
@@ -88,7 +88,7 @@ class ReadyJob:
 
 
 @dataclass(frozen=True)
-class SortedOut:
+class JobOffers:
     """The offers of each market that the job may get machines from, and what a choice rests on.
 
     serial_share: how its gangs scale, as measured; None: as expected. number_beyond: numbers the
@@ -96,7 +96,7 @@ class SortedOut:
     """
 
     by_market: Mapping[Market, Shortlist]
-    weighed: Weighed | None = None
+    market_values: MarketValues | None = None
     serial_share: float | None = None
     number_beyond: Callable[[Job], None] | None = None
 
@@ -110,9 +110,9 @@ class ClaimJobs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
-        self._weighing = WeighMarkets(runtime)
+        self._evaluator = MarketEvaluator(runtime)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:
         """Ready jobs in queue order; the lock is taken when each is applied."""
         if self._awaited(uow) is not None:
             return []
@@ -134,7 +134,7 @@ class ClaimJobs:
             for one in found
         ]
 
-    def effect(self, work: ReadyJob) -> SortedOut:
+    def effect(self, work: ReadyJob) -> JobOffers:
         """Sort out the offers, which may be thousands, while nothing is locked."""
         found = self._sort_out(work, work.offers, self._runtime.clock.now())
         if work.store_uri is None:
@@ -142,15 +142,15 @@ class ClaimJobs:
         highest = highest_fence(partial(self._runtime.store_at, work.store_uri))
         return replace(found, number_beyond=partial(number_beyond, highest=highest))
 
-    def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> SortedOut:
+    def _sort_out(self, work: ReadyJob, offers: Quoted, now: datetime) -> JobOffers:
         promise = _promise_of(work.queued, work.start_up or NOT_LEARNED)
-        weighed = None if promise is None else self._weighing.weigh(promise, offers)
-        chooses = promise is not None and promise.may_weigh
+        market_values = None if promise is None else self._evaluator.evaluate(promise, offers)
+        chooses = promise is not None and promise.may_evaluate
         markets = list(Market) if chooses else [work.queued.market_mode]
-        measured = self._weighing.measured(work.project_id, parsed_spec(work.queued.spec))
+        measured = self._evaluator.measured(work.project_id, parsed_spec(work.queued.spec))
         lists = {one: _shortlist(offers, work.queued, one, now) for one in markets}
         known = {one: replace(found, speeds=measured.speeds) for one, found in lists.items()}
-        return SortedOut(known, weighed, measured.scaling.kept_share)
+        return JobOffers(known, market_values, measured.scaling.kept_share)
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first waiting job is to be looked at."""
@@ -174,7 +174,7 @@ class ClaimJobs:
         longest = max(BACKOFF_SECONDS_MAX, self._runtime.limits.next_look_seconds)
         return uow.now + timedelta(seconds=2 * longest)
 
-    def apply(self, uow: UnitOfWork, work: ReadyJob, result: SortedOut) -> None:
+    def apply(self, uow: UnitOfWork, work: ReadyJob, result: JobOffers) -> None:
         """Claim one job, or write why it waits."""
         now = self._runtime.clock.now()
         if (now - work.read_at).total_seconds() > OFFERS_OLD_SECONDS:
@@ -191,7 +191,7 @@ class ClaimJobs:
             if aggregate is None or aggregate.job.state not in CLAIMABLE_JOB_STATES:
                 return
             if aggregate.job.market_mode is not work.queued.market_mode:
-                uow.ring_after_commit(CLAIM_CONTROLLER)
+                uow.notify_after_commit(CLAIM_CONTROLLER)
                 return  # it has changed since its offers were sorted out
             if aggregate.job.start_up_seconds is None:
                 keep_start_up(aggregate.job, work.start_up)
@@ -199,18 +199,20 @@ class ClaimJobs:
             if due is None or due <= aggregate.now or due > self._latest(uow):
                 self._claim(aggregate, budgets, result)
 
-    def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: SortedOut) -> None:
+    def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: JobOffers) -> None:
         job, limits = aggregate.job, self._runtime.limits
         if has_final_checkpoint(aggregate):
             message = "An earlier attempt finished the work."
             aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
-            put_at_rest(aggregate, EndReason.FINISHED, message)
+            wind_down(aggregate, EndReason.FINISHED, message)
             return
-        note_scaling(job, offered.serial_share)
+        record_scaling(job, offered.serial_share)
         choice: LiveChoice | None = None
         if not aggregate.usable():
-            decision = decide_market(aggregate, offered.weighed, offered.by_market, budgets, limits)
-            settle_market(aggregate, decision)
+            decision = decide_market(
+                aggregate, offered.market_values, offered.by_market, budgets, limits
+            )
+            choose_market(aggregate, decision)
             choice = decision.choice
         among = offered.by_market[job.market_mode]
         if choice is not None:
@@ -224,17 +226,16 @@ class ClaimJobs:
         take_places(aggregate, places)
         gang, considered = aggregate.gang_need, places.considered
         missing = max(0, gang.node_count - len(candidates(aggregate, gang)))
-        work = ONE_KIND if offered.weighed is None else offered.weighed.work
+        work = ONE_GPU if offered.market_values is None else offered.market_values.work
         reasons = Reasons(considered, missing, choice, among.speeds, work)
-        if missing and not together(considered):
+        if missing and not bids_for_best_region(considered):
             missing = max(1, aggregate.spec.nodes.least - len(at_hand))
             why = no_offer_reason(aggregate, gang, considered, missing)
             self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
             return
-        if choice is not None and choice.verdict is Course.WAIT:
-            self._wait(
-                aggregate, waits_for(aggregate, choice, limits), "waiting_costs_less", reasons
-            )
+        if choice is not None and choice.verdict is PlacementAction.WAIT:
+            why = waits_for(aggregate, choice, limits)
+            self._wait(aggregate, why, "waiting_costs_less", reasons)
             return
         held = reserve_gang(aggregate, gang, budgets, reasons, among, limits)
         if not held.verdict.yes and could_go_back(aggregate, gang, limits):
@@ -247,9 +248,9 @@ class ClaimJobs:
                 take_places(aggregate, places)
         if not held.verdict.yes:
             reason = Reason(DecisionVerdict.WAIT, "budget", held.verdict.sentence)
-            note_decision(aggregate, reason, limits, reasons)
+            record_decision(aggregate, reason, limits, reasons)
             aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, held.verdict.sentence)
-            put_at_rest(aggregate, EndReason.BUDGET_EXHAUSTED, held.verdict.sentence)
+            wind_down(aggregate, EndReason.BUDGET_EXHAUSTED, held.verdict.sentence)
             return
         set_size(aggregate, held.gang.node_count, "the budget allows no more machines")
         if offered.number_beyond is not None:
@@ -269,10 +270,7 @@ class ClaimJobs:
         self._wait(aggregate, "looking for spot machines again", "budget", reasons)
 
     def _start_attempt(
-        self,
-        aggregate: JobAggregate,
-        reasons: Reasons,
-        bids: Sequence[Offer],
+        self, aggregate: JobAggregate, reasons: Reasons, bids: Sequence[Offer]
     ) -> None:
         job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
         at_hand = candidates(aggregate, aggregate.gang_need)
@@ -303,7 +301,7 @@ class ClaimJobs:
         )
         aggregate.uow.attempts.add(attempt)
         aggregate.attempt = attempt
-        note_decision(
+        record_decision(
             aggregate, claim_reason(aggregate, bids, reasons.choice), limits, reasons, chosen=bids
         )
         fill_gang(aggregate, limits, bids)
@@ -313,7 +311,7 @@ class ClaimJobs:
         due = aggregate.look_in(limits.next_look_seconds)
         decided = Reason(DecisionVerdict.WAIT, word, f"Waiting: {reason}.")
         first_time = job.wait_reason is None or not _waited_so(aggregate, word)
-        note_decision(aggregate, decided, limits, reasons)
+        record_decision(aggregate, decided, limits, reasons)
         job.claimable_at, job.wait_reason = due, reason
         if first_time:
             aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
@@ -335,13 +333,13 @@ def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime)
     return shortlist(offers, need, now)
 
 
-def _promise_of(queued: QueuedJob, start_up: StartUp) -> Promise | None:
+def _promise_of(queued: QueuedJob, start_up: StartUp) -> DeadlineJob | None:
     """None for a job without a deadline."""
     if queued.deadline_at is None:
         return None
     spec = parsed_spec(queued.spec)
     least = spec.nodes.least
-    return Promise(
+    return DeadlineJob(
         queued.job_id,
         spec,
         queued.project_id,

@@ -14,7 +14,7 @@ from app.domain.lifecycle.entities import Budget, Instance
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.gang_options import size_options
 from app.domain.placement.gang_size import SizeChoice
-from app.domain.placement.placement import Considered, together
+from app.domain.placement.placement import RankedOffer, bids_for_best_region
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.fill_gang import candidates, least_more, offers_for
@@ -31,7 +31,7 @@ class Places:
     leaves, as it moves as a whole.
     """
 
-    considered: tuple[Considered, ...]
+    considered: tuple[RankedOffer, ...]
     size: SizeChoice | None = None
     given_up: tuple[Instance, ...] = ()
 
@@ -55,7 +55,7 @@ def find_places(
     if missing <= 0:
         return Places(())
     beside = offers_for(aggregate, gang, missing, limits, among=among)
-    if together(beside):
+    if bids_for_best_region(beside):
         return Places(beside)
     least = least_more(aggregate, missing, len(survivors))
     judged = offers_for(aggregate, gang, least, limits, among=among)
@@ -68,7 +68,7 @@ def find_places(
         smaller = replace(gang, node_count=size.count)
         return Places(offers_for(aggregate, smaller, fewer, limits, among=among), size)
     elsewhere = _whole(aggregate, gang, among, budgets, limits)
-    if not together(elsewhere.considered):
+    if not bids_for_best_region(elsewhere.considered):
         return replace(elsewhere, considered=beside)
     return replace(elsewhere, given_up=tuple(survivors))
 
@@ -82,7 +82,7 @@ def take_places(aggregate: JobAggregate, places: Places) -> None:
 
 def places_for_smaller(
     aggregate: JobAggregate, smaller: GangNeed, among: Shortlist, limits: Limits
-) -> tuple[Considered, ...] | None:
+) -> tuple[RankedOffer, ...] | None:
     """Offers for a gang that the budgets may bear, where they bear no larger one.
 
     None where it is smaller than the spec allows, or than the machines at hand, which are not given

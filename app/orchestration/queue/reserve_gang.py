@@ -14,12 +14,12 @@ from app.domain.billing.budget import BudgetCheck
 from app.domain.lifecycle.entities import Budget
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_need import GangNeed
-from app.domain.placement.placement import together, work_alike
+from app.domain.placement.placement import bids_for_best_region, work_alike
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.fill_gang import candidates
 from app.orchestration.gang.reserve_budget import check_and_reserve, reserve_for_bids
-from app.orchestration.placement.note_decisions import Reasons
+from app.orchestration.placement.decision_log import Reasons
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Shortlist
 from app.orchestration.queue.find_places import Places, find_places, places_for_smaller
@@ -49,10 +49,10 @@ def reserve_gang(
     """
     tried, found = gang, reasons
     while True:
-        bids = together(found.considered)
-        verdict, borne = _reserve(aggregate, budgets, bids, found.count, limits)
+        bids = bids_for_best_region(found.considered)
+        verdict, affordable = _reserve(aggregate, budgets, bids, found.count, limits)
         if verdict.yes:
-            return GangReservation(verdict, tried, found, borne)
+            return GangReservation(verdict, tried, found, affordable)
         tried = replace(tried, node_count=tried.node_count - 1)
         offers = places_for_smaller(aggregate, tried, among, limits)
         if offers is None:

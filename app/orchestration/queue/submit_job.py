@@ -93,7 +93,7 @@ def submit_job(
             spec, project_id, actor, uow.now, runtime.entropy, idempotency_key, submission
         )
         if uow.jobs.submit(submission):
-            uow.ring_after_commit(CLAIM_CONTROLLER)
+            uow.notify_after_commit(CLAIM_CONTROLLER)
             return _created(submission)
         if idempotency_key is not None:
             known = uow.jobs.known_job(project_id, idempotency_key)

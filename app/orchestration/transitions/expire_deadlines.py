@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
+from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import InstanceState
@@ -21,15 +22,14 @@ from app.domain.lifecycle.job import (
     JobState,
     StopCause,
 )
-from app.domain.lifecycle.verdict import MemberOutcome
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.timers import drain_expires_at, overdue_at
 from app.orchestration.gang.advance_attempt import advance_attempt, enter_settling
-from app.orchestration.gang.end_attempt import end_attempt, put_at_rest
-from app.orchestration.gang.lose_instances import note_overdue, note_unregistered
+from app.orchestration.gang.end_attempt import end_attempt, wind_down
+from app.orchestration.gang.lose_instances import record_overdue, record_unregistered
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import shrink_to_registered
 from app.orchestration.gang.stop_job import order_stop
@@ -56,7 +56,7 @@ class ExpireDeadlines(RowController[DueJob]):
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[DueJob]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[DueJob]:
         """Jobs whose timer has come."""
         return [DueJob(job_id) for job_id in uow.jobs.due_timer_ids(uow.now, limit)]
 
@@ -83,7 +83,7 @@ def _expire_job(aggregate: JobAggregate, limits: Limits) -> None:
     if waits and job.started_at is None and _come(job.max_wait_at, now):
         message = "No machine became available within max_wait."
         aggregate.move_job(JobEvent.GIVEN_UP, message, reason=EndReason.MAX_WAIT_REACHED.value)
-        put_at_rest(aggregate, EndReason.MAX_WAIT_REACHED, message)
+        wind_down(aggregate, EndReason.MAX_WAIT_REACHED, message)
         return
     if (waits or works) and job.deadline_missed_at is None and _come(job.deadline_at, now):
         _deadline_passed(aggregate, limits)
@@ -148,11 +148,11 @@ def _expire_instances(aggregate: JobAggregate, limits: Limits) -> None:
         if instance.state is InstanceState.INTERRUPTING and _come(
             overdue_at(instance), aggregate.now
         ):
-            note_overdue(aggregate, instance, limits)
+            record_overdue(aggregate, instance, limits)
         elif instance.state is InstanceState.LAUNCHED and _come(
             instance.register_until_at, aggregate.now
         ):
-            note_unregistered(aggregate, instance, limits)
+            record_unregistered(aggregate, instance, limits)
 
 
 def _come(instant: datetime | None, now: datetime) -> bool:

@@ -20,24 +20,24 @@ from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_options import has_room, size_option
 from app.domain.placement.gang_size import ResizeView, SizeOption, choose_size, resize_repays
-from app.domain.placement.placement import together
+from app.domain.placement.placement import bids_for_best_region
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.throughput.gang_scaling import GangScaling
-from app.orchestration.estimates.estimate_remaining import note_scaling
+from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_measured import read_measured
-from app.orchestration.estimates.work_on_kinds import speeds_of
+from app.orchestration.estimates.work_by_gpu import speeds_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.advance_attempt import order_drain
-from app.orchestration.gang.afford_machines import afford
+from app.orchestration.gang.check_budget import bids_within_budget
 from app.orchestration.gang.fill_gang import candidates, offers_for
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.placement.choose_gang_size import set_size, size_question
-from app.orchestration.placement.note_decisions import Reason, Reasons, note_decision
+from app.orchestration.placement.decision_log import Reason, Reasons, record_decision
 from app.storage.unit_of_work import UnitOfWork
 
 RESIZE_CONTROLLER = "resize_gangs"
@@ -63,7 +63,7 @@ class ResizeGangs(RowController[ElasticJob]):
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[ElasticJob]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[ElasticJob]:
         """Jobs whose gang trains and is to be looked at."""
         found = []
         for job_id in uow.attempts.size_look_due(uow.now, self._latest(uow), limit):
@@ -90,7 +90,7 @@ class ResizeGangs(RowController[ElasticJob]):
             attempt = None if aggregate is None else aggregate.attempt
             if aggregate is None or attempt is None or attempt.state is not AttemptState.RUNNING:
                 return
-            note_scaling(aggregate.job, work.scaling.kept_share)
+            record_scaling(aggregate.job, work.scaling.kept_share)
             seconds = limits.resize_seconds
             if aggregate.job.node_count > attempt.node_count:
                 seconds = min(seconds, PENDING_LOOK_SECONDS)
@@ -174,8 +174,10 @@ def _look_at_size(
 def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
     """Ask for the machines beside the gang; it trains on until all of them are here."""
     gang = aggregate.gang_need
-    found = together(offers_for(aggregate, gang, more, limits))
-    offers = afford(aggregate, found, more, limits, can_do_without=True) if found else ()
+    found = bids_for_best_region(offers_for(aggregate, gang, more, limits))
+    offers = (
+        bids_within_budget(aggregate, found, more, limits, can_do_without=True) if found else ()
+    )
     if not offers:
         return
     launch, _ = order_instances(
@@ -191,7 +193,7 @@ def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
     verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
     judged = offers_for(aggregate, gang, more, limits)
     reasons = Reasons(judged, more, speeds=speeds_of(aggregate))
-    note_decision(aggregate, Reason(verdict, "growth", text), limits, reasons, chosen=offers)
+    record_decision(aggregate, Reason(verdict, "growth", text), limits, reasons, chosen=offers)
     aggregate.record(
         JobEventKind.GROWTH_REQUESTED,
         text,

@@ -2,7 +2,7 @@
 
 Lives here: looking at jobs with a deadline and acting on what the policy says. Not here: the
 policy (`app.domain.deadline.deadline_policy`), leaving spot before that because it costs less
-(`weigh_running`), or the deadline's own passing (`expire_deadlines`).
+(`evaluate_running`), or the deadline's own passing (`expire_deadlines`).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.units.durations import format_duration
 from app.orchestration.estimates.estimate_remaining import WorkLeft, keep_progress
 from app.orchestration.estimates.read_start_up import start_up_of
-from app.orchestration.estimates.work_on_kinds import WorkOnKinds, left_of
+from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.advance_attempt import order_drain
 from app.orchestration.gang.fill_gang import request_replacements
-from app.orchestration.placement.note_decisions import Reason, note_decision, start_times
+from app.orchestration.placement.decision_log import Reason, record_decision, start_times
+from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
 from app.orchestration.placement.shortlist import Quoted
-from app.orchestration.placement.weigh_markets import Promise, Weighed, WeighMarkets
-from app.orchestration.transitions.weigh_running import (
+from app.orchestration.transitions.evaluate_running import (
+    evaluate_running,
     follow_return,
     give_up_departure,
     leave_spot,
     start_left,
-    weigh_running,
 )
 from app.storage.unit_of_work import UnitOfWork
 
@@ -62,7 +62,7 @@ class PromisedJob:
     """
 
     job_id: UUID
-    promise: Promise | None = field(default=None, repr=False)
+    promise: DeadlineJob | None = field(default=None, repr=False)
     offers: Quoted = field(default=(), repr=False)
 
 
@@ -79,34 +79,34 @@ class WatchDeadlines:
         # moment after its ring, and the ring one look later would come too early.
         self._every_seconds = 2 * runtime.limits.report_interval_seconds
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
-        self._weighing = WeighMarkets(runtime)
+        self._evaluator = MarketEvaluator(runtime)
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:
         """Live jobs with a deadline whose slack has not been looked at for a period."""
         found = uow.jobs.promised_ids(uow.now, self._latest(uow), limit)
-        due = [job_id for job_id in found if self._weighing.is_due(job_id)]
+        due = [job_id for job_id in found if self._evaluator.is_due(job_id)]
         offers = uow.offers.all() if due else ()
         promises = {job_id: _promise(uow, job_id) for job_id in due}
         return [PromisedJob(job_id, promises.get(job_id), offers) for job_id in found]
 
-    def effect(self, work: PromisedJob) -> Weighed | None:
+    def effect(self, work: PromisedJob) -> MarketValues | None:
         """Gather what a choice rests on, while nothing is locked."""
         if work.promise is None:
             return None
-        self._weighing.note_look(work.job_id, work.promise)
-        weighed = self._weighing.weigh(work.promise, work.offers)
+        self._evaluator.record_look(work.job_id, work.promise)
+        market_values = self._evaluator.evaluate(work.promise, work.offers)
         counted = None
-        if weighed is None:
-            counted = self._weighing.count(work.promise, work.offers)
+        if market_values is None:
+            counted = self._evaluator.count(work.promise, work.offers)
         if counted is not None:
-            self._weighing.keep(work.job_id, counted)
-        return weighed
+            self._evaluator.keep(work.job_id, counted)
+        return market_values
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the slack of the first such job is to be looked at again."""
         return uow.jobs.next_promise_at(self._latest(uow))
 
-    def apply(self, uow: UnitOfWork, work: PromisedJob, result: Weighed | None) -> None:
+    def apply(self, uow: UnitOfWork, work: PromisedJob, result: MarketValues | None) -> None:
         """Look at one job and act."""
         with open_job(
             uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
@@ -133,23 +133,23 @@ class WatchDeadlines:
                 view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
             decision = decide(view, aggregate.now)
             job.last_safe_at = decision.last_safe_at
-            _note_safety(aggregate, view, decision)
+            _record_safety(aggregate, view, decision)
             self._act(aggregate, decision, early)
             follow_return(aggregate, view, self._runtime.limits)
             if result is not None:
-                weigh_running(aggregate, view, decision, result, self._runtime.limits)
+                evaluate_running(aggregate, view, decision, result, self._runtime.limits)
 
     def _latest(self, uow: UnitOfWork) -> datetime:
         """No look is set for later than that by a clock that has not gone back since."""
         return uow.now + timedelta(seconds=2 * self._every_seconds)
 
-    def _kinds(self, aggregate: JobAggregate, result: Weighed | None) -> WorkOnKinds:
+    def _kinds(self, aggregate: JobAggregate, result: MarketValues | None) -> WorkByGpu:
         """How its work is counted in on-demand machines: as at the last choice that was weighed."""
         if result is not None:
-            self._weighing.keep(aggregate.job.id, result.work)
-        return self._weighing.kept(aggregate.job.id)
+            self._evaluator.keep(aggregate.job.id, result.work)
+        return self._evaluator.kept(aggregate.job.id)
 
-    def _view(self, aggregate: JobAggregate, kinds: WorkOnKinds, left: WorkLeft) -> DeadlineView:
+    def _view(self, aggregate: JobAggregate, kinds: WorkByGpu, left: WorkLeft) -> DeadlineView:
         limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
         by_estimate = replace(left, seconds=left.estimate_seconds, estimated=True)
         registered = [
@@ -177,7 +177,7 @@ class WatchDeadlines:
         acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
         if acquire and job.market_mode is Market.SPOT:
             reason = Reason(DecisionVerdict.ON_DEMAND, "last_safe_moment", decision.sentence)
-            note_decision(aggregate, reason, limits)
+            record_decision(aggregate, reason, limits)
             leave_spot(aggregate, decision.sentence, limits)
         if acquire and aggregate.attempt is not None:
             # Asked again at every look until they are on their way: a refusal is not the end.
@@ -203,7 +203,7 @@ def _before_the_last_safe_moment(view: DeadlineView, now: datetime) -> bool:
     return decision.action is DeadlineAction.SPOT and decision.unsafe_since_at is None
 
 
-def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
+def _promise(uow: UnitOfWork, job_id: UUID) -> DeadlineJob | None:
     """The job as it stands unlocked; None where there is nothing to weigh."""
     job = uow.jobs.get(job_id)
     if job is None or job.deadline_at is None:
@@ -211,7 +211,7 @@ def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
     machines = uow.instances.of_job(job_id)
     pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
     spec = parsed_spec(job.spec)
-    return Promise(
+    return DeadlineJob(
         job_id,
         spec,
         job.project_id,
@@ -223,7 +223,7 @@ def _promise(uow: UnitOfWork, job_id: UUID) -> Promise | None:
     )
 
 
-def _note_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:
+def _record_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:
     """Say once that the deadline is not safe any more, and take it back only with room to spare.
 
     What is left is an estimate that moves with every report; on the very edge it would say so anew

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 
 from app.orchestration.instances.launch_instances import LaunchWork
 from app.orchestration.instances.release_instances import TerminationBatch
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.virtual_clock import VirtualClock
 from app.simulation.engine.watched_transactions import Interrupted
 
@@ -44,28 +44,28 @@ class LeaseWatch:
         self._held.clear()
 
     def leased(self, work: Any) -> None:
-        """A worker has taken this piece; raises InvariantBroken when another one still holds it, or
+        """A worker has taken this piece; raises InvariantError when another one still holds it, or
         the lease is over."""
         rows = list(_rows_of(work))
         if rows and work.lease_until <= self._clock.now():
-            raise InvariantBroken("a lease has time for its call", f"{work}")
+            raise InvariantError("a lease has time for its call", f"{work}")
         for row_id in rows:
             token, until = self._held.get(row_id, (work.lease_token, work.lease_until))
             if token != work.lease_token and until > self._clock.now():
-                raise InvariantBroken("a lease has one holder", f"{row_id} is held until {until}")
+                raise InvariantError("a lease has one holder", f"{row_id} is held until {until}")
             self._held[row_id] = (work.lease_token, work.lease_until)
 
     @contextmanager
     def effect(self, work: Any) -> Iterator[None]:
-        """Around an effect; raises InvariantBroken when it calls a cloud after its lease."""
+        """Around an effect; raises InvariantError when it calls a cloud after its lease."""
         before, until = self._calls(), getattr(work, "lease_until", None)
         yield
         if until is not None and self._calls() > before and self._clock.now() > until:
-            raise InvariantBroken("no call is made after its lease", f"{work}")
+            raise InvariantError("no call is made after its lease", f"{work}")
 
     @contextmanager
     def apply(self, work: Any) -> Iterator[None]:
-        """Around an apply; raises InvariantBroken when one that lost its lease changes the row."""
+        """Around an apply; raises InvariantError when one that lost its lease changes the row."""
         before = self._of_others(work)
         try:
             yield
@@ -79,7 +79,7 @@ class LeaseWatch:
         after = [row for row in self._of_others(work) if row.id in others] if others else []
         if after != list(before):
             rule = "what a lost lease brings changes nothing"
-            raise InvariantBroken(rule, f"{before} became {after}")
+            raise InvariantError(rule, f"{before} became {after}")
         self._let_go(work, _rows_of(work))
 
     def _let_go(self, work: Any, row_ids: Sequence[UUID]) -> None:

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
 from app.ports import object_store as port
-from trainer.agent.checkpoints import object_store as agent
+from trainer.agent.checkpoints import storage_root as agent
 
 
 class MemoryStore:

@@ -134,11 +134,11 @@ class WatchedTransactions:
         for write in self._parsed[statement]:
             self._wrote = True
             if write[0] == "jobs":
-                self._note_jobs(parameters)
+                self._record_jobs(parameters)
             if self.on_write is not None:
                 self.on_write(write)
 
-    def _note_jobs(self, parameters: Any) -> None:
+    def _record_jobs(self, parameters: Any) -> None:
         many = parameters if isinstance(parameters, list) else [parameters]
         named = ("jobs_id", "job_id", "id")
         for row in many:

@@ -16,10 +16,10 @@ from app.simulation.engine.backup import Backup
 from app.simulation.engine.virtual_clock import MICROSECONDS, microseconds
 from app.simulation.faults.fault_kinds import Fault, FaultHistory
 from app.simulation.faults.lying_agents import LyingAgents
-from app.simulation.simulated.people import People
 from app.simulation.simulated.simulated_agent import SimulatedAgent
 from app.simulation.simulated.simulated_cloud import SimulatedCloud
 from app.simulation.simulated.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
+from app.simulation.simulated.simulated_users import SimulatedUsers
 from app.simulation.simulated.world import World
 from trainer.protocol.agent_report import DiskFull
 
@@ -43,9 +43,9 @@ _GONE = text(
 class ByzantineFaults:
     """The injector of one world's lies and errors."""
 
-    def __init__(self, world: World, people: People, history: FaultHistory) -> None:
+    def __init__(self, world: World, users: SimulatedUsers, history: FaultHistory) -> None:
         self._world = world
-        self._people = people
+        self._users = users
         self._history = history
         self._backed_up = False
         self._dice = world.entropy.stream("byzantine faults")
@@ -114,7 +114,7 @@ class ByzantineFaults:
         def hide(machine: SimulatedMachine) -> None:
             machine.hidden_until_us = until_us
 
-        self._world.loop.after(4.0, self._people.ask_for_sweep)
+        self._world.loop.after(4.0, self._users.ask_for_sweep)
         return self._hide(hide)
 
     def _hide(self, hide: Callable[[SimulatedMachine], None]) -> bool:
@@ -136,7 +136,7 @@ class ByzantineFaults:
         self._world.log.write("fault", f"{machine.machine_id} is not shown")
         machine.hidden, machine.hidden_from_us = True, None
         hide(machine)
-        self._people.ask_for_sweep()
+        self._users.ask_for_sweep()
         return True
 
     def _shown_late(self) -> bool:
@@ -226,7 +226,7 @@ class ByzantineFaults:
         world.restored()
         for times in (1, 2, 4, 8):
             # What is missing may show late; without unknown machines the word is refused.
-            world.loop.after(times * _CONFIRMED_AFTER_SECONDS, self._people.confirm_sweep)
+            world.loop.after(times * _CONFIRMED_AFTER_SECONDS, self._users.confirm_sweep)
 
     # --- whom it happens to ---
 

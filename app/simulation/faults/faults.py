@@ -16,10 +16,10 @@ from app.simulation.engine.seeded_entropy import Dice
 from app.simulation.engine.virtual_clock import microseconds
 from app.simulation.faults.byzantine_faults import ByzantineFaults
 from app.simulation.faults.fault_kinds import Fault, FaultHistory
-from app.simulation.simulated.people import People
 from app.simulation.simulated.simulated_agent import SimulatedAgent
 from app.simulation.simulated.simulated_cloud import SimulatedCloud, spot_machines
 from app.simulation.simulated.simulated_machine import SimulatedMachine
+from app.simulation.simulated.simulated_users import SimulatedUsers
 from app.simulation.simulated.world import World
 
 _NOTICE_SECONDS = {"ec2": 120.0, "gce": 30.0}
@@ -28,11 +28,11 @@ _NOTICE_SECONDS = {"ec2": 120.0, "gce": 30.0}
 class Faults:
     """The injector of one world. `history` is what has happened so far."""
 
-    def __init__(self, world: World, people: People) -> None:
+    def __init__(self, world: World, users: SimulatedUsers) -> None:
         self.history = FaultHistory()
-        self.byzantine = ByzantineFaults(world, people, self.history)
+        self.byzantine = ByzantineFaults(world, users, self.history)
         self._world = world
-        self._people = people
+        self._users = users
         self._dice = world.entropy.stream("faults")
         self._until_us = 0
 
@@ -226,13 +226,13 @@ class Faults:
     # --- people ---
 
     def _cancel(self) -> bool:
-        return self._people.cancel_one(self._dice)
+        return self._users.cancel_one(self._dice)
 
     def _cancel_while_launching(self) -> bool:
-        return self._people.cancel_one(self._dice, launching=True)
+        return self._users.cancel_one(self._dice, launching=True)
 
     def _pause(self) -> bool:
-        return self._people.pause_one(self._dice, 3_600.0)
+        return self._users.pause_one(self._dice, 3_600.0)
 
     # --- whom it happens to ---
 

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from app.domain.units.errors import CommandRefused
 from app.orchestration.agents.receive_agent_report import CredentialRefused, FenceRefused
 from app.orchestration.agents.register_agent import NotKnownYet, TokenRefused
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.simulated.api_process import Unreachable
 from app.simulation.simulated.simulated_agent import SimulatedAgent
 from app.simulation.simulated.world import World
@@ -174,7 +174,7 @@ class LyingAgents:
         with self._unchanged(agent, "a fact of an ended attempt"):
             told = self._add_facts(agent, facts)
         if told and self._late_facts(agent) == before:
-            raise InvariantBroken("a late fact is written down", f"attempt {fence}")
+            raise InvariantError("a late fact is written down", f"attempt {fence}")
         return told
 
     def torn(self, agent: SimulatedAgent, share: float) -> bool:
@@ -189,7 +189,7 @@ class LyingAgents:
         except orjson.JSONDecodeError:
             agent.line.lose_requests()
             return True
-        raise InvariantBroken("a torn report is refused", f"{len(part)} of {len(whole)} bytes")
+        raise InvariantError("a torn report is refused", f"{len(part)} of {len(whole)} bytes")
 
     # --- how lies are told and judged ---
 
@@ -203,7 +203,7 @@ class LyingAgents:
             return True
         except Unreachable:
             return False
-        raise InvariantBroken("what an agent may not say is refused", what)
+        raise InvariantError("what an agent may not say is refused", what)
 
     def _add_facts(
         self, agent: SimulatedAgent, facts: list[tuple[FactKind, int, dict[str, Any]]]
@@ -251,7 +251,7 @@ class LyingAgents:
     def _unchanged(
         self, agent: SimulatedAgent, what: str, *more: Any, without: tuple[Any, ...] = ()
     ) -> Iterator[None]:
-        """Raises InvariantBroken when what is said inside changes a row that it must not."""
+        """Raises InvariantError when what is said inside changes a row that it must not."""
         looked_at = (_JOB, _ATTEMPTS, _MEMBERS, *more)
         statements = [one for one in looked_at if all(one is not other for other in without)]
         before = self._rows(agent, statements)
@@ -263,7 +263,7 @@ class LyingAgents:
         pairs = zip(before, after, strict=True)
         changed = [f"{old} became {new}" for old, new in pairs if old != new]
         if changed:
-            raise InvariantBroken("a lie changes nothing", f"{what}: {'; '.join(changed)}")
+            raise InvariantError("a lie changes nothing", f"{what}: {'; '.join(changed)}")
 
     def _rows(self, agent: SimulatedAgent, statements: list[Any]) -> list[list[Any]]:
         given = {"id": self._job_id(agent)}

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from app.simulation.engine.seeded_entropy import Dice
 from app.simulation.faults.fault_kinds import RATES, Fault
-from app.simulation.runs.run_world import Run, WorldResult, run_world
+from app.simulation.runs.run_world import WorldResult, WorldRun, run_world
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.world import JobPlan, WorldSettings
 
@@ -43,7 +43,7 @@ def run_seed(
     """
     settings = WorldSettings(seed, hours, echo=echo, api_processes=2)
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         dice = run.world.entropy.stream("workload")
         for plan in mixed_jobs(dice, hours):
             run.world.plan(plan)

@@ -18,7 +18,7 @@ from app.simulation.engine.table_digest import log_tables
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.faults.faults import Faults
 from app.simulation.runs.failure_report import SimulationFailed, failure_report
-from app.simulation.simulated.people import People
+from app.simulation.simulated.simulated_users import SimulatedUsers
 from app.simulation.simulated.world import World, WorldSettings
 from app.simulation.watches.invariants import Invariants
 
@@ -41,14 +41,14 @@ class WorldResult:
 
 
 @dataclass(frozen=True)
-class Run:
+class WorldRun:
     """A world with its people, faults and rules: what a scenario's script works with.
 
     notes: what a script has seen, for its check.
     """
 
     world: World
-    people: People
+    users: SimulatedUsers
     faults: Faults
     invariants: Invariants
     notes: dict[str, Any] = field(default_factory=dict)
@@ -57,12 +57,12 @@ class Run:
 def run_world(
     url: str,
     settings: WorldSettings,
-    begin: Callable[[Run], None],
+    begin: Callable[[WorldRun], None],
     hours: float,
     again: str,
     *,
     shuffled: bool = False,
-    finish: Callable[[Run], None] | None = None,
+    finish: Callable[[WorldRun], None] | None = None,
 ) -> WorldResult:
     """Let a world live for so many hours and come to rest, checked all the way.
 
@@ -71,8 +71,8 @@ def run_world(
     """
     with _engine(url, shuffled) as engine:
         world = World(settings, engine)
-        people = People(world)
-        run = Run(world, people, Faults(world, people), Invariants(world))
+        users = SimulatedUsers(world)
+        run = WorldRun(world, users, Faults(world, users), Invariants(world))
         world.loop.after_each.append(run.invariants.after_event)
         quiet = logging.getLogger("app.orchestration")
         level = quiet.level
@@ -92,7 +92,7 @@ def run_world(
             quiet.setLevel(level)
 
 
-def _settle(run: Run, hours: float) -> None:
+def _settle(run: WorldRun, hours: float) -> None:
     """Faults have stopped: wait until nothing moves any more, for a bounded time."""
     until = hours
     while not run.invariants.at_rest() and until < hours + SETTLE_HOURS_MAX:
@@ -101,7 +101,7 @@ def _settle(run: Run, hours: float) -> None:
         run.invariants.check_all()
 
 
-def _outcome(run: Run) -> WorldResult:
+def _outcome(run: WorldRun) -> WorldResult:
     world = run.world
     with world.engine.connect() as connection:
         rows = connection.execute(text("SELECT name, state FROM jobs ORDER BY name"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
     Scenario,
@@ -19,26 +19,26 @@ from app.simulation.scenarios.scenario import (
 from app.simulation.simulated.simulated_gang import Workload
 
 
-def _reports(fault: Fault) -> Callable[[Run], None]:
-    def script(run: Run) -> None:
+def _reports(fault: Fault) -> Callable[[WorldRun], None]:
+    def script(run: WorldRun) -> None:
         for seconds in range(60, 5_000, 45):
             at(run, seconds, partial(run.faults.inject, fault))
 
     return script
 
 
-def _machine_hangs(run: Run) -> None:
+def _machine_hangs(run: WorldRun) -> None:
     when(run, "checkpoint_committed", lambda: agent(run, 1).die(), after=200.0)
 
 
-def _recovered_with_a_witness(run: Run) -> None:
+def _recovered_with_a_witness(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
 
 
-def _cut_off_for(seconds: float, place: int) -> Callable[[Run], None]:
-    def script(run: Run) -> None:
+def _cut_off_for(seconds: float, place: int) -> Callable[[WorldRun], None]:
+    def script(run: WorldRun) -> None:
         when(
             run,
             "attempt_started",
@@ -49,28 +49,28 @@ def _cut_off_for(seconds: float, place: int) -> Callable[[Run], None]:
     return script
 
 
-def _nothing_was_recovered(run: Run) -> None:
+def _nothing_was_recovered(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=1)
     seen.expect("instance_heard_again" in seen.kinds(), "it was never missed")
 
 
-def _agent_restarts(run: Run) -> None:
+def _agent_restarts(run: WorldRun) -> None:
     when(run, "checkpoint_committed", lambda: agent(run).restart(), after=100.0)
 
 
-def _gpu_fault(run: Run) -> None:
+def _gpu_fault(run: WorldRun) -> None:
     when(run, "attempt_started", lambda: agent(run).gpu_fault(), after=600.0)
 
 
-def _not_kept(run: Run) -> None:
+def _not_kept(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect(seen.attempts()[0].end_reason == "gpu_fault", f"{seen.attempts()[0].end_reason}")
     seen.expect(len(seen.machines()) == 3, f"{len(seen.machines())} machines")
 
 
-def _store_away(run: Run) -> None:
+def _store_away(run: WorldRun) -> None:
     def away(how: bool) -> None:
         run.world.store.unavailable = how
 
@@ -78,23 +78,23 @@ def _store_away(run: Run) -> None:
     when(run, "attempt_started", partial(away, False), after=1_100.0)
 
 
-def _nothing(run: Run) -> None:
+def _nothing(run: WorldRun) -> None:
     """The workload brings its own trouble."""
 
 
-def _stalled_once(run: Run) -> None:
+def _stalled_once(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect(seen.attempts()[0].end_reason == "stalled", f"{seen.attempts()[0].end_reason}")
 
 
-def _failed_once(run: Run) -> None:
+def _failed_once(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect(seen.attempts()[0].end_reason == "user_error", f"{seen.attempts()[0].end_reason}")
 
 
-def _out_of_memory(run: Run) -> None:
+def _out_of_memory(run: WorldRun) -> None:
     seen = EndState(run)
     seen.expect(seen.job().state == "failed", f"the job is {seen.job().state}")
     seen.expect(seen.job().end_reason == "out_of_memory", f"{seen.job().end_reason}")

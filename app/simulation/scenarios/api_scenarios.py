@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
     Scenario,
@@ -30,14 +30,14 @@ _QUICK = replace(SIMULATED_LIMITS, report_interval_seconds=20.0)
 """More reports than usual are without news, and so answered from memory."""
 
 
-def _repeated(fault: Fault, every: float) -> Callable[[Run], None]:
-    def script(run: Run) -> None:
+def _repeated(fault: Fault, every: float) -> Callable[[WorldRun], None]:
+    def script(run: WorldRun) -> None:
         often(run, (fault,), every=every, since=60.0)
 
     return script
 
 
-def _answered_from_memory(run: Run) -> None:
+def _answered_from_memory(run: WorldRun) -> None:
     """And most reports were, or the world says nothing about it."""
     EndState(run).succeeded(attempts=1)
     processes = run.world.network.processes
@@ -46,11 +46,11 @@ def _answered_from_memory(run: Run) -> None:
     EndState(run).expect(steady > full, f"{steady} answers from memory, {full} by a transaction")
 
 
-def _cancel(run: Run) -> None:
-    when(run, "attempt_started", lambda: run.people.cancel(run.world.jobs[0]), after=600.0)
+def _cancel(run: WorldRun) -> None:
+    when(run, "attempt_started", lambda: run.users.cancel(run.world.jobs[0]), after=600.0)
 
 
-def _cancel_was_noticed(run: Run) -> None:
+def _cancel_was_noticed(run: WorldRun) -> None:
     """By the next report of each machine, though it has no news of its own."""
     seen = EndState(run)
     job = seen.job()
@@ -58,7 +58,7 @@ def _cancel_was_noticed(run: Run) -> None:
     seen.expect(job.committed_step > 250, f"step {job.committed_step} was saved")
 
 
-def _backup_under_api(run: Run) -> None:
+def _backup_under_api(run: WorldRun) -> None:
     """A machine is lost after the backup; the rows of its successor go, and its memory stays."""
     restore = partial(run.faults.byzantine.restore_after, 700.0, True)
     when(run, "checkpoint_committed", restore, after=20.0)
@@ -70,7 +70,7 @@ def _backup_under_api(run: Run) -> None:
     when(run, "checkpoint_committed", kill, after=40.0)
 
 
-def _end_lost_under_api(run: Run) -> None:
+def _end_lost_under_api(run: WorldRun) -> None:
     """The rows forget that the trainer has failed; its agent has said so, and memory goes on."""
     restores: list[Callable[[], None]] = []
 
@@ -85,13 +85,13 @@ def _end_lost_under_api(run: Run) -> None:
     at(run, 1_800.0, partial(_end_was_found, run))
 
 
-def _end_was_found(run: Run) -> None:
+def _end_was_found(run: WorldRun) -> None:
     seen = EndState(run)
     first = seen.attempts()[0]
     seen.expect(first.end_reason == "fenced_off", f"the first attempt ended as {first.end_reason}")
 
 
-def _known_again(run: Run) -> None:
+def _known_again(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     adopted = [one for one in seen.instances() if one.origin == "adopted"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
     Scenario,
@@ -37,11 +37,11 @@ _LIES = (
 )
 
 
-def _agents_lie(run: Run) -> None:
+def _agents_lie(run: WorldRun) -> None:
     often(run, _LIES, every=60.0)
 
 
-def _ended_attempts_speak(run: Run) -> None:
+def _ended_attempts_speak(run: WorldRun) -> None:
     def kill() -> None:
         taken = machine(run)
         run.world.clouds[taken.pool.provider].give_notice(taken, None)
@@ -50,7 +50,7 @@ def _ended_attempts_speak(run: Run) -> None:
     often(run, (Fault.ENDED_FENCE, Fault.REPORT_REPLAYED, Fault.AFTER_ITS_END), every=40.0)
 
 
-def _former_agents_speak(run: Run) -> None:
+def _former_agents_speak(run: WorldRun) -> None:
     when(run, "checkpoint_committed", lambda: agent(run).restart(), after=30.0)
     for seconds in range(32, 60, 2):
         speak = partial(run.faults.inject, Fault.FORMER_AGENT)
@@ -58,60 +58,60 @@ def _former_agents_speak(run: Run) -> None:
     often(run, (Fault.REPORT_REPLAYED, Fault.OTHER_SESSION), every=60.0)
 
 
-def _former_agent_was_refused(run: Run) -> None:
+def _former_agent_was_refused(run: WorldRun) -> None:
     EndState(run).succeeded(attempts=2)
     EndState(run).expect(Fault.FORMER_AGENT in run.faults.history.counts, "it never spoke")
 
 
-def _absent_for_one_look(run: Run) -> None:
+def _absent_for_one_look(run: WorldRun) -> None:
     often(run, (Fault.FALSE_ABSENCE,), every=150.0, since=240.0)
 
 
-def _absent_for_seconds(run: Run) -> None:
+def _absent_for_seconds(run: WorldRun) -> None:
     often(run, (Fault.ABSENT_BRIEFLY,), every=60.0, since=240.0)
 
 
-def _shown_late(run: Run) -> None:
+def _shown_late(run: WorldRun) -> None:
     for cloud in run.world.clouds.values():
         cloud.faults.show_late = 99
 
 
-def _stale_launches(run: Run) -> None:
+def _stale_launches(run: WorldRun) -> None:
     for _ in range(3):
         run.faults.inject(Fault.LAUNCH_OVERTAKEN)
 
 
-def _launches_called_late(run: Run) -> None:
+def _launches_called_late(run: WorldRun) -> None:
     for _ in range(3):
         run.faults.inject(Fault.LAUNCH_CALLED_LATE)
 
 
-def _releases_called_late(run: Run) -> None:
+def _releases_called_late(run: WorldRun) -> None:
     # Rung again at once, while the lease is held.
     run.world.wakeups.faults.double = 1_000_000
     for _ in range(3):
         run.faults.inject(Fault.RELEASE_CALLED_LATE)
 
 
-def _disks_full(run: Run) -> None:
+def _disks_full(run: WorldRun) -> None:
     often(run, (Fault.AGENT_DISK_FULL, Fault.STORE_FULL), every=400.0, since=300.0, until=1_800.0)
 
 
-def _trained_on(run: Run) -> None:
+def _trained_on(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect("disk_full" in seen.kinds(), f"no disk was full: {seen.kinds()}")
     seen.expect("disk_has_room" in seen.kinds(), f"none has room again: {seen.kinds()}")
 
 
-def _clocks_apart(run: Run) -> None:
+def _clocks_apart(run: WorldRun) -> None:
     often(run, (Fault.CLOCKS_APART, Fault.CLOCKS_DRIFT), every=300.0)
 
 
-def _cut_off(pace: float) -> Callable[[Run], None]:
+def _cut_off(pace: float) -> Callable[[WorldRun], None]:
     """The machine that publishes is cut off for good; its clock makes so many seconds in one."""
 
-    def script(run: Run) -> None:
+    def script(run: WorldRun) -> None:
         def cut_off() -> None:
             publisher = _publisher(run)
             publisher.drift(pace)
@@ -122,13 +122,13 @@ def _cut_off(pace: float) -> Callable[[Run], None]:
     return script
 
 
-def _cut_off_with_a_slow_store(run: Run) -> None:
+def _cut_off_with_a_slow_store(run: WorldRun) -> None:
     """Uploads last longer than an attempt settles and waits, and end before the lease does."""
     run.world.store.upload_seconds = (140.0, 160.0)
     _cut_off(1.0)(run)
 
 
-def _publisher(run: Run) -> SimulatedAgent:
+def _publisher(run: WorldRun) -> SimulatedAgent:
     """The agent whose checkpoints count."""
     for _, one in sorted(run.world.agents.items()):
         work = None if one.dead or one.state is None else one.state.work
@@ -137,14 +137,14 @@ def _publisher(run: Run) -> SimulatedAgent:
     raise LookupError("no machine publishes")
 
 
-def _given_up_by_its_lease(run: Run) -> None:
+def _given_up_by_its_lease(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     released = [one.release_reason for one in seen.instances()]
     seen.expect("its agent did not renew its lease" in released, f"{released}")
 
 
-def _drained_by_its_lease(run: Run) -> None:
+def _drained_by_its_lease(run: WorldRun) -> None:
     """It drained before its lease ended, though nobody told it to, and its peers with it.
 
     What it saved then is the only checkpoint: it must have had the time to upload it.
@@ -155,7 +155,7 @@ def _drained_by_its_lease(run: Run) -> None:
     seen.expect(bool(seen.attempts()[1].parent_step), "it was released before it had saved")
 
 
-def _backup_restored_early(run: Run) -> None:
+def _backup_restored_early(run: WorldRun) -> None:
     """The attempt that is lost has a number, and has not recorded its start in the store."""
     restores: list[Callable[[], None]] = []
 
@@ -172,10 +172,10 @@ def _backup_restored_early(run: Run) -> None:
     when(run, "checkpoint_committed", back_up, after=20.0)
     when(run, "checkpoint_committed", kill, after=40.0)
     when(run, "claimed", restore, after=15.0, nth=2)
-    when(run, "claimed", run.people.ask_for_sweep, after=80.0, nth=2)
+    when(run, "claimed", run.users.ask_for_sweep, after=80.0, nth=2)
 
 
-def _backup_restored(run: Run) -> None:
+def _backup_restored(run: WorldRun) -> None:
     """A machine is lost after the backup: the rows of its successor, and its attempt, go too."""
     restore = partial(run.faults.byzantine.restore_after, 700.0)
     when(run, "checkpoint_committed", restore, after=20.0)
@@ -187,7 +187,7 @@ def _backup_restored(run: Run) -> None:
     when(run, "checkpoint_committed", kill, after=40.0)
 
 
-def _backup_of_a_waiting_job(run: Run) -> None:
+def _backup_of_a_waiting_job(run: WorldRun) -> None:
     """Its rows wait to be claimed again, while its machines train and no row knows them.
 
     Prices are known before: what a machine costs is not booked before the first of its pool.
@@ -195,30 +195,30 @@ def _backup_of_a_waiting_job(run: Run) -> None:
     when(run, "submitted", partial(run.faults.byzantine.restore_after, 700.0))
 
 
-def _backup_of_a_forming_gang(run: Run) -> None:
+def _backup_of_a_forming_gang(run: WorldRun) -> None:
     """By its rows it waits for a machine that has trained since, and that no row lets report."""
     when(run, "launch_submitted", partial(run.faults.byzantine.restore_after, 700.0))
 
 
-def _numbered_anew(run: Run) -> None:
+def _numbered_anew(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     reasons = [str(one.end_reason) for one in seen.attempts()]
     seen.expect("fenced_off" in reasons, f"attempts ended as {reasons}")
 
 
-def _called_and_shown_late(run: Run) -> None:
+def _called_and_shown_late(run: WorldRun) -> None:
     _launches_called_late(run)
     _shown_late(run)
 
 
-def _not_launched_twice(run: Run) -> None:
+def _not_launched_twice(run: WorldRun) -> None:
     _known_again(run)
     seen = EndState(run)
     seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines for a gang of 2")
 
 
-def _known_again(run: Run) -> None:
+def _known_again(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     adopted = [one for one in seen.instances() if one.origin == "adopted"]

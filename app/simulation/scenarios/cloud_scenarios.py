@@ -7,7 +7,7 @@ from dataclasses import replace
 from app.domain.lifecycle.instance import EndedBy
 from app.ports.cloud_provider import LaunchOrder, PoolBid, RefusalKind
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     CALM,
     EndState,
@@ -22,7 +22,7 @@ from app.simulation.simulated.simulated_market import Drought
 from app.simulation.simulated.world import SIMULATED_LIMITS
 
 
-def _notice_while_training(run: Run) -> None:
+def _notice_while_training(run: WorldRun) -> None:
     def notice() -> None:
         taken = machine(run)
         run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
@@ -30,7 +30,7 @@ def _notice_while_training(run: Run) -> None:
     when(run, "attempt_started", notice, after=1_000.0)
 
 
-def _resumes_where_it_drained(run: Run) -> None:
+def _resumes_where_it_drained(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
@@ -43,7 +43,7 @@ def _resumes_where_it_drained(run: Run) -> None:
     seen.expect(len(seen.machines()) == 3, f"{len(seen.machines())} machines for a gang of two")
 
 
-def _notice_on_the_replacement_too(run: Run) -> None:
+def _notice_on_the_replacement_too(run: WorldRun) -> None:
     _notice_while_training(run)
 
     def notice_newest() -> None:
@@ -53,7 +53,7 @@ def _notice_on_the_replacement_too(run: Run) -> None:
     when(run, "replacement_requested", notice_newest, after=60.0)
 
 
-def _elsewhere_after_a_notice(run: Run) -> None:
+def _elsewhere_after_a_notice(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.instances()
@@ -61,7 +61,7 @@ def _elsewhere_after_a_notice(run: Run) -> None:
     seen.expect(first.pool != second.pool, f"asked for anew where it is taken: {second.pool}")
 
 
-def _notice_without_kill(run: Run) -> None:
+def _notice_without_kill(run: WorldRun) -> None:
     def notice() -> None:
         taken = machine(run)
         run.world.clouds[taken.pool.provider].give_notice(taken, 120.0, kill=False)
@@ -69,14 +69,14 @@ def _notice_without_kill(run: Run) -> None:
     when(run, "attempt_started", notice, after=1_000.0)
 
 
-def _given_back_when_overdue(run: Run) -> None:
+def _given_back_when_overdue(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     noticed = [one for one in seen.instances() if one.noticed_at is not None]
     seen.expect(len(noticed) == 1 and noticed[0].ended_by == "us", f"{noticed}")
 
 
-def _kill_without_notice(run: Run) -> None:
+def _kill_without_notice(run: WorldRun) -> None:
     def kill() -> None:
         taken = machine(run)
         run.world.clouds[taken.pool.provider].give_notice(taken, None)
@@ -84,7 +84,7 @@ def _kill_without_notice(run: Run) -> None:
     when(run, "checkpoint_committed", kill, after=300.0)
 
 
-def _lost_since_the_checkpoint(run: Run) -> None:
+def _lost_since_the_checkpoint(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
@@ -92,11 +92,11 @@ def _lost_since_the_checkpoint(run: Run) -> None:
     seen.expect(second.parent_step == 450, f"resumed at {second.parent_step}")
 
 
-def _notice_while_booting(run: Run) -> None:
+def _notice_while_booting(run: WorldRun) -> None:
     when(run, "launch_accepted", lambda: run.faults.inject(Fault.NOTICE_WHILE_BOOTING), after=5.0)
 
 
-def _machine_fails(run: Run) -> None:
+def _machine_fails(run: WorldRun) -> None:
     def fail() -> None:
         taken = machine(run)
         run.world.clouds[taken.pool.provider].stop(taken, EndedBy.CLOUD_FAILURE, 0.0)
@@ -104,22 +104,22 @@ def _machine_fails(run: Run) -> None:
     when(run, "attempt_started", fail, after=600.0)
 
 
-def _launch_reply_lost(run: Run) -> None:
+def _launch_reply_lost(run: WorldRun) -> None:
     run.faults.inject(Fault.LAUNCH_REPLY_LOST)
 
 
-def _no_machine_too_many(run: Run) -> None:
+def _no_machine_too_many(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=1)
     seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines were started")
 
 
-def _reply_never_comes(run: Run) -> None:
+def _reply_never_comes(run: WorldRun) -> None:
     for cloud in run.world.clouds.values():
         cloud.faults.lose_reply = 9
 
 
-def _found_by_its_token(run: Run) -> None:
+def _found_by_its_token(run: WorldRun) -> None:
     """Machines whose launch never answered are found by its token, and train."""
     seen = EndState(run)
     seen.succeeded(attempts=1)
@@ -128,7 +128,7 @@ def _found_by_its_token(run: Run) -> None:
     seen.expect(not adopted, f"a sweep had to find {adopted}")
 
 
-def _paid_for_and_replaced(run: Run) -> None:
+def _paid_for_and_replaced(run: WorldRun) -> None:
     """Machines that ended before their launch was answered have their rows, and successors."""
     seen = EndState(run)
     seen.succeeded()
@@ -138,7 +138,7 @@ def _paid_for_and_replaced(run: Run) -> None:
     seen.expect(len(seen.machines()) > 2, "nothing was replaced")
 
 
-def _taken_before_it_was_known(run: Run) -> None:
+def _taken_before_it_was_known(run: WorldRun) -> None:
     """Never answered, and taken by the cloud before anything has seen them."""
     _reply_never_comes(run)
 
@@ -150,24 +150,24 @@ def _taken_before_it_was_known(run: Run) -> None:
     at(run, 60.0, take)
 
 
-def _throttled(run: Run) -> None:
+def _throttled(run: WorldRun) -> None:
     for seconds in range(0, 1_200, 30):
         at(run, seconds, lambda: run.faults.inject(Fault.THROTTLED))
 
 
-def _refused(run: Run) -> None:
+def _refused(run: WorldRun) -> None:
     for cloud in run.world.clouds.values():
         cloud.faults.refuse += [RefusalKind.NO_CAPACITY] * 2
 
 
-def _drought(run: Run) -> None:
+def _drought(run: WorldRun) -> None:
     clock, paths = run.world.clock, run.world.market.paths
     for pool, path in sorted(paths.items()):
         dry = Drought(clock.starts_us, clock.starts_us + 3_600_000_000)
         paths[pool] = replace(path, droughts=(dry,))
 
 
-def _waited_with_a_reason(run: Run) -> None:
+def _waited_with_a_reason(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.job().started_at > seen.job().submitted_at, "it never waited")
@@ -175,7 +175,7 @@ def _waited_with_a_reason(run: Run) -> None:
     seen.expect(bool(waited), f"no reason was written: {seen.kinds()}")
 
 
-def _a_machine_of_no_job(run: Run) -> None:
+def _a_machine_of_no_job(run: WorldRun) -> None:
     """Someone's call with our tag, and no job: it belongs to the deployment's own cost."""
 
     def launch() -> None:
@@ -186,7 +186,7 @@ def _a_machine_of_no_job(run: Run) -> None:
     at(run, 30.0, launch)
 
 
-def _adopted_and_given_back(run: Run) -> None:
+def _adopted_and_given_back(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=1)
     adopted = [one for one in seen.instances() if one.origin == "adopted"]

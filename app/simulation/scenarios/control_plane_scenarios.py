@@ -8,7 +8,7 @@ from functools import partial
 
 from app.domain.market.offer import Market
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import EndState, Scenario, at, check_succeeded, one_job, when
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_market import Drought
@@ -17,39 +17,39 @@ WORKER_DEATHS = 12
 _SHORT = (one_job(workload=Workload(total_steps=300, checkpoint_seconds=300.0)),)
 
 
-def _worker_dies_after(phases: int) -> Callable[[Run], None]:
-    def script(run: Run) -> None:
+def _worker_dies_after(phases: int) -> Callable[[WorldRun], None]:
+    def script(run: WorldRun) -> None:
         run.world.worker.die_after(phases)
         when(run, "attempt_succeeded", lambda: run.world.worker.die_after(phases))
 
     return script
 
 
-def _every_commit_doubtful(run: Run) -> None:
+def _every_commit_doubtful(run: WorldRun) -> None:
     for seconds in range(0, 6_000, 20):
         fault = Fault.COMMIT_UNKNOWN if seconds % 40 else Fault.COMMIT_LOST
         at(run, seconds, partial(run.faults.inject, fault))
 
 
-def _late_launch(run: Run) -> None:
+def _late_launch(run: WorldRun) -> None:
     """The first call to a cloud is made, and its result comes long after the lease has ended."""
     run.world.worker.late.before_apply += [200.0] * 3
 
 
-def _late_effect(run: Run) -> None:
+def _late_effect(run: WorldRun) -> None:
     run.world.worker.late.before_effect += [200.0] * 3
 
 
-def _no_rings(run: Run) -> None:
+def _no_rings(run: WorldRun) -> None:
     run.world.wakeups.faults.lose = 1_000_000
 
 
-def _doubled_rings(run: Run) -> None:
+def _doubled_rings(run: WorldRun) -> None:
     run.world.wakeups.faults.double = 1_000_000
 
 
-def _clock_jumps(seconds: float) -> Callable[[Run], None]:
-    def script(run: Run) -> None:
+def _clock_jumps(seconds: float) -> Callable[[WorldRun], None]:
+    def script(run: WorldRun) -> None:
         def jump(error: float) -> None:
             run.world.clock.set_error(error)
             run.world.worker.forget()
@@ -60,15 +60,15 @@ def _clock_jumps(seconds: float) -> Callable[[Run], None]:
     return script
 
 
-def _away_for(seconds: float) -> Callable[[Run], None]:
-    def script(run: Run) -> None:
+def _away_for(seconds: float) -> Callable[[WorldRun], None]:
+    def script(run: WorldRun) -> None:
         away = partial(run.faults.control_plane_away, seconds)
         when(run, "attempt_started", away, after=700.0)
 
     return script
 
 
-def _drained_by_lease(run: Run) -> None:
+def _drained_by_lease(run: WorldRun) -> None:
     """Longer than the agents' lease: they save and end by themselves, and nothing is lost."""
     seen = EndState(run)
     seen.succeeded()
@@ -76,13 +76,13 @@ def _drained_by_lease(run: Run) -> None:
     seen.expect(resumed is not None and resumed > 1_000, f"resumed at {resumed}")
 
 
-def _cancel_races_the_reply(run: Run) -> None:
+def _cancel_races_the_reply(run: WorldRun) -> None:
     """The cloud has started machines, its answer is on the way, and a person cancels."""
     run.world.worker.late.before_apply += [30.0]
-    when(run, "launch_submitted", lambda: run.people.cancel(run.world.jobs[0]), after=10.0)
+    when(run, "launch_submitted", lambda: run.users.cancel(run.world.jobs[0]), after=10.0)
 
 
-def _cancelled_without_a_leak(run: Run) -> None:
+def _cancelled_without_a_leak(run: WorldRun) -> None:
     seen = EndState(run)
     seen.expect(seen.job().state == "cancelled", f"the job is {seen.job().state}")
     seen.expect(bool(seen.machines()), "no machine was ever started")
@@ -90,48 +90,48 @@ def _cancelled_without_a_leak(run: Run) -> None:
     seen.expect(not unpaid, f"rows that never met their machine: {unpaid}")
 
 
-def _cancel_while_training(run: Run) -> None:
-    when(run, "attempt_started", lambda: run.people.cancel(run.world.jobs[0]), after=1_000.0)
+def _cancel_while_training(run: WorldRun) -> None:
+    when(run, "attempt_started", lambda: run.users.cancel(run.world.jobs[0]), after=1_000.0)
 
 
-def _saved_before_it_left(run: Run) -> None:
+def _saved_before_it_left(run: WorldRun) -> None:
     seen = EndState(run)
     seen.expect(seen.job().state == "cancelled", f"the job is {seen.job().state}")
     seen.expect(seen.job().committed_step > 450, f"saved {seen.job().committed_step}")
 
 
-def _pause_and_resume(run: Run) -> None:
+def _pause_and_resume(run: WorldRun) -> None:
     pause = partial(_pause, run)
     when(run, "attempt_started", pause, after=1_000.0)
 
 
-def _pause(run: Run) -> None:
-    run.people.pause(run.world.jobs[0], 900.0)
+def _pause(run: WorldRun) -> None:
+    run.users.pause(run.world.jobs[0], 900.0)
 
 
-def _budget(run: Run) -> None:
+def _budget(run: WorldRun) -> None:
     more = partial(_resume_with, run, 20_000_000)
     when(run, "stopped_for_budget", more, after=1_800.0)
 
 
-def _resume_with(run: Run, microusd: int) -> None:
-    run.people.resume(run.world.jobs[0], microusd)
+def _resume_with(run: WorldRun, microusd: int) -> None:
+    run.users.resume(run.world.jobs[0], microusd)
 
 
-def _paused_and_resumed(run: Run) -> None:
+def _paused_and_resumed(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect("resumed" in seen.kinds(), "it was never paused")
 
 
-def _moved_to_on_demand(run: Run) -> None:
+def _moved_to_on_demand(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect("moved_to_on_demand" in seen.kinds(), "it stayed on spot")
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
 
 
-def _outage_of_spot(run: Run) -> None:
+def _outage_of_spot(run: WorldRun) -> None:
     """No spot pool gives a machine for three hours; on-demand ones can be had throughout."""
     clock, paths = run.world.clock, run.world.market.paths
     for pool, path in sorted(paths.items()):
@@ -140,7 +140,7 @@ def _outage_of_spot(run: Run) -> None:
             paths[pool] = replace(path, droughts=(dry,))
 
 
-def _left_spot_in_time(run: Run) -> None:
+def _left_spot_in_time(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import EndState, Scenario, machine, one_job, when
 from app.simulation.simulated.simulated_gang import Workload
 
 _ELASTIC = one_job("2..3", estimate={"hours": 2, "nodes": 2}, deadline="150m", market="spot")
 
 
-def _set_room(run: Run, machines: int) -> None:
+def _set_room(run: WorldRun, machines: int) -> None:
     """Every spot pool holds so many machines from now on; it takes none back for it."""
     paths = run.world.market.paths
     for pool, path in sorted(paths.items()):
@@ -19,7 +19,7 @@ def _set_room(run: Run, machines: int) -> None:
             paths[pool] = replace(path, capacity=machines)
 
 
-def _loses_one_and_the_zone_is_dry(run: Run) -> None:
+def _loses_one_and_the_zone_is_dry(run: WorldRun) -> None:
     def dry() -> None:
         _set_room(run, 0)
         taken = machine(run)
@@ -28,7 +28,7 @@ def _loses_one_and_the_zone_is_dry(run: Run) -> None:
     when(run, "attempt_started", dry, after=1_000.0)
 
 
-def _goes_on_with_the_survivors(run: Run) -> None:
+def _goes_on_with_the_survivors(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     counts = [one.node_count for one in seen.attempts()]
@@ -37,17 +37,17 @@ def _goes_on_with_the_survivors(run: Run) -> None:
     seen.expect(len(seen.machines()) == 3, f"{len(seen.machines())} machines in a dry zone")
 
 
-def _little_room(run: Run) -> None:
+def _little_room(run: WorldRun) -> None:
     _set_room(run, 2)
 
 
-def _began_with_what_there_was(run: Run) -> None:
+def _began_with_what_there_was(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.attempts()[0].node_count == 2, f"{seen.attempts()[0].node_count} at first")
 
 
-def _loses_two_and_the_zone_is_dry(run: Run) -> None:
+def _loses_two_and_the_zone_is_dry(run: WorldRun) -> None:
     def dry() -> None:
         _set_room(run, 0)
         for place in (0, 1):
@@ -58,19 +58,19 @@ def _loses_two_and_the_zone_is_dry(run: Run) -> None:
     when(run, "attempt_started", lambda: _set_room(run, 3), after=2_000.0)
 
 
-def _began_anew_elsewhere(run: Run) -> None:
+def _began_anew_elsewhere(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     lost = [one for one in seen.instances() if one.noticed_at is not None]
     seen.expect(len(lost) == 2, f"{len(lost)} were taken")
 
 
-def _loses_one_and_the_zone_recovers(run: Run) -> None:
+def _loses_one_and_the_zone_recovers(run: WorldRun) -> None:
     _loses_one_and_the_zone_is_dry(run)
     when(run, "attempt_started", lambda: _set_room(run, 6), after=3_000.0)
 
 
-def _grew_again(run: Run) -> None:
+def _grew_again(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     counts = [one.node_count for one in seen.attempts()]

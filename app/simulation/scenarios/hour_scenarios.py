@@ -14,7 +14,7 @@ from typing import Any
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import RefusalKind
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
     Scenario,
@@ -33,7 +33,7 @@ _HOUR = 1.0
 _HALF_AN_HOUR = {"hours": 0.5, "gpu": "V100"}
 
 
-def _dry(run: Run, *, market: Market, provider: str | None = None) -> None:
+def _dry(run: WorldRun, *, market: Market, provider: str | None = None) -> None:
     """Pools of this market, and provider, give no machine all day."""
     clock, paths = run.world.clock, run.world.market.paths
     for pool, path in sorted(paths.items()):
@@ -45,7 +45,7 @@ def _dry(run: Run, *, market: Market, provider: str | None = None) -> None:
 # --- machines that go ---
 
 
-def _take(run: Run, seconds: float | None, kill: bool = True) -> Callable[[], None]:
+def _take(run: WorldRun, seconds: float | None, kill: bool = True) -> Callable[[], None]:
     def take() -> None:
         taken = machine(run)
         run.world.clouds[taken.pool.provider].give_notice(taken, seconds, kill=kill)
@@ -53,34 +53,34 @@ def _take(run: Run, seconds: float | None, kill: bool = True) -> Callable[[], No
     return take
 
 
-def _killed_on_ec2(run: Run) -> None:
+def _killed_on_ec2(run: WorldRun) -> None:
     """Taken by EC2 within its first hour, which is free then."""
     _dry(run, market=Market.SPOT, provider="gcp")
     when(run, "checkpoint_committed", _take(run, None), after=120.0)
 
 
-def _killed_when_booked(run: Run) -> None:
+def _killed_when_booked(run: WorldRun) -> None:
     """Taken by EC2 within its first hour, some of which has been booked by then."""
     _dry(run, market=Market.SPOT, provider="gcp")
     when(run, "attempt_started", _take(run, None), after=2_100.0)
 
 
-def _noticed(run: Run) -> None:
+def _noticed(run: WorldRun) -> None:
     when(run, "attempt_started", _take(run, 120.0), after=500.0)
 
 
-def _noticed_without_kill(run: Run) -> None:
+def _noticed_without_kill(run: WorldRun) -> None:
     when(run, "attempt_started", _take(run, 120.0, kill=False), after=300.0)
 
 
-def _given_back_when_overdue(run: Run) -> None:
+def _given_back_when_overdue(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     noticed = [one.ended_by for one in seen.instances() if one.noticed_at is not None]
     seen.expect(noticed == ["us"], f"{noticed}")
 
 
-def _terminations_refused(run: Run) -> None:
+def _terminations_refused(run: WorldRun) -> None:
     def refuse() -> None:
         for cloud in run.world.clouds.values():
             cloud.faults.refuse += [RefusalKind.THROTTLED] * 6
@@ -88,7 +88,7 @@ def _terminations_refused(run: Run) -> None:
     when(run, "attempt_succeeded", refuse)
 
 
-def _never_boots(run: Run) -> None:
+def _never_boots(run: WorldRun) -> None:
     """One machine starts, and its agent never says a word."""
     found: list[str] = []
 
@@ -102,37 +102,37 @@ def _never_boots(run: Run) -> None:
         when(run, "launch_accepted", hang, after=float(seconds))
 
 
-def _cancelled_at_once(run: Run) -> None:
-    when(run, "launch_accepted", lambda: run.people.cancel(run.world.jobs[0]), after=1.0)
+def _cancelled_at_once(run: WorldRun) -> None:
+    when(run, "launch_accepted", lambda: run.users.cancel(run.world.jobs[0]), after=1.0)
 
 
-def _cancel_races_the_reply(run: Run) -> None:
+def _cancel_races_the_reply(run: WorldRun) -> None:
     run.world.worker.late.before_apply += [30.0]
-    when(run, "launch_submitted", lambda: run.people.cancel(run.world.jobs[0]), after=10.0)
+    when(run, "launch_submitted", lambda: run.users.cancel(run.world.jobs[0]), after=10.0)
 
 
-def _cancelled(run: Run) -> None:
+def _cancelled(run: WorldRun) -> None:
     seen = EndState(run)
     seen.expect(seen.job().state == "cancelled", f"the job is {seen.job().state}")
     seen.expect(bool(seen.machines()), "no machine was ever started")
 
 
-def _hangs(run: Run) -> None:
+def _hangs(run: WorldRun) -> None:
     when(run, "checkpoint_committed", lambda: agent(run, 1).die(), after=60.0)
 
 
-def _hangs_alone(run: Run) -> None:
+def _hangs_alone(run: WorldRun) -> None:
     """No peer fails with it: only its silence tells."""
     when(run, "checkpoint_committed", lambda: agent(run).die(), after=60.0)
 
 
-def _recovered_with_a_witness(run: Run) -> None:
+def _recovered_with_a_witness(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
 
 
-def _away(run: Run) -> None:
+def _away(run: WorldRun) -> None:
     """Nobody listens for twenty minutes, and one machine is heard some minutes after the others."""
 
     def away() -> None:
@@ -145,11 +145,11 @@ def _away(run: Run) -> None:
 # --- checkpoints ---
 
 
-def _killed_after_the_third(run: Run) -> None:
+def _killed_after_the_third(run: WorldRun) -> None:
     when(run, "checkpoint_committed", _take(run, None), after=60.0, nth=3)
 
 
-def _resumed_at_the_newest(run: Run) -> None:
+def _resumed_at_the_newest(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
@@ -162,11 +162,11 @@ def _resumed_at_the_newest(run: Run) -> None:
 # --- money ---
 
 
-def _nothing(run: Run) -> None:
+def _nothing(run: WorldRun) -> None:
     """The jobs bring their own trouble."""
 
 
-def _zones_apart(run: Run) -> None:
+def _zones_apart(run: WorldRun) -> None:
     """Of the cheapest region's two zones the budget bears two machines in one alone."""
     prices = {"us-east-1a": 900_000, "us-east-1b": 1_300_000}
     paths = run.world.market.paths
@@ -176,26 +176,26 @@ def _zones_apart(run: Run) -> None:
             paths[pool] = replace(path, times_us=path.times_us[:1], prices=(price,))
 
 
-def _never_started(run: Run) -> None:
+def _never_started(run: WorldRun) -> None:
     seen = EndState(run)
     seen.expect(seen.job().state == "paused", f"the job is {seen.job().state}")
     seen.expect(not seen.machines(), "machines were asked for")
 
 
-def _within_the_cap(run: Run) -> None:
+def _within_the_cap(run: WorldRun) -> None:
     seen = EndState(run)
     states = seen.states()
     seen.expect(set(states.values()) <= {"succeeded", "paused"}, f"{states}")
 
 
-def _stopped_at_the_cap(run: Run) -> None:
+def _stopped_at_the_cap(run: WorldRun) -> None:
     seen = EndState(run)
     seen.expect(seen.job().state == "paused", f"the job is {seen.job().state}")
     seen.expect("stopped_for_budget" in seen.kinds(), f"{seen.kinds()}")
     seen.expect(bool(seen.machines()), "no machine was ever started")
 
 
-def _loses_a_machine_at_the_cap(run: Run) -> None:
+def _loses_a_machine_at_the_cap(run: WorldRun) -> None:
     often(run, (Fault.PRICE_JUMPS,), every=600.0, since=90.0)
     when(run, "attempt_started", _take(run, 120.0), after=400.0)
 
@@ -203,7 +203,7 @@ def _loses_a_machine_at_the_cap(run: Run) -> None:
 # --- deadlines ---
 
 
-def _spot_is_dry(run: Run) -> None:
+def _spot_is_dry(run: WorldRun) -> None:
     _dry(run, market=Market.SPOT)
     moved: dict[str, Any] = {}
 
@@ -215,7 +215,7 @@ def _spot_is_dry(run: Run) -> None:
     run.notes["moved"] = moved
 
 
-def _left_at_the_last_safe_moment(run: Run) -> None:
+def _left_at_the_last_safe_moment(run: WorldRun) -> None:
     seen, moved = EndState(run), run.notes["moved"]
     seen.succeeded()
     seen.expect(bool(moved), "it never left spot")
@@ -229,7 +229,7 @@ def _left_at_the_last_safe_moment(run: Run) -> None:
     )
 
 
-def _slower_than_estimated(run: Run) -> None:
+def _slower_than_estimated(run: WorldRun) -> None:
     registered: list[int] = []
 
     def look() -> None:
@@ -242,7 +242,7 @@ def _slower_than_estimated(run: Run) -> None:
     run.notes["registered"] = registered
 
 
-def _acquired_before_it_released(run: Run) -> None:
+def _acquired_before_it_released(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     seen.expect(seen.job().deadline_missed_at is None, "the deadline was missed")
@@ -250,7 +250,10 @@ def _acquired_before_it_released(run: Run) -> None:
 
 
 def _hour(
-    script: Callable[[Run], None], check: Callable[[Run], None], *jobs: Any, cap: int | None = None
+    script: Callable[[WorldRun], None],
+    check: Callable[[WorldRun], None],
+    *jobs: Any,
+    cap: int | None = None,
 ) -> Scenario:
     plans = jobs or (short_job(),)
     return Scenario(script, check, jobs=plans, hours=_HOUR, project_cap_microusd=cap)

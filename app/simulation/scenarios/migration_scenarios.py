@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import EndState, Scenario, machine, one_job, when
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_machine import SimulatedMachine
@@ -14,7 +14,7 @@ _CHEAP_FROM_US = 3_600_000_000
 _EIGHT_HOURS = one_job(workload=Workload(total_steps=14_400, checkpoint_seconds=900.0))
 
 
-def _another_pool_becomes_cheap(run: Run) -> None:
+def _another_pool_becomes_cheap(run: WorldRun) -> None:
     """All spot pools cost the same; the one that is taken last is cheap from the first hour on."""
     clock, paths = run.world.clock, run.world.market.paths
     spot = [pool for pool in sorted(paths) if pool.market == "spot"]
@@ -25,11 +25,11 @@ def _another_pool_becomes_cheap(run: Run) -> None:
         paths[pool] = replace(paths[pool], times_us=times, prices=(_USUAL, later))
 
 
-def _newest(run: Run) -> SimulatedMachine:
+def _newest(run: WorldRun) -> SimulatedMachine:
     return machine(run, -1)
 
 
-def _moved_once(run: Run) -> None:
+def _moved_once(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()
@@ -41,7 +41,7 @@ def _moved_once(run: Run) -> None:
     seen.expect(len(seen.machines()) == 4, f"{len(seen.machines())} machines for two gangs of two")
 
 
-def _target_dies_while_booting(run: Run) -> None:
+def _target_dies_while_booting(run: WorldRun) -> None:
     _another_pool_becomes_cheap(run)
 
     def kill() -> None:
@@ -51,7 +51,7 @@ def _target_dies_while_booting(run: Run) -> None:
     when(run, "migration_begun", kill, after=45.0)
 
 
-def _stayed_and_went_on(run: Run) -> None:
+def _stayed_and_went_on(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded()
     kinds = seen.kinds()
@@ -61,7 +61,7 @@ def _stayed_and_went_on(run: Run) -> None:
     seen.expect(kinds.count("migration_begun") == 2, "it was not tried again later")
 
 
-def _old_gang_is_interrupted(run: Run) -> None:
+def _old_gang_is_interrupted(run: WorldRun) -> None:
     _another_pool_becomes_cheap(run)
 
     def notice() -> None:
@@ -71,7 +71,7 @@ def _old_gang_is_interrupted(run: Run) -> None:
     when(run, "migration_begun", notice, after=60.0)
 
 
-def _took_over(run: Run) -> None:
+def _took_over(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
     first, second = seen.attempts()

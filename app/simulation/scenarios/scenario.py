@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import text
 
 from app.orchestration.frame.runtime import Limits
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.faults.fault_kinds import Fault
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.simulated.simulated_agent import SimulatedAgent
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_machine import SimulatedMachine
@@ -47,8 +47,8 @@ class Scenario:
     project_cap_microusd: what all of its jobs may cost together.
     """
 
-    script: Callable[[Run], None]
-    check: Callable[[Run], None]
+    script: Callable[[WorldRun], None]
+    check: Callable[[WorldRun], None]
     jobs: tuple[JobPlan, ...] = field(default_factory=lambda: (one_job(),))
     hours: float = 3.0
     market: MarketSettings = CALM
@@ -60,7 +60,7 @@ class Scenario:
 class EndState:
     """What became of a scenario's world, by name."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: WorldRun) -> None:
         self._run = run
 
     def job(self, name: str = "job") -> Any:
@@ -107,9 +107,9 @@ class EndState:
         return [one for name in sorted(clouds) for one in clouds[name].machines.values()]
 
     def expect(self, holds: bool, what: str) -> None:
-        """Raises InvariantBroken when it does not hold."""
+        """Raises InvariantError when it does not hold."""
         if not holds:
-            raise InvariantBroken("the scenario ends as it must", what)
+            raise InvariantError("the scenario ends as it must", what)
 
     def succeeded(self, attempts: int | None = None) -> None:
         """The job has succeeded, after so many attempts."""
@@ -127,7 +127,9 @@ class EndState:
             return list(connection.execute(text(statement), given))
 
 
-def when(run: Run, kind: str, deed: Callable[[], object], after: float = 0.0, nth: int = 1) -> None:
+def when(
+    run: WorldRun, kind: str, deed: Callable[[], object], after: float = 0.0, nth: int = 1
+) -> None:
     """Once the history shows the nth event of this kind, do the deed so many seconds later."""
     seen = 0
 
@@ -149,13 +151,13 @@ def _silent(deed: Callable[[], object]) -> Callable[[], None]:
     return do
 
 
-def at(run: Run, seconds: float, deed: Callable[[], object]) -> None:
+def at(run: WorldRun, seconds: float, deed: Callable[[], object]) -> None:
     """Do the deed at so many virtual seconds from the start."""
     run.world.loop.after(seconds, _silent(deed))
 
 
 def often(
-    run: Run, faults: Sequence[Fault], every: float, until: float = 3_600.0, since: float = 0.0
+    run: WorldRun, faults: Sequence[Fault], every: float, until: float = 3_600.0, since: float = 0.0
 ) -> None:
     """Inject each of the faults every so many seconds, one after the other."""
     seconds = since
@@ -165,18 +167,18 @@ def often(
         seconds += every
 
 
-def machine(run: Run, place: int = 0) -> SimulatedMachine:
+def machine(run: WorldRun, place: int = 0) -> SimulatedMachine:
     """The living machine at this place in the order of launching."""
     clouds = run.world.clouds
     living = [one for name in sorted(clouds) for one in clouds[name].alive()]
     return sorted(living, key=lambda one: (one.launched_us, one.machine_id))[place]
 
 
-def agent(run: Run, place: int = 0) -> SimulatedAgent:
+def agent(run: WorldRun, place: int = 0) -> SimulatedAgent:
     """The agent of such a machine."""
     return run.world.agents[machine(run, place).machine_id]
 
 
-def check_succeeded(attempts: int | None = None) -> Callable[[Run], None]:
+def check_succeeded(attempts: int | None = None) -> Callable[[WorldRun], None]:
     """The check that the one job has succeeded."""
     return lambda run: EndState(run).succeeded(attempts)

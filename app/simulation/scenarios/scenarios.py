@@ -5,7 +5,7 @@ A scenario is small and about one thing; the sweep over seeds (`run_seed`) mixes
 
 from __future__ import annotations
 
-from app.simulation.runs.run_world import Run, WorldResult, run_world
+from app.simulation.runs.run_world import WorldResult, WorldRun, run_world
 from app.simulation.scenarios.agent_scenarios import AGENT_SCENARIOS
 from app.simulation.scenarios.api_scenarios import API_SCENARIOS
 from app.simulation.scenarios.byzantine_scenarios import BYZANTINE_SCENARIOS
@@ -33,7 +33,7 @@ def run_scenario(url: str, name: str, seed: int = 1, echo: bool = False) -> Worl
     """Run a scenario on an empty, migrated database. Raises SimulationFailed."""
     scenario = SCENARIOS[name]
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         for plan in scenario.jobs:
             run.world.plan(plan)
         scenario.script(run)

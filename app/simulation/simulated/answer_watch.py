@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from app.orchestration.directives.steady_reports import SteadyReport
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.virtual_clock import VirtualClock, microseconds
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
@@ -51,7 +51,7 @@ class AnswerWatch:
         self._answers.clear()
 
     def answered(self, report: SteadyReport, job_id: UUID, directive: Directive) -> None:
-        """A report was answered from memory. Raises InvariantBroken."""
+        """A report was answered from memory. Raises InvariantError."""
         before, now_us = self._answers.get(report.instance_id), self._clock.true_us
         if before is not None and now_us - before.at_us < _PROMISE_US:
             return
@@ -60,18 +60,18 @@ class AnswerWatch:
         reader.close()
         if not rows:
             if before is not None:
-                raise InvariantBroken("memory answers nobody whose job is gone", f"{report}")
+                raise InvariantError("memory answers nobody whose job is gone", f"{report}")
             return
         version, session_id, seq = rows[0]
         if before is not None:
             if before.session_id == session_id and seq < before.seq:
-                raise InvariantBroken(
+                raise InvariantError(
                     "what memory has answered is written down soon",
                     f"instance {report.instance_id}: report {before.seq} was answered, "
                     f"{seq} is the newest in its contact",
                 )
             if directive.version < before.version:
-                raise InvariantBroken(
+                raise InvariantError(
                     "what memory directs is no older than its promise",
                     f"instance {report.instance_id}: version {directive.version} was sent, "
                     f"{before.version} was in the rows an answer before",

@@ -23,9 +23,9 @@ from app.orchestration.directives.agent_report_cache import (
     FLUSH_SECONDS,
     LISTENING_SECONDS,
     AgentReportCache,
-    Batch,
     CacheSilent,
-    Changes,
+    DirectiveChanges,
+    ExchangeBatch,
 )
 from app.orchestration.directives.read_steady_report import read_steady
 from app.orchestration.frame.runtime import Runtime
@@ -200,7 +200,7 @@ class ApiProcess:
         if changes is not None:
             self._finish(batch, changes)
 
-    def _write_late(self, batch: Batch, seconds: float, life: int) -> None:
+    def _write_late(self, batch: ExchangeBatch, seconds: float, life: int) -> None:
         if life != self._life:
             return
         changes = self._write(batch)
@@ -215,7 +215,7 @@ class ApiProcess:
 
         self._loop.after(seconds, answered)
 
-    def _write(self, batch: Batch) -> Changes | None:
+    def _write(self, batch: ExchangeBatch) -> DirectiveChanges | None:
         """One exchange in the database; None where it failed, or where that is not known."""
         try:
             if self._clock.true_us < self.faults.fails_until_us:
@@ -232,7 +232,7 @@ class ApiProcess:
             self._transactions.mark(job_id, self._reader)
         return changes
 
-    def _finish(self, batch: Batch, changes: Changes) -> None:
+    def _finish(self, batch: ExchangeBatch, changes: DirectiveChanges) -> None:
         self.cache.finish_exchange(batch, changes)
         if batch.listens:
             self._listened_us = self._ticked_us

@@ -1,7 +1,7 @@
 """Runs the production controllers in virtual time: one phase per event.
 
 A controller starts when it is rung, or at the first beat of its period at or after its
-`next_due`; an empty controller is never ticked. Its lease is one event, each piece's effect and
+`next_due`; an empty controller is never ticked. `select` is one event, each piece's effect and
 apply two more, with time between them in which anything may happen, the death of the worker
 included. Not here: the phases themselves, which are the production frame's.
 """
@@ -16,7 +16,7 @@ from app.orchestration.frame.controller_frame import (
     AnyController,
     apply_phase,
     effect_phase,
-    lease_phase,
+    select_phase,
 )
 from app.orchestration.frame.runtime import Runtime
 from app.simulation.engine.event_log import EventLog
@@ -40,7 +40,7 @@ class ControllerSpins(AssertionError):
 
 
 @dataclass
-class RingFaults:
+class WakeupFaults:
     """What happens to the next rings: each number is used up one by one."""
 
     lose: int = 0
@@ -99,9 +99,9 @@ class SimulatedWakeups:
 
     def __init__(self) -> None:
         self.runner: ControllerRunner | None = None
-        self.faults = RingFaults()
+        self.faults = WakeupFaults()
 
-    def ring(self, controllers: Iterable[str]) -> None:
+    def notify(self, controllers: Iterable[str]) -> None:
         """Ring soon."""
         for name in controllers:
             if self.faults.lose:
@@ -260,9 +260,9 @@ class ControllerRunner:
         station.asked = station.tried = False
         self.runs[controller.name] = self.runs.get(controller.name, 0) + 1
         try:
-            work = lease_phase(self._runtime, controller)
+            work = select_phase(self._runtime, controller)
         except Interrupted as error:
-            self._log.write(controller.name, f"lease: {error}")
+            self._log.write(controller.name, f"select: {error}")
             return
         if not work:
             if not rung:  # who was rung had not said that it was due

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from app.simulation.engine.broken import InvariantBroken
 from app.simulation.engine.event_loop import Event, EventLoop
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.memory_store import JobStore
 from app.simulation.engine.seeded_entropy import Dice
 from trainer.agent.checkpoints.checkpoint_restore import RestoreFailed, Restorer
@@ -23,7 +23,7 @@ from trainer.agent.checkpoints.checkpoint_sync import (
     PublishOrder,
     publish,
 )
-from trainer.agent.checkpoints.object_store import NoSuchKey, StoreUnavailable
+from trainer.agent.checkpoints.storage_root import NoSuchKey, StoreUnavailable
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.observations import (
     CheckpointPublished,
@@ -139,7 +139,7 @@ class Lineage:
         """Rank 0's own machine has recorded the start, or another one has this fence too."""
         record = decode(FenceRecord, json.loads(self._store.get(fence_key(fence))))
         if record.instance_id != self._instance_id:
-            raise InvariantBroken("a fence is given once", f"{fence}, to {record.instance_id}, too")
+            raise InvariantError("a fence is given once", f"{fence}, to {record.instance_id}, too")
 
     def _fail(self, fence: int, message: str, store: bool = False) -> None:
         self._observe(PreparationFailed(fence, "restore", message, store))
@@ -164,7 +164,7 @@ class Lineage:
             self._observe(PublicationFailed(fence, checkpoint, str(error)))
         else:
             if not self._has_lease():
-                raise InvariantBroken("nothing is committed after the lease", str(manifest.ref))
+                raise InvariantError("nothing is committed after the lease", str(manifest.ref))
             self._observe(
                 CheckpointPublished(
                     fence, checkpoint, manifest.ref, manifest.size_bytes, manifest.final

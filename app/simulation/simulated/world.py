@@ -27,8 +27,8 @@ from app.simulation.engine.event_log import EventLog
 from app.simulation.engine.event_loop import EventLoop
 from app.simulation.engine.lease_watch import LeaseWatch
 from app.simulation.engine.memory_store import MemoryStore
-from app.simulation.engine.one_by_one import OneByOne
 from app.simulation.engine.seeded_entropy import SeededEntropy
+from app.simulation.engine.serial_effects import SerialEffects
 from app.simulation.engine.virtual_clock import MICROSECONDS, HostClock, VirtualClock
 from app.simulation.engine.watched_transactions import Interrupted, WatchedTransactions, Write
 from app.simulation.simulated.agent_network import AgentNetwork
@@ -118,7 +118,7 @@ class World:
             clock=self.host_clock,
             entropy=self.entropy,
             wakeups=self.wakeups,
-            effects=OneByOne(),
+            effects=SerialEffects(),
             object_store=self.store,
             store_at=self.store.at,
             providers=dict(self.clouds),

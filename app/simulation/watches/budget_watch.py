@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app.orchestration.frame.limits import Limits
 from app.orchestration.frame.timers import DRAIN_GRACE_SECONDS
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
 
@@ -76,7 +76,7 @@ class BudgetWatch:
         self._seen: set[UUID] = set()
 
     def check(self, reader: RecordSession, job_id: UUID) -> None:
-        """The job has just asked for machines; raises InvariantBroken when no cap bears them."""
+        """The job has just asked for machines; raises InvariantError when no cap bears them."""
         found = reader.row(_NEWEST, {"job_id": job_id})
         if found is None or found[0] in self._seen:
             return
@@ -93,9 +93,9 @@ class BudgetWatch:
             )
             if budget.spent + held + first > budget.cap:
                 seen = f"{held} for living machines, {first} for new ones: {budget}"
-                raise InvariantBroken("a claim takes no budget above its cap", seen)
+                raise InvariantError("a claim takes no budget above its cap", seen)
             if budget.reserved < first:
-                raise InvariantBroken("what a claim rents is held for it", f"{first}: {budget}")
+                raise InvariantError("what a claim rents is held for it", f"{first}: {budget}")
 
     def _held(self, mine: bool, price: int | None, bid: int | None) -> int:
         """What a living machine may still cost. What another job has was held when it asked."""

@@ -18,7 +18,7 @@ from app.domain.lifecycle.instance import INSTANCE_TRANSITIONS, InstanceEvent, I
 from app.domain.lifecycle.job import JOB_TRANSITIONS, JobEvent
 from app.domain.lifecycle.transition_table import TransitionTable
 from app.orchestration.frame.silence import GivenUpBy
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.virtual_clock import MICROSECONDS, microseconds
 from app.simulation.simulated.simulated_machine import SimulatedMachine
 from app.simulation.simulated.world import World
@@ -49,7 +49,7 @@ _GIVEN_UP_WITHIN_SECONDS = 300.0
 _NEWBORN_SECONDS = 60.0
 
 
-class Line(NamedTuple):
+class HistoryLine(NamedTuple):
     """What a line of history says, in the order in which it is read."""
 
     seq: int
@@ -77,16 +77,16 @@ class HistoryWatch:
         self.listeners: list[Callable[[str], None]] = []
 
     def check(self, reader: RecordSession, job_id: UUID, state: str, event_seq: int) -> None:
-        """Read what is new; raises InvariantBroken."""
+        """Read what is new; raises InvariantError."""
         after = self._read.get(job_id, 0)
         found = reader.rows(_NEW_EVENTS, {"job_id": job_id, "after": after})
-        rows = [Line(*row) for row in found]
+        rows = [HistoryLine(*row) for row in found]
         self.newest = [row.kind for row in rows]
         for expected, row in enumerate(rows, start=after + 1):
             if row.seq != expected:
-                raise InvariantBroken("history is numbered without gaps", f"{job_id}: {row}")
+                raise InvariantError("history is numbered without gaps", f"{job_id}: {row}")
             self._check_move(row)
-            self._note_launched(row)
+            self._record_launched(row)
             self._check_witness(reader, row)
             self._world.log.write(f"job {str(job_id)[-6:]}", f"{row.kind}: {row.message}")
             for listener in self.listeners:
@@ -94,16 +94,16 @@ class HistoryWatch:
         self.events += len(rows)
         self._read[job_id] = after + len(rows)
         if self._read[job_id] != event_seq:
-            raise InvariantBroken(
+            raise InvariantError(
                 "history is numbered without gaps", f"{job_id}: {self._read[job_id]}, {event_seq}"
             )
         told = self._states.get(job_id)
         if told is not None and told != state:
-            raise InvariantBroken(
+            raise InvariantError(
                 "a state changes only through its table", f"job {job_id} is {state}, not {told}"
             )
 
-    def _check_move(self, row: Line) -> None:
+    def _check_move(self, row: HistoryLine) -> None:
         if row.to_state is None or row.noun not in _TABLES:
             return
         table, states, events = _TABLES[row.noun]
@@ -111,10 +111,10 @@ class HistoryWatch:
             known = self._states.get(row.noun_id, row.from_state)
             moved = table.next_state(states(row.from_state), events(row.kind))
             if known != row.from_state or moved != row.to_state:
-                raise InvariantBroken("a state changes only through its table", str(row))
+                raise InvariantError("a state changes only through its table", str(row))
         self._states[row.noun_id] = row.to_state
 
-    def _note_launched(self, row: Line) -> None:
+    def _record_launched(self, row: HistoryLine) -> None:
         """Since when a machine is waited for; one that was found is not, until a person says so."""
         if row.to_state == InstanceState.LAUNCHED:
             self._launched_us[row.noun_id] = self._world.clock.true_us
@@ -131,14 +131,14 @@ class HistoryWatch:
         for instance_id, since_us in self._launched_us.items():
             if since_us < before_us:
                 silent = (clock.true_us - since_us) / MICROSECONDS
-                raise InvariantBroken(
+                raise InvariantError(
                     "a machine whose agent does not come is given up",
                     f"instance {instance_id} was launched {silent:.0f} s ago",
                 )
 
-    def _check_witness(self, reader: RecordSession, row: Line) -> None:
+    def _check_witness(self, reader: RecordSession, row: HistoryLine) -> None:
         if row.actor == _SILENCE_WATCH and row.kind.startswith("drain_ordered"):
-            raise InvariantBroken("nothing is drained on silence", str(row))
+            raise InvariantError("nothing is drained on silence", str(row))
         if row.actor == _SILENCE_WATCH and row.kind == "release_ordered":
             self._check_silence(reader, row)
         if row.actor in _CLOUDS_WORD and row.kind in ("absence_confirmed", "stop_observed"):
@@ -152,7 +152,7 @@ class HistoryWatch:
         self._launched_us.clear()
         self._restored_us = self._world.clock.true_us
 
-    def _check_silence(self, reader: RecordSession, row: Line) -> None:
+    def _check_silence(self, reader: RecordSession, row: HistoryLine) -> None:
         """Given up by its silence: then it was truly unheard for as long as the rule asks.
 
         Silence counts only while somebody listens; a lease, whoever listens.
@@ -163,7 +163,7 @@ class HistoryWatch:
         lease_over = row.given_up_by == GivenUpBy.LEASE
         heard_us = self._world.network.answered_us.get(str(row.noun_id))
         if heard_us is None:
-            raise InvariantBroken("silence counts only from an answer on", str(row))
+            raise InvariantError("silence counts only from an answer on", str(row))
         if lease_over and heard_us <= self._restored_us:
             return  # nobody knows of the answers that it got since the backup
         if not lease_over:
@@ -174,7 +174,7 @@ class HistoryWatch:
         needed = limits.agent_lease_seconds if lease_over else limits.force_silence_seconds
         needed -= self._world.clock.largest_error_seconds
         if silent + _TOLERANCE_SECONDS < needed:
-            raise InvariantBroken(
+            raise InvariantError(
                 "nothing is stopped or released on silence without a second witness",
                 f"instance {row.noun_id} was answered {silent:.0f} s ago: {row.message}",
             )
@@ -185,20 +185,20 @@ class HistoryWatch:
         soon_us = machine.visible_us + microseconds(_NEWBORN_SECONDS)
         return clock.largest_error_seconds > 0 and clock.true_us < soon_us
 
-    def _check_lease(self, reader: RecordSession, row: Line) -> None:
+    def _check_lease(self, reader: RecordSession, row: HistoryLine) -> None:
         """Its agent knows by its own clock that the lease is over."""
         ((_, machine_id),) = reader.rows(_MACHINE, {"id": row.noun_id})
         agent = self._world.agents.get(machine_id)
         if agent is not None and agent.has_lease():
-            raise InvariantBroken("a lease is over for its agent first", f"{machine_id}: {row}")
+            raise InvariantError("a lease is over for its agent first", f"{machine_id}: {row}")
 
-    def _check_gone(self, reader: RecordSession, row: Line) -> None:
+    def _check_gone(self, reader: RecordSession, row: HistoryLine) -> None:
         """Called gone by its cloud: then it is, or is shutting down."""
         ((provider, machine_id),) = reader.rows(_MACHINE, {"id": row.noun_id})
         machine = self._world.clouds[provider].machines.get(machine_id)
         if machine is not None and machine.stopping_us is None:
             if self._never_shown(machine):
                 return
-            raise InvariantBroken(
+            raise InvariantError(
                 "only a machine that is gone is called gone", f"{machine.machine_id}: {row.message}"
             )

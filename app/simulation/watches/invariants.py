@@ -18,14 +18,14 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, LIVE_JOB_STATES
 from app.orchestration.gang.reserve_budget import reserve_window
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.virtual_clock import MICROSECONDS
 from app.simulation.simulated.cloud_invoice import invoice
 from app.simulation.simulated.world import World
 from app.simulation.watches.budget_watch import ASKING, BudgetWatch
 from app.simulation.watches.history_watch import HistoryWatch
 from app.simulation.watches.lineage_watch import LineageWatch
-from app.storage.money.cost_verification import Scope, verify
+from app.storage.money.cost_verification import VerificationScope, verify
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
 
@@ -104,7 +104,7 @@ _OPEN_ROWS = text(
 )
 
 
-class Standing(NamedTuple):
+class WatchedJob(NamedTuple):
     """A job as it stands, in the order of `_JOB`. live: attempts; wanted: machines of a market,
     those that the job moves to apart from those that it has.
 
@@ -191,11 +191,11 @@ class Invariants:
                 self._check_budget(row, away_seconds)
             open_rows = list(connection.execute(_OPEN_ROWS))
         if open_rows:
-            raise InvariantBroken("an ended job keeps no machine", str(open_rows))
+            raise InvariantError("an ended job keeps no machine", str(open_rows))
         for cloud in self._world.clouds.values():
             if cloud.alive():
                 names = [machine.machine_id for machine in cloud.alive()]
-                raise InvariantBroken("no machine leaks", ", ".join(names))
+                raise InvariantError("no machine leaks", ", ".join(names))
         self._check_books(self._invoices())
 
     # --- one job ---
@@ -204,27 +204,27 @@ class Invariants:
         found = reader.row(_JOB, {"id": job_id})
         if found is None:
             return
-        row = Standing(*found)
+        row = WatchedJob(*found)
         self.history.check(reader, job_id, row.state, row.event_seq)
         if not ASKING.isdisjoint(self.history.newest):
             self.budgets.check(reader, job_id)
         if row.live > 1:
-            raise InvariantBroken("at most one live attempt per job", str(row))
+            raise InvariantError("at most one live attempt per job", str(row))
         if row.live and row.state not in ATTEMPT_JOB_STATES:
-            raise InvariantBroken("only a working job has a live attempt", str(row))
+            raise InvariantError("only a working job has a live attempt", str(row))
         if (row.wanted or 0) > row.node_count:
-            raise InvariantBroken("no more machines are wanted than a gang has places", str(row))
+            raise InvariantError("no more machines are wanted than a gang has places", str(row))
         if row.fence is not None and row.fence >= row.next_fence:
-            raise InvariantBroken("fences only grow", str(row))
+            raise InvariantError("fences only grow", str(row))
         if row.fence is not None and row.attempt_id is not None:
             # Kept when rows are lost: what an attempt wrote under its number is in the store.
             first = self._given.setdefault((job_id, row.fence), row.attempt_id)
             if first != row.attempt_id:
-                raise InvariantBroken("a fence is given once", f"{row}: before it to {first}")
+                raise InvariantError("a fence is given once", f"{row}: before it to {first}")
         if row.claimable_at is not None and not row.wait_reason:
-            raise InvariantBroken("a job waits with a reason and a time", str(row))
+            raise InvariantError("a job waits with a reason and a time", str(row))
         if row.committed_step < self._committed.get(job_id, 0):
-            raise InvariantBroken("the committed step never falls", str(row))
+            raise InvariantError("the committed step never falls", str(row))
         self._committed[job_id] = row.committed_step
 
     # --- everything ---
@@ -233,7 +233,7 @@ class Invariants:
         for statement in (_GAPS, _UNASSIGNED):
             found = list(connection.scalars(statement))
             if found:
-                raise InvariantBroken(
+                raise InvariantError(
                     "every billed second has exactly one assignment",
                     ", ".join(str(one) for one in found),
                 )
@@ -245,7 +245,7 @@ class Invariants:
         for name, cloud in sorted(self._world.clouds.items()):
             for launch, started, wanted in cloud.started_by_launch():
                 if started > wanted:
-                    raise InvariantBroken(
+                    raise InvariantError(
                         "a launch never starts more machines than its count",
                         f"{launch}: {started} of {wanted}",
                     )
@@ -262,14 +262,14 @@ class Invariants:
                     and machine.stopping_us is None
                     and self._world.clock.true_us > due_us
                 ):
-                    raise InvariantBroken(
+                    raise InvariantError(
                         "every cloud machine has a row within one sweep", machine.machine_id
                     )
 
     def _check_launches(self, connection: Connection) -> None:
         found = list(connection.scalars(_UNANSWERED))
         if found:
-            raise InvariantBroken("an answered launch leaves no row without its answer", str(found))
+            raise InvariantError("an answered launch leaves no row without its answer", str(found))
 
     def _check_given_back(self, connection: Connection, name: str) -> None:
         """A machine that was given back is gone soon, unless nobody was there to see to it."""
@@ -280,7 +280,7 @@ class Invariants:
         for machine_id in connection.scalars(_GIVEN_BACK, late):
             machine = world.clouds[name].machines[machine_id]
             if machine.stopping_us is None and not world.clock.error_us:
-                raise InvariantBroken("what is given back is gone soon", machine_id)
+                raise InvariantError("what is given back is gone soon", machine_id)
 
     def _check_timers(self, connection: Connection) -> None:
         world = self._world
@@ -288,16 +288,16 @@ class Invariants:
             return
         late = list(connection.execute(_LATE_TIMERS, {"late": world.clock.now() - _TIMER_LATE}))
         if late and not world.clock.error_us:
-            raise InvariantBroken("a timer that has come is acted on", str(late))
+            raise InvariantError("a timer that has come is acted on", str(late))
 
     def _check_books(self, invoices: Mapping[str, Mapping[str, Mapping[str, int]]]) -> None:
         with Session(self._world.engine) as session:
-            found = verify(session, invoices or None, Scope())
+            found = verify(session, invoices or None, VerificationScope())
         if found.differences:
             shown = "; ".join(str(one) for one in found.differences[:3])
-            raise InvariantBroken("entries = bill()", shown)
+            raise InvariantError("entries = bill()", shown)
         if invoices and found.unbilled:
-            raise InvariantBroken("every machine is billed", str(found.unbilled))
+            raise InvariantError("every machine is billed", str(found.unbilled))
 
     def _invoices(self) -> dict[str, dict[str, dict[str, int]]]:
         """The clouds' own bills, computed by them."""
@@ -315,7 +315,7 @@ class Invariants:
     def _check_ended(self, row: Any) -> None:
         waits = row.claimable_at is not None and row.wait_reason
         if row.state in LIVE_JOB_STATES and row.state != "paused" and not waits:
-            raise InvariantBroken(
+            raise InvariantError(
                 "after faults stop, every job ends, is paused, or waits with a reason and a time",
                 f"{row.name} is {row.state}",
             )
@@ -328,7 +328,7 @@ class Invariants:
         seconds = float(reserve_window(limits, Fraction(1)).billed_seconds) + away_seconds
         allowed = row.cap_microusd + row.node_count * dearest * seconds / 3600
         if row.spent_microusd > allowed:
-            raise InvariantBroken(
+            raise InvariantError(
                 "budget overshoot is bounded",
                 f"{row.name} spent {row.spent_microusd} of {row.cap_microusd}",
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from trainer.protocol.checkpoint_manifest import (
     CheckpointRef,
     FenceRecord,
@@ -39,7 +39,7 @@ class LineageWatch:
         self._rows_lost = True
 
     def created(self, key: str, content: bytes) -> None:
-        """Raises InvariantBroken."""
+        """Raises InvariantError."""
         job_id, _, rest = key.partition("/")
         chain = self.chains.setdefault(job_id, _Chain())
         if rest.startswith("fences/"):
@@ -50,7 +50,7 @@ class LineageWatch:
             self._manifest(job_id, chain, manifest.ref, manifest.parent)
 
     def deleted(self, key: str) -> None:
-        """Raises InvariantBroken where what counts is taken away."""
+        """Raises InvariantError where what counts is taken away."""
         job_id, _, rest = key.partition("/")
         chain, place = self.chains.setdefault(job_id, _Chain()), parse_manifest_key(rest)
         starts = list(chain.parents.items())
@@ -59,18 +59,18 @@ class LineageWatch:
             starts = sorted(starts)[-1:]
         needed = [chain.head, *(parent for _, parent in starts)]
         if place in [(one.fence, one.step) for one in needed if one is not None]:
-            raise InvariantBroken(
+            raise InvariantError(
                 "no start of an attempt and no newest checkpoint is pruned", f"job {job_id}: {rest}"
             )
 
     def _fence(self, job_id: str, chain: _Chain, record: FenceRecord) -> None:
         newest = max(chain.parents, default=0)
         if record.fence <= newest:
-            raise InvariantBroken(
+            raise InvariantError(
                 "fences only grow", f"job {job_id}: fence {record.fence} after {newest}"
             )
         if record.parent != chain.head:
-            raise InvariantBroken(
+            raise InvariantError(
                 "the lineage step never falls",
                 f"job {job_id}: attempt {record.fence} starts from {record.parent}, "
                 f"but the lineage stands at {chain.head}",
@@ -82,18 +82,18 @@ class LineageWatch:
     ) -> None:
         newest = max(chain.parents, default=0)
         if ref.fence != newest:
-            raise InvariantBroken(
+            raise InvariantError(
                 "at most one fence can extend the lineage",
                 f"job {job_id}: attempt {ref.fence} committed step {ref.step} "
                 f"after attempt {newest} had begun",
             )
         if parent != chain.parents[ref.fence]:
-            raise InvariantBroken(
+            raise InvariantError(
                 "a manifest names its attempt's start",
                 f"job {job_id}: {ref} names {parent}, not {chain.parents[ref.fence]}",
             )
         if chain.head is not None and ref.step < chain.head.step:
-            raise InvariantBroken(
+            raise InvariantError(
                 "the lineage step never falls",
                 f"job {job_id}: step {ref.step} after step {chain.head.step}",
             )

@@ -14,8 +14,8 @@ from uuid import UUID
 import orjson
 from sqlalchemy import bindparam, func, select, text
 
+from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.instance import InstanceState
-from app.domain.lifecycle.verdict import MemberOutcome
 from app.storage.schema import tables
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
@@ -261,7 +261,7 @@ class ContactStatements:
         """Make this transaction read one instant and write nothing; call it before anything."""
         self._session.rows(_ONE_INSTANT)
 
-    def note_listening(self, now: datetime, gap_seconds: float) -> bool:
+    def record_listening(self, now: datetime, gap_seconds: float) -> bool:
         """An api process hears agents now. True: after a longer gap, so hearing starts anew."""
         gap_began_at = now - timedelta(seconds=gap_seconds)
         given = {"now": now, "gap_began_at": gap_began_at}
@@ -270,7 +270,7 @@ class ContactStatements:
     def still_listening(
         self, versions: Mapping[UUID, int], gap_seconds: float | None
     ) -> list[UUID] | None:
-        """`note_listening` and `changed_jobs` at once, while agents are heard without a gap.
+        """`record_listening` and `changed_jobs` at once, while agents are heard without a gap.
 
         It is a transaction of its own, before anything else in this one. None: after a gap, of
         which nothing is noted yet. gap_seconds: None where nobody listens.

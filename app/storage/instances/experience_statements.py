@@ -2,7 +2,7 @@
 
 A machine's life is cut at the ages between which the hazard is taken to be constant. Also here:
 when pools were seen with and without machines, and what they usually cost. Not here: what follows
-from it (`app.domain.availability.pool_life`, `pool_sightings`).
+from it (`app.domain.availability.hazard_by_age`, `availability_observations`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from uuid import UUID
 from sqlalchemy import Numeric, Select, cast, func, literal, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from app.domain.availability.pool_life import AGE_EDGES_SECONDS, Experience
-from app.domain.availability.pool_sightings import Sightings
+from app.domain.availability.availability_observations import AvailabilityObservations
+from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, Experience
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.launch import LaunchOutcome
-from app.domain.lifecycle.refusal import RefusalKind
+from app.domain.lifecycle.launch_errors import RefusalKind
 from app.domain.market.offer import Market, Pool
 from app.domain.spec.spec_document import SpecDocument
-from app.domain.throughput.measured_run import Kind, MeasuredRun
+from app.domain.throughput.measured_run import GpuShape, MeasuredRun
 from app.domain.throughput.same_work import work_digest
 from app.storage.instances.same_work_runs import same_work
 from app.storage.schema.instance_tables import instances, launches
@@ -73,7 +73,9 @@ class ExperienceStatements:
             for pool, counts in self._lived(since, now, own & _row.pool.is_not(None))
         }
 
-    def sightings(self, since: datetime, now: datetime) -> Mapping[Pool, Sightings]:
+    def observations(
+        self, since: datetime, now: datetime
+    ) -> Mapping[Pool, AvailabilityObservations]:
         """When spot pools had machines and when they lacked them, by all jobs; bounded."""
         had: dict[Pool, list[tuple[datetime, datetime]]] = {}
         lacked: dict[Pool, list[datetime]] = {}
@@ -93,7 +95,7 @@ class ExperienceStatements:
         for key, at in self._session.execute(_refusals(since)):
             lacked.setdefault(Pool.parse(key), []).append(at)
         return {
-            pool: Sightings(tuple(had.get(pool, ())), tuple(lacked.get(pool, ())))
+            pool: AvailabilityObservations(tuple(had.get(pool, ())), tuple(lacked.get(pool, ())))
             for pool in sorted({*had, *lacked})
         }
 
@@ -127,7 +129,7 @@ class ExperienceStatements:
         rows = self._session.execute(same_work(work_digest(project_id, spec), since))
         return [
             MeasuredRun(
-                Kind(hardware["gpu_name"], hardware["gpu_memory_gb"], hardware["gpu_count"]),
+                GpuShape(hardware["gpu_name"], hardware["gpu_memory_gb"], hardware["gpu_count"]),
                 nodes,
                 steps,
                 seconds,

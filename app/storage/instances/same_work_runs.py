@@ -1,7 +1,7 @@
 """The statement that finds attempts that did the same work, with their machines.
 
 Not here: which jobs do the same work (`throughput.same_work`), or what follows from their paces
-(`app.domain.throughput.kind_speed`).
+(`app.domain.throughput.gpu_throughput`).
 """
 
 from __future__ import annotations

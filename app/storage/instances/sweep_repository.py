@@ -39,7 +39,7 @@ class SweepOrders:
 
 
 @dataclass(frozen=True)
-class SeenRemain:
+class SeenLeftover:
     """Something besides machines, as it was seen last.
 
     idle_since_at: nothing uses it since then, in all our looks; None while something does.
@@ -64,7 +64,7 @@ class SweptRegion:
     swept_at: datetime
     complete: bool
     machines: int
-    remains: tuple[SeenRemain, ...] = ()
+    remains: tuple[SeenLeftover, ...] = ()
     remains_at: datetime | None = None
 
 
@@ -132,8 +132,8 @@ class SweepRepository:
         rows = (dict(zip(_OF_REGION, row, strict=True)) for row in self._session.rows(_REGIONS))
         return [SweptRegion(**{**row, "remains": _seen(row["remains"])}) for row in rows]
 
-    def record_remains(
-        self, provider: str, region: str, at: datetime, remains: Sequence[SeenRemain]
+    def record_leftovers(
+        self, provider: str, region: str, at: datetime, remains: Sequence[SeenLeftover]
     ) -> None:
         """Remember what is there besides machines, in a region that was listed before."""
         table = tables.sweeps
@@ -216,15 +216,15 @@ class SweepRepository:
         return [(row.id, row.job_id) for row in rows]
 
 
-def _document(one: SeenRemain) -> dict[str, Any]:
+def _document(one: SeenLeftover) -> dict[str, Any]:
     since = one.idle_since_at
     return {**asdict(one), "idle_since_at": None if since is None else since.isoformat()}
 
 
-def _seen(documents: list[dict[str, Any]] | None) -> tuple[SeenRemain, ...]:
-    def read(document: dict[str, Any]) -> SeenRemain:
+def _seen(documents: list[dict[str, Any]] | None) -> tuple[SeenLeftover, ...]:
+    def read(document: dict[str, Any]) -> SeenLeftover:
         since = document["idle_since_at"]
         at = None if since is None else datetime.fromisoformat(since)
-        return SeenRemain(**{**document, "idle_since_at": at})
+        return SeenLeftover(**{**document, "idle_since_at": at})
 
     return tuple(map(read, documents or ()))

@@ -11,7 +11,7 @@ from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, TRAINING_ATTEMPT_S
 from app.domain.lifecycle.entities import Attempt, AttemptMember
 from app.storage.schema import tables
 from app.storage.session.attempt_ordinals import ORDINAL
-from app.storage.session.look_instants import look_at, look_is_due
+from app.storage.session.due_times import look_at, look_is_due
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
 

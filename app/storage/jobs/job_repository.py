@@ -20,7 +20,7 @@ from app.storage.jobs.event_rows import EventRecord, PhaseRecord, insert_events
 from app.storage.jobs.job_submission import KnownJob, Submission
 from app.storage.money.money_repository import Payer
 from app.storage.schema import tables
-from app.storage.session.look_instants import EPOCH
+from app.storage.session.due_times import EPOCH
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
 from app.storage.session.statement_runner import Statement

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.storage.schema import tables
-from app.storage.session.look_instants import look_at, look_is_due
+from app.storage.session.due_times import look_at, look_is_due
 from app.storage.session.ready_statement import Ready
 
 _jobs = tables.jobs

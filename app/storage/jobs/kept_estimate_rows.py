@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Float, case, cast, exists, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from app.domain.estimate.calibration import Borne
+from app.domain.estimate.calibration import EstimateOutcome
 from app.domain.lifecycle.job import (
     ATTEMPT_JOB_STATES,
     CLAIMABLE_JOB_STATES,
@@ -149,7 +149,7 @@ class KeptEstimateRows:
         found = self._session.execute(select(*_kept).where(_kept.job_id == job_id)).first()
         return None if found is None else KeptEstimate(**found._mapping)
 
-    def borne(self, project_id: UUID, limit: int) -> list[Borne]:
+    def outcomes(self, project_id: UUID, limit: int) -> list[EstimateOutcome]:
         """Succeeded jobs of a project with an estimate and a final cost, newest first."""
         # From the moment that the estimate was made for: the queue before it is no part of it.
         seconds = cast(func.extract("epoch", _job.ended_at - _kept.made_at), Float)
@@ -175,4 +175,4 @@ class KeptEstimateRows:
             .order_by(_job.ended_at.desc(), _job.id)
             .limit(limit)
         )
-        return [Borne(**row._mapping) for row in rows]
+        return [EstimateOutcome(**row._mapping) for row in rows]

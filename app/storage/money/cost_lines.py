@@ -31,14 +31,14 @@ from app.domain.billing.machine_facts import MachineFacts
 from app.domain.billing.machine_rating import RatedMachine
 from app.domain.billing.machine_timeline import AttemptReach
 from app.domain.billing.phase_timeline import MICROSECOND, AttemptSteps, disjoint, rework_through
-from app.domain.billing.usage_stretches import US_PER_HOUR, payer_at, utc_hour
+from app.domain.billing.usage_segments import US_PER_HOUR, payer_at, utc_hour
 from app.domain.lifecycle.entities import Attempt, Instance, Job
 from app.domain.market.attachments import HOURS_PER_MONTH
 from app.domain.units.errors import InvalidValue
 from app.storage.money.cost_figures import CostLine
 from app.storage.money.cost_rows import attempt_reach, rate_machines
 from app.storage.money.job_cost_report import instance_costs, instance_status, load_phases
-from app.storage.money.period_cost_report import Period
+from app.storage.money.period_cost_report import ReportPeriod
 from app.storage.schema import tables
 from app.storage.schema.money_tables import cost_rollups, ledger_entries
 from app.storage.session.mapping import ReadAttempt, ReadInstance, ReadJob
@@ -78,7 +78,7 @@ class _JobFacts:
     through: Mapping[int, int]
 
 
-def cost_lines(session: Session, period: Period) -> list[CostLine]:
+def cost_lines(session: Session, period: ReportPeriod) -> list[CostLine]:
     """Every line of the period, by day, project, job and machine.
 
     Raises InvalidValue for a reversed period, and for more than LINES_MAX lines.
@@ -106,7 +106,7 @@ def cost_lines(session: Session, period: Period) -> list[CostLine]:
     return found
 
 
-def _machine_ids(session: Session, period: Period) -> list[UUID]:
+def _machine_ids(session: Session, period: ReportPeriod) -> list[UUID]:
     rollup = cost_rollups.c
     days = rollup.day.between(period.from_day, period.to_day)
     statement = select(rollup.instance_id).where(days)
@@ -115,7 +115,7 @@ def _machine_ids(session: Session, period: Period) -> list[UUID]:
     return list(session.scalars(statement.distinct().order_by(rollup.instance_id)))
 
 
-def _lines_of(session: Session, period: Period, ids: Sequence[UUID]) -> Iterator[CostLine]:
+def _lines_of(session: Session, period: ReportPeriod, ids: Sequence[UUID]) -> Iterator[CostLine]:
     """The lines of some machines."""
     statement = select(ReadInstance).where(tables.instances.c.id.in_(ids))
     instances = {one.id: one for one in session.scalars(statement)}
@@ -136,7 +136,7 @@ def _lines_of(session: Session, period: Period, ids: Sequence[UUID]) -> Iterator
                 yield _line(day, instance, job, component, activity, one)
 
 
-def _booked(session: Session, period: Period, ids: Sequence[UUID]) -> Booked:
+def _booked(session: Session, period: ReportPeriod, ids: Sequence[UUID]) -> Booked:
     entry = ledger_entries.c
     cell = (
         entry.instance_id,

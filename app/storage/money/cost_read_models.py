@@ -19,9 +19,9 @@ from app.storage.money.cost_figures import (
     Verification,
 )
 from app.storage.money.cost_lines import cost_lines
-from app.storage.money.cost_verification import Scope, verify
+from app.storage.money.cost_verification import VerificationScope, verify
 from app.storage.money.job_cost_report import job_cost
-from app.storage.money.period_cost_report import Period, period_costs
+from app.storage.money.period_cost_report import ReportPeriod, period_costs
 
 
 class CostReports:
@@ -47,7 +47,7 @@ class CostReports:
         """Costs of whole UTC days, both included. Raises InvalidValue for a reversed period or a
         missing label."""
         with self._snapshot() as session:
-            return period_costs(session, Period(from_day, to_day, project_id), group, label)
+            return period_costs(session, ReportPeriod(from_day, to_day, project_id), group, label)
 
     def cost_lines(
         self, from_day: date, to_day: date, *, project_id: UUID | None = None
@@ -55,7 +55,7 @@ class CostReports:
         """The same money line by line, by day, project, job and machine: the sum is that of
         `period_costs`. Raises InvalidValue for a reversed period, or too many lines."""
         with self._snapshot() as session:
-            return cost_lines(session, Period(from_day, to_day, project_id))
+            return cost_lines(session, ReportPeriod(from_day, to_day, project_id))
 
     def verify(
         self,
@@ -67,7 +67,7 @@ class CostReports:
         """Recompute every machine's bill from raw facts and prices, and compare all sums: of a
         job, else of a project, else of the deployment, machines that no row knows included."""
         with self._snapshot() as session:
-            return verify(session, invoices, Scope(job_id, project_id))
+            return verify(session, invoices, VerificationScope(job_id, project_id))
 
     @contextmanager
     def _snapshot(self) -> Iterator[Session]:

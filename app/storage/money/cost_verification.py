@@ -29,7 +29,7 @@ _instances, _entry, _rollup = tables.instances.c, ledger_entries.c, cost_rollups
 
 
 @dataclass(frozen=True)
-class Scope:
+class VerificationScope:
     """What is compared: one job, else one project, else the whole deployment."""
 
     job_id: UUID | None = None
@@ -59,7 +59,7 @@ class Scope:
         return own
 
 
-def verify(session: Session, invoices: Invoices | None, scope: Scope) -> Verification:
+def verify(session: Session, invoices: Invoices | None, scope: VerificationScope) -> Verification:
     """Compare bills with the ledger, the ledger with rollup and budgets, and with invoices.
 
     A machine that runs is compared as of its last closing, unless something was learned since;
@@ -92,7 +92,7 @@ def verify(session: Session, invoices: Invoices | None, scope: Scope) -> Verific
     return Verification(machines, invoiced, revised, total, tuple(differences), tuple(unbilled))
 
 
-def _pages(session: Session, scope: Scope) -> Iterator[list[Instance]]:
+def _pages(session: Session, scope: VerificationScope) -> Iterator[list[Instance]]:
     """Machines that ever ran, by id, a bounded number at a time."""
     after: UUID | None = None
     while True:
@@ -179,7 +179,7 @@ def _unknown_machines(session: Session, invoices: Invoices) -> list[Difference]:
     return found
 
 
-def _against_rollup(session: Session, scope: Scope) -> list[Difference]:
+def _against_rollup(session: Session, scope: VerificationScope) -> list[Difference]:
     rolled = _sum(session, select(func.sum(_rollup.amount_microusd)).where(scope.payers(_rollup)))
     booked = _sum(session, select(func.sum(_entry.amount_microusd)).where(scope.payers(_entry)))
     if rolled == booked:
@@ -187,7 +187,7 @@ def _against_rollup(session: Session, scope: Scope) -> list[Difference]:
     return [Difference("the ledger differs from its rollup", None, None, booked, rolled)]
 
 
-def _against_budgets(session: Session, scope: Scope) -> list[Difference]:
+def _against_budgets(session: Session, scope: VerificationScope) -> list[Difference]:
     """What budgets say is spent, against the entries they count."""
     budget = tables.budgets.c
     of_job = _sums(session, _entry.job_id, scope)
@@ -208,7 +208,9 @@ def _against_budgets(session: Session, scope: Scope) -> list[Difference]:
     return found
 
 
-def _sums(session: Session, column: ColumnElement[Any], scope: Scope) -> dict[UUID, int]:
+def _sums(
+    session: Session, column: ColumnElement[Any], scope: VerificationScope
+) -> dict[UUID, int]:
     statement = (
         select(column.label("owner"), func.sum(_entry.amount_microusd).label("amount"))
         .where(column.is_not(None), scope.payers(_entry))

@@ -29,7 +29,7 @@ from app.domain.billing.ledger import LedgerKey
 from app.domain.billing.machine_rating import RatedMachine, machine_rules
 from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from app.domain.billing.phase_timeline import AttemptSteps
-from app.domain.billing.usage_stretches import HOUR
+from app.domain.billing.usage_segments import HOUR
 from app.domain.lifecycle.entities import Attempt, Instance, Job
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
 from app.storage.money.cost_figures import (

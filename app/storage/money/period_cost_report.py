@@ -67,7 +67,7 @@ _NEW_OF_NOBODY = text(_NEW.format(whose="job_id IS NULL"))
 
 
 @dataclass(frozen=True)
-class Period:
+class ReportPeriod:
     """Whole UTC days, both included, of one project or of all."""
 
     from_day: date
@@ -87,7 +87,7 @@ def _within(rows: Any, one_project: bool) -> ColumnElement[bool]:
 
 
 def period_costs(
-    session: Session, period: Period, group: CostGroup, label: str | None
+    session: Session, period: ReportPeriod, group: CostGroup, label: str | None
 ) -> PeriodCosts:
     """The report. Raises InvalidValue for a reversed period, or `label` without a name."""
     if period.to_day < period.from_day:
@@ -225,7 +225,7 @@ def _by_day_and_status(sums: Iterable[Any]) -> tuple[dict[date, int], dict[CostS
 
 
 def _booked_since(
-    session: Session, period: Period, checked_at: datetime | None, of_days: Iterable[Any]
+    session: Session, period: ReportPeriod, checked_at: datetime | None, of_days: Iterable[Any]
 ) -> tuple[int, int]:
     """Amount and number of the period's entries that were booked after the last check.
 

@@ -54,7 +54,7 @@ def make_engine(
             "application_name": application_name,
         },
     )
-    event.listen(engine, "checkin", _note_return)
+    event.listen(engine, "checkin", _record_return)
     event.listen(engine, "checkout", _ping_after_idleness)
 
     def begin_as_allowed(connection: psycopg.Connection[Any], _record: Any, _pooled: Any) -> None:
@@ -65,7 +65,7 @@ def make_engine(
     return engine
 
 
-def _note_return(_connection: Any, record: Any) -> None:
+def _record_return(_connection: Any, record: Any) -> None:
     record.info[_RETURNED_AT] = time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""One machine's lane in the tide chart: its spans as coloured pieces, never too many to draw.
+"""One machine's lane in the timeline: its spans as coloured pieces, never too many to draw.
 
 Lives here: which activity a piece shows, what its seconds cost, and how pieces narrower than a
 pixel are gathered. Not here: the chart around the lanes (`time_chart`).
@@ -43,8 +43,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A coloured stretch of a lane; `x` and `width` are percentages."""
+class LanePiece:
+    """A coloured segment of a lane; `x` and `width` are percentages."""
 
     activity: str
     x: float
@@ -54,7 +54,7 @@ class Piece:
 
 
 @dataclass
-class _Stretch:
+class _Segment:
     """Time of one activity, with what it cost."""
 
     activity: str
@@ -72,7 +72,7 @@ def lane_price(lane: MachineLane) -> int | None:
     return lane.prices[-1].microusd_per_hour if lane.prices else None
 
 
-def requested_piece(lane: MachineLane, axis: Axis, now: datetime) -> Iterator[Piece]:
+def requested_piece(lane: MachineLane, axis: Axis, now: datetime) -> Iterator[LanePiece]:
     """The wait from asking for a machine to the cloud's start of it, which costs nothing."""
     machine = lane.instance
     until = machine.launched_at
@@ -81,17 +81,17 @@ def requested_piece(lane: MachineLane, axis: Axis, now: datetime) -> Iterator[Pi
     x, width = _place(axis, machine.requested_at, until)
     if width >= _WIDTH_MIN:
         waited = formats.brief((until - machine.requested_at).total_seconds())
-        yield Piece("requested", x, width, f"requested: {waited}, not billed", None)
+        yield LanePiece("requested", x, width, f"requested: {waited}, not billed", None)
 
 
-def lane_pieces(lane: MachineLane, axis: Axis, through: Mapping[int, int]) -> list[Piece]:
+def lane_pieces(lane: MachineLane, axis: Axis, through: Mapping[int, int]) -> list[LanePiece]:
     """The machine's billed time, in order, without gaps between neighbouring spans."""
     speed = lane.instance.billing_speed
     pieces = []
-    for group in _gathered(_stretches(lane.spans, through), axis):
+    for group in _gathered(_segments(lane.spans, through), axis):
         lengths: dict[str, float] = {}
-        for stretch in group:
-            lengths[stretch.activity] = lengths.get(stretch.activity, 0.0) + stretch.seconds
+        for segment in group:
+            lengths[segment.activity] = lengths.get(segment.activity, 0.0) + segment.seconds
         activity = max(lengths, key=lambda name: lengths[name])
         from_at, to_at = group[0].from_at, group[-1].to_at
         x, width = _place(axis, from_at, to_at)
@@ -102,13 +102,13 @@ def lane_pieces(lane: MachineLane, axis: Axis, through: Mapping[int, int]) -> li
             f"{lane.label}: {mostly}{formats.words(activity)}, {_seconds(group)}"
             f"{steps}{'' if cost is None else f', about {formats.usd(cost)}'}"
         )
-        pieces.append(Piece(activity, x, width, title, _price_at(lane.prices, from_at)))
+        pieces.append(LanePiece(activity, x, width, title, _price_at(lane.prices, from_at)))
     return pieces
 
 
-def _stretches(spans: Iterable[PhaseSpan], through: Mapping[int, int]) -> Iterator[_Stretch]:
+def _segments(spans: Iterable[PhaseSpan], through: Mapping[int, int]) -> Iterator[_Segment]:
     """Spans as activities, training cut where rework ends; equal neighbours are one."""
-    last: _Stretch | None = None
+    last: _Segment | None = None
     for span in spans:
         redone_until = rework_ends_at(span, through)
         for activity, from_at, to_at in (
@@ -122,20 +122,20 @@ def _stretches(spans: Iterable[PhaseSpan], through: Mapping[int, int]) -> Iterat
                 continue
             if last is not None:
                 yield last
-            last = _Stretch(activity.value, from_at, to_at, _steps(span, activity))
+            last = _Segment(activity.value, from_at, to_at, _steps(span, activity))
     if last is not None:
         yield last
 
 
-def _gathered(stretches: Iterable[_Stretch], axis: Axis) -> Iterator[list[_Stretch]]:
-    """Stretches too narrow to be seen, together until they are wide enough."""
-    group: list[_Stretch] = []
-    for stretch in stretches:
-        wide = _place(axis, stretch.from_at, stretch.to_at)[1] >= _WIDTH_MIN
-        if group and (wide or stretch.from_at > group[-1].to_at):
+def _gathered(segments: Iterable[_Segment], axis: Axis) -> Iterator[list[_Segment]]:
+    """Segments too narrow to be seen, together until they are wide enough."""
+    group: list[_Segment] = []
+    for segment in segments:
+        wide = _place(axis, segment.from_at, segment.to_at)[1] >= _WIDTH_MIN
+        if group and (wide or segment.from_at > group[-1].to_at):
             yield group
             group = []
-        group.append(stretch)
+        group.append(segment)
         if _place(axis, group[0].from_at, group[-1].to_at)[1] >= _WIDTH_MIN:
             yield group
             group = []
@@ -163,8 +163,8 @@ def _place(axis: Axis, from_at: datetime, to_at: datetime) -> tuple[float, float
     return round(x, 3), round(max(0.0, axis.x(to_at) - x), 3)
 
 
-def _seconds(group: list[_Stretch]) -> str:
-    total = sum(stretch.seconds for stretch in group)
+def _seconds(group: list[_Segment]) -> str:
+    total = sum(segment.seconds for segment in group)
     return measured_duration(total)
 
 

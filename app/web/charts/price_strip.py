@@ -1,4 +1,4 @@
-"""The strip of prices below the tide chart: spot and on-demand of the pools that were used.
+"""The strip of prices below the timeline: spot and on-demand of the pools that were used.
 
 Geometry alone, on the chart's own axis: places across are percentages of the width. Not here:
 where the prices come from (`page_reports`), or the drawing (`templates/price_strip.html`).

@@ -1,4 +1,4 @@
-"""The tide chart's geometry: progress, machines and prices over one axis of time.
+"""The timeline's geometry: progress, machines and prices over one axis of time.
 
 Places across are percentages of the width, so that one drawing fits every screen; heights are
 pixels. Not here: the drawing (`templates/time_chart.html`), or how spans of one machine become
@@ -20,7 +20,7 @@ from app.domain.wording.checkpoint_words import where_it_went_on
 from app.domain.wording.machine_words import ended_words
 from app.storage.reports.page_read_models import JobTimeline, MachineLane
 from app.web import formats
-from app.web.charts.lane_pieces import Axis, Piece, lane_pieces, lane_price, requested_piece
+from app.web.charts.lane_pieces import Axis, LanePiece, lane_pieces, lane_price, requested_piece
 from app.web.charts.price_strip import STRIP_HEIGHT, Prices, PriceStrip, price_strip
 
 PROGRESS_TOP: Final = 14
@@ -55,7 +55,7 @@ class Mark:
 class PlacedPiece:
     """A piece with its place: `y` and `height` in pixels."""
 
-    piece: Piece
+    piece: LanePiece
     y: float
     height: float
 

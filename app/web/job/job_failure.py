@@ -1,7 +1,7 @@
 """Why a job failed, for the top of its page: the error's own line, and the log that it stands in.
 
 Lives here: which node failed first, and the end of its log. Not here: the verdict on the attempt
-(`lifecycle.verdict`), which line of a log names the error (`trainer.protocol.error_line`).
+(`lifecycle.attempt_verdict`), which line of a log names the error (`trainer.protocol.error_line`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from app.domain.lifecycle.attempt_verdict import (
+    AGENT_ERROR_TYPES,
+    OUT_OF_MEMORY_ADVICE,
+    MemberOutcome,
+)
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.retry_policy import retries_exhausted
-from app.domain.lifecycle.verdict import AGENT_ERROR_TYPES, OUT_OF_MEMORY_ADVICE, MemberOutcome
 from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.attempt_words import named_stream
 from app.domain.wording.retry_words import retries_used_up

@@ -95,7 +95,7 @@ def _command(
                 raise NotFound("This job does not exist.")
             order(aggregate)
             name = aggregate.job.name
-        uow.ring_after_commit(*_CONTROLLERS)
+        uow.notify_after_commit(*_CONTROLLERS)
     return redirect(f"/jobs/{name}")
 
 

@@ -29,7 +29,11 @@ from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.wording.event_words import without_doubles
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
-from app.orchestration.placement.unmet_needs import Unmet, quoted_pools, unmet_needs
+from app.orchestration.placement.unmet_requirements import (
+    UnmetRequirements,
+    quoted_pools,
+    unmet_requirements,
+)
 from app.storage.jobs.kept_estimate_rows import KeptEstimate
 from app.storage.money.cost_figures import JobCost
 from app.storage.reports.job_facts import JobFacts, LastCheckpoint
@@ -108,7 +112,7 @@ class JobDetails:
     cost: JobCost | None
     shares: tuple[CostShare, ...]
     events: tuple[Mapping[str, Any], ...]
-    unmet: Unmet | None
+    unmet: UnmetRequirements | None
     why_here: WhyHere
     estimate: KeptEstimate | None
     can_cancel: bool
@@ -220,20 +224,20 @@ def _story(
 
 def _unmet(
     parts: PageParts, job: Job, spec: JobSpec, newest: PlacementDecision | None, now: datetime
-) -> Unmet | None:
+) -> UnmetRequirements | None:
     """What a waiting job waits for, and a paused one will need; None for any other."""
     if job.state is JobState.PAUSED:
-        return unmet_needs(
+        return unmet_requirements(
             quoted_pools(parts.jobs, spec), spec, now, job, limits=parts.runtime.limits
         )
     if job.state not in CLAIMABLE_JOB_STATES:
         return None
     rows, limits = quoted_pools(parts.jobs, spec), parts.runtime.limits
-    return unmet_needs(rows, spec, now, job, newest, limits)
+    return unmet_requirements(rows, spec, now, job, newest, limits)
 
 
 def _resume(
-    facts: JobFacts, left: WorkLeft, unmet: Unmet | None, billing_speed: int
+    facts: JobFacts, left: WorkLeft, unmet: UnmetRequirements | None, billing_speed: int
 ) -> ResumeOutlook | None:
     """What a paused job will need; None for any other."""
     if facts.job.state is not JobState.PAUSED or unmet is None:

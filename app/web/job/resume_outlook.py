@@ -12,7 +12,7 @@ from app.domain.placement.expected_cost import steady_microusd
 from app.domain.wording.checkpoint_words import where_it_continues
 from app.domain.wording.machine_words import machines_in_words
 from app.orchestration.estimates.estimate_remaining import WorkLeft
-from app.orchestration.placement.unmet_needs import OfferRow, Unmet
+from app.orchestration.placement.unmet_requirements import OfferRow, UnmetRequirements
 from app.storage.reports.job_facts import LastCheckpoint
 from app.web import formats
 
@@ -37,7 +37,7 @@ def resume_outlook(
     job: Job,
     left: WorkLeft,
     saved: LastCheckpoint | None,
-    unmet: Unmet,
+    unmet: UnmetRequirements,
     budget: Budget,
     billing_speed: int,
 ) -> ResumeOutlook:
@@ -63,7 +63,7 @@ def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
     return f"{start}{because}{work}."
 
 
-def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
+def _price(job: Job, left: WorkLeft, unmet: UnmetRequirements, billing_speed: int) -> str:
     fitting = _fitting(unmet)
     if not fitting:
         return "No machine is free for it now: it would wait."
@@ -76,7 +76,7 @@ def _price(job: Job, left: WorkLeft, unmet: Unmet, billing_speed: int) -> str:
     return f"{told}, about {formats.usd(cost)} for the work left."
 
 
-def _fitting(unmet: Unmet) -> list[OfferRow]:
+def _fitting(unmet: UnmetRequirements) -> list[OfferRow]:
     return [one for one in unmet.offers if one.fits]
 
 

@@ -19,7 +19,7 @@ _STARTS = (JobState.STARTING, JobState.RECOVERING)
 
 
 @dataclass(frozen=True)
-class Note:
+class FigureNote:
     """A short line below the figure; `title` explains it. tone: as of the figure."""
 
     text: str
@@ -46,7 +46,7 @@ class Countdown:
 
     label: str
     value: str
-    notes: tuple[Note, ...]
+    notes: tuple[FigureNote, ...]
     tone: str = ""
     at: datetime | None = None
 
@@ -74,27 +74,29 @@ def time_left(
 
 def _ended(job: Job, ended_at: datetime) -> Countdown:
     took = formats.brief((ended_at - job.submitted_at).total_seconds())
-    ended = Note(f"ended {formats.clock_time(ended_at)} UTC", title=formats.full_time(ended_at))
+    ended = FigureNote(
+        f"ended {formats.clock_time(ended_at)} UTC", title=formats.full_time(ended_at)
+    )
     if job.deadline_at is None:
         return Countdown("Took, from submission", took, (ended,))
     spare = (job.deadline_at - ended_at).total_seconds()
-    took_note = Note(f"took {took} from submission")
+    took_note = FigureNote(f"took {took} from submission")
     if job.state is not JobState.SUCCEEDED:
         passed = f"{formats.brief(abs(spare))} {'before' if spare >= 0 else 'after'} its deadline"
-        return Countdown("Took, from submission", took, (ended, Note(passed)))
+        return Countdown("Took, from submission", took, (ended, FigureNote(passed)))
     if spare < 0:
         late = f"{formats.brief(-spare)} late"
         return Countdown(
-            "Deadline", "missed", (Note(late, "bad"), took_note), "bad", job.deadline_at
+            "Deadline", "missed", (FigureNote(late, "bad"), took_note), "bad", job.deadline_at
         )
-    notes = (Note(f"{formats.brief(spare)} early"), took_note)
+    notes = (FigureNote(f"{formats.brief(spare)} early"), took_note)
     return Countdown("Deadline", "met", notes, "good", job.deadline_at)
 
 
 def _without_deadline(job: Job, end: ExpectedEnd | None) -> Countdown:
-    none = Note("no deadline")
+    none = FigureNote("no deadline")
     if end is None:
-        return Countdown("Done", "not known yet", (Note(_unknown(job)), none), "muted")
+        return Countdown("Done", "not known yet", (FigureNote(_unknown(job)), none), "muted")
     value = f"in {formats.brief(end.seconds)}"
     return Countdown("Done", value, (_eta(job, end), none), at=end.at)
 
@@ -109,7 +111,7 @@ def _before(
     decision: PlacementDecision | None,
 ) -> Countdown:
     label = f"Deadline {formats.ago(deadline_at, now)}"
-    notes = [Note(_unknown(job))] if end is None else [_eta(job, end)]
+    notes = [FigureNote(_unknown(job))] if end is None else [_eta(job, end)]
     if safe_moment_matters and now < deadline_at:
         notes.append(_safety(job, now, sentence, decision))
     if now >= deadline_at:
@@ -124,7 +126,7 @@ def _before(
     return Countdown(label, f"{formats.brief(spare)} to spare", tuple(notes), "good", deadline_at)
 
 
-def _eta(job: Job, end: ExpectedEnd) -> Note:
+def _eta(job: Job, end: ExpectedEnd) -> FigureNote:
     start = ""
     if end.start_seconds >= 1:
         start = f", {formats.brief(end.start_seconds)} of it start-up"
@@ -133,7 +135,7 @@ def _eta(job: Job, end: ExpectedEnd) -> Note:
     text = f"ETA {formats.clock_time(end.at)} UTC, in {formats.brief(end.seconds)}{start}{once}{by}"
     from_where = "measured rate" if end.measured else "spec's estimate"
     title = f"{formats.full_time(end.at)}, by the {from_where}; interruptions are not counted"
-    return Note(text, title=title)
+    return FigureNote(text, title=title)
 
 
 def _unknown(job: Job) -> str:
@@ -148,20 +150,22 @@ def _unknown(job: Job) -> str:
     return "its end is known after the first steps"
 
 
-def _safety(job: Job, now: datetime, sentence: str, decision: PlacementDecision | None) -> Note:
+def _safety(
+    job: Job, now: datetime, sentence: str, decision: PlacementDecision | None
+) -> FigureNote:
     """Until when spot is safe, in a few words."""
     if job.unsafe_since_at is not None:
-        return Note("not safe: may be missed", "bad", sentence)
+        return FigureNote("not safe: may be missed", "bad", sentence)
     last_safe_at = job.last_safe_at
     if last_safe_at is None and job.market_mode is Market.ON_DEMAND:
-        return Note("on on-demand machines for it", "", sentence)
+        return FigureNote("on on-demand machines for it", "", sentence)
     if last_safe_at is None and decision is not None:
         last_safe_at = decision.last_safe_at
     if last_safe_at is None:
-        return Note("slack is known once the work left is known", "", sentence)
+        return FigureNote("slack is known once the work left is known", "", sentence)
     left = (last_safe_at - now).total_seconds()
     if left > 0 and job.state is JobState.PAUSED:
-        return Note(f"safe on spot if resumed within {formats.brief(left)}", "", sentence)
+        return FigureNote(f"safe on spot if resumed within {formats.brief(left)}", "", sentence)
     if left > 0:
-        return Note(f"spot is safe for {formats.brief(left)}", "", sentence)
-    return Note("spot is safe no longer", "warn", sentence)
+        return FigureNote(f"spot is safe for {formats.brief(left)}", "", sentence)
+    return FigureNote("spot is safe no longer", "warn", sentence)

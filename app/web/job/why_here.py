@@ -1,7 +1,7 @@
 """Why a job's machines are where they are: the newest decision with its pools, and those before.
 
 Lives here: rows ready for the template. Not here: the decisions (`placement.placement_decision`),
-or what a waiting job waits for (`app.orchestration.placement.unmet_needs`).
+or what a waiting job waits for (`app.orchestration.placement.unmet_requirements`).
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Confirmation:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """What became of a command. refused: (name, outcome, why) of each job that it did not reach."""
 
     command: JobCommand
@@ -201,7 +201,7 @@ def _answer(
     done: Mapping[UUID, CommandedJob],
     missing: int,
     query: JobQuery,
-) -> Answer:
+) -> CommandAnswer:
     counts = Counter(one.outcome for one in done.values())
     if missing:
         counts[CommandOutcome.NOT_FOUND] = missing
@@ -211,7 +211,7 @@ def _answer(
         if done[job.id].outcome in _TOLD
     ]
     by_outcome = {outcome: counts[outcome] for outcome in CommandOutcome}
-    return Answer(action, by_outcome, tuple(refused), query.address())
+    return CommandAnswer(action, by_outcome, tuple(refused), query.address())
 
 
 def _consequences(action: JobCommand, counts: Mapping[JobState, int]) -> list[str]:

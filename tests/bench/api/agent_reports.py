@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 
 from app.storage.session.engine import make_engine
+from tests.bench.bench_environment import BenchEnvironment, api_settings, serve
 from tests.bench.load_client import NextRequest, run_load
 from tests.bench.process_cost import Meter, cpu_seconds
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings, api_settings, serve
 from tests.support.api.agent_api import Gang, make_gang, make_runtime
 from trainer.protocol.agent_report import PROTOCOL_VERSION
 
@@ -26,7 +26,7 @@ MACHINES = 64
 CONNECTIONS = 16
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Rounds of load by all machines."""
     rounds, seconds = (2, 1.0) if around.quick else (4, 3.0)
     found: list[dict[str, float]] = []

@@ -22,8 +22,8 @@ from app.storage.money.cost_figures import CostGroup
 from app.storage.money.cost_read_models import CostReports
 from app.storage.schema.money_tables import ledger_entries
 from app.storage.session.engine import make_engine
+from tests.bench.bench_environment import BenchEnvironment, driver_url
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings, driver_url
 from tests.support.api.agent_api import Gang, make_gang, make_runtime
 
 PROJECTS = 200
@@ -79,7 +79,7 @@ _FILL = (
 )
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Fill, report, write."""
     entries = 50_000 if around.quick else 1_000_000
     with ExitStack() as stack:
@@ -114,7 +114,9 @@ def _fill(url: str, entries: int) -> UUID:
     return project_id
 
 
-def _reports(around: Surroundings, engine: Engine, project_id: UUID, entries: int) -> list[Figure]:
+def _reports(
+    around: BenchEnvironment, engine: Engine, project_id: UUID, entries: int
+) -> list[Figure]:
     reports = CostReports(engine)
     whole = reports.period_costs(_LAST_DAY - timedelta(days=DAYS), _LAST_DAY)
     if len(whole.by_day) != DAYS or whole.total_microusd == 0:
@@ -139,7 +141,7 @@ def _reports(around: Surroundings, engine: Engine, project_id: UUID, entries: in
     return figures
 
 
-def _writing(around: Surroundings, engine: Engine, gang: Gang) -> list[Figure]:
+def _writing(around: BenchEnvironment, engine: Engine, gang: Gang) -> list[Figure]:
     """One machine's entries as accrual books them, beside a plain insert of the same rows."""
     runtime = make_runtime(engine, around.new_folder("store"))
 

@@ -24,14 +24,20 @@ from pathlib import Path
 
 import httpx
 
-from app.bootstrap import NoRings
+from app.bootstrap import NoWakeups
 from app.domain.market.offer import Hardware, Offer, Pool
 from app.storage.session.engine import make_engine
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.bench.api.submit_rate import requests_to
+from tests.bench.bench_environment import (
+    API_APP,
+    BenchEnvironment,
+    ServedProgram,
+    api_settings,
+    serve,
+)
 from tests.bench.load_client import LoadResult, run_load
 from tests.bench.results import Figure
-from tests.bench.surroundings import API_APP, ServedProgram, Surroundings, api_settings, serve
 from tests.support.api.hostile_bodies import worst_archives, worst_specs
 from tests.support.api.people_api import make_key, make_project
 
@@ -67,13 +73,13 @@ def crowded_api(
     with serve(API_APP, folder, "/readyz", settings) as program:
         # Before there are pools: each submission with a limit would be simulated on them.
         _submit(program.port, key, jobs)
-        with PostgresUnitOfWorkFactory(engine, NoRings())() as uow:
+        with PostgresUnitOfWorkFactory(engine, NoWakeups())() as uow:
             uow.offers.record([_offer(number) for number in range(pools)], [], datetime.now(UTC))
         engine.dispose()
         yield CrowdedApi(program, key)
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """All three, one after the other, on one api."""
     jobs, seconds = (500, 4.0) if around.quick else (JOBS, 15.0)
     url, folder = around.postgres.clone(), around.new_folder("crowd")

@@ -17,6 +17,7 @@ import httpx
 import psycopg
 
 from app.storage.session.engine import make_engine
+from tests.bench.bench_environment import BenchEnvironment, driver_url
 from tests.bench.job_rows import (
     add_finished_jobs,
     analyze,
@@ -25,7 +26,6 @@ from tests.bench.job_rows import (
     store_offers,
 )
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings, driver_url
 from tests.support.api.agent_api import make_runtime
 from tests.support.api.people_api import make_key, people_api, settings_for
 
@@ -42,7 +42,7 @@ _ASKED = {
 }
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Fill, sign in, look at pages in turn."""
     jobs = 1_000 if around.quick else 10_000
     with ExitStack() as stack:

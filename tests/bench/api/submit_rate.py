@@ -19,16 +19,16 @@ import psycopg
 
 from app.storage.session.engine import make_engine
 from tests.bench.api import raw_handler
-from tests.bench.load_client import NextRequest, run_load
-from tests.bench.process_cost import Meter, cpu_seconds
-from tests.bench.results import Figure
-from tests.bench.surroundings import (
+from tests.bench.bench_environment import (
+    BenchEnvironment,
     ServedProgram,
-    Surroundings,
     api_settings,
     driver_url,
     serve,
 )
+from tests.bench.load_client import NextRequest, run_load
+from tests.bench.process_cost import Meter, cpu_seconds
+from tests.bench.results import Figure
 from tests.support.api.people_api import make_key, make_project
 
 CONNECTIONS = 8
@@ -73,7 +73,7 @@ class Round:
     client_cpu: float
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Interleaved rounds of both."""
     rounds, seconds = (2, 1.0) if around.quick else (5, 2.5)
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def measure(around: Surroundings) -> list[Figure]:
     return _figures(found)
 
 
-def _product(around: Surroundings, stack: ExitStack) -> tuple[ServedProgram, NextRequest]:
+def _product(around: BenchEnvironment, stack: ExitStack) -> tuple[ServedProgram, NextRequest]:
     url = around.postgres.clone()
     engine = make_engine(url)
     key = make_key(engine, make_project(engine, "vision"))
@@ -106,7 +106,7 @@ def _product(around: Surroundings, stack: ExitStack) -> tuple[ServedProgram, Nex
     return program, requests_to("/api/v1/jobs", key)
 
 
-def _raw(around: Surroundings, stack: ExitStack) -> tuple[ServedProgram, NextRequest]:
+def _raw(around: BenchEnvironment, stack: ExitStack) -> tuple[ServedProgram, NextRequest]:
     url = driver_url(around.postgres.clone())
     with psycopg.connect(url) as connection:
         connection.execute(raw_handler.TABLE)
@@ -134,7 +134,7 @@ def requests_to(path: str, key: str) -> NextRequest:
 
 
 def _round(
-    around: Surroundings, program: ServedProgram, requests: NextRequest, seconds: float
+    around: BenchEnvironment, program: ServedProgram, requests: NextRequest, seconds: float
 ) -> Round:
     clocks = {"app": lambda: cpu_seconds(program.pid), "postgres": around.postgres.cpu_seconds}
     with Meter(clocks) as meter:

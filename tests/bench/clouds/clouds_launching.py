@@ -37,8 +37,8 @@ from app.settings import Settings
 from app.storage.session.engine import make_engine
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.bench import job_rows
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 from tests.support.api.agent_api import BY_PERSON, make_runtime
 from tests.support.aws.aws_fake import AwsFake
 from tests.support.aws.aws_fake_ec2 import xml_error
@@ -48,8 +48,8 @@ from tests.support.gce.gce_fake import FakeGce
 from tests.support.gce.gce_fake_engine import ApiError, World
 from tests.support.gce.gce_fake_state import PROJECT
 from tests.support.stories.idle_controllers import run_until_idle
-from workers.alarm_clock import AlarmClock
 from workers.controller_threads import ControllerThreads
+from workers.due_timer import DueTimer
 
 CALLS_PER_SECOND = 5.0
 BURST = 5
@@ -128,13 +128,13 @@ class LimitedAws(AwsFake):
         return super().answer(region, service, *rest)
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Both clouds, one after the other."""
     count = 40 if around.quick else 200
     return [*_on_cloud(around, "gcp", count), *_on_cloud(around, "aws", count)]
 
 
-def _on_cloud(around: Surroundings, name: str, count: int) -> list[Figure]:
+def _on_cloud(around: BenchEnvironment, name: str, count: int) -> list[Figure]:
     bucket = Bucket()
     with ExitStack() as stack:
         engine = make_engine(around.postgres.clone(), max_overflow=30)
@@ -179,14 +179,14 @@ def _order_launches(runtime: Runtime, project_id: UUID, gpu: str, count: int) ->
 
 @contextmanager
 def _worker(made: Runtime) -> Iterator[None]:
-    """The worker's threads and alarm clock, as `workers.hands` puts them together."""
+    """The worker's threads and due timer, as `workers.worker_runtime` puts them together."""
     settings = Settings()
     threads = ControllerThreads(settings.worker_quick_threads)
     effects = ThreadEffects(settings.worker_cloud_threads)
     begin = PostgresUnitOfWorkFactory(made.begin._engine, threads)  # type: ignore[attr-defined]
     runtime = replace(made, wakeups=threads, effects=effects, begin=begin)
     controllers: dict[str, AnyController] = {"launch_instances": LaunchInstances(runtime)}
-    alarms = AlarmClock(runtime.begin, controllers, threads.ring, steady_seconds)
+    alarms = DueTimer(runtime.begin, controllers, threads.notify, steady_seconds)
     threads.open(controllers, lambda one: run_controller(runtime, one), alarms.after_run)
     alarms.start()
     try:

@@ -34,8 +34,8 @@ from app.ports.cloud_provider import CloudMachine, CloudProvider
 from app.storage.schema import tables
 from app.storage.session.engine import make_engine
 from tests.bench import job_rows
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 from tests.support.api.agent_api import BY_PERSON, make_runtime
 from tests.support.aws.aws_fake import AwsFake, open_aws_fake
 from tests.support.aws.aws_parts import (
@@ -54,13 +54,13 @@ _PAGE = 1_000
 _ITEM = re.compile(rb"<instancesSet>(.*)</instancesSet>", re.DOTALL)
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Each cloud's list and what our rows make of it."""
     count = 1_000 if around.quick else 10_000
     return [_on_cloud(around, "gcp", count), _on_cloud(around, "aws", count)]
 
 
-def _on_cloud(around: Surroundings, name: str, count: int) -> Figure:
+def _on_cloud(around: BenchEnvironment, name: str, count: int) -> Figure:
     with ExitStack() as stack:
         engine = make_engine(around.postgres.clone())
         stack.callback(engine.dispose)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from app.storage.session.engine import make_engine
 from tests.bench import job_rows
+from tests.bench.bench_environment import ROOT, BenchEnvironment, api_settings, plain_environment
 from tests.bench.process_cost import memory
 from tests.bench.results import Figure
-from tests.bench.surroundings import ROOT, Surroundings, api_settings, plain_environment
 from tests.support.agent.fake_metadata import FakeMetadata
 from tests.support.aws.aws_fake import IMAGE_PARAMETER, open_aws_fake
 from tests.support.aws.aws_parts import ENVIRONMENT
@@ -38,7 +38,7 @@ _SETTLED_SECONDS = 1.2
 """Before a notice: the watcher is in its usual round, at another place in it each time."""
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Notices of both clouds, then workers."""
     rounds = 4 if around.quick else 12
     aws = _slowest(rounds, lambda metadata: Ec2Notices(metadata.url), _arm_ec2)
@@ -94,7 +94,7 @@ def _arm_gce(metadata: FakeMetadata) -> None:
     metadata.set_value("preempted", "TRUE")
 
 
-def _workers(around: Surroundings) -> list[Figure]:
+def _workers(around: BenchEnvironment) -> list[Figure]:
     rest = 8.0 if around.quick else 25.0
     with ExitStack() as stack:
         aws = stack.enter_context(open_aws_fake())
@@ -118,7 +118,7 @@ def _workers(around: Surroundings) -> list[Figure]:
         return [_worker(around, name, rest, more) for name, more in settings.items()]
 
 
-def _worker(around: Surroundings, clouds: str, rest: float, more: dict[str, str]) -> Figure:
+def _worker(around: BenchEnvironment, clouds: str, rest: float, more: dict[str, str]) -> Figure:
     folder, url = around.new_folder("worker"), around.postgres.clone()
     engine = make_engine(url)
     job_rows.make_deployment(engine)
@@ -132,7 +132,7 @@ def _worker(around: Surroundings, clouds: str, rest: float, more: dict[str, str]
     around.say(f"a worker with {clouds} rests {rest:.0f} s")
     with open(folder / "worker.log", "wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "workers.programs", "worker"],
+            [sys.executable, "-m", "workers.entrypoints", "worker"],
             cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:

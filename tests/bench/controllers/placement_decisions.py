@@ -1,8 +1,8 @@
 """How long a placement's decision takes: among fifty pools, and among five thousand offers.
 
 Processor time of this process, with value tables made beforehand, as controllers make them while
-nothing is locked. Not here: reading offers and sightings from the database, or what the claim does
-with a decision (`queue_cost`).
+nothing is locked. Not here: reading offers and observations from the database, or what the claim
+does with a decision (`queue_cost`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from time import process_time
 
 import numpy as np
 
-from app.domain.availability.pool_sightings import NO_SIGHTINGS
-from app.domain.deadline.live_choice import LiveMoment, LivePool, LiveTerms
+from app.domain.availability.availability_observations import NO_OBSERVATIONS
+from app.domain.deadline.live_choice import LivePool, LiveState, LiveTerms
 from app.domain.deadline.live_placement import LivePlacement
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
+from app.domain.deadline.policy_state import JobTerms, PlacementAction, PolicyState, RunningOn
 from app.domain.market.offer import Hardware, Market, Offer, Pool
-from app.domain.placement.placement import consider, need_of
+from app.domain.placement.placement import need_of, rank_offers
 from app.domain.spec.job_spec import parse_spec
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 
 POOLS = 50
 OFFERS = 5_000
@@ -40,14 +40,14 @@ _KINDS = (Hardware("V100", 1, 16, 8, 61), Hardware("A100", 1, 40, 12, 85))
 _ONE_KIND, _TWO_KINDS = ["V100:1"], ["V100:1", "A100:1"]
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """Both decisions, and what a table costs."""
     ticks, rounds = (60, 10) if around.quick else (240, 60)
     around.say(f"deciding {ticks} times among {POOLS} pools")
     _decisions(ticks)  # makes the tables, which change with what the job lives through
     taken = _decisions(ticks)
     around.say(f"deciding {rounds} times among {OFFERS:,} offers")
-    weighed, of_two = _weighings(rounds, _ONE_KIND), _weighings(rounds, _TWO_KINDS)
+    weighed, of_two = _evaluations(rounds, _ONE_KIND), _evaluations(rounds, _TWO_KINDS)
     what, offers = f"a decision among {POOLS} pools", f"a decision among {OFFERS:,} offers"
     return [
         Figure("decisions", f"{what}, median", median(taken), "ms", GOAL_POOLS_MS),
@@ -71,12 +71,12 @@ def _decisions(ticks: int) -> list[float]:
     prices = dice.uniform(1.0, 2.0, up.shape)
     placement = _placement(60 * _HOUR)
     placement.learn(up[:, :_PAST_TICKS], prices[:, :_PAST_TICKS])
-    taken, running, pool = [], Running.NOTHING, -1
+    taken, running, pool = [], RunningOn.NOTHING, -1
     for tick in range(ticks):
         seen = up[:, _PAST_TICKS + tick].astype(int).tolist()
-        if running is Running.SPOT and not seen[pool]:
-            running = Running.NOTHING
-        moment = Moment(
+        if running is RunningOn.SPOT and not seen[pool]:
+            running = RunningOn.NOTHING
+        moment = PolicyState(
             time_left_seconds=60 * _HOUR - tick * _TICK_SECONDS,
             work_left_seconds=48 * _HOUR - tick * 0.8 * _TICK_SECONDS,
             running_on=running,
@@ -87,38 +87,38 @@ def _decisions(ticks: int) -> list[float]:
             prices=prices[:, _PAST_TICKS + tick].tolist(),
         )
 
-        def decide(seen: list[int] = seen, moment: Moment = moment) -> None:
+        def decide(seen: list[int] = seen, moment: PolicyState = moment) -> None:
             placement.begin_tick(seen)
             placement.choose(moment)
 
         taken.append(_milliseconds(decide))
         choice = placement.choose(moment)
-        running = Running(choice.verdict)
-        pool = choice.pool if choice.verdict is Course.SPOT else pool
+        running = RunningOn(choice.verdict)
+        pool = choice.pool if choice.verdict is PlacementAction.SPOT else pool
     return taken
 
 
-def _weighings(rounds: int, gpus: list[str]) -> list[float]:
+def _evaluations(rounds: int, gpus: list[str]) -> list[float]:
     """Milliseconds for sorting out offers of both markets and weighing the best pools."""
     spec = parse_spec({"run": "python train.py", "resources": {"gpu": gpus}})
     offers = [(_offer(number), None) for number in range(OFFERS)]
     need = replace(need_of(spec, Market.SPOT, 1), restart_seconds=300.0)
     dear = replace(need, market=Market.ON_DEMAND)
-    best = [item.offer for item in consider(offers, need, _NOW)[:_WEIGHED]]
+    best = [item.offer for item in rank_offers(offers, need, _NOW)[:_WEIGHED]]
     known = [
-        LivePool(one.pool, one.price_microusd_per_hour / 1e6, NO_SIGHTINGS, None) for one in best
+        LivePool(one.pool, one.price_microusd_per_hour / 1e6, NO_OBSERVATIONS, None) for one in best
     ]
     placement = LivePlacement(LiveTerms(_FULL_PRICE, 60 * _HOUR, 300.0), known, _NOW).at_hand()
-    moment = LiveMoment(
-        60 * _HOUR, 48 * _HOUR, Running.NOTHING, None, 0.0, [one.usual_usd for one in known]
+    moment = LiveState(
+        60 * _HOUR, 48 * _HOUR, RunningOn.NOTHING, None, 0.0, [one.usual_usd for one in known]
     )
 
-    def weigh() -> None:
-        consider(offers, need, _NOW)
-        consider(offers, dear, _NOW)
+    def evaluate() -> None:
+        rank_offers(offers, need, _NOW)
+        rank_offers(offers, dear, _NOW)
         placement.choose(moment)
 
-    return [_milliseconds(weigh) for _ in range(rounds)]
+    return [_milliseconds(evaluate) for _ in range(rounds)]
 
 
 def _offer(number: int) -> Offer:

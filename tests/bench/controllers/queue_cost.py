@@ -26,10 +26,10 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.storage.session.engine import make_engine
 from tests.bench import job_rows
+from tests.bench.bench_environment import BenchEnvironment, driver_url
 from tests.bench.controllers.reference_queue import ReferenceQueue
 from tests.bench.process_cost import Meter
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings, driver_url
 from tests.support.api.agent_api import make_runtime
 
 CLAIMS_PER_LEASE = ClaimJobs.limit
@@ -45,7 +45,7 @@ class Side:
     project_id: UUID
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """The queue's own part beside the reference, then whole claims with and without a past."""
     with ExitStack() as stack:
         empty = _side(around, stack)
@@ -55,7 +55,7 @@ def measure(around: Surroundings) -> list[Figure]:
         return figures + _whole_claims(around, empty, _side(around, stack))
 
 
-def _side(around: Surroundings, stack: ExitStack) -> Side:
+def _side(around: BenchEnvironment, stack: ExitStack) -> Side:
     url = around.postgres.clone()
     engine = make_engine(url)
     stack.callback(engine.dispose)
@@ -68,7 +68,7 @@ def _side(around: Surroundings, stack: ExitStack) -> Side:
 # --- the queue's own part -------------------------------------------------------------------------
 
 
-def _own_part(around: Surroundings, side: Side, reference: ReferenceQueue) -> list[Figure]:
+def _own_part(around: BenchEnvironment, side: Side, reference: ReferenceQueue) -> list[Figure]:
     rounds, count = (2, 200) if around.quick else (5, 400)
     around.say(f"queueing {(rounds + 1) * count} jobs on both sides")
     job_rows.queue_jobs(side.runtime, side.project_id, (rounds + 1) * count)
@@ -129,7 +129,7 @@ def _move(runtime: Runtime, job_id: UUID, state: JobState) -> None:
 # --- whole claims ---------------------------------------------------------------------------------
 
 
-def _whole_claims(around: Surroundings, empty: Side, full: Side) -> list[Figure]:
+def _whole_claims(around: BenchEnvironment, empty: Side, full: Side) -> list[Figure]:
     rounds, count = (2, 40) if around.quick else (5, 80)
     past = 50_000 if around.quick else 1_000_000
     for side in (empty, full):
@@ -182,7 +182,7 @@ def _claim(side: Side, count: int) -> None:
         done += worked
 
 
-def _looks(around: Surroundings, side: Side) -> dict[str, float]:
+def _looks(around: BenchEnvironment, side: Side) -> dict[str, float]:
     """CPU milliseconds, PostgreSQL's included, of a controller's asking whether there is work."""
     found = {}
     clocks = {"postgres": around.postgres.cpu_seconds, "worker": time.process_time}
@@ -190,7 +190,7 @@ def _looks(around: Surroundings, side: Side) -> dict[str, float]:
         for _ in range(2):  # the second is kept: the first also plans and loads
             with Meter(clocks) as meter, side.runtime.begin() as uow:
                 controller.next_due(uow)
-                controller.lease(uow, controller.limit)
+                controller.select(uow, controller.limit)
         found[controller.name] = round(meter.cost.per(1) / 1000, 2)
     return found
 
@@ -228,7 +228,7 @@ class RoundCost:
 
 
 def _interleaved(
-    around: Surroundings, sides: dict[str, Callable[[], None]], rounds: int, count: int
+    around: BenchEnvironment, sides: dict[str, Callable[[], None]], rounds: int, count: int
 ) -> dict[str, list[RoundCost]]:
     """Rounds of each side in turn, after one that does not count."""
     found: dict[str, list[RoundCost]] = {name: [] for name in sides}

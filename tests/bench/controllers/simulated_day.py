@@ -12,9 +12,9 @@ import subprocess
 import sys
 from statistics import median
 
+from tests.bench.bench_environment import ROOT, BenchEnvironment, OwnPostgres, plain_environment
 from tests.bench.process_cost import Meter
 from tests.bench.results import Figure
-from tests.bench.surroundings import ROOT, OwnPostgres, Surroundings, plain_environment
 
 HOURS = 24.0
 _LIMIT_SECONDS = 150
@@ -27,7 +27,7 @@ print(json.dumps({"events": done.events, "transactions": done.transactions,
 """
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """The median of some seeds."""
     seeds = (1,) if around.quick else (1, 2)
     around.say("starting a PostgreSQL without fsync")
@@ -45,7 +45,7 @@ def measure(around: Surroundings) -> list[Figure]:
     ]
 
 
-def _one(around: Surroundings, postgres: OwnPostgres, seed: int) -> dict[str, float]:
+def _one(around: BenchEnvironment, postgres: OwnPostgres, seed: int) -> dict[str, float]:
     url = postgres.clone()
     clocks = {"postgres": postgres.cpu_seconds, "python": _children_cpu_seconds}
     with Meter(clocks) as meter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.process_cost import (
     Meter,
     children,
@@ -13,14 +14,13 @@ from tests.bench.process_cost import (
     programs_with,
 )
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 
 PROGRAMS = ("api", "worker", "beat")
 BESIDE = ("valkey", "lowtide")
 _MB = 1_000_000
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """After some seconds of rest, so many more."""
     rest, seconds = (2.0, 5.0) if around.quick else (5.0, 20.0)
     system = around.live

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.cli.client.failures import CommandFailed
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.live_system import Document, LiveSystem, instant, wait_for
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 
 NOTICE_SECONDS = 20.0
 SETTLED_SECONDS = 8.0
@@ -29,7 +29,7 @@ _SPEC: dict[str, Any] = {
 _STEP_SECONDS = 45.0
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """The job is cancelled at the end."""
     system = around.live
     around.say("starting a job on one machine")

@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from app.cli.client.failures import CommandFailed
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.live_system import LiveSystem, instant, wait_for
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 
 _SPEC: dict[str, Any] = {
     "trainer": {"model": "mlp", "data": "digits", "steps": 10},
@@ -27,7 +27,7 @@ _PAUSE_SECONDS = 0.25
 _EVENT_SECONDS = 20.0
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """One job after the other, with pauses."""
     count = 10 if around.quick else 40
     system = around.live

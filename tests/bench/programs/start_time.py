@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from statistics import median
 
+from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.live_system import LiveSystem, up
 from tests.bench.process_cost import cpu_seconds, family_cpu_seconds
 from tests.bench.results import Figure
-from tests.bench.surroundings import Surroundings
 
 
-def measure(around: Surroundings) -> list[Figure]:
+def measure(around: BenchEnvironment) -> list[Figure]:
     """One cold start, which makes the databases, then warm ones."""
     cold, cold_cpu = _start(around, "cold")
     warm = [_start(around, "warm") for _ in range(1 if around.quick else 3)]
@@ -27,7 +27,7 @@ def measure(around: Surroundings) -> list[Figure]:
     ]
 
 
-def _start(around: Surroundings, what: str) -> tuple[float, float]:
+def _start(around: BenchEnvironment, what: str) -> tuple[float, float]:
     """Seconds by the clock, and of processor time."""
     with up(around.live_folder) as system:
         spent = _cpu_seconds(system)

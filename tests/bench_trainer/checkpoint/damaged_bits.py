@@ -43,7 +43,7 @@ def _state() -> dict[str, Any]:
 
 def _is_refused(path: Path) -> bool:
     from trainer.training.checkpoint import load_checkpoint
-    from trainer.training.errors import CheckpointCorruptError
+    from trainer.training.training_errors import CheckpointCorruptError
 
     try:
         load_checkpoint(path)

@@ -19,9 +19,9 @@ from tests.bench_trainer.around import Around
 from tests.support.object_stores.object_store_fakes import GcsFake
 from tests.training.loop.interrupted_run import Attempt, InterruptedRun
 from trainer.agent.attempt.trainer_run import LOOK_SECONDS
-from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import Outbox
 from trainer.agent.checkpoints.publisher import Publisher
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.observations import CheckpointPublished, Observation
 

@@ -2,7 +2,7 @@
 
 Both train the same small network on the same data with the same optimizer, in processes of their
 own that take turns, so that what else the machine does falls on both. Lives here: the CPU's figure.
-On a GPU the ratio of throughputs counts: ``gpu_throughput.py``.
+On a GPU the ratio of throughputs counts: ``gpu_speed.py``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from trainer.training.drain import StopRequest
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import Progress
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.run import RankTrainer
+from trainer.training.rank_run import RankTrainer
 from trainer.training.rank_loop import train
 steps, warm_up = int(sys.argv[2]), int(sys.argv[3])
 class Timed(Progress):

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tests.bench.results import Figure
 from tests.bench_trainer.around import Around
 from trainer.training.kernels.flops import count_model
-from trainer.training.kernels.precision import autocast, autocast_type
+from trainer.training.kernels.number_formats import autocast, autocast_type
 from trainer.training.models import build_model
 
 Passes = dict[str, list[float]]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.adapters.agent_wheel import agent_wheel
+from app.adapters.agent_package import agent_package
 from tests.support.deployment.cloud_deployment import CloudDeployment, running_on_fake_clouds
 from tests.support.deployment.control_plane import Document
 from tests.support.deployment.followed_job import (
@@ -64,7 +64,7 @@ def test_training_survives_two_interruptions_and_moves_to_the_other_cloud(
         noticed = _live_machine(job, 10, fence=1)
         assert noticed["provider"] == "aws"
         script = clouds.script(noticed)
-        assert f"export LOWTIDE_WHEEL_SHA256={agent_wheel().sha256}\n" in script
+        assert f"export LOWTIDE_WHEEL_SHA256={agent_package().sha256}\n" in script
         assert "export AWS_REGION=us-east-1\n" in script
         assert "export LOWTIDE_AGENT_EXTRAS" not in script
         machine_id = noticed["provider_instance_id"]

@@ -17,7 +17,7 @@ from tests.support.agent.agent_world import World
 from tests.support.agent.fake_control_plane import wait_until
 from tests.support.object_stores.object_store_fakes import S3Fake
 from trainer.agent.checkpoints.checkpoint_restore import RestoreCancelled
-from trainer.agent.checkpoints.object_store import StorageRoot
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.agent.folders.input_folders import InputFolders, InputsFailed
 from trainer.agent.folders.output_folders import OutputsUpload
 from trainer.agent.rules.observations import Observation, OutputsFailed, OutputsSaved

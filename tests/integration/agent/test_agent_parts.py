@@ -28,7 +28,7 @@ from trainer.agent.machine.peer_probe import (
     probe_peers,
 )
 from trainer.agent.machine.progress_file import PhaseLine, ProgressTail, StepLine
-from trainer.agent.runtime import dead_man
+from trainer.agent.runtime import power_off_watchdog
 from trainer.protocol.agent_report import MachinePhase, TrainerOutcome
 from trainer.protocol.directive import Peer
 
@@ -333,12 +333,12 @@ def test_another_process_with_the_old_pid_is_left_alone(tmp_path: Path) -> None:
 def test_the_timer_powers_off_at_its_deadline_and_not_before(tmp_path: Path) -> None:
     deadline, sign = tmp_path / "power-off-at", tmp_path / "off"
     first_at = time.clock_gettime(time.CLOCK_BOOTTIME) + 2.0
-    dead_man.arm(deadline, first_at)
+    power_off_watchdog.arm(deadline, first_at)
     # The command tells when it ran: seconds since the machine's start, as the deadlines are.
-    with dead_man.start_timer(deadline, f"cp /proc/uptime {sign}") as timer:
-        second = dead_man.start_timer(deadline, f"cp /proc/uptime {sign}-twice")
+    with power_off_watchdog.start_timer(deadline, f"cp /proc/uptime {sign}") as timer:
+        second = power_off_watchdog.start_timer(deadline, f"cp /proc/uptime {sign}-twice")
         assert time.clock_gettime(time.CLOCK_BOOTTIME) < first_at, "the timers took too long"
-        dead_man.arm(deadline, first_at + 1.0)
+        power_off_watchdog.arm(deadline, first_at + 1.0)
         assert timer.wait(timeout=60) == 0
         assert second.wait(timeout=60) == 0
     (told,) = tmp_path.glob("off*")  # of the two timers, whichever came first

@@ -10,7 +10,7 @@ from app.domain.spec.job_spec import parse_spec
 from tests.support.agent.agent_world import World
 from tests.support.object_stores.object_store_fakes import S3Fake
 from tests.training.data import small_data
-from trainer.agent.checkpoints.object_store import StorageRoot
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.protocol.agent_report import FactKind
 
 

@@ -18,7 +18,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.directives import agent_report_cache
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.gang.lose_instances import note_end
+from app.orchestration.gang.lose_instances import record_end
 from app.storage.instances.contact_statements import AnsweredReport
 from app.storage.schema import tables
 from tests.support.api.agent_api import (
@@ -31,7 +31,7 @@ from tests.support.api.agent_api import (
     served,
     wait_until,
 )
-from tests.support.servers.backup import dump, restore
+from tests.support.servers.database_backup import dump, restore
 from trainer.protocol.agent_report import FactKind
 
 PACE = {"first_step": 1, "last_step": 5, "stepping_seconds": 8.0, "start_up_seconds": 90.0}
@@ -317,7 +317,7 @@ def test_a_revoked_credential_is_refused_within_a_second(
         assert aggregate is not None
         machine = aggregate.instances[agent.instance_id]
         ended = EndedBy.CLOUD_FAILURE
-        note_end(
+        record_end(
             aggregate, machine, ended_at=aggregate.now, ended_source="test", ended_by=ended,
             limits=runtime.limits,
         )  # fmt: skip

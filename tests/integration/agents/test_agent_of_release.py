@@ -1,6 +1,6 @@
 """Worker and api of different releases: a machine gets the agent that it was rented for.
 
-Not here: the wheel's own form (tests/unit/adapters/test_agent_wheel.py), or installing it.
+Not here: the wheel's own form (tests/unit/adapters/test_agent_package.py), or installing it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.agent_wheel import agent_wheel
-from app.api.agents.agent_wheel import router
+from app.adapters.agent_package import agent_package
+from app.api.agents.package_routes import router
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.instances.publish_agent import agent_key, find_agent
 from tests.support.api.agent_api import ServedApi, make_runtime, served
@@ -46,7 +46,7 @@ def test_a_launch_stores_its_agent_and_an_api_of_another_release_hands_it_out(
 ) -> None:
     url = f"{api.url}/agent/v1/wheel"
     asked = api.client.get(url, params={"sha256": OTHER_SHA256})
-    assert asked.headers["Lowtide-Sha256"] == agent_wheel().sha256, "no such agent is stored yet"
+    assert asked.headers["Lowtide-Sha256"] == agent_package().sha256, "no such agent is stored yet"
     story.submit()
     story.run()
     assert story.cloud.calls.count("launch") == 1
@@ -54,8 +54,8 @@ def test_a_launch_stores_its_agent_and_an_api_of_another_release_hands_it_out(
     assert answer.content == OTHER
     assert answer.headers["Lowtide-Sha256"] == OTHER_SHA256
     assert answer.headers["Lowtide-Filename"] == OTHER_NAME
-    own = api.client.get(url, params={"sha256": agent_wheel().sha256})
-    assert own.content == agent_wheel().content == api.client.get(url).content
+    own = api.client.get(url, params={"sha256": agent_package().sha256})
+    assert own.content == agent_package().content == api.client.get(url).content
 
 
 def test_what_does_not_fit_its_digest_is_not_handed_out(story: Story) -> None:

@@ -51,7 +51,7 @@ def _deployment(engine: Engine) -> None:
 def test_the_first_word_is_said_in_a_transaction_and_noted_there(engine: Engine):
     with at(engine, 0) as contacts:
         assert contacts.still_listening(NO_JOBS, GAP) is None
-        assert contacts.note_listening(later(0), GAP)
+        assert contacts.record_listening(later(0), GAP)
     assert hearing(engine) == (later(0), later(0))
     # Another process at the same instant begins hearing anew as well.
     with at(engine, 0) as contacts:
@@ -60,7 +60,7 @@ def test_the_first_word_is_said_in_a_transaction_and_noted_there(engine: Engine)
 
 def test_while_agents_are_heard_only_the_newest_instant_moves(engine: Engine):
     with at(engine, 0) as contacts:
-        contacts.note_listening(later(0), GAP)
+        contacts.record_listening(later(0), GAP)
     with at(engine, GAP) as contacts:
         assert contacts.still_listening(NO_JOBS, GAP) == []
     assert hearing(engine) == (later(GAP), later(0))
@@ -71,7 +71,7 @@ def test_while_agents_are_heard_only_the_newest_instant_moves(engine: Engine):
 
 def test_after_a_gap_nothing_is_noted(engine: Engine):
     with at(engine, 0) as contacts:
-        contacts.note_listening(later(0), GAP)
+        contacts.record_listening(later(0), GAP)
     with at(engine, GAP + 0.001) as contacts:
         assert contacts.still_listening({UNKNOWN: 1}, GAP) is None
     assert hearing(engine) == (later(0), later(0))
@@ -79,7 +79,7 @@ def test_after_a_gap_nothing_is_noted(engine: Engine):
 
 def test_changed_jobs_are_told_with_it(engine: Engine):
     with at(engine, 0) as contacts:
-        contacts.note_listening(later(0), GAP)
+        contacts.record_listening(later(0), GAP)
     asked = {UNKNOWN: 1, UUID(int=3): 2}
     with at(engine, 1) as contacts:
         assert contacts.still_listening(asked, GAP) == [UUID(int=3), UNKNOWN]
@@ -91,7 +91,7 @@ def test_changed_jobs_are_told_with_it(engine: Engine):
 def test_without_a_clock_of_its_own_it_asks_that_of_the_database(engine: Engine):
     session = RecordSession(engine)
     now = datetime.now(UTC)
-    ContactStatements(session).note_listening(now, GAP)
+    ContactStatements(session).record_listening(now, GAP)
     session.commit()
     session.close()
     session = RecordSession(engine)

@@ -342,7 +342,7 @@ def test_what_was_learnt_between_two_phases_counts(story: Story):
     gang = _begin(story)
     story.go_to(SILENT)
     with story.runtime.begin() as uow:
-        (work,) = story.watch.lease(uow, 10)
+        (work,) = story.watch.select(uow, 10)
     story.report(gang.instance_ids[0])
     with story.runtime.begin() as uow:
         story.watch.apply(uow, work, None)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import insert, text
 
-from app.api.serving.health import newest_revision
+from app.api.serving.health_routes import newest_revision
 from app.storage.schema import tables
 from app.storage.session import migrate
 from app.storage.session.engine import make_engine

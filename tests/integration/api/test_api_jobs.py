@@ -14,7 +14,7 @@ from app.domain.deployment.disk_full import DISK_FULL_SENTENCE
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.job import JobState
 from app.orchestration.estimates.estimate_remaining import keep_progress
-from app.orchestration.estimates.work_on_kinds import left_of
+from app.orchestration.estimates.work_by_gpu import left_of
 from app.orchestration.frame.aggregate import open_job
 from app.storage.schema import tables
 from tests.support.api.agent_api import POOL, Gang, SpeakingAgent

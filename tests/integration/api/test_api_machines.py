@@ -23,7 +23,7 @@ from tests.support.api.people_api import (
     settings_for,
 )
 from tests.support.cli.command_line import CommandLine
-from tests.support.deployment.local_cloud import (
+from tests.support.deployment.scripted_local_cloud import (
     GCP_POOL,
     LocalCloudForTests,
     an_order,

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from app.adapters.input_checks import workdir_archive
+from app.adapters.input_checks import workdir_check
 from app.domain.units.errors import SpecError
 from tests.support.api.people_api import (
     SPEC,
@@ -135,10 +135,10 @@ def test_what_is_no_archive_is_refused(api: PeopleApi, content: bytes):
 
 
 def test_an_archive_may_not_unpack_to_very_much(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workdir_archive, "UNPACKED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(workdir_check, "UNPACKED_BYTES_MAX", 1 << 20)
     content = packed(member("zeros"), content=b"\0" * (2 << 20))
     with pytest.raises(SpecError, match="unpacks to more"):
-        workdir_archive.check_archive(io.BytesIO(content))
+        workdir_check.check_archive(io.BytesIO(content))
 
 
 def test_the_digest_must_be_that_of_the_body(api: PeopleApi):

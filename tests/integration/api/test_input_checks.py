@@ -13,11 +13,11 @@ import pytest
 
 from app.adapters.input_checks.archive_checker import ArchiveChecker
 from app.adapters.input_checks.spec_reader import SpecReader, SpecUnreadable
-from app.adapters.input_checks.workdir_archive import CHECK_SECONDS_MAX
+from app.adapters.input_checks.workdir_check import CHECK_SECONDS_MAX
 from app.domain.units.durations import format_duration
 from app.domain.units.errors import SpecError
 from app.storage.session.engine import make_engine
-from tests.bench.surroundings import API_APP, api_settings, serve
+from tests.bench.bench_environment import API_APP, api_settings, serve
 from tests.support.api.agent_api import wait_until
 from tests.support.api.hostile_bodies import archive_of, sparse_terabyte, zeros_and_an_end
 from tests.support.api.people_api import (
@@ -201,7 +201,7 @@ def checkers() -> list[str]:
     tasks = Path("/proc/self/task").iterdir()
     children = [pid for one in tasks for pid in (one / "children").read_text().split()]
     return [
-        pid for pid in children if b"workdir_archive" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid for pid in children if b"workdir_check" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
 
 

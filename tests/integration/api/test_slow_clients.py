@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from tests.bench.surroundings import API_APP, api_settings, serve
+from tests.bench.bench_environment import API_APP, api_settings, serve
 from tests.integration.api.test_api_workdirs import member, packed
 from tests.support.api.people_api import PeopleApi, people_api, settings_for
 from tests.support.servers.postgres import PostgresForTests

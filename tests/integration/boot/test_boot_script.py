@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.adapters.agent_wheel import agent_wheel
+from app.adapters.agent_package import agent_package
 from app.adapters.providers.boot_script import render
-from app.api.agents.agent_wheel import router as wheel_router
+from app.api.agents.package_routes import router as wheel_router
 from app.orchestration.agents.record_boot_failure import REPORTS_PER_MACHINE
 from app.orchestration.frame.runtime import Runtime
 from app.storage.schema import tables
@@ -37,7 +37,7 @@ from tests.support.boot.booted_machine import (
     fake_command,
     machine_variables,
 )
-from tests.support.deployment.local_cloud import open_local_cloud
+from tests.support.deployment.scripted_local_cloud import open_local_cloud
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_machine_boots_to_a_registered_agent(
         # It runs what the control plane gave it, on what the image brought.
         (agent,) = (root / "opt/lowtide/venv").glob("lib/*/site-packages/trainer/agent/main.py")
         assert agent.read_bytes()
-        assert f"installed {agent_wheel().filename}" in machine.output()
+        assert f"installed {agent_package().filename}" in machine.output()
         assert _instance(engine, gang).private_address == "127.0.0.1"
         assert (root / "opt/lowtide/boot.sh").stat().st_mode & 0o077 == 0
         machine.process.terminate()
@@ -192,7 +192,7 @@ def test_an_agent_that_is_not_the_expected_one_is_not_installed(
     variables = machine_variables(root, api.url, gang.token, LOWTIDE_WHEEL_SHA256="0" * 64)
     with booting("dash", root, variables, _provider_id(gang)) as machine:
         line = _failed(machine)
-    assert f"has the SHA-256 {agent_wheel().sha256}, not {'0' * 64}" in line
+    assert f"has the SHA-256 {agent_package().sha256}, not {'0' * 64}" in line
     assert not (root / "opt/lowtide/venv").exists()
     (told,) = _boot_failures(engine, gang)
     assert "has the SHA-256" in told
@@ -466,7 +466,7 @@ def test_a_launch_may_tell_of_its_boots_a_few_times_only(
 
 def test_the_wheel_is_served_with_its_digest(api: ServedApi):
     answer = api.client.get(f"{api.url}/agent/v1/wheel")
-    made = agent_wheel()
+    made = agent_package()
     assert answer.content == made.content
     assert answer.headers["Lowtide-Sha256"] == made.sha256
     assert answer.headers["Lowtide-Filename"] == made.filename

@@ -26,14 +26,14 @@ from trainer.agent.checkpoints.checkpoint_sync import (
     PublishOrder,
     publish,
 )
-from trainer.agent.checkpoints.object_store import (
+from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
+from trainer.agent.checkpoints.publisher import Publisher
+from trainer.agent.checkpoints.storage_root import (
     KeyExists,
     NoSuchKey,
     StorageRoot,
     StoreUnavailable,
 )
-from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
-from trainer.agent.checkpoints.publisher import Publisher
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.observations import CheckpointPublished, Observation
 from trainer.protocol.checkpoint_manifest import (

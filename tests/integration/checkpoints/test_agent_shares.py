@@ -21,9 +21,9 @@ from trainer.agent.checkpoints.gather_shares import (
     ShareLost,
     ShareMissing,
 )
-from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import Outbox
 from trainer.agent.checkpoints.send_share import record_loss
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.agent.rules.agent_state import LocalCheckpoint, TrainerEnd
 from trainer.agent.rules.observations import (
     CheckpointPublished,

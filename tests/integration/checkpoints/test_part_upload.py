@@ -18,13 +18,13 @@ from trainer.agent.checkpoints.checkpoint_sync import (
     chunk_hashes,
     publish,
 )
-from trainer.agent.checkpoints.object_store import KeyExists, StorageRoot
 from trainer.agent.checkpoints.part_upload import (
     PART_BYTES_MIN,
     PARTS_MAX,
     part_bytes,
     put_in_parts,
 )
+from trainer.agent.checkpoints.storage_root import KeyExists, StorageRoot
 from trainer.protocol.checkpoint_manifest import data_key, manifest_key
 
 CHUNK = bytes(range(256)) * 4_096  # 1 MiB

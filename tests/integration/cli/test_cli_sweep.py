@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from app.adapters.system_clock import SystemClock
 from app.orchestration.deployment.sweep_deployment import SweepDeployment
 from app.orchestration.frame.controller_frame import run_controller
-from app.storage.instances.sweep_repository import SeenRemain
+from app.storage.instances.sweep_repository import SeenLeftover
 from tests.support.api.people_api import PeopleApi, make_key, people_api, settings_for
 from tests.support.cli.command_line import CommandLine
 from tests.support.stories.orchestration_story import ZONE_A, Story
@@ -118,8 +118,8 @@ def test_what_is_left_besides_machines_is_shown_and_counts(deployment: Deploymen
         with story.runtime.begin() as uow:
             (region, *_) = uow.sweeps.regions()
             since = uow.now - timedelta(hours=2)
-            left = SeenRemain("volume", "vol-1", "the role may not delete it", since, 526_027)
-            uow.sweeps.record_remains(region.provider, region.region, uow.now, [left])
+            left = SeenLeftover("volume", "vol-1", "the role may not delete it", since, 526_027)
+            uow.sweeps.record_leftovers(region.provider, region.region, uow.now, [left])
         assert cli.ok("sweep").row("volume", "vol-1", region.region, "2h", "may not delete it")
         shown = cli.fails(1, "destroy", "--yes", "--wait", "3")
         assert shown.row("volume", "vol-1", "may not delete it")

@@ -18,7 +18,7 @@ from app.storage.schema import tables
 from tests.support.api.people_api import make_key, settings_for
 from tests.support.cli.cli_world import World, small_world
 from trainer.agent.checkpoints.checkpoint_sync import PublishOrder, publish
-from trainer.agent.checkpoints.object_store import StorageRoot
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     data_key,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment.local_cloud import eventually
+from tests.support.deployment.scripted_local_cloud import eventually
 from tests.support.sources.source_tree import ROOT
 
 # lego 4: options before the command; the certificate and its key are named after the domain.

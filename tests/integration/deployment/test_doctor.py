@@ -21,7 +21,7 @@ from app.adapters.providers.machine_catalog import load_catalog, shipped_catalog
 from app.adapters.server_probes import probe_public_url
 from app.adapters.system_entropy import SystemEntropy
 from app.bootstrap import _deployment_id
-from app.domain.deployment.finding import Finding, clock_finding, warning
+from app.domain.deployment.check_result import CheckResult, clock_check, warning
 from app.domain.market.machine_catalog import MachineType
 from app.orchestration.deployment.diagnose import (
     check_bucket_place,
@@ -230,7 +230,7 @@ def test_a_store_that_ignores_conditions_is_found_out():
 
 @pytest.mark.parametrize(("seconds", "ok"), [(0, True), (4, True), (-4, True), (6, False)])
 def test_clocks_may_differ_by_seconds_only(seconds: int, ok: bool):
-    found = clock_finding("clock", NOW, NOW + timedelta(seconds=seconds))
+    found = clock_check("clock", NOW, NOW + timedelta(seconds=seconds))
     assert found.ok is ok
     assert bool(found.remedy) is not ok
     assert f"{abs(seconds)}s" in found.sentence
@@ -240,7 +240,7 @@ def test_clocks_may_differ_by_seconds_only(seconds: int, ok: bool):
 class Cloud:
     """A provider with the optional abilities, as far as these commands use one."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckResult, ...] = ()
     types: tuple[MachineType, ...] = ()
     error: Exception | None = None
     asked: list[str] = field(default_factory=list)
@@ -248,7 +248,7 @@ class Cloud:
     def regions(self) -> tuple[str, ...]:
         return ("r",)
 
-    def diagnose(self) -> tuple[Finding, ...]:
+    def diagnose(self) -> tuple[CheckResult, ...]:
         if self.error is not None:
             raise self.error
         return self.findings
@@ -260,7 +260,7 @@ class Cloud:
 
 
 def test_a_providers_own_findings_are_shown():
-    quota = Finding("quota", False, "spot GPU quota is 0 vCPUs", "ask for 8 vCPUs")
+    quota = CheckResult("quota", False, "spot GPU quota is 0 vCPUs", "ask for 8 vCPUs")
     cloud: Any = Cloud((quota,))
     assert isinstance(cloud, ProviderDiagnosis)
     assert isinstance(cloud, MachineTypeSource)
@@ -302,7 +302,7 @@ def test_the_bucket_of_checkpoints_is_asked_for_its_place():
 def test_the_doctor_asks_for_the_place_of_its_own_bucket(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
-    cloud: Any = BucketCloud((Finding("image", True, "there"),))
+    cloud: Any = BucketCloud((CheckResult("image", True, "there"),))
     monkeypatch.setattr("app.bootstrap.open_providers", lambda settings: {"aws": cloud})
     cli.variables["LOWTIDE_CHECKPOINT_URI"] = "s3://acme/runs"
     assert cli.ok("doctor").row("✓ aws: bucket of checkpoints", "acme is in eu-west-1")
@@ -319,7 +319,7 @@ def test_a_database_that_is_away_is_an_error_that_clouds_know(url: str | None):
 
 def test_a_warning_is_shown_and_fails_nobody(cli: CommandLine, monkeypatch: pytest.MonkeyPatch):
     gangs = warning("security groups", "those of a gang cannot reach each other", "open the group")
-    cloud: Any = Cloud((gangs, Finding("image", True, "there")))
+    cloud: Any = Cloud((gangs, CheckResult("image", True, "there")))
     monkeypatch.setattr("app.bootstrap.open_providers", lambda settings: {"aws": cloud})
     ran = cli.ok("doctor", "-q")
     assert ran.row("! aws: security groups", "those of a gang cannot reach each other")
@@ -334,9 +334,9 @@ def test_a_warning_is_shown_and_fails_nobody(cli: CommandLine, monkeypatch: pyte
 
 
 def test_a_check_that_breaks_hides_no_other():
-    good = Finding("good", True, "fine")
+    good = CheckResult("good", True, "fine")
 
-    def breaks() -> tuple[Finding, ...]:
+    def breaks() -> tuple[CheckResult, ...]:
         raise RuntimeError("boom\nand more")
 
     found = run_checks([("broken", breaks), ("good", lambda: (good,))])

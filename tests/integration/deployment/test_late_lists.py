@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
-from app.orchestration.frame.controller_frame import apply_phase, effect_phase, lease_phase
+from app.orchestration.frame.controller_frame import apply_phase, effect_phase, select_phase
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,
@@ -35,7 +35,7 @@ def test_machines_that_ended_while_a_list_was_read_are_no_strangers(story: Story
     for _ in range(4):
         story.train(story.submit())
     story.pass_time(60)
-    piece = west(lease_phase(story.runtime, story.sweeping))
+    piece = west(select_phase(story.runtime, story.sweeping))
     shown = effect_phase(story.sweeping, piece)
     for machine_id in story.cloud.running():
         story.cloud.end(machine_id, EndedBy.CLOUD_INTERRUPTION)
@@ -48,7 +48,7 @@ def test_machines_that_ended_while_a_list_was_read_are_no_strangers(story: Story
 
 
 def test_a_list_that_was_asked_for_earlier_replaces_no_later_one(story: Story) -> None:
-    piece = west(lease_phase(story.runtime, story.sweeping))
+    piece = west(select_phase(story.runtime, story.sweeping))
     early = effect_phase(story.sweeping, piece)
     story.sleep(30)
     late = effect_phase(story.sweeping, piece)

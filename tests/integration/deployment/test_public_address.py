@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.server_probes import probe_public_url
-from app.domain.deployment.finding import Finding
+from app.domain.deployment.check_result import CheckResult
 from tests.support.servers.tls_server import Authority, served
 
 
@@ -16,7 +16,7 @@ def authority() -> Authority:
     return Authority()
 
 
-def by_name(found: tuple[Finding, ...]) -> dict[str, Finding]:
+def by_name(found: tuple[CheckResult, ...]) -> dict[str, CheckResult]:
     return {one.name: one for one in found}
 
 

@@ -20,15 +20,15 @@ from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.lost_rows import (
     forgotten_parents,
     highest_fence,
-    note_listening,
     number_beyond,
     numbered_before_gap,
+    record_listening,
 )
 from app.ports.cloud_provider import MachineList, ProviderError, RefusalKind
 from app.ports.object_store import ObjectStore, ObjectStoreError
 from app.simulation.engine.memory_store import MemoryStore
 from app.storage.schema import tables
-from tests.support.servers.backup import dump, restore
+from tests.support.servers.database_backup import dump, restore
 from tests.support.stories.orchestration_story import SECRET, PaperCloud, Story
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
@@ -58,7 +58,7 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 def _listen(story: Story) -> None:
     """An api process writes that it hears agents."""
     with story.runtime.begin() as uow:
-        note_listening(uow, story.runtime.limits.listening_gap_seconds)
+        record_listening(uow, story.runtime.limits.listening_gap_seconds)
 
 
 def _store_of(story: Story, job_id: UUID) -> ObjectStore:

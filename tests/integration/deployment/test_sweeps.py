@@ -20,7 +20,7 @@ from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.storage.instances.sweep_repository import SweepOrders
 from app.storage.schema import tables
 from app.storage.schema.money_tables import assignments
-from tests.support.servers.backup import dump, restore
+from tests.support.servers.database_backup import dump, restore
 from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind
 

@@ -26,9 +26,9 @@ from app.adapters.embedded.processes.restart_policy import RestartLimits
 from app.adapters.embedded.processes.run_record import describe_running
 from app.adapters.embedded.processes.state_folder import kept_secret, write_atomically
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.bootstrap import NoRings, deployment_folders
+from app.bootstrap import NoWakeups, deployment_folders
 from app.orchestration.estimates.keep_estimates import KeepEstimates
-from app.orchestration.frame.controller_frame import lease_phase, run_controller
+from app.orchestration.frame.controller_frame import run_controller, select_phase
 from app.orchestration.frame.failing_work import FailingWork
 from app.ports.object_store import ObjectStoreFull
 from app.settings import Settings
@@ -179,7 +179,7 @@ def test_only_reads_go_through_before_the_disk_is_quite_full(database_url: str, 
     """PostgreSQL stops when it cannot write its log; the disk stands for that of the database."""
     probe = DiskProbe({"logs": disk.folder})
     engine = make_engine(database_url, only_reads=probe.is_full)
-    begin = PostgresUnitOfWorkFactory(engine, NoRings())
+    begin = PostgresUnitOfWorkFactory(engine, NoWakeups())
 
     def writes() -> bool:
         try:
@@ -237,7 +237,7 @@ def test_controllers_try_again_soon_after_a_full_disk(
         runtime = replace(api.parts.runtime, failing=FailingWork())
         sql(engine, FULL_DATABASE.format(table="job_estimates"))
         tired = replace(runtime, failing=FailingWork())
-        [piece] = lease_phase(tired, KeepEstimates(tired))
+        [piece] = select_phase(tired, KeepEstimates(tired))
         for _ in range(12):
             tired.failing.failed(KeepEstimates.name, piece, datetime(2026, 1, 1, tzinfo=UTC))
         assert run_controller(tired, KeepEstimates(tired)) == 1

@@ -20,7 +20,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.embedded_errors import EmbeddedServerError
 from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
 from app.adapters.embedded.processes.restart_policy import RestartLimits
 from app.adapters.embedded.processes.server_account import server_account

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.embedded.errors import ChildFailedError, StateFolderBusyError
+from app.adapters.embedded.embedded_errors import ChildFailedError, StateFolderBusyError
 from app.adapters.embedded.processes.process_spec import ProcessSpec
 from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
 from app.adapters.embedded.processes.restart_policy import CrashHistory, RestartLimits

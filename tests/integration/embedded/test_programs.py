@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import redis
 
-from app.adapters.celery_wakeups import CeleryWakeups, Ringable
+from app.adapters.celery_wakeups import CeleryWakeups, Notifiable
 from app.adapters.embedded.processes.run_record import describe_running, record_now, write_record
 from app.adapters.embedded.processes.state_folder import open_state_folder
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, settle_terms
@@ -301,11 +301,11 @@ def test_rings_are_taken_again_after_valkey_was_killed(up: Up):
     password = (up.state_dir / "valkey_password").read_text("ascii").strip()
     port = (up.state_dir / "valkey_port").read_text("ascii").strip()
     url = f"redis://:{password}@127.0.0.1:{port}/0"
-    wakeups = CeleryWakeups(url, {"claim_jobs": Ringable("quick", 60.0)}, SystemEntropy())
+    wakeups = CeleryWakeups(url, {"claim_jobs": Notifiable("quick", 60.0)}, SystemEntropy())
     with redis.Redis.from_url(url) as client:
         wait_until(lambda: _answers(client), "valkey answers")  # a ring before that is dropped
         for number in range(1, 4):
-            wakeups.ring(["claim_jobs"])
+            wakeups.notify(["claim_jobs"])
             wait_until(lambda n=number: wakeups.sent_count == n, "the ring is sent")
             wait_until(lambda: client.llen("quick") == 0, "the worker takes it")
     wakeups.close()
@@ -410,7 +410,7 @@ def test_migrate_without_any_database_says_what_to_do(folder: Path):
 @pytest.mark.parametrize("program", ["worker", "beat"])
 def test_a_program_without_its_settings_says_which(program: str):
     done = subprocess.run(
-        [sys.executable, "-m", "workers.programs", program],
+        [sys.executable, "-m", "workers.entrypoints", program],
         capture_output=True,
         text=True,
         timeout=300,
@@ -434,7 +434,7 @@ def test_a_worker_without_its_hands_does_not_run():
         ),
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "workers.programs", "worker"],
+            [sys.executable, "-m", "workers.entrypoints", "worker"],
             capture_output=True,
             text=True,
             timeout=300,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.embedded_errors import EmbeddedServerError
 from app.adapters.embedded.processes.run_record import (
     describe_running,
     record_supervisor,

@@ -18,7 +18,7 @@ from app.domain.deployment.sweep_rules import FENCES_SKIPPED
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import AttemptMember
 from app.domain.lifecycle.job import JobState
-from app.orchestration.frame.lost_rows import note_listening
+from app.orchestration.frame.lost_rows import record_listening
 from app.storage.schema import tables
 from tests.support.api.people_api import settings_for
 from tests.support.cli.cli_world import World, small_world
@@ -263,7 +263,7 @@ def test_events_call_attempts_by_their_count(engine: Engine, tmp_path: Path) -> 
 
 def _listen(story: Story) -> None:
     with story.runtime.begin() as uow:
-        note_listening(uow, story.runtime.limits.listening_gap_seconds)
+        record_listening(uow, story.runtime.limits.listening_gap_seconds)
 
 
 def _go_on(story: Story) -> None:

@@ -13,7 +13,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
 from app.orchestration.frame.limits import Limits
 from app.orchestration.money.enforce_budgets import EnforceBudgets
-from app.orchestration.transitions.weigh_moves import WeighMoves
+from app.orchestration.transitions.evaluate_moves import EvaluateMoves
 from app.storage.schema import tables
 from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
@@ -30,7 +30,7 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 
 def _story(engine: Engine, folder: Path, limits: Limits | None = None) -> Story:
     made = Story(engine, folder / "store", limits)
-    made.controllers = (*made.controllers, WeighMoves(made.runtime))
+    made.controllers = (*made.controllers, EvaluateMoves(made.runtime))
     return made
 
 

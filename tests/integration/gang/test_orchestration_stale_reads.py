@@ -16,7 +16,11 @@ from sqlalchemy import Engine, event
 
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import EndedBy, InstanceState
-from app.orchestration.instances.read_interruptions import FeedToRead, Heard, ReadInterruptions
+from app.orchestration.instances.read_interruptions import (
+    FeedMessages,
+    FeedToRead,
+    ReadInterruptions,
+)
 from app.ports.interruption_feed import Announcement, AnnouncementKind
 from app.storage.schema import tables
 from tests.support.stories.orchestration_story import Story
@@ -60,7 +64,7 @@ def test_a_notice_does_not_bring_back_a_machine_that_ended_while_it_was_read(
 
     reading = ReadInterruptions(story.runtime)
     with just_before_the_job_is_locked(story.engine, it_ends), story.runtime.begin() as uow:
-        reading.apply(uow, FeedToRead("local", ()), Heard(story.time, (notice,), {}))
+        reading.apply(uow, FeedToRead("local", ()), FeedMessages(story.time, (notice,), {}))
     assert story.instance(only).state == "terminated"
     assert story.instance(only).noticed_at is None
 

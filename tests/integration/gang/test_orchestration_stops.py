@@ -14,7 +14,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
 from app.domain.units.errors import CommandRefused
 from app.orchestration.frame.aggregate import open_job
-from app.orchestration.frame.controller_frame import apply_phase, lease_phase, run_controller
+from app.orchestration.frame.controller_frame import apply_phase, run_controller, select_phase
 from app.orchestration.gang.stop_job import resume
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.queue.claim_jobs import ClaimJobs
@@ -160,7 +160,7 @@ def test_a_cancel_while_the_cloud_is_being_called_leaks_nothing(story: Story, di
     job_id = story.submit(nodes=2)
     run_controller(story.runtime, ClaimJobs(story.runtime))
     launching = LaunchInstances(story.runtime)
-    (work,) = lease_phase(story.runtime, launching)
+    (work,) = select_phase(story.runtime, launching)
     answer = launching.effect(work)
     story.stop(job_id)
     if not died:
@@ -177,7 +177,7 @@ def test_an_answer_that_comes_after_its_lease_is_dropped_and_nothing_is_rented_t
     job_id = story.submit(nodes=2)
     run_controller(story.runtime, ClaimJobs(story.runtime))
     launching = LaunchInstances(story.runtime)
-    (slow,) = lease_phase(story.runtime, launching)
+    (slow,) = select_phase(story.runtime, launching)
     late = launching.effect(slow)
     story.sleep(120)
     story.run()

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from app.domain.lifecycle.job_command import JobCommand
 from app.orchestration.gang.stop_many import CONTROLLERS, CommandOutcome, command_jobs
 from tests.support.api.agent_api import BY_PERSON
-from tests.support.stories.money_story import RungBells
+from tests.support.stories.money_story import RecordedWakeups
 from tests.support.stories.orchestration_story import Story
 
 
@@ -23,15 +23,15 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 def test_what_was_ordered_is_begun_at_once(story: Story) -> None:
     """Nobody waits for the next turn of a controller."""
     job_id = story.submit()
-    bells = story.runtime.wakeups
-    assert isinstance(bells, RungBells)
+    wakeups = story.runtime.wakeups
+    assert isinstance(wakeups, RecordedWakeups)
     for outcome, rung in (
         (CommandOutcome.DONE, set(CONTROLLERS)),
         (CommandOutcome.UNCHANGED, set()),
     ):
-        bells.rung.clear()
+        wakeups.rung.clear()
         done = command_jobs(story.runtime, [job_id], BY_PERSON, JobCommand.CANCEL)
-        assert (done[job_id].outcome, set(bells.rung)) == (outcome, rung)
+        assert (done[job_id].outcome, set(wakeups.rung)) == (outcome, rung)
 
 
 def test_a_cancel_at_once_hastens_one_that_saves(story: Story) -> None:

@@ -14,7 +14,7 @@ from app.api.jobs.job_document import job_document
 from app.api.serving.json_answers import as_json
 from app.cli.client.job_view import summary
 from app.cli.client.terminal import Terminal
-from app.cli.jobs.jobs import _where
+from app.cli.jobs.list_commands import _where
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
 from app.orchestration.frame.aggregate import open_job

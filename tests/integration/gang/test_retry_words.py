@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Engine
 
 from app.api.jobs.job_document import job_document
+from app.domain.lifecycle.attempt_verdict import OUT_OF_MEMORY_ADVICE
 from app.domain.lifecycle.retry_policy import MAX_ATTEMPTS_WITHOUT_PROGRESS
-from app.domain.lifecycle.verdict import OUT_OF_MEMORY_ADVICE
 from app.orchestration.agents.append_logs import append_log
 from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_read_models import JobReports

@@ -63,7 +63,7 @@ def test_a_region_that_does_not_answer_keeps_no_machine_of_another(story: Story)
 def test_each_machine_of_a_batch_can_be_written_alone(story: Story) -> None:
     releasing = released(story)
     with story.runtime.begin() as uow:
-        (batch,) = releasing.lease(uow, releasing.limit)
+        (batch,) = releasing.select(uow, releasing.limit)
     result = releasing.effect(batch)
     parts = releasing.parts(batch)
     assert len(parts) == MACHINES
@@ -71,4 +71,4 @@ def test_each_machine_of_a_batch_can_be_written_alone(story: Story) -> None:
         with story.runtime.begin() as uow:
             releasing.apply(uow, part, result)
     with story.runtime.begin() as uow:
-        assert releasing.lease(uow, releasing.limit) == []
+        assert releasing.select(uow, releasing.limit) == []

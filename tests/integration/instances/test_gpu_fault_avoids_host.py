@@ -20,7 +20,7 @@ from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.retry_policy import pool_cool_down_seconds
 from app.domain.market.offer import Pool
-from app.orchestration.instances.note_host import RETURNED
+from app.orchestration.instances.record_host import RETURNED
 from app.ports.cloud_provider import CloudMachine, LaunchOrder
 from app.storage.schema.money_tables import pools
 from tests.support.stories.orchestration_story import FAR, ZONE_A, ZONE_B, PaperCloud, Story

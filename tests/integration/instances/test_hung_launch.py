@@ -58,8 +58,8 @@ def test_hung_calls_hold_up_no_other(engine: Engine, tmp_path: Path, hung: int) 
     controllers = {"launch_instances": LaunchInstances(runtime)}
     threads.open(controllers, lambda one: run_controller(runtime, one), lambda name, worked: None)
     try:
-        # One ring alone: whoever leases a full batch must see to the rest.
-        threads.ring(["launch_instances"])
+        # One ring alone: whoever selects a full batch must see to the rest.
+        threads.notify(["launch_instances"])
         wait_until(lambda: len(set(cloud.called)) == JOBS, "every other launch")
         assert not cloud.let_go.is_set()
     finally:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
-from app.orchestration.frame.controller_frame import lease_phase, run_controller
+from app.orchestration.frame.controller_frame import run_controller, select_phase
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.ports.cloud_provider import (
@@ -77,7 +77,7 @@ def test_a_restarted_worker_goes_on_with_the_operation(story: SlowStory) -> None
     launching = LaunchInstances(story.runtime)
     story.sleep(5)
     # The worker dies between picking the launch and asking about it.
-    assert len(lease_phase(story.runtime, launching)) == 1
+    assert len(select_phase(story.runtime, launching)) == 1
     story.pass_time(120)
     assert _launch(story, job_id).outcome == "accepted"
     assert _calls(story)["launch"] == 1
@@ -133,7 +133,7 @@ def test_a_worker_that_died_in_its_call_leaves_nothing_behind(story: SlowStory) 
     job_id = story.submit()
     run_controller(story.runtime, ClaimJobs(story.runtime))
     launching = LaunchInstances(story.runtime)
-    (work,) = lease_phase(story.runtime, launching)
+    (work,) = select_phase(story.runtime, launching)
     launching.effect(work)
     story.stop(job_id)
     story.pass_time(300)

@@ -22,7 +22,7 @@ from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Offer
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import apply_phase, run_controller
-from app.orchestration.gang.lose_instances import note_end
+from app.orchestration.gang.lose_instances import record_end
 from app.orchestration.market.refresh_prices import RefreshPrices
 from app.orchestration.money.accrue_costs import DueBill
 from app.ports.cloud_provider import ProviderError, RefusalKind
@@ -157,7 +157,7 @@ def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneySt
         assert aggregate is not None
         stored = uow.instances.get(machine.id)
         aggregate.adopt(stored)
-        note_end(
+        record_end(
             aggregate,
             stored,
             ended_at=story.after(190),

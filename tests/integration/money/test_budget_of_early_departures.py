@@ -13,8 +13,8 @@ from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from app.storage.schema import tables
+from tests.support.stories.market_choice_story import QUICK_RETURNS
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
-from tests.support.stories.weighed_story import QUICK_RETURNS
 
 SPOT = (ZONE_A, ZONE_B, FAR)
 ON_DEMAND_B = replace(ON_DEMAND_A, zone="us-west-2b")

@@ -141,7 +141,7 @@ def test_a_job_is_stopped_when_spent_and_reserve_reach_its_cap(story: MoneyStory
     stored = story.fresh(job)
     assert stored.stop_cause is StopCause.BUDGET
     assert run_controller(story.runtime, story.enforcing) == 0
-    assert "enforce_budgets" in story.bells.rung
+    assert "enforce_budgets" in story.wakeups.rung
 
 
 def test_a_claim_at_the_very_cap_is_not_stopped_at_once(story: MoneyStory) -> None:

@@ -140,7 +140,7 @@ def test_what_is_booked_before_a_check_and_committed_after_it_is_not_checked(
     assert period(story, alpha).books.verdict is BooksVerdict.CLOSED
     story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds())
     with story.begin() as uow:
-        [due] = accruing.lease(uow, 10)
+        [due] = accruing.select(uow, 10)
         accruing.apply(uow, due, None)
         uow.flush()
         assert story.run(checking) == 1

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 from app.adapters.providers.aws.client.aws_settings import AwsSettings
 from app.adapters.providers.aws.client.clients import AwsClients
 from app.adapters.providers.aws.client.job_data_role import JobDataRole
-from app.api.agents import storage_grants
+from app.api.agents import grant_cache
 from app.orchestration.frame.runtime import Limits, Runtime
 from tests.support.api.agent_api import (
     Gang,
@@ -30,8 +30,8 @@ from tests.support.api.agent_api import (
 )
 from tests.support.aws.aws_parts import shared_session
 from tests.support.object_stores.scoped_s3 import DATA_ROLE, ScopedS3
-from trainer.agent.checkpoints.object_store import AccessDenied, StorageRoot, StoreDenied
-from trainer.agent.checkpoints.storage_access import StorageAccess
+from trainer.agent.checkpoints.storage_credentials import StorageAccess
+from trainer.agent.checkpoints.storage_root import AccessDenied, StorageRoot, StoreDenied
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.storage_access import StorageGrant
 
@@ -56,7 +56,7 @@ def runtime(engine: Engine, tmp_path: Path, s3: ScopedS3) -> Runtime:
 
 @pytest.fixture
 def api(runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedApi]:
-    monkeypatch.setattr(storage_grants, "FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(grant_cache, "FIRST_PAUSE_SECONDS", 0.2)
     settings = AwsSettings(regions=("us-east-1",), endpoint_url=s3.url)
     issuer = JobDataRole(DATA_ROLE, settings, AwsClients(settings, shared_session()))
     with served(runtime, {"s3": issuer}) as found:
@@ -199,7 +199,7 @@ def test_an_issuer_that_refuses_is_left_alone_for_a_while(
     api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every machine of every job reports twice a second."""
-    monkeypatch.setattr(storage_grants, "FIRST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr(grant_cache, "FIRST_PAUSE_SECONDS", 60.0)
     agent = working(api, make_gang(engine, runtime))
     s3.trouble = ("AccessDenied", 403)
     assert granted(agent) == []
@@ -255,7 +255,7 @@ def test_an_issuer_that_fails_fails_no_report(
     trouble: tuple[str, int],
     words: str,
 ) -> None:
-    monkeypatch.setattr(storage_grants, "TOLD_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(grant_cache, "TOLD_AFTER_SECONDS", 0.5)
     s3.trouble = trouble
     gang = make_gang(engine, runtime)
     agent = working(api, gang)
@@ -279,7 +279,7 @@ def test_an_issuer_that_fails_fails_no_report(
 def test_an_issuer_that_hangs_holds_up_no_report(
     api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_grants, "ANSWER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(grant_cache, "ANSWER_SECONDS_MAX", 0.2)
     s3.trouble = ("hang", 2)
     agent = working(api, make_gang(engine, runtime))
     assert granted(agent) == []
@@ -295,7 +295,7 @@ def test_a_credential_that_the_store_refuses_is_replaced(
     first = await_grant(agent)
     refused = {"grant": first.grant, "seconds_left": 3_000.0, "refused": True}
     assert granted(agent, **refused) == []  # it may only not be valid yet
-    monkeypatch.setattr(storage_grants, "REFUSED_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(grant_cache, "REFUSED_AGAIN_SECONDS", 0.0)
     second = await_grant(agent, **refused)
     assert second.values != first.values
     assert second.grant.partition(".")[0] == first.grant.partition(".")[0]

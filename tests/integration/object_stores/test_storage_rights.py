@@ -42,15 +42,15 @@ from tests.support.object_stores.scoped_gcs import (
     ScopedGcs,
 )
 from tests.support.object_stores.scoped_s3 import CONTROL_KEY, DATA_ROLE, MACHINE_KEY, ScopedS3
-from trainer.agent.checkpoints.object_store import (
+from trainer.agent.checkpoints.part_upload import put_shard
+from trainer.agent.checkpoints.storage_credentials import StorageAccess
+from trainer.agent.checkpoints.storage_root import (
     AccessDenied,
     NoSuchKey,
     StorageRoot,
     StoreDenied,
     StoreUnavailable,
 )
-from trainer.agent.checkpoints.part_upload import put_shard
-from trainer.agent.checkpoints.storage_access import StorageAccess
 from trainer.protocol.storage_access import StorageGrant
 
 JOB_A, JOB_B = UUID(int=0xA), UUID(int=0xB)
@@ -262,7 +262,7 @@ def test_an_upload_goes_on_with_the_next_credential(cloud: Cloud) -> None:
             renewed.append(cloud.given("A"))
             access.take([StorageGrant(cloud.scheme, "s.next", 3_600.0, renewed[0])], access._now())
 
-    access.ring_by(renew)
+    access.notify_by(renew)
 
     def pieces() -> Iterator[bytes]:
         for number in range(96):
@@ -287,7 +287,7 @@ def test_an_upload_whose_token_the_store_ends_is_made_anew(cloud: Cloud) -> None
             next_one = StorageGrant(cloud.scheme, "s.next", 3_600.0, cloud.given("A"))
             access.take([next_one], access._now())
 
-    access.ring_by(renew)
+    access.notify_by(renew)
 
     def pieces(ends_at: int | None = None) -> Iterator[bytes]:
         for number in range(96):
@@ -308,7 +308,7 @@ def test_a_wrong_clock_is_named_and_no_credential_is_blamed(cloud: Cloud) -> Non
     assert isinstance(cloud.fake, ScopedS3)
     rings: list[None] = []
     access = access_of(cloud)
-    access.ring_by(lambda: rings.append(None))
+    access.notify_by(lambda: rings.append(None))
     cloud.fake.ahead_seconds = 1_000.0
     with pytest.raises(StoreUnavailable, match="the clock of this machine is wrong") as error:
         opened(cloud, PLACES["A's checkpoints"], access).put_new("fences/1.json", b"{}")
@@ -336,7 +336,7 @@ def test_a_credential_that_the_store_refuses_is_waited_out(cloud: Cloud, when: s
             next_one = StorageGrant(cloud.scheme, f"s.{len(asked)}", 3_600.0, cloud.given("A"))
             access.take([next_one], access._now())
 
-    access.ring_by(renew)
+    access.notify_by(renew)
     lineage = opened(cloud, PLACES["A's checkpoints"], access)
     lineage.put_new("fences/0000000001.json", b"{}")
     assert lineage.get("fences/0000000001.json") == b"{}"
@@ -346,7 +346,7 @@ def test_a_credential_that_the_store_refuses_is_waited_out(cloud: Cloud, when: s
 def test_a_credential_that_is_never_accepted_ends_with_a_word(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.agent.checkpoints.storage_access.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("trainer.agent.checkpoints.storage_credentials.WAIT_SECONDS", 0.2)
     lineage = opened(cloud, PLACES["A's checkpoints"], access_of(cloud, "expired"))
     with pytest.raises(StoreUnavailable) as error:
         lineage.put_new("fences/0000000001.json", b"{}")

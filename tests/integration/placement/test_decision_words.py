@@ -11,13 +11,13 @@ from sqlalchemy import Engine
 
 from app.domain.placement.expected_cost import expect
 from app.domain.placement.placement_decision import PlacementDecision
+from tests.support.stories.market_choice_story import market_choice_story
 from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
-from tests.support.stories.weighed_story import weighed_story
 
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    return weighed_story(engine, tmp_path / "store")
+    return market_choice_story(engine, tmp_path / "store")
 
 
 def claimed(story: Story, job_id: UUID) -> PlacementDecision:

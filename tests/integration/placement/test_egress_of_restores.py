@@ -265,12 +265,12 @@ def test_a_budget_must_bear_what_a_restore_costs(story: Moving) -> None:
         budgets = uow.money.lock_budgets(job.project_id, job.budget_id)
         quoted = [offer for offer, _ in uow.offers.of([NEAR, FAR])]
 
-        def borne(brought: Restore | None) -> list[Pool]:
+        def affordable(brought: Restore | None) -> list[Pool]:
             given = (uow, budgets, job_id, quoted, 1, [], runtime.limits, story.time)
             return [one.pool for one in reserve_for_bids(*given, restore=brought)[1]]
 
-        assert borne(None) == [NEAR, FAR]
-        assert borne(restore) == [NEAR]
+        assert affordable(None) == [NEAR, FAR]
+        assert affordable(restore) == [NEAR]
 
 
 def test_a_disk_that_the_job_asked_for_is_on_its_bill(story: Moving) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.domain.availability.pool_life import hazard_factor
+from app.domain.availability.hazard_by_age import hazard_factor
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.launch import LaunchOutcome

@@ -14,15 +14,20 @@ import pytest
 from sqlalchemy import Engine, update
 
 from app.domain.deadline.live_choice import LiveChoice
-from app.domain.deadline.placement_moment import Course
+from app.domain.deadline.policy_state import PlacementAction
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
 from app.orchestration.queue.claim_jobs import OFFERS_OLD_SECONDS, ClaimJobs
-from app.orchestration.transitions.settle_market import staying_words
+from app.orchestration.transitions.choose_market import staying_words
 from app.storage.schema import tables
+from tests.support.stories.market_choice_story import (
+    ESTIMATE,
+    QUICK_RETURNS,
+    decisions,
+    market_choice_story,
+)
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
-from tests.support.stories.weighed_story import ESTIMATE, QUICK_RETURNS, decisions, weighed_story
 
 ON_DEMAND_USD = 2_500_000
 CHEAP = dict.fromkeys((ZONE_A, ZONE_B, FAR), 200_000)
@@ -30,7 +35,7 @@ CHEAP = dict.fromkeys((ZONE_A, ZONE_B, FAR), 200_000)
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    return weighed_story(engine, tmp_path / "store")
+    return market_choice_story(engine, tmp_path / "store")
 
 
 def told(story: Story, job_id: UUID) -> list[PlacementDecision]:
@@ -38,7 +43,7 @@ def told(story: Story, job_id: UUID) -> list[PlacementDecision]:
 
 
 def choice(wait: float, spot: float, on_demand: float) -> LiveChoice:
-    return LiveChoice(Course.SPOT, ZONE_A, wait, spot, on_demand, (), ())
+    return LiveChoice(PlacementAction.SPOT, ZONE_A, wait, spot, on_demand, (), ())
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_a_job_that_just_left_spot_rests_before_it_returns_for_want_of_on_demand
     engine: Engine, tmp_path: Path
 ) -> None:
     limits = replace(QUICK_RETURNS, return_rest_seconds=1_800.0)
-    story = weighed_story(engine, tmp_path / "store", limits)
+    story = market_choice_story(engine, tmp_path / "store", limits)
     job_id = _left_spot(story, hours=8.0)
     left_at = story.job(job_id).market_changed_at
     _lose_on_demand(story)
@@ -232,7 +237,7 @@ def test_on_demand_machines_that_came_back_after_the_weighing_keep_the_job(story
     story.sleep(30)
     claims = ClaimJobs(story.runtime)
     with story.runtime.begin() as uow:
-        [piece] = claims.lease(uow, 1)
+        [piece] = claims.select(uow, 1)
     weighed = claims.effect(piece)
     story.quote(CHEAP, available=10)
     story.quote({ON_DEMAND_A: ON_DEMAND_USD}, available=10)

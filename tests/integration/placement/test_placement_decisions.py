@@ -15,8 +15,9 @@ from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict
-from app.orchestration.market.learn_pools import learn_pools
+from app.orchestration.market.update_hazards import update_hazards
 from app.storage.schema import tables
+from tests.support.stories.market_choice_story import ESTIMATE, decisions, market_choice_story
 from tests.support.stories.orchestration_story import (
     FAR,
     ON_DEMAND_A,
@@ -25,13 +26,12 @@ from tests.support.stories.orchestration_story import (
     ZONE_B,
     Story,
 )
-from tests.support.stories.weighed_story import ESTIMATE, decisions, weighed_story
 from trainer.protocol.agent_report import FactKind
 
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    return weighed_story(engine, tmp_path / "store")
+    return market_choice_story(engine, tmp_path / "store")
 
 
 def lived(story: Story, pool: Pool, hours: float, times: int, ended_by: EndedBy) -> None:
@@ -54,7 +54,7 @@ def test_a_pool_that_takes_its_machines_comes_after_a_dearer_one(story: Story) -
     lived(story, ZONE_A, 0.1, 8, EndedBy.CLOUD_INTERRUPTION)
     lived(story, ZONE_B, 20.0, 8, EndedBy.US)
     with story.runtime.begin() as uow:
-        learn_pools(uow, "local")
+        update_hazards(uow, "local")
     job_id = story.submit(name="new", market="spot")
     story.run()
     (claimed,) = decisions(story, job_id)
@@ -74,7 +74,7 @@ def test_what_is_learned_is_forgotten_with_its_reasons(story: Story) -> None:
     for days in (0, 31):
         story.sleep(days * 86_400)
         with story.runtime.begin() as uow:
-            learn_pools(uow, "local")
+            update_hazards(uow, "local")
         with story.runtime.begin() as uow:
             offer = uow.offers.get(ZONE_A)
         assert offer is not None

@@ -21,8 +21,9 @@ from app.orchestration.estimates.estimate_job import JobEstimate, estimate_job
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.limits import Limits
 from app.orchestration.gang.fill_gang import offers_for
-from app.orchestration.transitions.weigh_moves import WeighMoves
+from app.orchestration.transitions.evaluate_moves import EvaluateMoves
 from app.storage.schema import tables
+from tests.support.stories.market_choice_story import ESTIMATE, decisions, market_choice_story
 from tests.support.stories.orchestration_story import (
     FAR,
     ON_DEMAND_A,
@@ -31,7 +32,6 @@ from tests.support.stories.orchestration_story import (
     ZONE_B,
     Story,
 )
-from tests.support.stories.weighed_story import ESTIMATE, decisions, weighed_story
 
 A100 = Hardware("A100", 1, 40, 12, 85)
 FAST = Pool("local", "us-west-2", "us-west-2a", "a2-highgpu-1g", Market.SPOT)
@@ -42,7 +42,7 @@ TWO = {"gpu": ["V100:1", "A100:1"]}
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    return weighed_story(engine, tmp_path / "store")
+    return market_choice_story(engine, tmp_path / "store")
 
 
 def quote_fast(story: Story, prices: dict[Pool, int], available: int | None = None) -> None:
@@ -173,7 +173,7 @@ def test_a_move_is_weighed_with_the_speeds_that_were_measured(
     story: Story, pace: float | None
 ) -> None:
     """To an A100 that is worth its price by its data sheet, and on this work may not be."""
-    story.controllers = (*story.controllers, WeighMoves(story.runtime))
+    story.controllers = (*story.controllers, EvaluateMoves(story.runtime))
     if pace is not None:
         quote_fast(story, {FAST: 9_000_000})
         trained(story, ZONE_A, 10.0)

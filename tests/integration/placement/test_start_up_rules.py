@@ -20,13 +20,13 @@ from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.placement.note_decisions import safe_until
+from app.orchestration.placement.decision_log import safe_until
 from app.orchestration.placement.spot_safety import may_return
-from app.orchestration.transitions.weigh_moves import move_terms
+from app.orchestration.transitions.evaluate_moves import move_terms
 from app.storage.schema import tables
 from tests.support.api.agent_api import BY_PERSON
+from tests.support.stories.market_choice_story import market_choice_story
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
-from tests.support.stories.weighed_story import weighed_story
 from trainer.protocol.agent_report import FactKind
 
 SPOT = (ZONE_A, ZONE_B, FAR)
@@ -35,7 +35,7 @@ MOVES = ("moved_to_on_demand", "moved_to_spot")
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = weighed_story(engine, tmp_path / "store", Limits())
+    made = market_choice_story(engine, tmp_path / "store", Limits())
     made.quote(dict.fromkeys(SPOT, 918_000), available=10)
     made.quote({ON_DEMAND_A: 3_060_000})
     return made

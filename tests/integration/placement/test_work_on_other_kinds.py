@@ -15,8 +15,8 @@ from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.storage.schema import tables
+from tests.support.stories.market_choice_story import market_choice_story
 from tests.support.stories.orchestration_story import ON_DEMAND_A, ON_DEMAND_PRICE, Story
-from tests.support.stories.weighed_story import weighed_story
 
 H100 = Hardware("H100", 1, 80, 26, 234)
 FAST = Pool("local", "us-west-2", "us-west-2a", "a3-highgpu-1g", Market.SPOT)
@@ -27,7 +27,7 @@ TEN_HOURS = {"hours": 10.0, "gpu": "V100"}
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
-    made = weighed_story(engine, tmp_path / "store")
+    made = market_choice_story(engine, tmp_path / "store")
     quote_fast(made)
     return made
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, make_url, select
 
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
-from app.cli.server.migrate import prepare_database
+from app.cli.server.migrate_command import prepare_database
 from app.domain.deployment.credentials import digest
 from app.storage.schema import tables
 from app.storage.session.first_use import prepare_first_use

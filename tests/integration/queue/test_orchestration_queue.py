@@ -45,7 +45,7 @@ def _in_line(story: Story) -> list[UUID]:
 
 def _picked(story: Story, limit: int = 20) -> list[ReadyJob]:
     with story.runtime.begin() as uow:
-        return ClaimJobs(story.runtime).lease(uow, limit)
+        return ClaimJobs(story.runtime).select(uow, limit)
 
 
 def _claim_one(story: Story, piece: ReadyJob) -> None:
@@ -325,7 +325,7 @@ def test_no_controller_reads_all_that_has_ever_been_to_find_what_is_due(story: S
     for controller in controllers:
         with _statements(story.engine) as seen, story.runtime.begin() as uow:
             controller.next_due(uow)
-            controller.lease(uow, controller.limit)
+            controller.select(uow, controller.limit)
         for statement, parameters in seen:
             most = max(_rows_read(node) for node in _plan(story.engine, statement, parameters))
             assert most < FINISHED / 10, f"{controller.name} reads {most:.0f} rows: {statement}"

@@ -20,7 +20,7 @@ from celery import Celery
 from app.adapters.celery_wakeups import (
     RUN_TASK,
     CeleryWakeups,
-    Ringable,
+    Notifiable,
     RingLost,
     RingSender,
     broker_settings,
@@ -45,7 +45,7 @@ def queue(valkey_url: str) -> Iterator[str]:
 
 def wakeups_for(url: str, queue: str) -> CeleryWakeups:
     """A doorbell with two controllers on one queue."""
-    controllers = {name: Ringable(queue, PERIOD_SECONDS) for name in ("claim_jobs", "sweep")}
+    controllers = {name: Notifiable(queue, PERIOD_SECONDS) for name in ("claim_jobs", "sweep")}
     return CeleryWakeups(url, controllers, SystemEntropy())
 
 
@@ -58,7 +58,7 @@ def messages_in(url: str, queue: str) -> list[dict[str, object]]:
 def test_celery_reads_a_ring_as_a_task_call(valkey_url: str, queue: str):
     before = datetime.now(UTC)
     wakeups = wakeups_for(valkey_url, queue)
-    wakeups.ring(["claim_jobs"])
+    wakeups.notify(["claim_jobs"])
     wakeups.close()
 
     receiver = Celery(set_as_current=False)
@@ -79,7 +79,7 @@ def test_celery_reads_a_ring_as_a_task_call(valkey_url: str, queue: str):
 def test_rings_that_come_together_are_one_message_each(valkey_url: str, queue: str):
     wakeups = wakeups_for(valkey_url, queue)
     for _ in range(500):
-        wakeups.ring(["claim_jobs", "sweep", "claim_jobs"])
+        wakeups.notify(["claim_jobs", "sweep", "claim_jobs"])
     wakeups.close()
     sent = messages_in(valkey_url, queue)
     assert wakeups.sent_count == len(sent)
@@ -90,14 +90,14 @@ def test_rings_that_come_together_are_one_message_each(valkey_url: str, queue: s
 def test_the_last_ring_is_sent_however_it_fell(valkey_url: str, queue: str):
     wakeups = wakeups_for(valkey_url, queue)
     for wanted in range(1, 6):
-        wakeups.ring(["sweep"])
+        wakeups.notify(["sweep"])
         wait_until(lambda wanted=wanted: wakeups.sent_count == wanted, "the ring was sent")
     wakeups.close()
 
 
 def test_a_controller_that_is_not_known_is_not_rung(valkey_url: str, queue: str):
     wakeups = wakeups_for(valkey_url, queue)
-    wakeups.ring(["no_such_controller"])
+    wakeups.notify(["no_such_controller"])
     wakeups.close()
     assert messages_in(valkey_url, queue) == []
 
@@ -105,7 +105,7 @@ def test_a_controller_that_is_not_known_is_not_rung(valkey_url: str, queue: str)
 def test_many_threads_may_ring(valkey_url: str, queue: str):
     wakeups = wakeups_for(valkey_url, queue)
     threads = [
-        threading.Thread(target=lambda: [wakeups.ring(["sweep"]) for _ in range(100)])
+        threading.Thread(target=lambda: [wakeups.notify(["sweep"]) for _ in range(100)])
         for _ in range(8)
     ]
     for thread in threads:
@@ -122,15 +122,15 @@ def test_rings_are_dropped_while_valkey_is_away_and_sent_when_it_is_back():
         url = server.start()
         wakeups = wakeups_for(url, "quick")
         try:
-            wakeups.ring(["claim_jobs"])
+            wakeups.notify(["claim_jobs"])
             wait_until(lambda: wakeups.sent_count == 1, "sent while it is there")
             server.stop()
             began = time.monotonic()
-            wakeups.ring(["claim_jobs"])
+            wakeups.notify(["claim_jobs"])
             assert time.monotonic() - began < 5, "a ring waited for the network"
             wait_until(lambda: wakeups.dropped_count == 1, "dropped while it is away")
             assert server.start() == url
-            wakeups.ring(["claim_jobs"])
+            wakeups.notify(["claim_jobs"])
             wait_until(lambda: wakeups.sent_count == 2, "sent when it is back")
         finally:
             wakeups.close()
@@ -166,7 +166,7 @@ def test_ping_and_rings_use_the_database_that_the_address_names(valkey_url: str,
     other = f"{valkey_url.removesuffix('/0')}/3"
     assert redis_problem(other, 1.0) is None
     wakeups = wakeups_for(other, queue)
-    wakeups.ring(["sweep"])
+    wakeups.notify(["sweep"])
     wakeups.close()
     assert messages_in(valkey_url, queue) == []
     assert len(messages_in(other, queue)) == 1
@@ -186,7 +186,7 @@ def test_rings_and_ping_go_over_a_unix_socket_with_a_password(
                 url = f"unix://:p%40ss@{path}?db=2"
                 wait_until(lambda: redis_problem(url, 1.0) is None, "it answers")
                 wakeups = wakeups_for(url, queue)
-                wakeups.ring(["sweep"])
+                wakeups.notify(["sweep"])
                 wakeups.close()
                 assert (wakeups.sent_count, len(messages_in(url, queue))) == (1, 1)
             finally:

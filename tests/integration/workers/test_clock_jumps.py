@@ -10,10 +10,10 @@ from sqlalchemy import Engine
 
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.limits import Limits
-from app.orchestration.placement.foresee_losses import ForeseeLosses
+from app.orchestration.placement.refresh_hazards import RefreshHazards
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.orchestration.transitions.evaluate_moves import EvaluateMoves
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
-from app.orchestration.transitions.weigh_moves import WeighMoves
 from app.storage.schema import tables
 from tests.support.stories.orchestration_story import FAR, ZONE_A, ZONE_B, Story
 
@@ -72,12 +72,12 @@ def test_a_choice_is_weighed_after_the_clock_went_back(story: Story) -> None:
     story.time -= AHEAD
     story.sleep(60)
     with story.runtime.begin() as uow:
-        (due,) = watch.lease(uow, 10)
+        (due,) = watch.select(uow, 10)
     assert due.promise is not None
     run_controller(story.runtime, watch)
     story.sleep(60)
     with story.runtime.begin() as uow:
-        (due,) = watch.lease(uow, 10)
+        (due,) = watch.select(uow, 10)
     assert due.promise is None, "not before its next tick"
 
 
@@ -87,7 +87,7 @@ def test_moves_and_losses_are_looked_at_after_the_clock_went_back(story: Story) 
     far = story.time + AHEAD
     story.set(tables.jobs, job_id, move_look_at=far)
     story.set(tables.attempts, story.attempt(job_id).id, outlook_at=far)
-    for controller in (WeighMoves(story.runtime), ForeseeLosses(story.runtime)):
+    for controller in (EvaluateMoves(story.runtime), RefreshHazards(story.runtime)):
         run_controller(story.runtime, controller)
     soon = story.time + timedelta(seconds=Limits().migration_look_seconds)
     assert story.job(job_id).move_look_at <= soon

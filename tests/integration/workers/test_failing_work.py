@@ -50,7 +50,7 @@ class Breaks(RowController[Piece]):
         self.done: list[UUID] = []
         self.picks = 0
 
-    def lease(self, uow: UnitOfWork, limit: int) -> list[Piece]:
+    def select(self, uow: UnitOfWork, limit: int) -> list[Piece]:
         self.picks += 1
         waiting = [one for one in self.whole if one not in self.done]
         return [Piece(one, f"pick {self.picks}") for one in [*self.broken, *waiting][:limit]]

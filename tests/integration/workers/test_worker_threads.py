@@ -1,4 +1,4 @@
-"""A worker's threads and its alarm clock, with controllers that tell what became of them."""
+"""A worker's threads and its due timer, with controllers that tell what became of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sqlalchemy import Engine
 
 from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
-from app.bootstrap import NoRings
+from app.bootstrap import NoWakeups
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.servers.embedded import wait_until
-from workers.alarm_clock import IDLE_PAUSE_SECONDS, AlarmClock
 from workers.controller_threads import RUNS_MAX, ControllerThreads
+from workers.due_timer import IDLE_PAUSE_SECONDS, DueTimer
 
 
 class Told:
@@ -88,10 +88,10 @@ def test_many_rings_before_a_run_are_one_run():
     runs, blocker, waiting = Runs(), Told("blocker"), Told("waiting")
     runs.gate.clear()
     with open_threads(runs, blocker, waiting, quick=1) as threads:
-        threads.ring(["blocker"])
+        threads.notify(["blocker"])
         wait_until(lambda: runs.began == ["blocker"], "the only thread is taken")
         for _ in range(50):
-            threads.ring(["waiting"])
+            threads.notify(["waiting"])
         runs.gate.set()
         wait_until(lambda: len(runs.ended) == 2, "both have run")
     assert runs.began == ["blocker", "waiting"]
@@ -101,10 +101,10 @@ def test_a_ring_during_a_run_is_one_more_run_after_it():
     runs, one = Runs(), Told("one")
     runs.gate.clear()
     with open_threads(runs, one) as threads:
-        threads.ring(["one"])
+        threads.notify(["one"])
         wait_until(lambda: runs.began == ["one"], "the first run goes on")
         for _ in range(50):
-            threads.ring(["one"])
+            threads.notify(["one"])
         runs.gate.set()
         wait_until(lambda: len(runs.ended) == 2, "the second has run")
     assert (runs.began, runs.most["one"]) == (["one", "one"], 1)
@@ -117,10 +117,10 @@ def test_a_slow_cloud_call_holds_up_neither_the_next_one_nor_the_queue():
     with open_threads(runs, quick, *clouds, quick=1) as threads:
         for each in range(1, RUNS_MAX["cloud"] + 1):
             # A ring for a controller that still waits for its thread is no second one.
-            threads.ring([one.name for one in clouds])
+            threads.notify([one.name for one in clouds])
             wait_until(lambda n=each: len(runs.began) == 3 * n, f"run {each} of each")
-        threads.ring([one.name for one in clouds])
-        threads.ring(["quick"])
+        threads.notify([one.name for one in clouds])
+        threads.notify(["quick"])
         wait_until(lambda: "quick" in runs.began, "the queue has its own thread")
     assert all(runs.most[one.name] == RUNS_MAX["cloud"] for one in clouds)
 
@@ -129,31 +129,31 @@ def test_a_failed_run_is_told_and_the_thread_goes_on():
     runs, one = Runs(), Told("one")
     one.broken = True
     with open_threads(runs, one, quick=1) as threads:
-        threads.ring(["one"])
+        threads.notify(["one"])
         wait_until(lambda: runs.ended == [("one", None)], "the failure is told")
         one.broken = False
-        threads.ring(["one"])
+        threads.notify(["one"])
         wait_until(lambda: runs.ended[1:] == [("one", 0)], "it runs again")
 
 
 def test_rings_outside_opening_hours_are_lost():
     runs, one = Runs(), Told("one")
     threads = ControllerThreads(1)
-    threads.ring(["one"])
+    threads.notify(["one"])
     threads.open({"one": one}, runs.run, runs.after)
-    threads.ring(["another"])
+    threads.notify(["another"])
     assert threads.close(60)
-    threads.ring(["one"])
+    threads.notify(["one"])
     assert runs.began == []
 
 
 @contextmanager
-def open_clock(engine: Engine, runs: Runs, *controllers: Told) -> Iterator[AlarmClock]:
+def open_clock(engine: Engine, runs: Runs, *controllers: Told) -> Iterator[DueTimer]:
     """Threads and clock put together as in a worker."""
     by_name = {one.name: one for one in controllers}
     threads = ControllerThreads(4)
-    begin = PostgresUnitOfWorkFactory(engine, NoRings())
-    clock = AlarmClock(begin, by_name, threads.ring, steady_seconds)
+    begin = PostgresUnitOfWorkFactory(engine, NoWakeups())
+    clock = DueTimer(begin, by_name, threads.notify, steady_seconds)
     threads.open(by_name, runs.run, clock.after_run)
     clock.start()
     try:

@@ -12,7 +12,7 @@ from tests.providers.provider_under_test import CloudAtHand
 from tests.support.aws.aws_fake import AwsFake, open_aws_fake
 from tests.support.aws.aws_parts import ENVIRONMENT, aws_pool, provider_for
 from tests.support.aws.aws_world import now
-from tests.support.deployment.local_cloud import eventually
+from tests.support.deployment.scripted_local_cloud import eventually
 
 
 class AwsUnderTest:

@@ -52,12 +52,12 @@ def test_two_deployments_in_an_account_touch_nothing_of_each_other(fake: AwsFake
     assert {one.provider_instance_id for one in listed.machines} == mine
     assert ours.find_by_token("token-2") == ()
     ours.terminate(tuple(mine))
-    before = {(one.kind, one.id) for one in theirs.list_remains(REGION)}
-    remains = ours.list_remains(REGION)
+    before = {(one.kind, one.id) for one in theirs.list_leftovers(REGION)}
+    remains = ours.list_leftovers(REGION)
     assert {one.kind for one in remains} == {"launch template", "placement group"}
     assert all(one.idle for one in remains)
-    assert ours.remove_remains(remains) == ()
-    assert {(one.kind, one.id) for one in theirs.list_remains(REGION)} == before
+    assert ours.remove_leftovers(remains) == ()
+    assert {(one.kind, one.id) for one in theirs.list_leftovers(REGION)} == before
     assert len(before) == 3
     assert ("volume", kept) in before
     assert all(fake.world.machines[one].lives for one in others)

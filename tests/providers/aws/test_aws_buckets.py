@@ -5,7 +5,7 @@ from __future__ import annotations
 import boto3
 import pytest
 
-from app.ports.bucket_places import BucketTeller
+from app.ports.bucket_places import BucketPlaceSource
 from app.ports.cloud_provider import ProviderError
 from tests.support.aws.aws_fake import AwsFake
 from tests.support.aws.aws_parts import provider_for, shared_session
@@ -19,7 +19,7 @@ def test_a_bucket_is_where_it_was_made(fake: AwsFake, region: str) -> None:
     more = {"CreateBucketConfiguration": where} if where else {}
     client.create_bucket(Bucket=f"acme-{region}", **more)
     provider = provider_for(fake)
-    assert isinstance(provider, BucketTeller)
+    assert isinstance(provider, BucketPlaceSource)
     assert provider.bucket_scheme == "s3"
     assert provider.locate_bucket(f"acme-{region}") == region
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from sqlalchemy import Engine
 
-from app.bootstrap import NoRings, build_runtime, require_usable_providers
+from app.bootstrap import NoWakeups, build_runtime, require_usable_providers
 from app.ports.interruption_feed import InterruptionFeed
 from app.settings import SettingsError, load_settings
 from app.storage.session.engine import make_engine
@@ -76,7 +76,7 @@ def test_the_worker_gets_a_provider_as_it_is_set(
         environment.setenv(name, value)
     own = make_engine(database_url, pool_size=1, max_overflow=1, application_name="test")
     try:
-        runtime = build_runtime(load_settings(), role="worker", engine=own, wakeups=NoRings())
+        runtime = build_runtime(load_settings(), role="worker", engine=own, wakeups=NoWakeups())
         provider = runtime.providers["aws"]
         assert provider.regions() == ("us-east-1", "us-west-2")
         assert isinstance(provider, InterruptionFeed)

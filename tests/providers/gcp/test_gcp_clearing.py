@@ -1,6 +1,6 @@
 """The production controllers clear what the fake keeps besides machines, and say what it saves.
 
-Not here: the provider's own two calls (`test_gcp_remains`).
+Not here: the provider's own two calls (`test_gcp_leftovers`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from app.domain.deployment.remains_rules import REMAINS_GRACE_SECONDS
+from app.domain.deployment.leftover_rules import LEFTOVERS_GRACE_SECONDS
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.orchestration.deployment.confirm_sweep import confirm_sweep
 from app.orchestration.deployment.destroy_deployment import order_destroy
@@ -58,7 +58,7 @@ def names(gce: FakeGce) -> set[str]:
 
 def test_a_disk_goes_after_the_grace_and_the_money_is_told(world: World, gce: FakeGce) -> None:
     gce.engine.add_disk("us-central1-a", "left", OURS)
-    run_for(world, REMAINS_GRACE_SECONDS - 300, step=300)
+    run_for(world, LEFTOVERS_GRACE_SECONDS - 300, step=300)
     assert names(gce) == {"left"}
     (seen,) = the_region(world).remains
     assert seen.idle_since_at is not None
@@ -73,7 +73,7 @@ def test_a_disk_goes_after_the_grace_and_the_money_is_told(world: World, gce: Fa
 
 def test_a_disk_that_was_used_in_between_starts_anew(world: World, gce: FakeGce) -> None:
     disk = gce.engine.add_disk("us-central1-a", "busy", OURS)
-    run_for(world, REMAINS_GRACE_SECONDS - 900, step=300)
+    run_for(world, LEFTOVERS_GRACE_SECONDS - 900, step=300)
     disk["users"].append("somebody")
     run_for(world, 900, step=300)
     disk["users"].clear()
@@ -88,7 +88,7 @@ def test_where_rows_are_missing_nothing_goes_until_a_person_confirms(
     # A machine of a launch that this database does not know: it was restored from a backup.
     tags = {"lowtide:deployment": DEPLOYMENT, "lowtide:launch": str(uuid4())}
     world.provider.launch(an_order(a_pool(), tags=tags))
-    run_for(world, 2 * REMAINS_GRACE_SECONDS, step=300)
+    run_for(world, 2 * LEFTOVERS_GRACE_SECONDS, step=300)
     assert names(gce) >= {"left"}
     assert told(world, "remains_removed") == []
     with world.runtime.begin() as uow:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.domain.market.offer import Market, Pool
 from tests.providers.provider_under_test import CloudAtHand
-from tests.support.deployment.local_cloud import (
+from tests.support.deployment.scripted_local_cloud import (
     SLOTS,
     LocalCloudForTests,
     eventually,

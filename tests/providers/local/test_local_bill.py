@@ -33,7 +33,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.market.price_book import PriceBook, PricePoint, PriceSegment
 from app.ports.cloud_provider import MachineState
-from tests.support.deployment.local_cloud import (
+from tests.support.deployment.scripted_local_cloud import (
     AWS_POOL,
     GCP_POOL,
     an_order,

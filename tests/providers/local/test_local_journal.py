@@ -12,7 +12,7 @@ from app.adapters.providers.local.server.cloud_stop import repair_cloud, stop_cl
 from app.adapters.providers.local.server.journal import ROOM_BYTES, Journal, JournalFull
 from app.domain.lifecycle.instance import EndedBy
 from app.ports.cloud_provider import MachineState, RefusalKind
-from tests.support.deployment.local_cloud import AWS_POOL, an_order, open_local_cloud
+from tests.support.deployment.scripted_local_cloud import AWS_POOL, an_order, open_local_cloud
 from tests.support.disks.full_flushes import FullFlush
 from tests.support.disks.small_disk import SmallDisk, small_disk
 from tests.support.servers.postgres import fast_folder

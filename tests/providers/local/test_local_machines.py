@@ -17,7 +17,7 @@ from app.adapters.providers.local.server.cloud_stop import stop_cloud
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import MachineState, ProviderError, RefusalKind
-from tests.support.deployment.local_cloud import (
+from tests.support.deployment.scripted_local_cloud import (
     AWS_POOL,
     GCP_POOL,
     LocalCloudForTests,

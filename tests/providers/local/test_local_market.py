@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from app.adapters.providers.local.files.cloud_settings import CloudTerms, LocalSettings
-from app.adapters.providers.local.market.catalog import RECORDINGS, TRACES_FOLDER
 from app.adapters.providers.local.market.market import RecordedMarkets
+from app.adapters.providers.local.market.recordings import RECORDINGS, TRACES_FOLDER
 from app.adapters.providers.local.market.trace_file import TraceFileError, read_trace
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import MachineState, PoolBid, RefusalKind
-from tests.support.deployment.local_cloud import (
+from tests.support.deployment.scripted_local_cloud import (
     AWS_POOL,
     GCP_POOL,
     an_order,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from tests.support.deployment.local_cloud import (
+from tests.support.deployment.scripted_local_cloud import (
     AWS_POOL,
     GCP_POOL,
     LocalCloudForTests,

@@ -149,7 +149,7 @@ class World:
                 line = Path(f"/proc/{entry}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"dead_man.py" in line and mark in line:
+            if b"power_off_watchdog.py" in line and mark in line:
                 found.append(int(entry))
         return found
 

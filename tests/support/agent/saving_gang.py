@@ -17,10 +17,10 @@ from typing import Any
 from tests.support.agent.fake_control_plane import wait_until
 from trainer.agent.checkpoints.checkpoint_restore import Restorer, ResumePoint
 from trainer.agent.checkpoints.gather_shares import ShareGatherer
-from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import ASKED_WITHIN_SECONDS, Outbox
 from trainer.agent.checkpoints.publisher import Publisher
 from trainer.agent.checkpoints.share_sender import ShareSender
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.agent_state import LocalCheckpoint, TrainerEnd
 from trainer.agent.rules.observations import (

@@ -25,9 +25,13 @@ from sqlalchemy import Engine, insert, text
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
-from app.api.agents.agent_board import AgentBoard, start_board, stop_board
 from app.api.agents.agents import router
-from app.api.agents.storage_grants import StorageGrants
+from app.api.agents.grant_cache import StorageGrants
+from app.api.agents.report_cache_driver import (
+    ReportCacheDriver,
+    start_report_cache,
+    stop_report_cache,
+)
 from app.api.serving.error_responses import install_error_responses
 from app.domain.deadline.live_placement import LivePlacement
 from app.domain.deployment.credentials import digest
@@ -45,7 +49,7 @@ from app.ports.storage_grants import StorageGrantIssuer
 from app.storage.schema import tables
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.api.described_answers import client_hooks
-from tests.support.stories.money_story import OneByOne, RungBells
+from tests.support.stories.money_story import RecordedWakeups, SerialEffects
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind
 
 POOL = Pool("local", "us-west-2", "us-west-2a", "p3.2xlarge", Market.SPOT)
@@ -60,13 +64,13 @@ def make_runtime(
     read_clock: Callable[[], datetime] | None = None,
 ) -> Runtime:
     """A runtime on real parts; nobody answers its bell, and there is no cloud."""
-    bells = RungBells()
+    wakeups = RecordedWakeups()
     return Runtime(
-        begin=PostgresUnitOfWorkFactory(engine, bells, read_clock),
+        begin=PostgresUnitOfWorkFactory(engine, wakeups, read_clock),
         clock=SystemClock(),
         entropy=SystemEntropy(),
-        wakeups=bells,
-        effects=OneByOne(),
+        wakeups=wakeups,
+        effects=SerialEffects(),
         object_store=open_object_store(folder.as_uri()),
         store_at=open_object_store,
         providers={},
@@ -161,8 +165,8 @@ class ServedApi:
     client: httpx.Client
 
     @property
-    def board(self) -> AgentBoard:
-        return self.app.state.agent_board
+    def board(self) -> ReportCacheDriver:
+        return self.app.state.report_cache
 
 
 @contextlib.contextmanager
@@ -173,11 +177,11 @@ def served(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await start_board(app, runtime)
+        await start_report_cache(app, runtime)
         app.state.storage_grants = StorageGrants(runtime, issuers or {})
         yield
         app.state.storage_grants.close()
-        await stop_board(app)
+        await stop_report_cache(app)
 
     app = FastAPI(lifespan=lifespan)
     install_error_responses(app)

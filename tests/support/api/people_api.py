@@ -22,8 +22,8 @@ from sqlalchemy import Engine, insert, select, update
 from app.adapters.providers.local.server.cloud_stop import stop_cloud
 from app.adapters.system_entropy import SystemEntropy
 from app.api.main import create_app
+from app.api.serving.api_parts import ApiParts
 from app.api.serving.connection_limits import LimitedHttp
-from app.api.serving.parts import ApiParts
 from app.bootstrap import local_cloud_folder
 from app.domain.deployment.credentials import digest
 from app.domain.market.offer import Hardware

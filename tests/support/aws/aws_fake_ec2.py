@@ -113,7 +113,7 @@ class Ec2:
             else:
                 reply = ask_moto(region, "ec2", "POST", path, headers, body)
             if action == "TerminateInstances" and reply[0] == 200:
-                self._note_terminated(region, tree_of(form)["InstanceId"])
+                self._record_terminated(region, tree_of(form)["InstanceId"])
             if world.lost[action] > 0:
                 world.lost[action] -= 1
                 raise Dropped
@@ -130,7 +130,7 @@ class Ec2:
     def terminate(self, machine_id: str) -> None:
         """End a machine as its account's own call does."""
         backend(self._world.machines[machine_id].region).terminate_instances([machine_id])
-        self._note_terminated("", [machine_id])
+        self._record_terminated("", [machine_id])
 
     def _kept_alive(self, asked: dict[str, Any]) -> Answer | None:
         """Why TerminateInstances ends none of these; None: it ends them all.
@@ -155,7 +155,7 @@ class Ec2:
         text = f"The instance '{protected}' may not be terminated. Modify its "
         return xml_error("OperationNotPermitted", f"{text}'disableApiTermination' attribute.", 400)
 
-    def _note_terminated(self, region: str, machine_ids: list[str]) -> None:
+    def _record_terminated(self, region: str, machine_ids: list[str]) -> None:
         for machine_id in machine_ids:
             rented = self._world.machines[machine_id]
             if rented.lives:

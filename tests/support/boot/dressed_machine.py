@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from app.api.agents.agent_wheel import router as wheel_router
+from app.api.agents.package_routes import router as wheel_router
 from app.storage.schema import tables
 from tests.support.api.agent_api import Gang, ServedApi, make_gang, make_runtime, served
 from tests.support.boot.image_root import ImageBoot, ImageRoot, booting_image, image_root

@@ -25,7 +25,7 @@ from app.orchestration.frame.controller_frame import (
     AnyController,
     apply_phase,
     effect_phase,
-    lease_phase,
+    select_phase,
 )
 from app.orchestration.frame.failing_work import FailingWork
 from app.orchestration.frame.limits import Limits
@@ -162,7 +162,7 @@ class FaultRun:
     def _run(self, controller: AnyController, faulty: bool) -> bool:
         """One run of a controller; False when the worker died in it."""
         runtime = self._worker
-        for piece in lease_phase(runtime, controller):
+        for piece in select_phase(runtime, controller):
             if faulty and self.dice.chance(self.deaths.before_effect):
                 self._note(f"the worker dies before an effect of {controller.name}")
                 return False

@@ -12,11 +12,11 @@ from datetime import timedelta
 
 import numpy as np
 
-from app.backtest.job_view import Terms
+from app.backtest.policy_view import Terms
 from app.backtest.traces import Window
 from app.domain.market.offer import Market, Pool
 from app.simulation.engine.virtual_clock import MICROSECONDS, instant
-from app.simulation.runs.run_world import Run
+from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import CALM, EndState
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_market import Drought, PoolPath
@@ -65,7 +65,7 @@ def settings_for(terms: Terms, hours: float) -> WorldSettings:
     return WorldSettings(1, hours, market=CALM, limits=limits)
 
 
-def begin(run: Run, window: Window, terms: Terms) -> None:
+def begin(run: WorldRun, window: Window, terms: Terms) -> None:
     """Put the window's market in place of the world's, and have the job submitted."""
     world = run.world
     paths = world.market.paths
@@ -102,7 +102,7 @@ def pools_of(window: Window) -> tuple[Pool, ...]:
     return tuple(named[place] for place in range(len(window.pools)))
 
 
-def rented(run: Run, window: Window) -> list[Rented]:
+def rented(run: WorldRun, window: Window) -> list[Rented]:
     """The machines that worked for the job, in order of launching."""
     begins_us = run.world.clock.starts_us + round(BEGINS_SECONDS * MICROSECONDS)
     pools = pools_of(window)
@@ -115,13 +115,13 @@ def rented(run: Run, window: Window) -> list[Rented]:
     return found
 
 
-def finish_seconds(run: Run) -> float:
+def finish_seconds(run: WorldRun) -> float:
     """From the window's beginning until the job had succeeded."""
     began = instant(run.world.clock.starts_us) + timedelta(seconds=BEGINS_SECONDS)
     return float((EndState(run).job().ended_at - began).total_seconds())
 
 
-def _path(run: Run, window: Window, place: int, pool: Pool) -> PoolPath:
+def _path(run: WorldRun, window: Window, place: int, pool: Pool) -> PoolPath:
     """The pool as recorded; beyond the window it is as it was last."""
     clock, tick_us = run.world.clock, window.tick_seconds * MICROSECONDS
     begins_us = clock.starts_us + round(BEGINS_SECONDS * MICROSECONDS)
@@ -141,7 +141,7 @@ def _path(run: Run, window: Window, place: int, pool: Pool) -> PoolPath:
     return PoolPath(pool, "ec2", tuple(times), prices, tuple(droughts), _CAPACITY)
 
 
-def _take(run: Run, pool: Pool) -> None:
+def _take(run: WorldRun, pool: Pool) -> None:
     """A recording tells of no warning: what is there is gone at once."""
     cloud = run.world.clouds[pool.provider]
     for machine in cloud.alive():

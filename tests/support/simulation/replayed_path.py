@@ -12,7 +12,14 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from app.backtest.job_view import Act, Briefing, Choice, JobView, PolicyMaker, Terms
+from app.backtest.policy_view import (
+    Briefing,
+    JobView,
+    PolicyAction,
+    PolicyChoice,
+    PolicyMaker,
+    Terms,
+)
 from app.backtest.traces import Window
 from app.domain.billing.machine_facts import AssignmentSpan, MachineFacts, TimeSource
 from app.domain.lifecycle.instance import EndedBy
@@ -36,9 +43,9 @@ class Recorded:
         past = (window.past_up, window.past_prices)
         briefing = Briefing(window.pools, window.tick_seconds, window.on_demand, terms, *past)
         self.policy = maker(briefing)
-        self.wanted: dict[int, Choice] = {}
+        self.wanted: dict[int, PolicyChoice] = {}
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         """The policy's answer; the last one of a tick is what it wanted."""
         choice = self.policy.decide(view)
         self.wanted[view.tick] = choice
@@ -50,7 +57,7 @@ class Recorded:
         running: tuple[int, int] | None = None  # pool and first tick
         for tick, choice in sorted(self.wanted.items()):
             lost = running is not None and running[0] >= 0 and not up[running[0], tick]
-            pool = {Act.SPOT: choice.pool, Act.ON_DEMAND: -1}.get(choice.act)
+            pool = {PolicyAction.SPOT: choice.pool, PolicyAction.ON_DEMAND: -1}.get(choice.act)
             if running is not None and (lost or pool != running[0]):
                 found.append(Machine(*running, tick, lost))
                 running = None

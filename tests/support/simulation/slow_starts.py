@@ -15,9 +15,9 @@ from sqlalchemy import text
 
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import SpecError
-from app.orchestration.estimates.weigh_promise import weigh_promise
+from app.orchestration.estimates.evaluate_promise import evaluate_promise
 from app.simulation.engine.seeded_entropy import Dice
-from app.simulation.runs.run_world import Run, run_world
+from app.simulation.runs.run_world import WorldRun, run_world
 from app.simulation.scenarios.scenario import CALM
 from app.simulation.simulated.simulated_cloud import spot_machines
 from app.simulation.simulated.simulated_gang import Workload
@@ -149,17 +149,17 @@ def live(
     refused: set[str] = set()
     found: list[Lived] = []
 
-    def begin(run: Run) -> None:
+    def begin(run: WorldRun) -> None:
         for number, job in enumerate(planned):
             at = _FIRST_AT_SECONDS + number * _SUBMITTED_EVERY_SECONDS
             if weighed:
-                _weigh(run, job, at, refused)
+                _evaluate(run, job, at, refused)
             plan = job.plan
             run.world.plan(JobPlan(plan.spec, plan.workload, at))
         if rough:
             _lose_spot(run, len(planned), hours)
 
-    def finish(run: Run) -> None:
+    def finish(run: WorldRun) -> None:
         found.extend(_lived(run, job, job.name in refused) for job in planned)
 
     hours = max(job.deadline_seconds for job in planned) / 3600 + 0.5
@@ -169,7 +169,7 @@ def live(
     return found
 
 
-def _lose_spot(run: Run, most: int, hours: float) -> None:
+def _lose_spot(run: WorldRun, most: int, hours: float) -> None:
     """Take spot machines until then. most: that there are at once."""
     world, dice = run.world, run.world.entropy.stream("slow starts/losses")
 
@@ -188,17 +188,17 @@ def _lose_spot(run: Run, most: int, hours: float) -> None:
     plan()
 
 
-def _weigh(run: Run, job: SlowStart, at: float, refused: set[str]) -> None:
+def _evaluate(run: WorldRun, job: SlowStart, at: float, refused: set[str]) -> None:
     def ask() -> None:
         try:
-            weigh_promise(run.world.runtime, run.world.project_id, parse_spec(job.plan.spec))
+            evaluate_promise(run.world.runtime, run.world.project_id, parse_spec(job.plan.spec))
         except SpecError:
             refused.add(job.name)
 
     run.world.loop.after(at - 1.0, ask)
 
 
-def _lived(run: Run, job: SlowStart, refused: bool) -> Lived:
+def _lived(run: WorldRun, job: SlowStart, refused: bool) -> Lived:
     with run.world.engine.connect() as connection:
         row = connection.execute(
             text(

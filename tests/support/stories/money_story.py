@@ -85,7 +85,7 @@ class CountingEntropy:
         return seeded_draws(seed)
 
 
-class OneByOne:
+class SerialEffects:
     """Effects in order, in this thread."""
 
     def run_all(self, task: Callable[[W], None], work: Sequence[W]) -> None:
@@ -93,13 +93,13 @@ class OneByOne:
             task(piece)
 
 
-class RungBells:
+class RecordedWakeups:
     """Remembers which controllers were rung."""
 
     def __init__(self) -> None:
         self.rung: list[str] = []
 
-    def ring(self, controllers: Iterable[str]) -> None:
+    def notify(self, controllers: Iterable[str]) -> None:
         self.rung += controllers
 
 
@@ -110,8 +110,8 @@ class MoneyStory:
         self.engine = engine
         self.time = START
         self.entropy = CountingEntropy()
-        self.bells = RungBells()
-        self.begin = PostgresUnitOfWorkFactory(engine, self.bells, self.now)
+        self.wakeups = RecordedWakeups()
+        self.begin = PostgresUnitOfWorkFactory(engine, self.wakeups, self.now)
         self.runtime = self.make_runtime(limits)
         self.accruing = AccrueCosts(self.runtime)
         self.enforcing = EnforceBudgets(self.runtime)
@@ -126,8 +126,8 @@ class MoneyStory:
             "begin": self.begin,
             "clock": self,
             "entropy": self.entropy,
-            "wakeups": self.bells,
-            "effects": OneByOne(),
+            "wakeups": self.wakeups,
+            "effects": SerialEffects(),
             "price_sources": price_sources or {},
             "limits": limits,
             "failing": FailingWork(),

@@ -25,7 +25,7 @@ from tests.support.stories.orchestration_story import PaperCloud, Story
 from trainer.protocol.agent_report import FactKind
 
 LISTED = ("app/orchestration/", "app/domain/")
-PHASES = {"lease", "effect", "apply"}
+PHASES = {"select", "effect", "apply"}
 INTRODUCTION = """\
 # From the interruption notice to the launch of the replacement
 

@@ -28,8 +28,8 @@ from trainer.training.checkpoint import (
 from trainer.training.checkpoint import __main__ as command
 from trainer.training.checkpoint.files import write_pieces
 from trainer.training.checkpoint.manifest import seal
-from trainer.training.checkpoint.shards import CUT_LEAST_BYTES, pieces_of
-from trainer.training.errors import CheckpointCorruptError
+from trainer.training.checkpoint.tensor_slices import CUT_LEAST_BYTES, pieces_of
+from trainer.training.training_errors import CheckpointCorruptError
 
 
 def header(step: int, final: bool = False) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from trainer.training.checkpoint import (
     load_checkpoint,
 )
 from trainer.training.checkpoint import __main__ as command
-from trainer.training.errors import ConfigError
 from trainer.training.loop.module_state import (
     EXTRA_KEY,
     own_state,
@@ -31,6 +30,7 @@ from trainer.training.loop.module_state import (
 )
 from trainer.training.saving import restoring
 from trainer.training.saving.own_tensors import own_tensors_of
+from trainer.training.training_errors import ConfigError
 
 MOVING: dict[str, Any] = {
     **STACK,

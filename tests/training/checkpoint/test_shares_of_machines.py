@@ -30,7 +30,7 @@ from trainer.training.checkpoint import (
     load_checkpoint,
     read_manifest,
 )
-from trainer.training.errors import CheckpointCorruptError
+from trainer.training.training_errors import CheckpointCorruptError
 
 # Weights and momentum of 45 MB each, dropout none, running statistics many.
 LARGE: dict[str, Any] = {

@@ -34,7 +34,7 @@ def _found(data: str, **options: Any) -> dict[str, Any]:
     """The parts' sizes and a digest of three steps' tensors, or the error."""
     from trainer.protocol.train_options.data import DataOptions
     from trainer.training.data import SampleOrder, load_data
-    from trainer.training.errors import DataError, DataUnavailableError
+    from trainer.training.training_errors import DataError, DataUnavailableError
 
     checked = DataOptions(**options)
     seen = hashlib.sha256()

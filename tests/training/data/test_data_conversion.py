@@ -17,10 +17,10 @@ from tests.training.gang.torchrun_gang import REPOSITORY
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import load_data
 from trainer.training.data.convert import ShardWriter, from_folders, from_tfrecords
-from trainer.training.data.loading.parts import SubPart
+from trainer.training.data.loading.data_parts import SubPart
 from trainer.training.data.sources.crc32c import crc32c, masked_crc32c
 from trainer.training.data.sources.tfrecord import parse_example, records
-from trainer.training.errors import DataError
+from trainer.training.training_errors import DataError
 
 
 def test_the_checksum_is_that_of_the_standard() -> None:

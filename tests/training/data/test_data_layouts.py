@@ -15,9 +15,9 @@ import pytest
 from tests.training.data import small_data
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import Part, load_data
-from trainer.training.data.loading.parts import BadSampleError, SubPart
+from trainer.training.data.loading.data_parts import BadSampleError, SubPart
 from trainer.training.data.sources import images as image_files
-from trainer.training.errors import ConfigError, DataError
+from trainer.training.training_errors import ConfigError, DataError
 
 
 def test_class_folders_are_split_and_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import SampleOrder, load_data
 from trainer.training.data.loading.loader import Loader, MicroBatch, zero_batch
 from trainer.training.data.loading.workers import worker_count
-from trainer.training.errors import DataError
+from trainer.training.training_errors import DataError
 
 BATCH = 12
 CPU = torch.device("cpu")

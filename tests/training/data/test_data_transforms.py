@@ -12,7 +12,7 @@ import torch
 from tests.training.data import small_data
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import load_data
-from trainer.training.data.loading.batches import BatchReader, Subset
+from trainer.training.data.loading.batches import BatchReader, SampleRequest
 from trainer.training.data.loading.draws import uniforms
 from trainer.training.data.loading.transforms import (
     ImageTransform,
@@ -107,7 +107,7 @@ def test_bytes_travel_to_a_device_and_become_numbers_there() -> None:
     options = DataOptions(flip=True)
     data = load_data("synthetic", 0, options)
     ids = np.arange(6)
-    wanted = Subset("train", np.zeros_like(ids), ids, scoring=False)
+    wanted = SampleRequest("train", np.zeros_like(ids), ids, scoring=False)
     here = BatchReader(data, options, 0)[wanted]
     reader = BatchReader(data, options, 0, torch.device("meta"))
     travels = reader[wanted]
@@ -121,8 +121,8 @@ def test_images_in_memory_can_be_augmented_and_resized() -> None:
     assert data.shape == (1, 12, 12)
     reader = BatchReader(data, options, 0)
     ids = np.arange(40)
-    answer = reader[Subset("train", np.zeros_like(ids), ids, scoring=False)]
-    plain = reader[Subset("train", np.zeros_like(ids), ids)]
+    answer = reader[SampleRequest("train", np.zeros_like(ids), ids, scoring=False)]
+    plain = reader[SampleRequest("train", np.zeros_like(ids), ids)]
     assert answer["inputs"].shape == (40, 1, 12, 12)
     same = [torch.equal(*pair) for pair in zip(answer["inputs"], plain["inputs"], strict=True)]
     assert 8 < sum(same) < 32

@@ -16,9 +16,9 @@ from tests.training.gang.torchrun_gang import GangStarter, wait_until
 from tests.training.loop.one_rank import STACK
 from tests.training.models.own_models import Spare
 from trainer.training.config import parse_config
-from trainer.training.errors import ConfigError
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.shared_model import SharedModel
+from trainer.training.training_errors import ConfigError
 
 SPARE: dict[str, Any] = {**STACK, "model": "tests.training.models.own_models:Spare"}
 

@@ -16,9 +16,9 @@ from trainer.training.gang import distributed
 from trainer.training.gang.ending import Ending
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.rank_loop import train
+from trainer.training.rank_run import RankTrainer
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import ProgressLog
-from trainer.training.run import RankTrainer
 
 STACK = {
     "model": "tests.training.models.own_models:Stack",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.training.gang.torchrun_gang import LIMIT_SECONDS, REPOSITORY, wait_until
 from trainer.training.gang.rank_environment import read_rank_environment
-from trainer.training.reporting.terminal import ProgressScreen
+from trainer.training.reporting.step_lines import ProgressScreen
 
 CONFIG = {
     "model": "mlp",

@@ -16,12 +16,12 @@ from tests.support.sources.source_tree import ROOT
 from tests.training.loop.one_rank import STACK, OnStep, train_here
 from trainer.training.checkpoint import load_checkpoint
 from trainer.training.config import parse_config
-from trainer.training.errors import ConfigError, StepOutOfMemoryError
 from trainer.training.kernels.compilation import load_compiled_code
 from trainer.training.kernels.float8 import Float8Linear, use_float8
 from trainer.training.loop.learning_rate import learning_rate_at
 from trainer.training.loop.optimizer import make_optimizer
-from trainer.training.run import RankTrainer
+from trainer.training.rank_run import RankTrainer
+from trainer.training.training_errors import ConfigError, StepOutOfMemoryError
 
 CHEAP = {**STACK, "steps": 6}
 

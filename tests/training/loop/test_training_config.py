@@ -13,9 +13,9 @@ import pytest
 from tests.training.gang.torchrun_gang import REPOSITORY
 from trainer.training.config import DATA_NAMES, MODEL_NAMES, load_config, parse_config
 from trainer.training.data import DATA_SETS
-from trainer.training.errors import ConfigError
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.models import MODELS
+from trainer.training.training_errors import ConfigError
 
 GOOD: dict[str, Any] = {"model": "cnn", "data": "digits", "epochs": 3}
 

@@ -13,7 +13,15 @@ from trainer.protocol.agent_report import STORE_UNAVAILABLE
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.config import load_config, parse_config
 from trainer.training.drain import StopRequest
-from trainer.training.errors import (
+from trainer.training.gang import distributed, ending
+from trainer.training.gang.ending import Ending
+from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
+from trainer.training.rank_loop import run_rank, train
+from trainer.training.rank_run import RankTrainer
+from trainer.training.reporting.place import Place
+from trainer.training.reporting.progress import ProgressLog
+from trainer.training.started_rank import StartedRank
+from trainer.training.training_errors import (
     CheckpointCorruptError,
     ConfigError,
     DataUnavailableError,
@@ -23,14 +31,6 @@ from trainer.training.errors import (
     StepOutOfMemoryError,
     is_out_of_memory,
 )
-from trainer.training.gang import distributed, ending
-from trainer.training.gang.ending import Ending
-from trainer.training.gang.rank_environment import RankEnvironment, read_rank_environment
-from trainer.training.rank_loop import run_rank, train
-from trainer.training.reporting.place import Place
-from trainer.training.reporting.progress import ProgressLog
-from trainer.training.run import RankTrainer
-from trainer.training.started_rank import StartedRank
 
 DIGITS = {"model": "mlp", "data": "digits", "steps": 20}  # 20 steps are just over one epoch
 

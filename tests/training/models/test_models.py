@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.training.errors import ConfigError
 from trainer.training.models import MODELS, build_model, model_blocks
+from trainer.training.training_errors import ConfigError
 
 IMAGE = (3, 224, 224)
 LARGE = {"resnet152"}  # built of the same blocks as resnet50

@@ -20,7 +20,6 @@ from trainer.protocol.model_figures import known_figures
 from trainer.protocol.run_config import folder_variable
 from trainer.protocol.train_options import OptionError, parse_options
 from trainer.protocol.train_options.observing import ObservingOptions
-from trainer.training.errors import ConfigError
 from trainer.training.kernels.flops import (
     count_for,
     mfu,
@@ -31,7 +30,7 @@ from trainer.training.kernels.flops import (
 from trainer.training.loop.recomputing import recompute_blocks
 from trainer.training.models import MODELS, build_model, model_blocks
 from trainer.training.observer import Observed, Observer, usd_per_hour
-from trainer.training.reporting.bottleneck import BottleneckMeter
+from trainer.training.reporting.bottleneck_meter import BottleneckMeter
 from trainer.training.reporting.goodput import Bucket, Ledger
 from trainer.training.reporting.gpu_metrics import (
     GpuReadings,
@@ -42,6 +41,7 @@ from trainer.training.reporting.gpu_metrics import (
 from trainer.training.reporting.profiling import ProfileWindow
 from trainer.training.reporting.progress import ProgressLog
 from trainer.training.reporting.tensorboard_files import TensorBoardFiles
+from trainer.training.training_errors import ConfigError
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from app.domain.availability.gang_hazard import (
     seconds_to_next_age,
     worth_telling,
 )
-from app.domain.availability.pool_life import TAKEN_PER_HOUR
+from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR
 
 FRESH = MachineLife(0.0, 1.0)
 OLD = MachineLife(9 * 3600.0, 1.0)

@@ -26,7 +26,7 @@ from app.domain.billing.machine_facts import (
     MachineFacts,
     TimeSource,
 )
-from app.domain.billing.usage_stretches import OverlappingAssignments
+from app.domain.billing.usage_segments import OverlappingAssignments
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market
 from app.domain.market.price_book import PriceBook, PricePoint, UnknownPrice

@@ -9,7 +9,7 @@ from app.domain.billing.budget import (
     LiveInstance,
     ReserveWindow,
     claim_allowed,
-    first_stretch_microusd,
+    first_segment_microusd,
     reserve_microusd,
     stop_ordered,
 )
@@ -37,8 +37,8 @@ def test_the_reserve_is_rounded_up_and_runs_at_the_bills_speed() -> None:
 
 
 def test_the_first_quarter_of_an_hour_counts_every_machine() -> None:
-    assert first_stretch_microusd([PRICE, 2 * PRICE]) == 900_000 + 1_800_000
-    assert first_stretch_microusd([1]) == 1
+    assert first_segment_microusd([PRICE, 2 * PRICE]) == 900_000 + 1_800_000
+    assert first_segment_microusd([1]) == 1
 
 
 def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:

@@ -19,7 +19,7 @@ from app.domain.billing.egress import (
 )
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
-from app.domain.placement.placement import Considered, Need, consider
+from app.domain.placement.placement import Need, RankedOffer, rank_offers
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 GB = 2**30
@@ -75,9 +75,9 @@ def test_costs_are_rounded_up_and_nothing_costs_nothing() -> None:
     assert added_microusd_per_hour(Restore(GB, None), pool("aws", "us-east-1")) == 0
 
 
-def ranked(restore: Restore | None, *offers: Offer) -> tuple[Considered, ...]:
+def ranked(restore: Restore | None, *offers: Offer) -> tuple[RankedOffer, ...]:
     need = Need((GpuChoice("V100", None, 1),), 0, 1, Market.SPOT, (), 1.0, restore=restore)
-    return consider([(one, None) for one in offers], need, NOW)
+    return rank_offers([(one, None) for one in offers], need, NOW)
 
 
 NEAR, FAR = pool("aws", "us-east-1"), pool("aws", "us-west-2")

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from app.backtest.run_cells import POLICIES
-from app.cli.server import backtest
+from app.cli.server import backtest_command
 
 ROW_KEYS = {
     "group", "zone", "start", "slack", "overhead_hours", "policy", "cost_usd", "on_demand_usd",
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(*arguments: str) -> tuple[int, str, str]:
     program = typer.Typer()
-    backtest.register(program)
+    backtest_command.register(program)
     result = CliRunner().invoke(program, list(arguments), catch_exceptions=False)
     return result.exit_code, result.stdout, result.stderr
 
@@ -82,7 +82,7 @@ def test_a_group_of_no_use_is_named_and_the_rest_is_run(folder: Path):
         "--traces", str(folder), "--setting", "zones", "--information", "attempts",
         "--policies", "lowtide,up_s", "--history", "cold",
     )  # fmt: skip
-    assert code == backtest.LEFT_OUT
+    assert code == backtest_command.LEFT_OUT
     assert "both" in text
     assert "Left out: broken.npz: cannot be read" in errors
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.input_checks.workdir_archive import check_archive
+from app.adapters.input_checks.workdir_check import check_archive
 from app.cli.client.failures import CommandFailed
 from app.cli.jobs import workdir_archive
 from app.cli.jobs.workdir_archive import packed

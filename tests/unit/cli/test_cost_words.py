@@ -10,7 +10,7 @@ import pytest
 
 from app.cli.client.terminal import Terminal
 from app.cli.demo.demo_story import bill
-from app.cli.fleet.costs import print_job_cost
+from app.cli.fleet.cost_commands import print_job_cost
 
 
 def cost(total: int, compared: int | None, ratio: float | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 from app.cli.client.terminal import Terminal
-from app.cli.jobs.estimate import print_estimate
+from app.cli.jobs.estimate_command import print_estimate
 
 WAITS = "while the deadline is far, Lowtide waits for cheaper machines"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.cli.fleet.instances import names_of
+from app.cli.fleet.instance_commands import names_of
 
 RUNNING: dict[str, Any] = {
     "job_name": "bert-ft",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.jobs.jobs import _columns
+from app.cli.jobs.list_commands import _columns
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

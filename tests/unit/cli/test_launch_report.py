@@ -11,9 +11,9 @@ import pytest
 
 from app.cli.client.failures import CommandFailed
 from app.cli.client.terminal import Terminal
-from app.cli.server.launch_plan import GRACE_SECONDS, Wish, make_launch_plan
+from app.cli.server.launch_plan import GRACE_SECONDS, TrialRequest, make_launch_plan
 from app.cli.server.launch_report import LaunchReport
-from app.cli.server.launch_stages import ORDER, Phase, StageView
+from app.cli.server.launch_stages import ORDER, LaunchPhase, StageView
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class Screen(io.StringIO):
         return True
 
 
-def views(done: int, failed: Phase | None = None) -> list[StageView]:
+def views(done: int, failed: LaunchPhase | None = None) -> list[StageView]:
     shown = [StageView(stage, True, 2.0, f"{stage.value} went well") for stage in ORDER[:done]]
     shown += [StageView(stage) for stage in ORDER[done:]]
     if failed is not None:
@@ -75,7 +75,7 @@ def test_a_failure_is_told_with_its_log_and_what_to_do_also_when_quiet() -> None
     out = io.StringIO()
     report = LaunchReport(Terminal(out=out, quiet=True), 600)
     report.show(views(1), [], 1.0)
-    report.end(views(1, Phase.BOOT), 0, "doctor-1")
+    report.end(views(1, LaunchPhase.BOOT), 0, "doctor-1")
     lines = out.getvalue().splitlines()
     assert lines[0] == "✗ boot          1m 1s  it broke"
     assert [line.strip() for line in lines[1:]] == ["| the last line", "→ mend it"]
@@ -115,7 +115,7 @@ def test_the_plan_is_bounded_in_time_and_money_whoever_follows_it() -> None:
         offer(158_000),
         offer(190_000, zone="us-west-2a"),
     ]
-    plan = make_launch_plan(Wish(nodes=2, timeout_seconds=1_800), "doctor-1", offers, NOW)
+    plan = make_launch_plan(TrialRequest(nodes=2, timeout_seconds=1_800), "doctor-1", offers, NOW)
     spec = plan.spec("sha256:" + "1" * 64)
     assert (spec["market"], spec["on_deadline"], spec["retries"]) == ("spot", "stop", 0)
     assert spec["deadline"] == f"{1_800 + GRACE_SECONDS}s"
@@ -128,27 +128,31 @@ def test_the_plan_is_bounded_in_time_and_money_whoever_follows_it() -> None:
     assert "at most $0.400, the job's budget" in told
     assert plan.pools == {"aws/us-east-1/us-east-1a/g4dn.xlarge/spot",
                           "aws/us-west-2/us-west-2a/g4dn.xlarge/spot"}  # fmt: skip
-    west = make_launch_plan(Wish(region="us-west-2"), "doctor-1", offers, NOW)
+    west = make_launch_plan(TrialRequest(region="us-west-2"), "doctor-1", offers, NOW)
     assert west.spec("sha256:" + "1" * 64)["infra"] == ["aws/us-west-2"]
 
 
 @pytest.mark.parametrize(
     ("wish", "offers", "said"),
     [
-        (Wish(), [], "no prices are known yet"),
-        (Wish(region="mars-1"), [offer(1)], "nothing is offered in mars-1; there are aws/us-east"),
-        (Wish(region="us-east-1", infra="aws/us-east-1"), [offer(1)], "leave --region out"),
-        (Wish(gpu="L44"), [offer(1)], "did you mean 'L4'"),
-        (Wish(gpu="H100"), [offer(1)], "Nothing can start now"),
+        (TrialRequest(), [], "no prices are known yet"),
         (
-            Wish(),
+            TrialRequest(region="mars-1"),
+            [offer(1)],
+            "nothing is offered in mars-1; there are aws/us-east",
+        ),
+        (TrialRequest(region="us-east-1", infra="aws/us-east-1"), [offer(1)], "leave --region out"),
+        (TrialRequest(gpu="L44"), [offer(1)], "did you mean 'L4'"),
+        (TrialRequest(gpu="H100"), [offer(1)], "Nothing can start now"),
+        (
+            TrialRequest(),
             [offer(1, "2031-01-01T00:05:00+00:00")],
             "cools down until 00:05:00 UTC after a refusal",
         ),
     ],
 )
 def test_what_cannot_be_rented_is_said_before_anything_is_submitted(
-    wish: Wish, offers: list[dict[str, Any]], said: str
+    wish: TrialRequest, offers: list[dict[str, Any]], said: str
 ) -> None:
     with pytest.raises(CommandFailed) as failed:
         make_launch_plan(wish, "doctor-1", offers, NOW)

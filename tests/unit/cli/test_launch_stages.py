@@ -9,9 +9,9 @@ import pytest
 
 from app.cli.server.launch_stages import (
     REMEDIES,
-    Failure,
-    History,
-    Phase,
+    JobHistory,
+    LaunchPhase,
+    StageFailure,
     failed_views,
     failure_of,
     failure_of_pools,
@@ -71,11 +71,11 @@ def story(
     events: tuple[dict[str, Any], ...] = (),
     attempts: tuple[dict[str, Any], ...] = (),
     machines: tuple[dict[str, Any], ...] = (),
-) -> History:
+) -> JobHistory:
     """So many of the steps of a good launch, ten seconds apart, and what else there is."""
     good = tuple(event(kind, 10.0 * (number + 1)) for number, kind in enumerate(STEPS[:kinds]))
     job = {"submitted_at": at(0), "node_count": nodes, "state": state, "why": why}
-    return History(job, (*good, *events), attempts, machines)
+    return JobHistory(job, (*good, *events), attempts, machines)
 
 
 def test_each_stage_takes_from_the_end_of_the_one_before() -> None:
@@ -83,12 +83,12 @@ def test_each_stage_takes_from_the_end_of_the_one_before() -> None:
     done = story(5, state="succeeded", attempts=(attempt(first_step_at=at(34)),), machines=(gone,))
     took = {one.stage: (one.ok, one.seconds) for one in views(done)}
     assert took == {
-        Phase.RENT: (True, 10.0),
-        Phase.BOOT: (True, 10.0),
-        Phase.REGISTER: (True, 10.0),
-        Phase.TRAIN: (True, 4.0),
-        Phase.CHECKPOINT: (True, 6.0),
-        Phase.GIVE_BACK: (True, 30.0),
+        LaunchPhase.RENT: (True, 10.0),
+        LaunchPhase.BOOT: (True, 10.0),
+        LaunchPhase.REGISTER: (True, 10.0),
+        LaunchPhase.TRAIN: (True, 4.0),
+        LaunchPhase.CHECKPOINT: (True, 6.0),
+        LaunchPhase.GIVE_BACK: (True, 30.0),
     }
     assert failure_of(done) is None
     assert still_there(done) == []
@@ -97,25 +97,30 @@ def test_each_stage_takes_from_the_end_of_the_one_before() -> None:
 
 @pytest.mark.parametrize(
     ("kinds", "stage"),
-    [(0, Phase.RENT), (1, Phase.BOOT), (2, Phase.REGISTER), (3, Phase.TRAIN)],
+    [
+        (0, LaunchPhase.RENT),
+        (1, LaunchPhase.BOOT),
+        (2, LaunchPhase.REGISTER),
+        (3, LaunchPhase.TRAIN),
+    ],
 )
-def test_the_stage_that_runs_is_the_first_that_is_not_over(kinds: int, stage: Phase) -> None:
+def test_the_stage_that_runs_is_the_first_that_is_not_over(kinds: int, stage: LaunchPhase) -> None:
     assert running(story(kinds)) is stage
     failure = failure_of(story(kinds, state="paused", why="aws refuses the launch (denied): no"))
-    assert failure == Failure(stage, "aws refuses the launch (denied): no", REMEDIES[stage])
+    assert failure == StageFailure(stage, "aws refuses the launch (denied): no", REMEDIES[stage])
 
 
 def test_a_gang_is_rented_when_its_last_machine_is() -> None:
-    assert running(story(1, nodes=2)) is Phase.RENT
+    assert running(story(1, nodes=2)) is LaunchPhase.RENT
     both = story(1, nodes=2, events=(event("launch_accepted", 12),))
-    assert running(both) is Phase.BOOT
+    assert running(both) is LaunchPhase.BOOT
 
 
 def test_a_machine_tells_why_it_did_not_boot() -> None:
     told = story(1, events=(event("boot_failed", 60, "its agent could not start: no Python"),))
     failure = failure_of(told)
     assert failure is not None
-    assert failure.stage is Phase.BOOT
+    assert failure.stage is LaunchPhase.BOOT
     assert "no Python" in failure.reason
     assert "docs/machines.md" in failure.remedy
 
@@ -143,7 +148,7 @@ def test_a_machine_that_ends_before_it_calls(
     failure = failure_of(story(1, machines=(ended,)))
     assert (failure is not None) is fails
     if failure is not None:
-        assert failure.stage is Phase.BOOT
+        assert failure.stage is LaunchPhase.BOOT
         assert "aws ec2 get-console-output" in failure.remedy
         assert "--region us-east-1 --instance-id i-0abc" in failure.remedy
 
@@ -159,7 +164,7 @@ def test_a_machine_that_never_called_is_named_with_its_console() -> None:
     ended = attempt(end_reason="registration_timeout", end_message="Not registered in 600 s")
     failure = failure_of(story(1, attempts=(ended,), machines=(silent,)))
     assert failure is not None
-    assert failure.stage is Phase.REGISTER
+    assert failure.stage is LaunchPhase.REGISTER
     assert failure.reason.startswith("Not registered in 600 s: nothing was heard from m1 (i-0abc, ")
     assert "LOWTIDE_PUBLIC_URL" in failure.remedy
     google = machine(
@@ -169,7 +174,7 @@ def test_a_machine_that_never_called_is_named_with_its_console() -> None:
         registered_at=None,
     )
     over = late(story(1, machines=(google,)), 600)
-    assert over.stage is Phase.REGISTER
+    assert over.stage is LaunchPhase.REGISTER
     assert "--timeout of 10m is over" in over.reason
     assert "get-serial-port-output lt-abc --zone us-central1-a" in over.remedy
 
@@ -192,7 +197,7 @@ def test_a_machine_that_the_control_plane_gave_up() -> None:
     asked = {AWS_POOL: offer("registration_timeout")}
     failure = failure_of_pools(waits, asked, pools, BEGAN)
     assert failure is not None
-    assert failure.stage is Phase.REGISTER
+    assert failure.stage is LaunchPhase.REGISTER
     assert "nothing was heard from m1 (i-0abc, " in failure.reason
     assert failure_of_pools(waits, {AWS_POOL: offer(None)}, pools, BEGAN) is None
     assert may_ask_pools(story())
@@ -203,7 +208,7 @@ def test_a_machine_that_the_control_plane_gave_up() -> None:
 
 def test_late_in_the_queue_says_what_it_waits_for() -> None:
     failure = late(story(state="queued", why="no pool has capacity"), 60)
-    assert failure.stage is Phase.RENT
+    assert failure.stage is LaunchPhase.RENT
     assert failure.reason == "--timeout of 1m is over: no pool has capacity"
 
 
@@ -234,14 +239,14 @@ def test_a_refusal_is_told_in_the_cloud_s_words_with_what_to_do() -> None:
 
 
 def test_of_a_failed_launch_the_rest_is_open_and_the_end_is_told() -> None:
-    failure = Failure(Phase.BOOT, "no Python", "another image")
+    failure = StageFailure(LaunchPhase.BOOT, "no Python", "another image")
     gone = machine(state="terminated", ended_at=at(70), ended_by="os_shutdown")
     shown = failed_views(story(3, machines=(gone,)), failure, 25.0, ("last line",))
     assert [one.ok for one in shown] == [True, False, None, None, None, True]
     assert shown[1].seconds == 15.0
     assert shown[1].log == ("last line",)
     assert "its own shutdown" in shown[-1].sentence
-    nothing = failed_views(story(), Failure(Phase.RENT, "no", "ask"), 5.0, ())
+    nothing = failed_views(story(), StageFailure(LaunchPhase.RENT, "no", "ask"), 5.0, ())
     assert nothing[-1].sentence == "nothing was rented"
     there = failed_views(story(1, machines=(machine(),)), failure, 25.0, ())
     assert there[-1].ok is None

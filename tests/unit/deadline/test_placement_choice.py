@@ -11,23 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.backtest.job_view import (
-    Act,
+from app.backtest.lowtide import Lowtide
+from app.backtest.optimum import optimum_by_tick
+from app.backtest.policy_view import (
     Briefing,
-    Choice,
     JobView,
     Policy,
+    PolicyAction,
+    PolicyChoice,
     PolicyMaker,
     Terms,
 )
-from app.backtest.lowtide import Lowtide
-from app.backtest.optimum import optimum_by_tick
-from app.backtest.replay import Information, JobEnd, Replay
+from app.backtest.replay import JobOutcome, PoolVisibility, Replay
 from app.backtest.run_cells import POLICIES
 from app.backtest.traces import Window
 from app.domain.deadline.placement_choice import Placement
-from app.domain.deadline.placement_moment import Course, JobTerms, Moment, Running
-from app.domain.deadline.spot_ride import ride
+from app.domain.deadline.policy_state import JobTerms, PlacementAction, PolicyState, RunningOn
+from app.domain.deadline.spot_history import past_spot_run
 
 HOUR = 3600.0
 TICK = 600
@@ -60,9 +60,9 @@ class Recorded:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.answers: list[tuple[JobView, Choice]] = []
+        self.answers: list[tuple[JobView, PolicyChoice]] = []
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         shown = replace(view, seen=list(view.seen), prices=list(view.prices))
         choice = self.policy.decide(view)
         self.answers.append((shown, choice))
@@ -72,9 +72,9 @@ class Recorded:
 def _replay(
     window: Window,
     terms: Terms,
-    information: Information = Information.VISIBLE,
+    information: PoolVisibility = PoolVisibility.VISIBLE,
     maker: PolicyMaker = Lowtide,
-) -> tuple[JobEnd, list[tuple[JobView, Choice]]]:
+) -> tuple[JobOutcome, list[tuple[JobView, PolicyChoice]]]:
     briefing = Briefing(
         window.pools, TICK, window.on_demand, terms, window.past_up, window.past_prices
     )
@@ -86,9 +86,9 @@ def _terms(slack: float = 1.3, **more: float) -> Terms:
     return Terms(8 * HOUR, slack * 8 * HOUR, 720.0, **more)
 
 
-@pytest.mark.parametrize("information", list(Information))
+@pytest.mark.parametrize("information", list(PoolVisibility))
 @pytest.mark.parametrize("pools", [1, pytest.param(3, marks=pytest.mark.full)])
-def test_the_deadline_is_kept_and_the_optimum_not_beaten(pools: int, information: Information):
+def test_the_deadline_is_kept_and_the_optimum_not_beaten(pools: int, information: PoolVisibility):
     for seed in range(8):
         window = _window(seed, pools, past=PAST if seed % 2 else 0)
         for slack in (1.1, 1.3, 1.8):
@@ -120,9 +120,9 @@ def _other_future(window: Window, cut: int, dice: np.random.Generator) -> Window
     return replace(window, up=up, prices=prices)
 
 
-@pytest.mark.parametrize("information", list(Information))
+@pytest.mark.parametrize("information", list(PoolVisibility))
 @pytest.mark.parametrize("name", list(POLICIES))
-def test_nothing_of_the_future_is_seen(name: str, information: Information):
+def test_nothing_of_the_future_is_seen(name: str, information: PoolVisibility):
     """Neither shown nor acted upon: capacity and prices of the very next tick are the future."""
     for seed in (3, 4, 5):
         dice = np.random.default_rng(seed)
@@ -139,7 +139,7 @@ def test_nothing_of_the_future_is_seen(name: str, information: Information):
 
 
 def test_equal_inputs_give_equal_answers():
-    first, second = (_replay(_window(4), _terms(), Information.ATTEMPTS) for _ in range(2))
+    first, second = (_replay(_window(4), _terms(), PoolVisibility.ATTEMPTS) for _ in range(2))
     assert first == second
 
 
@@ -159,11 +159,13 @@ def _placement(pools: int = 4, seed: int = 7, **more: float) -> Placement:
     return placement
 
 
-def _moment(prices: list[float], pool: int = -1, left: float = 8.0, time: float = 10.0) -> Moment:
-    return Moment(
+def _moment(
+    prices: list[float], pool: int = -1, left: float = 8.0, time: float = 10.0
+) -> PolicyState:
+    return PolicyState(
         time_left_seconds=time * HOUR,
         work_left_seconds=left * HOUR,
-        running_on=Running.NOTHING if pool < 0 else Running.SPOT,
+        running_on=RunningOn.NOTHING if pool < 0 else RunningOn.SPOT,
         pool=pool,
         start_left_seconds=0.0,
         at_risk_seconds=0.0,
@@ -187,16 +189,16 @@ def test_raising_one_price_never_makes_that_pool_win(
     before = placement.choose(_moment(prices, pool, left))
     higher = [price * by if index == raised else price for index, price in enumerate(prices)]
     after = placement.choose(_moment(higher, pool, left))
-    if (before.verdict, before.pool) != (Course.SPOT, raised):
-        assert (after.verdict, after.pool) != (Course.SPOT, raised)
+    if (before.verdict, before.pool) != (PlacementAction.SPOT, raised):
+        assert (after.verdict, after.pool) != (PlacementAction.SPOT, raised)
 
 
 def test_without_time_to_spare_it_is_on_demand_and_with_much_of_it_spot():
     placement = _placement()
     prices = [1.0, 1.1, 1.2, 1.3]
-    assert placement.choose(_moment(prices, left=9.7)).verdict is Course.ON_DEMAND
+    assert placement.choose(_moment(prices, left=9.7)).verdict is PlacementAction.ON_DEMAND
     relaxed = placement.choose(_moment(prices, left=4.0))
-    assert relaxed.verdict is Course.SPOT
+    assert relaxed.verdict is PlacementAction.SPOT
     assert relaxed.costs.spot < relaxed.costs.on_demand < math.inf
     # A machine that runs is kept while another is only a little cheaper.
     assert placement.choose(_moment([1.0, 1.1, 1.2, 1.02], pool=3, left=4.0)).pool in (0, 3)
@@ -226,12 +228,12 @@ def test_what_a_move_takes_is_no_time_for_work():
     """Eight minutes of work in this tick, or none: without them the next one is too late."""
     moment = replace(
         _moment([1.0] * 4, pool=0, left=11 / 6, time=2.0),
-        running_on=Running.NOTHING,
+        running_on=RunningOn.NOTHING,
         seen=[0, 1, 1, 1],
     )
-    assert _placement(restart_seconds=120.0).choose(moment).verdict is Course.SPOT
+    assert _placement(restart_seconds=120.0).choose(moment).verdict is PlacementAction.SPOT
     moved = _placement(restart_seconds=120.0, move_seconds=480.0).choose(moment)
-    assert (moved.verdict, moved.costs.spot) == (Course.ON_DEMAND, math.inf)
+    assert (moved.verdict, moved.costs.spot) == (PlacementAction.ON_DEMAND, math.inf)
 
 
 def test_an_explanation_has_a_row_for_every_pool():
@@ -271,22 +273,24 @@ def test_learning_a_past_at_once_is_learning_it_tick_by_tick():
 
 def test_a_ride_counts_moves_while_something_is_up():
     up = np.array([[1, 1, 0, 0, 1], [0, 1, 1, 0, 0]], bool)
-    found = ride(up, np.array([[1.0] * 5, [2.0] * 5]))
+    found = past_spot_run(up, np.array([[1.0] * 5, [2.0] * 5]))
     assert (found.ticks, found.price_sum, found.moves) == (4, 1 + 1 + 2 + 1, 1)
 
 
 def test_an_attempt_that_fails_is_followed_by_another_answer():
     window = _window(5)
-    _, answers = _replay(window, _terms(), Information.ATTEMPTS)
-    tried = [(view.tick, choice.pool) for view, choice in answers if choice.act == Act.SPOT]
+    _, answers = _replay(window, _terms(), PoolVisibility.ATTEMPTS)
+    tried = [
+        (view.tick, choice.pool) for view, choice in answers if choice.act == PolicyAction.SPOT
+    ]
     assert len(set(tried)) == len(tried)
     assert len(tried) > len({tick for tick, _ in tried})
 
 
 def test_on_demand_that_runs_finishes_a_rest_that_fits_into_the_tick():
     """However much time is left: to give it up would mean to start once more for a minute."""
-    rest = replace(_moment([1.0], left=1 / 60, time=9.0), running_on=Running.ON_DEMAND)
-    assert _placement(1).choose(rest).verdict is Course.ON_DEMAND
+    rest = replace(_moment([1.0], left=1 / 60, time=9.0), running_on=RunningOn.ON_DEMAND)
+    assert _placement(1).choose(rest).verdict is PlacementAction.ON_DEMAND
 
 
 def test_the_last_stretch_is_run_on_a_pool_that_is_up():
@@ -295,5 +299,5 @@ def test_the_last_stretch_is_run_on_a_pool_that_is_up():
         for left in (0.1, 0.3, 0.6, 0.9):
             choice = _placement(1, seed).choose(_moment([1.0], left=left, time=6.0))
             waited += choice.costs.wait < choice.costs.spot
-            assert choice.verdict is Course.SPOT, (seed, left)
+            assert choice.verdict is PlacementAction.SPOT, (seed, left)
     assert waited > 0, "by the tables alone it would never have waited, and this shows nothing"

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.estimate.calibration import Borne, Calibration, calibration
+from app.domain.estimate.calibration import Calibration, EstimateOutcome, calibration
 from app.domain.units.percent import chances_text, percent
 
 
-def job(cost: int, seconds: float, finish: float | None = 100.0) -> Borne:
+def job(cost: int, seconds: float, finish: float | None = 100.0) -> EstimateOutcome:
     """A job that was estimated at 10 (P50) to 20 (P90) micro-dollars and 50 to `finish` seconds."""
     p50 = None if finish is None else 50.0
-    return Borne(UUID(int=1), "j", 10, 20, p50, finish, cost, seconds)
+    return EstimateOutcome(UUID(int=1), "j", 10, 20, p50, finish, cost, seconds)
 
 
 def test_nothing_is_said_without_jobs():

@@ -47,7 +47,7 @@ from app.domain.lifecycle.transition_table import (
     STAY,
     IllegalTransition,
     Move,
-    Row,
+    TransitionRow,
     TransitionTable,
 )
 from app.domain.units.errors import CommandRefused
@@ -202,8 +202,8 @@ class _Event(StrEnum):
     KNOCK = "knock"
 
 
-_CLOSE_ROW = Row((_State.OPEN,), _Event.CLOSE, _State.SHUT)
-_KNOCK_ROW = Row((_State.OPEN,), _Event.KNOCK, _State.OPEN)
+_CLOSE_ROW = TransitionRow((_State.OPEN,), _Event.CLOSE, _State.SHUT)
+_KNOCK_ROW = TransitionRow((_State.OPEN,), _Event.KNOCK, _State.OPEN)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,15 @@ _KNOCK_ROW = Row((_State.OPEN,), _Event.KNOCK, _State.OPEN)
         ((_CLOSE_ROW,), {_Event.KNOCK}, "without a row"),
         ((_CLOSE_ROW, _CLOSE_ROW, _KNOCK_ROW), {_Event.KNOCK}, "two rows"),
         (
-            (_CLOSE_ROW, _KNOCK_ROW, Row((_State.SHUT,), _Event.KNOCK, _State.OPEN)),
+            (_CLOSE_ROW, _KNOCK_ROW, TransitionRow((_State.SHUT,), _Event.KNOCK, _State.OPEN)),
             {_Event.KNOCK},
             "is terminal",
         ),
-        ((_KNOCK_ROW, Row((_State.OPEN,), _Event.CLOSE, _State.OPEN)), {_Event.KNOCK}, "no way"),
+        (
+            (_KNOCK_ROW, TransitionRow((_State.OPEN,), _Event.CLOSE, _State.OPEN)),
+            {_Event.KNOCK},
+            "no way",
+        ),
     ],
 )
 def test_an_incomplete_table_is_refused_when_built(rows, facts, complaint):

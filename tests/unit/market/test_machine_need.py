@@ -11,7 +11,7 @@ from app.adapters.providers.machine_catalog import CATALOG_PROVIDERS, shipped_ca
 from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice, parse_gpu_choices
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.no_offer import why_none_fits
-from app.domain.placement.placement import capacity_key, consider, need_of
+from app.domain.placement.placement import capacity_key, need_of, rank_offers
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import InvalidValue, SpecError
 
@@ -45,7 +45,7 @@ def _spec(**resources: Any) -> Any:
 
 def _fitting(dollars: dict[str, float] | None = None, **resources: Any) -> list[Offer]:
     need = need_of(_spec(**resources), Market.SPOT, 1)
-    return [one.offer for one in consider(_offers(dollars), need, NOW) if one.fits]
+    return [one.offer for one in rank_offers(_offers(dollars), need, NOW) if one.fits]
 
 
 def _types(**resources: Any) -> set[str]:
@@ -127,7 +127,7 @@ def test_of_several_gpus_the_cheapest_for_its_work_comes_first():
 
 def test_the_reason_names_what_is_missing():
     need = need_of(_spec(gpu="T4:1", cpus="500+", memory="2TB", interconnect="efa"), Market.SPOT, 1)
-    considered = consider(_offers(), need, NOW)
+    considered = rank_offers(_offers(), need, NOW)
     assert not any(one.fits for one in considered)
     whys = {one.why for one in considered if one.offer.pool.instance_type == "g4dn.xlarge"}
     assert whys == {"has 4 CPUs, 500 are needed"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from app.domain.spec.job_spec import JobSpec, parse_spec
-from app.orchestration.estimates.weigh_promise import AcceptedPromises, promise_key
+from app.orchestration.estimates.evaluate_promise import AcceptedPromises, promise_key
 from app.simulation.engine.virtual_clock import MICROSECONDS, VirtualClock
 
 PROJECT, OTHER = UUID(int=1), UUID(int=2)

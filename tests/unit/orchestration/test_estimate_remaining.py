@@ -16,8 +16,8 @@ from app.domain.throughput.start_up import StartUp
 from app.orchestration.estimates.estimate_remaining import (
     WorkLeft,
     keep_progress,
-    note_scaling,
-    note_training,
+    record_scaling,
+    record_training,
     work_left,
 )
 from app.orchestration.estimates.keep_pace import keep_pace, pace_of
@@ -81,7 +81,7 @@ def left_at(
 def end(one: Job, spec: JobSpec, live: Attempt, heard: list[Contact]) -> None:
     """An attempt ends as the control plane ends it."""
     keep_pace(live, [pace_of(of) for of in heard])
-    note_training(one, spec, live)
+    record_training(one, spec, live)
     one.committed_step = max(one.committed_step, live.committed_step)
 
 
@@ -189,9 +189,9 @@ def test_an_attempt_that_was_not_measured_leaves_the_pace_as_it_is():
 def test_what_was_trained_is_read_with_the_scaling_it_was_kept_with():
     spec = parse_spec({"run": "true", "nodes": "1..4"})
     one, live = job(committed_step=500), attempt(1, None)
-    note_scaling(one, 0.03)
+    record_scaling(one, 0.03)
     end(one, spec, live, [contact(1, 1, 501, 50.0)])
-    note_scaling(one, 0.9)
+    record_scaling(one, 0.9)
     assert left_at(0, one, spec, None, []).steps_per_second == pytest.approx(10.0)
 
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from app.domain.deadline.live_choice import LiveChoice
-from app.domain.deadline.placement_moment import Course
+from app.domain.deadline.policy_state import PlacementAction
 from app.orchestration.frame.limits import Limits
-from app.orchestration.placement.spot_safety import Stay, return_repays
+from app.orchestration.placement.spot_safety import OnDemandStay, return_repays
 
 LIMITS = Limits(boot_p95_seconds=300.0, drain_seconds=60.0)
 
@@ -29,6 +29,6 @@ LIMITS = Limits(boot_p95_seconds=300.0, drain_seconds=60.0)
 def test_a_return_is_worth_it_for_a_tenth_and_ten_cents(
     hours: float, spot_usd: float, trains: bool, repays: bool
 ) -> None:
-    stay = Stay(on_demand_usd=1.5, gang=2, work_seconds=hours * 3_600, trains=trains)
-    choice = LiveChoice(Course.SPOT, None, math.inf, spot_usd / 2, math.inf, (), ())
+    stay = OnDemandStay(on_demand_usd=1.5, gang=2, work_seconds=hours * 3_600, trains=trains)
+    choice = LiveChoice(PlacementAction.SPOT, None, math.inf, spot_usd / 2, math.inf, (), ())
     assert return_repays(choice, stay, LIMITS) is repays

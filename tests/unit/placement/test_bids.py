@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.market.gpu_choice import parse_gpu_choice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
-from app.domain.placement.placement import Need, consider, together
+from app.domain.placement.placement import Need, bids_for_best_region, rank_offers
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B, FAR = (
@@ -38,15 +38,15 @@ def test_a_pool_that_has_just_interrupted_gets_no_bid_beside_another(
         for price, pool in enumerate(pools, 1_000_000)
     ]
     need = replace(NEED, last_choice=frozenset(lost))
-    assert [offer.pool for offer in together(consider(offers, need, NOW))] == bids
+    assert [offer.pool for offer in bids_for_best_region(rank_offers(offers, need, NOW))] == bids
 
 
 def test_a_pool_that_has_just_interrupted_tells_its_past_apart() -> None:
     hardware = Hardware("V100", 1, 16, 8, 61)
     rare = Offer(A, hardware, 1_000_000, 3_000_000, "ec2", NOW, "test", hazard_factor=0.3)
-    [seldom] = consider([(rare, None)], NEED, NOW)
+    [seldom] = rank_offers([(rare, None)], NEED, NOW)
     assert "over its whole past" not in seldom.why
-    [item] = consider([(rare, None)], replace(NEED, last_choice=frozenset({A})), NOW)
+    [item] = rank_offers([(rare, None)], replace(NEED, last_choice=frozenset({A})), NOW)
     assert item.why.startswith(
         "fits, but has just interrupted this job; over its whole past, machines were "
     )

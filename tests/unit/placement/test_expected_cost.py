@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.availability.pool_life import TAKEN_PER_HOUR, mean_seconds, seconds_until
+from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR, mean_seconds, seconds_until
 from app.domain.placement.expected_cost import SHARE_MIN, expect, useful_hour_microusd, useful_share
 
 factors = st.floats(0.01, 50)

@@ -9,22 +9,22 @@ import pytest
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.in_time import TimeLeft, in_time
-from app.domain.placement.placement import Considered
-from app.domain.throughput.kind_speed import NOTHING_MEASURED, V100, KindSpeeds
-from app.domain.throughput.measured_run import Kind
+from app.domain.placement.placement import RankedOffer
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, V100, GpuThroughput
+from app.domain.throughput.measured_run import GpuShape
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KINDS = {"t4": ("T4", 16), "v100": ("V100", 16), "h100": ("H100", 80)}
 
 
-def offers(*fit: str) -> list[Considered]:
+def offers(*fit: str) -> list[RankedOffer]:
     """One on-demand pool of each kind, the cheapest first."""
     found = []
     for name, (gpu, memory) in KINDS.items():
         pool = Pool("local", "us-west-2", "us-west-2a", name, Market.ON_DEMAND)
         offer = Offer(pool, Hardware(gpu, 1, memory, 8, 61), 1, 1, "ec2", NOW, "test")
         verdict = FitVerdict.FITS if name in fit else FitVerdict.FULL
-        found.append(Considered(offer, verdict, str(verdict)))
+        found.append(RankedOffer(offer, verdict, str(verdict)))
     return found
 
 
@@ -57,8 +57,8 @@ def test_what_is_too_slow_is_passed_over_while_another_is_not(
 def test_speeds_are_asked_once_for_each_kind_that_fits() -> None:
     asked: list[str] = []
 
-    class Asked(KindSpeeds):
-        def seconds_on(self, kind: Kind, seconds: float, told_for: Kind) -> float:
+    class Asked(GpuThroughput):
+        def seconds_on(self, kind: GpuShape, seconds: float, told_for: GpuShape) -> float:
             asked.append(kind.name)
             return super().seconds_on(kind, seconds, told_for)
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from app.domain.availability.gang_hazard import MachineLife, gang_hazard_per_hour
-from app.domain.availability.pool_life import TAKEN_PER_HOUR, mean_seconds
+from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR, mean_seconds
 from app.domain.placement.migration import (
-    Here,
+    Candidate,
+    CurrentPlacement,
     MoveTerms,
-    There,
     decide_move,
     expected_work_seconds,
 )
@@ -26,12 +26,12 @@ OLD = MachineLife(9 * HOUR, 1.0)
 COST = re.compile(r"for \$([\d,]+\.\d+)")
 
 
-def here(**changed: object) -> Here:
-    return replace(Here("a", 2 * USD, (OLD,), 1.0, 24 * HOUR), **changed)
+def here(**changed: object) -> CurrentPlacement:
+    return replace(CurrentPlacement("a", 2 * USD, (OLD,), 1.0, 24 * HOUR), **changed)
 
 
-def there(price_usd: float, name: str = "b", **changed: object) -> There:
-    return replace(There(name, price_usd * USD, 1.0, (FRESH,)), **changed)
+def there(price_usd: float, name: str = "b", **changed: object) -> Candidate:
+    return replace(Candidate(name, price_usd * USD, 1.0, (FRESH,)), **changed)
 
 
 def test_a_much_cheaper_pool_is_moved_to_and_a_little_cheaper_one_is_not() -> None:

@@ -13,8 +13,8 @@ from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice
 from app.domain.market.machine_need import MachineNeed
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.no_offer import docker_settings, what_all_lack, why_none_fits
-from app.domain.placement.placement import Domain, Need, consider, together
-from app.domain.placement.placement_reasons import Outcome, unblocked_by
+from app.domain.placement.placement import Need, PlacementDomain, bids_for_best_region, rank_offers
+from app.domain.placement.placement_reasons import PlacementOutcome, unblocked_by
 from app.domain.spec.infra_choice import InfraChoice
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -64,7 +64,7 @@ OFFERS = [
             "no on-demand pool has V100:1; another market has it",
         ),
         (
-            {"domain": Domain("local", "eu", "eu-a", "p3.2xlarge")},
+            {"domain": PlacementDomain("local", "eu", "eu-a", "p3.2xlarge")},
             "no spot pool is in the zone of the job's other machines",
         ),
         (
@@ -80,13 +80,13 @@ OFFERS = [
 )
 def test_the_first_thing_that_no_pool_has_is_named(change: dict[str, object], told: str):
     need = replace(NEED, **change)  # type: ignore[arg-type]
-    assert why_none_fits(consider(OFFERS, need, NOW), need) == told
+    assert why_none_fits(rank_offers(OFFERS, need, NOW), need) == told
 
 
 def test_a_pool_that_cools_down_is_nearer_than_a_full_one():
     need = replace(NEED, count=3)
     offers = [(offer(), None), (offer("us-east-1c", available=3), NOW + timedelta(minutes=2))]
-    told = why_none_fits(consider(offers, need, NOW), need)
+    told = why_none_fits(rank_offers(offers, need, NOW), need)
     assert told.endswith(
         "the first that may be asked again, us-east-1c (p3.2xlarge): cooling down until 00:02:00 "
         "UTC"
@@ -115,9 +115,9 @@ def test_the_nearest_pool_stays_the_same_while_its_figure_does(change: dict[str,
             (offer(zone, price_microusd_per_hour=price, **change), None)
             for zone, price in zip(zones, prices, strict=True)
         ]
-        considered = consider(offers, spot, NOW)
+        considered = rank_offers(offers, spot, NOW)
         assert why_none_fits(considered, spot).endswith(told)
-        unblock = unblocked_by(Outcome(considered, spot, (), None), NOW)
+        unblock = unblocked_by(PlacementOutcome(considered, spot, (), None), NOW)
         assert unblock is not None
         assert "us-west-2a" in unblock.sentence
 
@@ -127,7 +127,7 @@ def test_of_pools_too_dear_the_same_is_named_while_no_percent_tells_them_apart()
     for one, other in ((900_000, 903_000), (903_000, 900_000)):
         prices = {"us-west-2a": one, "us-west-2b": other}
         pools = [(offer(at, price_microusd_per_hour=price), None) for at, price in prices.items()]
-        assert why_none_fits(consider(pools, need, NOW), need).endswith(
+        assert why_none_fits(rank_offers(pools, need, NOW), need).endswith(
             "the cheapest against on-demand, us-west-2a (p3.2xlarge): costs 30 % of on-demand, "
             "above the limit of 20 %"
         )
@@ -138,7 +138,7 @@ def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():
     need = replace(NEED, max_price_ratio=0.2, count=1)
     offers = [(offer(), None), (offer("us-east-1d", price_microusd_per_hour=930_000), None)]
     offers[1] = (replace(offers[1][0], available=9), None)
-    told = why_none_fits(consider(offers, need, NOW), need)
+    told = why_none_fits(rank_offers(offers, need, NOW), need)
     assert told.endswith("costs 30 % of on-demand, above the limit of 20 %")
 
 
@@ -152,14 +152,14 @@ def test_the_nearest_of_pools_that_are_too_dear_is_the_cheapest():
         # Full, too dear, or not beside the job's other machines: that may pass.
         ({}, None),
         ({"max_price_ratio": 0.01}, None),
-        ({"domain": Domain("local", "eu", "eu-a", "p3.2xlarge")}, None),
+        ({"domain": PlacementDomain("local", "eu", "eu-a", "p3.2xlarge")}, None),
     ],
 )
 def test_what_no_wait_changes_is_told_apart_with_its_field(
     change: dict[str, object], field: str | None
 ):
     need = replace(NEED, **change)  # type: ignore[arg-type]
-    lack = what_all_lack(consider(OFFERS, need, NOW), need)
+    lack = what_all_lack(rank_offers(OFFERS, need, NOW), need)
     assert (None if lack is None else lack.field) == field
     assert what_all_lack((), need) is None, "prices may still come"
 
@@ -171,9 +171,9 @@ def test_without_a_price_nothing_is_known():
 def test_a_price_that_is_too_old_is_refused_with_its_age_and_the_limit() -> None:
     quoted_at = NOW - timedelta(hours=3, minutes=30)
     old = [(offer(available=9, quoted_at=quoted_at), None)]
-    assert consider(old, NEED, NOW)[0].fits
+    assert rank_offers(old, NEED, NOW)[0].fits
     strict = replace(NEED, quote_age_max=timedelta(hours=2))
-    told = why_none_fits(consider(old, strict, NOW), strict)
+    told = why_none_fits(rank_offers(old, strict, NOW), strict)
     assert told.endswith(
         "its price is from 2026-02-28 20:30:00 UTC, 3h 30m old: too old to act on (the limit is 2h)"
     )
@@ -181,16 +181,16 @@ def test_a_price_that_is_too_old_is_refused_with_its_age_and_the_limit() -> None
 
 def test_no_choice_depends_on_the_sentence_of_a_verdict() -> None:
     need = replace(NEED, last_choice=frozenset({offer().pool}), count=1)
-    judged = consider([(offer(), None), (offer("us-east-1c", available=3), None)], need, NOW)
+    judged = rank_offers([(offer(), None), (offer("us-east-1c", available=3), None)], need, NOW)
     reworded = [replace(item, why="in other words") for item in judged]
-    assert together(reworded) == together(judged) != ()
-    full = consider(OFFERS, NEED, NOW)
+    assert bids_for_best_region(reworded) == bids_for_best_region(judged) != ()
+    full = rank_offers(OFFERS, NEED, NOW)
     reworded = [replace(item, why="in other words") for item in full]
     assert why_none_fits(reworded, NEED) == why_none_fits(full, NEED)
     rests = [(offer("us-east-1c", available=3), NOW + timedelta(minutes=2)), (offer(), None)]
     for need in (replace(NEED, count=3), replace(NEED, max_price_ratio=0.2, count=1)):
-        waits = consider(rests, need, NOW)
-        outcome = Outcome(waits, need, (), None)
+        waits = rank_offers(rests, need, NOW)
+        outcome = PlacementOutcome(waits, need, (), None)
         found = unblocked_by(outcome, NOW)
         assert found is not None
         reworded = [replace(item, why="in other words") for item in waits]
@@ -206,8 +206,8 @@ def without_docker(provider: str = "gcp", **other: object) -> Offer:
 def test_a_job_with_an_image_fits_no_machine_without_docker_and_is_told_what_to_set() -> None:
     need = replace(NEED, machine=MachineNeed(containers=True))
     bare = [(without_docker(), None), (without_docker("aws"), None)]
-    assert consider(bare, replace(NEED, count=1), NOW)[0].fits
-    judged = consider(bare, need, NOW)
+    assert rank_offers(bare, replace(NEED, count=1), NOW)[0].fits
+    judged = rank_offers(bare, need, NOW)
     assert [item.fits for item in judged] == [False, False]
     assert {item.why for item in judged} == {
         "boots a machine image without docker: name one with docker in LOWTIDE_AWS_IMAGE",
@@ -226,9 +226,9 @@ def test_docker_is_no_matter_where_another_pool_has_it_or_lacks_more() -> None:
     with_it = offer(available=9)
     assert docker_settings([without_docker(), with_it], need) is None
     assert docker_settings([without_docker(), with_it], NEED) is None
-    judged = consider([(without_docker(), None), (with_it, None)], need, NOW)
+    judged = rank_offers([(without_docker(), None), (with_it, None)], need, NOW)
     assert [item.offer.pool.provider for item in judged if item.fits] == ["local"]
     small = replace(need, machine=MachineNeed(vcpus=64, containers=True))
     assert docker_settings([without_docker()], small) is None
-    told = why_none_fits(consider([(without_docker(), None)], small, NOW), small)
+    told = why_none_fits(rank_offers([(without_docker(), None)], small, NOW), small)
     assert told == "no pool has V100:1 with 64+ CPUs, docker; there are V100:1"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app.backtest.baselines import UniformProgress
-from app.backtest.job_view import PolicyMaker, Terms
 from app.backtest.lowtide import Lowtide
-from app.backtest.replay import Information, Replay
+from app.backtest.policy_view import PolicyMaker, Terms
+from app.backtest.replay import PoolVisibility, Replay
 from app.backtest.traces import Window
 from app.domain.billing.billing import BillKey, bill
 from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES, BillingRules
@@ -47,11 +47,11 @@ def _booked(machine: Machine, number: int, window: Window, rules: BillingRules) 
     return sum(booked.values())
 
 
-@pytest.mark.parametrize("information", list(Information))
+@pytest.mark.parametrize("information", list(PoolVisibility))
 @pytest.mark.parametrize("rules", [EC2_RULES, GCE_RULES], ids=lambda rules: rules.id)
 @pytest.mark.parametrize("maker", [UniformProgress, Lowtide])
 def test_a_path_costs_what_the_ledger_books(
-    maker: PolicyMaker, rules: BillingRules, information: Information
+    maker: PolicyMaker, rules: BillingRules, information: PoolVisibility
 ):
     waived = 0
     for seed in range(1 if maker is Lowtide else 4):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backtest.cells import Overrides, Setting, cells_of, read_plan
+from app.backtest.cells import PlanOverrides, PoolSetting, cells_of, read_plan
 from app.backtest.traces import SPOT_PRICE_RATIO, TraceProblem, cut_window, read_trace
 
 GROUPS: dict[str, Any] = {
@@ -134,15 +134,15 @@ def test_a_window_and_its_past_are_the_ticks_they_should_be(tmp_path: Path):
 
 def test_cells_are_every_pool_start_overhead_and_slack(tmp_path: Path):
     trace = read_trace(_write(tmp_path))
-    alone = read_plan(_plan_file(tmp_path), Setting.ONE_ZONE, Overrides())
-    found = list(cells_of(alone.groups[0], trace, alone, Setting.ONE_ZONE))
+    alone = read_plan(_plan_file(tmp_path), PoolSetting.ONE_ZONE, PlanOverrides())
+    found = list(cells_of(alone.groups[0], trace, alone, PoolSetting.ONE_ZONE))
     # The longest window is 1.5 x 2 h = 18 ticks and 2 more, of 40.
     assert [(cell.zone, cell.start, cell.slack) for cell in found] == [
         (zone, start, slack) for zone in "ab" for start in (0, 20) for slack in (1.2, 1.5)
     ]
-    chosen = Overrides(slacks=(1.2,), overhead_hours=(0.05,), job_hours=1.0, starts=1)
-    together = read_plan(_plan_file(tmp_path), Setting.ZONES, chosen)
-    [cell] = cells_of(together.groups[0], trace, together, Setting.ZONES)
+    chosen = PlanOverrides(slacks=(1.2,), overhead_hours=(0.05,), job_hours=1.0, starts=1)
+    together = read_plan(_plan_file(tmp_path), PoolSetting.ZONES, chosen)
+    [cell] = cells_of(together.groups[0], trace, together, PoolSetting.ZONES)
     assert (cell.zone, cell.pools, cell.slack, cell.job_hours) == ("*", ("a", "b"), 1.2, 1.0)
     assert cell.overhead_hours == 0.05
 
@@ -172,19 +172,19 @@ def test_a_groups_file_of_no_use_gets_a_sentence(
     tmp_path: Path, changed: dict[str, Any], sentence: str
 ):
     with pytest.raises(TraceProblem, match=sentence):
-        read_plan(_plan_file(tmp_path, **changed), Setting.ONE_ZONE, Overrides())
+        read_plan(_plan_file(tmp_path, **changed), PoolSetting.ONE_ZONE, PlanOverrides())
 
 
 def test_a_figure_given_instead_is_what_a_sentence_blames(tmp_path: Path):
     path = _plan_file(tmp_path)
     for overrides, sentence in (
-        (Overrides(job_hours=0.0), "^--job-hours must be above 0"),
-        (Overrides(slacks=(0.5,)), "^--slack is deadline over job length"),
-        (Overrides(overhead_hours=(25.0,)), "^--overhead-hours must be from 0 to 24"),
-        (Overrides(slacks=(1.01,), job_hours=3.0), "^--slack and --job-hours: 3 h of work"),
+        (PlanOverrides(job_hours=0.0), "^--job-hours must be above 0"),
+        (PlanOverrides(slacks=(0.5,)), "^--slack is deadline over job length"),
+        (PlanOverrides(overhead_hours=(25.0,)), "^--overhead-hours must be from 0 to 24"),
+        (PlanOverrides(slacks=(1.01,), job_hours=3.0), "^--slack and --job-hours: 3 h of work"),
     ):
         with pytest.raises(TraceProblem, match=sentence):
-            read_plan(path, Setting.ONE_ZONE, overrides)
+            read_plan(path, PoolSetting.ONE_ZONE, overrides)
 
 
 @pytest.mark.parametrize("text", ["{", '{"a":' * 100_000, "\xff"])
@@ -192,25 +192,25 @@ def test_a_groups_file_that_is_no_json_gets_a_sentence(tmp_path: Path, text: str
     path = tmp_path / "groups.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(TraceProblem, match=r"groups\.json: (is nested too|cannot be read as JSON)"):
-        read_plan(path, Setting.ONE_ZONE, Overrides())
+        read_plan(path, PoolSetting.ONE_ZONE, PlanOverrides())
     with pytest.raises(TraceProblem, match=r"gone\.json: there is no such file"):
-        read_plan(tmp_path / "gone.json", Setting.ONE_ZONE, Overrides())
+        read_plan(tmp_path / "gone.json", PoolSetting.ONE_ZONE, PlanOverrides())
 
 
 def test_a_deadline_that_cuts_a_tick_counts_from_where_that_begins(tmp_path: Path):
     trace = read_trace(_write(tmp_path))
-    tight = Overrides(slacks=(1.05,), overhead_hours=(0.09,))
-    plan = read_plan(_plan_file(tmp_path), Setting.ONE_ZONE, tight)
+    tight = PlanOverrides(slacks=(1.05,), overhead_hours=(0.09,))
+    plan = read_plan(_plan_file(tmp_path), PoolSetting.ONE_ZONE, tight)
     with pytest.raises(TraceProblem, match="need 13 ticks of 600 s, and the deadline leaves 12"):
-        list(cells_of(plan.groups[0], trace, plan, Setting.ONE_ZONE))
+        list(cells_of(plan.groups[0], trace, plan, PoolSetting.ONE_ZONE))
 
 
 def test_a_group_that_does_not_fit_its_recording_gets_a_sentence(tmp_path: Path):
     trace = read_trace(_write(tmp_path))
     strange = {"one_zone": [{"file": "tiny.npz", "zones": ["a", "c"]}]}
-    plan = read_plan(_plan_file(tmp_path, **strange), Setting.ONE_ZONE, Overrides())
+    plan = read_plan(_plan_file(tmp_path, **strange), PoolSetting.ONE_ZONE, PlanOverrides())
     with pytest.raises(TraceProblem, match=r"tiny\.npz has no zone c"):
-        list(cells_of(plan.groups[0], trace, plan, Setting.ONE_ZONE))
-    plan = read_plan(_plan_file(tmp_path), Setting.ONE_ZONE, Overrides(job_hours=20.0))
+        list(cells_of(plan.groups[0], trace, plan, PoolSetting.ONE_ZONE))
+    plan = read_plan(_plan_file(tmp_path), PoolSetting.ONE_ZONE, PlanOverrides(job_hours=20.0))
     with pytest.raises(TraceProblem, match="holds 40 ticks, 182 are needed"):
-        list(cells_of(plan.groups[0], trace, plan, Setting.ONE_ZONE))
+        list(cells_of(plan.groups[0], trace, plan, PoolSetting.ONE_ZONE))

@@ -8,18 +8,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from app.backtest.job_view import (
+from app.backtest.optimum import optimum_by_tick
+from app.backtest.policy_view import (
     ON_DEMAND,
     WAIT,
-    Act,
     Briefing,
-    Choice,
     JobView,
+    PolicyAction,
+    PolicyChoice,
     Terms,
     ticks_left,
 )
-from app.backtest.optimum import optimum_by_tick
-from app.backtest.replay import Information, JobEnd, Replay
+from app.backtest.replay import JobOutcome, PoolVisibility, Replay
 from app.backtest.run_cells import POLICIES
 from app.backtest.traces import Window
 
@@ -51,20 +51,24 @@ def _least(window: Window, terms: Terms) -> float:
 class Planned:
     """One answer per tick."""
 
-    def __init__(self, plan: tuple[Choice, ...]) -> None:
+    def __init__(self, plan: tuple[PolicyChoice, ...]) -> None:
         self.plan = plan
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         return self.plan[view.tick]
 
 
-def _every_plan(window: Window, terms: Terms) -> Iterator[JobEnd]:
+def _every_plan(window: Window, terms: Terms) -> Iterator[JobOutcome]:
     options = [
-        [WAIT, ON_DEMAND, *(Choice(Act.SPOT, int(pool)) for pool in np.flatnonzero(column))]
+        [
+            WAIT,
+            ON_DEMAND,
+            *(PolicyChoice(PolicyAction.SPOT, int(pool)) for pool in np.flatnonzero(column)),
+        ]
         for column in window.up.T
     ]
     for plan in product(*options):
-        yield Replay(window, terms, Information.VISIBLE).run(Planned(plan))
+        yield Replay(window, terms, PoolVisibility.VISIBLE).run(Planned(plan))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_no_plan_costs_less_and_one_costs_as_much(job: float, overhead: float, d
         assert _least(window, terms) == pytest.approx(min(in_time))
 
 
-@pytest.mark.parametrize("information", list(Information))
+@pytest.mark.parametrize("information", list(PoolVisibility))
 @pytest.mark.parametrize(
     ("tick_seconds", "job", "overhead", "slack"),
     [
@@ -96,7 +100,7 @@ def test_no_plan_costs_less_and_one_costs_as_much(job: float, overhead: float, d
     ],
 )
 def test_no_policy_costs_less_on_terms_that_are_no_whole_ticks(
-    tick_seconds: int, job: float, overhead: float, slack: float, information: Information
+    tick_seconds: int, job: float, overhead: float, slack: float, information: PoolVisibility
 ):
     terms = Terms(job, slack * job, overhead)
     ticks = int(terms.deadline_seconds / tick_seconds) + 3

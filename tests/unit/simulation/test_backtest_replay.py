@@ -17,19 +17,19 @@ from app.backtest.baselines import (
     UniformProgress,
     region_of,
 )
-from app.backtest.job_view import (
+from app.backtest.optimum import optimum_by_tick
+from app.backtest.policy_view import (
     ON_DEMAND,
     WAIT,
-    Act,
     Briefing,
-    Choice,
     JobView,
+    PolicyAction,
+    PolicyChoice,
     PolicyMaker,
     PoolState,
     Terms,
 )
-from app.backtest.optimum import optimum_by_tick
-from app.backtest.replay import Information, JobEnd, PolicyFault, Replay
+from app.backtest.replay import JobOutcome, PolicyFault, PoolVisibility, Replay
 from app.backtest.run_cells import on_demand_cost
 from app.backtest.skynomad import SkyNomad
 from app.backtest.traces import Window, cut_window, read_trace
@@ -68,18 +68,18 @@ def _briefing(window: Window, terms: Terms) -> Briefing:
 class Scripted:
     """Answers from a list, one per call; keeps what it was shown."""
 
-    def __init__(self, *choices: Choice) -> None:
+    def __init__(self, *choices: PolicyChoice) -> None:
         self.choices = list(choices)
         self.shown: list[list[int]] = []
 
-    def decide(self, view: JobView) -> Choice:
+    def decide(self, view: JobView) -> PolicyChoice:
         self.shown.append(list(view.seen))
         return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
 
 
-def _run(window: Window, terms: Terms, policy: Scripted, **more: object) -> JobEnd:
-    information = more.pop("information", Information.VISIBLE)
-    assert isinstance(information, Information)
+def _run(window: Window, terms: Terms, policy: Scripted, **more: object) -> JobOutcome:
+    information = more.pop("information", PoolVisibility.VISIBLE)
+    assert isinstance(information, PoolVisibility)
     return Replay(window, terms, information, **more).run(policy)  # type: ignore[arg-type]
 
 
@@ -121,7 +121,7 @@ def test_published_policies_cost_what_they_should(
     briefing = _briefing(window, terms)
     makers: tuple[PolicyMaker, ...] = (Greedy, UniformProgress, Evolved)
     for maker, cost in zip(makers, costs, strict=True):
-        outcome = Replay(window, terms, Information.VISIBLE).run(maker(briefing))
+        outcome = Replay(window, terms, PoolVisibility.VISIBLE).run(maker(briefing))
         assert outcome.cost_usd == pytest.approx(cost, abs=1e-3)
         assert not outcome.missed
     optimum = optimum_by_tick(
@@ -131,9 +131,9 @@ def test_published_policies_cost_what_they_should(
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("information", list(Information))
+@pytest.mark.parametrize("information", list(PoolVisibility))
 def test_nothing_costs_less_than_the_optimum_and_nothing_is_late(
-    seed: int, information: Information
+    seed: int, information: PoolVisibility
 ):
     dice = np.random.default_rng(seed)
     flips = dice.random((3, 90)) < 0.15
@@ -165,7 +165,7 @@ def test_up_s_goes_to_another_region_after_an_interruption(maker: PolicyMaker, s
         pools=("us-east-1a_v100_1", "us-east-1b_v100_1", "b"),
     )
     terms = Terms(4 * TICK, 8 * TICK, 0.0)
-    replay = Replay(window, terms, Information.VISIBLE)
+    replay = Replay(window, terms, PoolVisibility.VISIBLE)
     replay.run(maker(_briefing(window, terms)))
     assert window.pools[replay.view.pool] == second
 
@@ -187,7 +187,7 @@ def test_a_restart_costs_time_and_the_last_tick_is_billed_whole():
     # Two ticks of work, half a tick to start; lost in the third tick, started again.
     window = _window("##.######")
     terms = Terms(2 * TICK, 9 * TICK, TICK / 2)
-    spot = Choice(Act.SPOT, 0)
+    spot = PolicyChoice(PolicyAction.SPOT, 0)
     outcome = _run(window, terms, Scripted(spot, spot, WAIT, spot))
     # 0.5 + 1 done in two ticks; a wait; then half a tick of start and the last half.
     assert outcome.finish_seconds == 4 * TICK
@@ -198,7 +198,7 @@ def test_a_restart_costs_time_and_the_last_tick_is_billed_whole():
 def test_an_interruption_loses_the_work_since_the_last_checkpoint():
     window = _window("####.######")
     terms = Terms(5 * TICK, 11 * TICK, 0.0, checkpoint_seconds=3 * TICK)
-    spot = Choice(Act.SPOT, 0)
+    spot = PolicyChoice(PolicyAction.SPOT, 0)
     outcome = _run(window, terms, Scripted(spot, spot, spot, spot, WAIT, spot))
     assert outcome.lost_work_hours == pytest.approx(TICK / HOUR)
     assert outcome.finish_seconds == 7 * TICK
@@ -211,7 +211,11 @@ def test_an_interruption_loses_the_work_since_the_last_checkpoint():
 def test_a_move_pays_egress_and_takes_the_transfer():
     window = _window("#####", "#####")
     terms = Terms(2 * TICK, 5 * TICK, 0.0, egress_usd=7.0, transfer_seconds=TICK)
-    outcome = _run(window, terms, Scripted(Choice(Act.SPOT, 0), Choice(Act.SPOT, 1)))
+    outcome = _run(
+        window,
+        terms,
+        Scripted(PolicyChoice(PolicyAction.SPOT, 0), PolicyChoice(PolicyAction.SPOT, 1)),
+    )
     assert outcome.finish_seconds == 3 * TICK
     assert outcome.cost_usd == pytest.approx(7.0 + TICK / HOUR * (1.0 + 2 * 2.0))
 
@@ -219,7 +223,7 @@ def test_a_move_pays_egress_and_takes_the_transfer():
 def test_the_waiver_and_the_minimum_follow_the_rules_of_the_cloud():
     window = _window("##.###############")
     terms = Terms(9 * TICK, 18 * TICK, 0.0)
-    spot = Choice(Act.SPOT, 0)
+    spot = PolicyChoice(PolicyAction.SPOT, 0)
 
     def cost(**more: object) -> float:
         return _run(window, terms, Scripted(spot, spot, WAIT, spot), **more).cost_usd
@@ -233,8 +237,12 @@ def test_the_waiver_and_the_minimum_follow_the_rules_of_the_cloud():
 def test_under_attempts_only_what_was_tried_is_known():
     window = _window(".#.#", "####")
     terms = Terms(3 * TICK, 4 * TICK, 0.0)
-    policy = Scripted(Choice(Act.SPOT, 0), Choice(Act.SPOT, 1), Choice(Act.SPOT, 1))
-    outcome = _run(window, terms, policy, information=Information.ATTEMPTS)
+    policy = Scripted(
+        PolicyChoice(PolicyAction.SPOT, 0),
+        PolicyChoice(PolicyAction.SPOT, 1),
+        PolicyChoice(PolicyAction.SPOT, 1),
+    )
+    outcome = _run(window, terms, policy, information=PoolVisibility.ATTEMPTS)
     assert policy.shown[:3] == [[-1, -1], [PoolState.DOWN, -1], [-1, PoolState.UP]]
     assert outcome.cost_usd == pytest.approx(3 * 2.0 * TICK / HOUR)
 
@@ -242,13 +250,17 @@ def test_under_attempts_only_what_was_tried_is_known():
 def test_a_probe_is_paid_for_a_minute_where_it_finds_capacity():
     window = _window(".###", "####")
     terms = Terms(3 * TICK, 4 * TICK, 0.0)
-    policy = Scripted(Choice(Act.PROBE, 0), Choice(Act.PROBE, 1), Choice(Act.SPOT, 1))
-    outcome = _run(window, terms, policy, information=Information.ATTEMPTS)
+    policy = Scripted(
+        PolicyChoice(PolicyAction.PROBE, 0),
+        PolicyChoice(PolicyAction.PROBE, 1),
+        PolicyChoice(PolicyAction.SPOT, 1),
+    )
+    outcome = _run(window, terms, policy, information=PoolVisibility.ATTEMPTS)
     assert policy.shown[2] == [PoolState.DOWN, PoolState.UP]
     assert outcome.probes == 2
     assert outcome.cost_usd == pytest.approx(3 * 2.0 * TICK / HOUR + 2.0 / 60)
     with pytest.raises(PolicyFault, match="known to be down"):
-        _run(window, terms, Scripted(Choice(Act.SPOT, 0)))
+        _run(window, terms, Scripted(PolicyChoice(PolicyAction.SPOT, 0)))
 
 
 def test_a_job_that_does_not_end_in_its_window_is_missed():

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from app.backtest.cells import Group, Plan, Setting
-from app.backtest.replay import Information
+from app.backtest.cells import ComparisonPlan, PoolGroup, PoolSetting
+from app.backtest.replay import PoolVisibility
 from app.backtest.report import cells, summarise, svg, text_chart
 from app.backtest.run_cells import Conditions, Row, run_plan
 
 TRACES = Path(__file__).parents[3] / "app/adapters/providers/local/traces"
-GROUPS = (Group("h100", "gcp_2025_h100_13z.npz", 1, ("us-west1-a", "us-central1-c", "us-east4-a")),)
+GROUPS = (
+    PoolGroup("h100", "gcp_2025_h100_13z.npz", 1, ("us-west1-a", "us-central1-c", "us-east4-a")),
+)
 NAMES = ("greedy", "uniform_progress", "evolved", "lowtide")
 
 
-def _rows(setting: Setting, information: Information, hours: float) -> list[Row]:
-    plan = Plan(GROUPS, (1.2, 1.5), (0.2,), 48.0, 2, 1.9)
+def _rows(setting: PoolSetting, information: PoolVisibility, hours: float) -> list[Row]:
+    plan = ComparisonPlan(GROUPS, (1.2, 1.5), (0.2,), 48.0, 2, 1.9)
     conditions = Conditions(TRACES, NAMES, information, history_hours=hours)
     found = run_plan(plan, setting, conditions, 1, lambda _done, _of: None)
     assert found.problems == []
@@ -30,13 +32,13 @@ def _rows(setting: Setting, information: Information, hours: float) -> list[Row]
 @pytest.mark.parametrize(
     "information",
     # What the product knows; who sees every pool is the comparison.
-    [Information.ATTEMPTS, pytest.param(Information.VISIBLE, marks=pytest.mark.full)],
+    [PoolVisibility.ATTEMPTS, pytest.param(PoolVisibility.VISIBLE, marks=pytest.mark.full)],
 )
 @pytest.mark.parametrize(
-    "setting", [Setting.ZONES, pytest.param(Setting.ONE_ZONE, marks=pytest.mark.full)]
+    "setting", [PoolSetting.ZONES, pytest.param(PoolSetting.ONE_ZONE, marks=pytest.mark.full)]
 )
 def test_lowtide_costs_less_than_uniform_progress(
-    setting: Setting, information: Information, hours: float
+    setting: PoolSetting, information: PoolVisibility, hours: float
 ):
     rows = _rows(setting, information, hours)
     by_name = {summary.policy: summary for summary in summarise(rows)}

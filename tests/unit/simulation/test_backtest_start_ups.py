@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.backtest.cells import Group, Overrides, Plan, Setting, read_plan
-from app.backtest.job_view import Briefing, JobView, Terms
+from app.backtest.cells import ComparisonPlan, PlanOverrides, PoolGroup, PoolSetting, read_plan
 from app.backtest.lowtide import Lowtide
-from app.backtest.replay import Information, Replay
+from app.backtest.policy_view import Briefing, JobView, Terms
+from app.backtest.replay import PoolVisibility, Replay
 from app.backtest.run_cells import POLICIES, Conditions, Row, run_plan
 from app.backtest.start_ups import GRID_SECONDS, NO_START_UPS, StartUps
 from app.backtest.traces import TraceProblem, Window
@@ -35,15 +35,15 @@ def _recording(folder: Path, ticks: int = 200) -> Path:
     return folder
 
 
-def _plan(start_ups: StartUps, overhead_hours: float = 0.1, starts: int = 3) -> Plan:
-    group = Group("tiny", "tiny.npz", 1, None)
-    return Plan((group,), (1.4, 1.8), (overhead_hours,), 6.0, starts, 1.8, start_ups)
+def _plan(start_ups: StartUps, overhead_hours: float = 0.1, starts: int = 3) -> ComparisonPlan:
+    group = PoolGroup("tiny", "tiny.npz", 1, None)
+    return ComparisonPlan((group,), (1.4, 1.8), (overhead_hours,), 6.0, starts, 1.8, start_ups)
 
 
 def _rows(
     folder: Path,
-    plan: Plan,
-    setting: Setting,
+    plan: ComparisonPlan,
+    setting: PoolSetting,
     policies: tuple[str, ...] = ("greedy", "uniform_progress", "lowtide"),
     **more: bool,
 ) -> list[Row]:
@@ -56,13 +56,13 @@ def _rows(
 @pytest.mark.parametrize(
     ("setting", "policies"),
     [
-        (Setting.ONE_ZONE, ("greedy", "lowtide")),
-        pytest.param(Setting.ONE_ZONE, tuple(POLICIES), marks=pytest.mark.full),
-        pytest.param(Setting.ZONES, tuple(POLICIES), marks=pytest.mark.full),
+        (PoolSetting.ONE_ZONE, ("greedy", "lowtide")),
+        pytest.param(PoolSetting.ONE_ZONE, tuple(POLICIES), marks=pytest.mark.full),
+        pytest.param(PoolSetting.ZONES, tuple(POLICIES), marks=pytest.mark.full),
     ],
 )
 def test_a_start_up_is_in_every_restart_of_every_policy_and_of_the_optimum(
-    setting: Setting, policies: tuple[str, ...], tmp_path: Path
+    setting: PoolSetting, policies: tuple[str, ...], tmp_path: Path
 ):
     """As costly to the cent as an overhead that is so much longer."""
     folder = _recording(tmp_path)
@@ -79,7 +79,7 @@ def test_a_start_up_is_in_every_restart_of_every_policy_and_of_the_optimum(
 
 
 def test_drawn_start_ups_differ_from_job_to_job_and_nothing_is_late(tmp_path: Path):
-    rows = _rows(_recording(tmp_path), _plan(StartUps(10.0, 1_200.0)), Setting.ONE_ZONE)
+    rows = _rows(_recording(tmp_path), _plan(StartUps(10.0, 1_200.0)), PoolSetting.ONE_ZONE)
     by_job: dict[tuple[str, int], set[float]] = {}
     for row in rows:
         by_job.setdefault((row["zone"], row["start"]), set()).add(row["start_up_seconds"])
@@ -116,7 +116,7 @@ def test_lowtide_learns_a_start_up_that_nobody_told_it():
         return choice
 
     policy.decide = watched  # type: ignore[assignment]
-    outcome = Replay(window, terms, Information.VISIBLE).run(policy)
+    outcome = Replay(window, terms, PoolVisibility.VISIBLE).run(policy)
     # Of 26 minutes the first six are no part of the start-up.
     assert [restart for done, restart in planned if done == 0] == [360.0, 600.0, 1_200.0]
     assert {restart for done, restart in planned if done > 0} == {1_560.0}
@@ -133,7 +133,11 @@ def test_a_start_that_lasts_is_not_given_up_for_a_new_one(tmp_path: Path):
         sum(
             row["launches"]
             for row in _rows(
-                _recording(tmp_path), plan, Setting.ONE_ZONE, ("lowtide",), learns_start_up=learns
+                _recording(tmp_path),
+                plan,
+                PoolSetting.ONE_ZONE,
+                ("lowtide",),
+                learns_start_up=learns,
             )
         )
         for learns in (False, True)
@@ -144,8 +148,8 @@ def test_a_start_that_lasts_is_not_given_up_for_a_new_one(tmp_path: Path):
 def test_an_untold_start_up_is_left_to_lowtide_to_learn(tmp_path: Path):
     folder = _recording(tmp_path)
     plan = _plan(StartUps(1_200.0, 1_200.0))
-    told = _rows(folder, plan, Setting.ONE_ZONE)
-    learned = _rows(folder, plan, Setting.ONE_ZONE, learns_start_up=True)
+    told = _rows(folder, plan, PoolSetting.ONE_ZONE)
+    learned = _rows(folder, plan, PoolSetting.ONE_ZONE, learns_start_up=True)
     others = [row for row in told if row["policy"] != "lowtide"]
     assert [row for row in learned if row["policy"] != "lowtide"] == others
 
@@ -160,13 +164,15 @@ def test_start_ups_of_no_use_get_a_sentence(least: float, most: float, tmp_path:
         '"one_zone": [{"file": "tiny.npz"}]}'
     )
     with pytest.raises(TraceProblem, match="--start-up-seconds must be from 0 to 7200"):
-        read_plan(path, Setting.ONE_ZONE, Overrides(start_ups=StartUps(least, most)))
+        read_plan(path, PoolSetting.ONE_ZONE, PlanOverrides(start_ups=StartUps(least, most)))
 
 
 def test_a_start_up_that_leaves_no_time_is_said_beforehand(tmp_path: Path):
     folder = _recording(tmp_path)
-    plan = Plan(_plan(NO_START_UPS).groups, (1.1,), (0.1,), 6.0, 2, 1.8, StartUps(60.0, 3_600.0))
+    plan = ComparisonPlan(
+        _plan(NO_START_UPS).groups, (1.1,), (0.1,), 6.0, 2, 1.8, StartUps(60.0, 3_600.0)
+    )
     conditions = Conditions(folder, ("lowtide",))
-    found = run_plan(plan, Setting.ONE_ZONE, conditions, 1, lambda _done, _of: None)
+    found = run_plan(plan, PoolSetting.ONE_ZONE, conditions, 1, lambda _done, _of: None)
     assert found.rows == []
     assert "6 h of work and 1.1 h to start need" in found.problems[0]

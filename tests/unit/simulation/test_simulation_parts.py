@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from app.domain.market.offer import Market, Pool
-from app.simulation.engine.broken import InvariantBroken
+from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.seeded_entropy import SeededEntropy
 from app.simulation.engine.virtual_clock import HostClock, VirtualClock, instant, microseconds
 from app.simulation.runs.seed_runs import RunStatus, SeedResult
@@ -90,7 +90,7 @@ def test_what_counts_in_the_lineage_may_not_be_pruned():
     newer = replace(first, step=200)
     watch.created(f"{JOB}/{manifest_key(1, 200)}", dump_manifest(newer))
     watch.deleted(f"{JOB}/{manifest_key(1, 100)}")
-    with pytest.raises(InvariantBroken, match="pruned"):
+    with pytest.raises(InvariantError, match="pruned"):
         watch.deleted(f"{JOB}/{manifest_key(1, 200)}")
 
 
@@ -107,8 +107,8 @@ def test_a_sweep_adds_up_what_each_seed_tells():
 
 
 def test_the_cause_of_a_broken_run_is_the_line_after_the_first_of_its_report():
-    report = "noise\na simulated world broke at noon\n  InvariantBroken: the rule\n  faults: none"
-    assert SeedResult(RunStatus.BROKEN, report).cause == "InvariantBroken: the rule"
+    report = "noise\na simulated world broke at noon\n  InvariantError: the rule\n  faults: none"
+    assert SeedResult(RunStatus.BROKEN, report).cause == "InvariantError: the rule"
     assert SeedResult(RunStatus.CRASHED, "Traceback\nImportError: x\n").cause == "ImportError: x"
 
 

@@ -16,7 +16,7 @@ from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.no_offer import why_none_fits
-from app.domain.placement.placement import capacity_key, consider, need_of
+from app.domain.placement.placement import capacity_key, need_of, rank_offers
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.units.errors import SpecError
 from app.settings import SettingsError, load_settings
@@ -118,14 +118,14 @@ def test_only_the_types_asked_for_fit() -> None:
     offers = [(offer("p3.2xlarge"), None), (offer("g4dn.xlarge", "T4"), None)]
     spec = spec_of(instance_types=["g4dn.xlarge"])
     need = need_of(spec, Market.SPOT, 1)
-    first, second = consider(offers, need, NOW)
+    first, second = rank_offers(offers, need, NOW)
     assert (first.offer.pool.instance_type, first.fits) == ("g4dn.xlarge", True)
     assert (second.fits, second.why) == (
         False,
         "is a p3.2xlarge, which is not in `instance_types`",
     )
     other = replace(need, types=("p3.2xlarg",))
-    assert why_none_fits(consider(offers, other, NOW), other) == (
+    assert why_none_fits(rank_offers(offers, other, NOW), other) == (
         "no pool there has machines of type p3.2xlarg; did you mean 'p3.2xlarge'"
     )
     assert capacity_key(spec) != capacity_key(spec_of())
@@ -133,7 +133,7 @@ def test_only_the_types_asked_for_fit() -> None:
 
 def test_shared_memory_is_memory_of_the_machine() -> None:
     need = need_of(spec_of(resources={"shm_size": "100GB"}), Market.SPOT, 1)
-    (considered,) = consider([(offer("p3.2xlarge"), None)], need, NOW)
+    (considered,) = rank_offers([(offer("p3.2xlarge"), None)], need, NOW)
     assert considered.why == "has 61 GB of memory, 100 are needed"
 
 

@@ -11,10 +11,10 @@ import pytest
 from app.cli.client.job_view import summary
 from app.cli.client.terminal import Terminal
 from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.instance import EndedBy
-from app.domain.lifecycle.verdict import MemberOutcome
 from app.domain.wording.machine_words import ended_words
 from app.domain.wording.stop_words import drained_words
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainer.agent.attempt.docker_command import ContainerFailed, Docker, last_line
-from trainer.agent.checkpoints.object_store import StorageRoot
-from trainer.agent.folders.job_pins import agree
+from trainer.agent.checkpoints.storage_root import StorageRoot
+from trainer.agent.folders.pinned_paths import agree
 from trainer.agent.machine import process_group
 
 PULL_SECONDS_MAX = 3_600.0

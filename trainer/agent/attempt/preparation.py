@@ -1,4 +1,4 @@
-"""Make a machine ready for an attempt: its surroundings, setup, parent checkpoint, peers, port.
+"""Make a machine ready for an attempt: its environment, setup, parent checkpoint, peers, port.
 
 One `Preparation` is one attempt's, run in a thread of its own and cancelled at any time. Not
 here: when (`directive_rules`), nor the single deeds (`workdir`, `checkpoint_restore`,
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainer.agent.attempt import trainer_command, workdir
 from trainer.agent.attempt.docker_command import ContainerFailed, Docker
-from trainer.agent.attempt.surroundings import Surroundings, SurroundingsMaker
+from trainer.agent.attempt.environment import CommandEnvironment, EnvironmentMaker
 from trainer.agent.checkpoints.checkpoint_restore import (
     CheckpointCorrupt,
     RestoreCancelled,
@@ -25,8 +25,8 @@ from trainer.agent.checkpoints.checkpoint_restore import (
     ResumePoint,
 )
 from trainer.agent.checkpoints.checkpoint_sync import CutOff
-from trainer.agent.checkpoints.object_store import StorageRoot, StoreUnavailable
-from trainer.agent.checkpoints.storage_access import StorageAccess
+from trainer.agent.checkpoints.storage_credentials import StorageAccess
+from trainer.agent.checkpoints.storage_root import StorageRoot, StoreUnavailable
 from trainer.agent.folders.input_folders import InputsFailed
 from trainer.agent.folders.named_folders import FolderTaken
 from trainer.agent.machine import process_group
@@ -102,7 +102,7 @@ class Preparation:
         self._stage = "setup"
         self._restorer: Restorer | None = None
         self.resume_folder: Path | None = None
-        self.surroundings: Surroundings | None = None
+        self.environment: CommandEnvironment | None = None
         self._thread = threading.Thread(target=self._run, name="preparation", daemon=True)
 
     @property
@@ -193,11 +193,11 @@ class Preparation:
                 )
             )
 
-    def _set_up(self) -> Surroundings:
+    def _set_up(self) -> CommandEnvironment:
         tools, config = self._tools, self._config
         attempt = tools.folders.begin_attempt(self._fence)
         workdir.ensure_workdir(tools.client, tools.folders, config.workdir)
-        maker = SurroundingsMaker(
+        maker = EnvironmentMaker(
             tools.settings,
             tools.folders,
             tools.docker,
@@ -205,7 +205,7 @@ class Preparation:
             tools.open_store,
             tools.access,
         )
-        surroundings = maker.make(
+        environment = maker.make(
             config,
             attempt,
             self._cancelled.is_set,
@@ -217,21 +217,21 @@ class Preparation:
         workdir.ensure_setup(
             tools.folders,
             config.setup,
-            f"{config.workdir} {surroundings.image or ''}",
+            f"{config.workdir} {environment.image or ''}",
             trainer_command.setup_environment(
-                surroundings.place.context, config, self._directive, surroundings.variables
+                environment.place.context, config, self._directive, environment.variables
             ),
-            surroundings.place,
+            environment.place,
             attempt.root / "setup.sh",
             lambda content: tools.write_log(self.stream, content),
             self._remember_process,
         )
         if config.trainer is not None:
             self._enter_stage("image")
-            surroundings.place.check_trainer()
+            environment.place.check_trainer()
         self._check_cancelled()
-        self.surroundings = surroundings
-        return surroundings
+        self.environment = environment
+        return environment
 
     def _enter_stage(self, stage: str) -> None:
         self._stage = stage

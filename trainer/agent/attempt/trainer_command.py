@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.agent.folders.outlook_file import PRICE_VARIABLE, sets_price, write_outlook
+from trainer.agent.folders.hazard_file import PRICE_VARIABLE, sets_price, write_hazard
 from trainer.agent.machine.agent_settings import without_secrets
 from trainer.agent.machine.machine_folders import AttemptFolders
 from trainer.agent.machine.process_group import ATTEMPT_MARK, MACHINE_MARK
@@ -55,7 +55,7 @@ def trainer_command(
     Writes the trainer's configuration file, and hazard and price as far as they are known. Both
     get the same torchrun arguments, the user's command as LOWTIDE_TORCHRUN_ARGS.
     """
-    write_outlook(config, directive, folders.hazard_file)
+    write_hazard(config, directive, folders.hazard_file)
     if config.run is not None:
         place_script_modules(folders.script_modules)
         return ["/bin/sh", "-c", config.run]

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from trainer.agent.checkpoints.checkpoint_sync import CutOff, newer_fence
-from trainer.agent.checkpoints.object_store import KeyExists, NoSuchKey, StorageRoot
+from trainer.agent.checkpoints.storage_root import KeyExists, NoSuchKey, StorageRoot
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,

@@ -1,7 +1,7 @@
 """Commit a local checkpoint folder to the lineage: files, then lease and fences, then manifest.
 
 Lives here: the order of writes that makes a checkpoint count or not exist at all. Not here: when
-to publish (`attempt_ending`), restoring (`checkpoint_restore`), the store (`object_store`), or how
+to publish (`attempt_ending`), restoring (`checkpoint_restore`), the store (`storage_root`), or how
 the other machines' shares come there (`gather_shares`).
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainer.agent.checkpoints.object_store import AccessDenied, KeyExists, NoSuchKey, StorageRoot
 from trainer.agent.checkpoints.part_upload import put_shard
+from trainer.agent.checkpoints.storage_root import AccessDenied, KeyExists, NoSuchKey, StorageRoot
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
     CheckpointRef,

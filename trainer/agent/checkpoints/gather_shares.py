@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainer.agent.checkpoints.checkpoint_sync import Abandoned, PlaceTaken
-from trainer.agent.checkpoints.object_store import (
+from trainer.agent.checkpoints.storage_root import (
     KeyExists,
     NoSuchKey,
     StorageRoot,

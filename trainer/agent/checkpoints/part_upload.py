@@ -1,7 +1,7 @@
 """Large objects in parts: what one request cannot carry, or memory should not hold.
 
 Lives here: one upload through obstore, and which objects go that way. Not here: the agent's store
-(`object_store`), whose own writes are create-only and therefore single requests, held whole in
+(`storage_root`), whose own writes are create-only and therefore single requests, held whole in
 memory and at most 5 GiB on S3.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.agent.checkpoints.object_store import KeyExists, StorageRoot, is_there
+from trainer.agent.checkpoints.storage_root import KeyExists, StorageRoot, is_there
 
 PART_BYTES_MIN = 16 << 20
 PARTS_MAX = 9_000

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from trainer.agent.checkpoints.checkpoint_sync import Abandoned, CutOff, PublishOrder, publish
 from trainer.agent.checkpoints.gather_shares import ShareGatherer, ShareLost, ShareMissing
-from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import FolderFacts, Outbox, read_folder_facts
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.agent_state import LocalCheckpoint
 from trainer.agent.rules.observations import (

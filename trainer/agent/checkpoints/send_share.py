@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from trainer.agent.checkpoints.checkpoint_sync import PlaceTaken, files_of, upload_file
-from trainer.agent.checkpoints.object_store import KeyExists, StorageRoot
+from trainer.agent.checkpoints.storage_root import KeyExists, StorageRoot
 from trainer.protocol.checkpoint_manifest import FileEntry, data_key
 from trainer.protocol.checkpoint_shares import ShareOrder, ShareRecord, record_key
 from trainer.protocol.wire import encode

@@ -15,14 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from trainer.agent.checkpoints.checkpoint_sync import Abandoned, PlaceTaken
-from trainer.agent.checkpoints.object_store import (
+from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
+from trainer.agent.checkpoints.send_share import Uploaded, record_loss, send_share
+from trainer.agent.checkpoints.storage_root import (
     KeyExists,
     NoSuchKey,
     StorageRoot,
     StoreUnavailable,
 )
-from trainer.agent.checkpoints.outbox import Outbox, read_folder_facts
-from trainer.agent.checkpoints.send_share import Uploaded, record_loss, send_share
 from trainer.agent.rules.actions import PublishCheckpoint
 from trainer.agent.rules.agent_state import LocalCheckpoint
 from trainer.agent.rules.observations import (

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trainer.agent.checkpoints.checkpoint_restore import RestoreCancelled
-from trainer.agent.checkpoints.object_store import (
+from trainer.agent.checkpoints.storage_root import (
     ListedObject,
     NoSuchKey,
     ObjectChanged,
@@ -29,8 +29,8 @@ from trainer.agent.checkpoints.object_store import (
     StoreDenied,
     StoreUnavailable,
 )
-from trainer.agent.folders.job_pins import agree
-from trainer.agent.machine.side_by_side import side_by_side
+from trainer.agent.folders.pinned_paths import agree
+from trainer.agent.machine.parallel_transfers import run_in_parallel
 
 OBJECTS_MAX = 200_000
 TRIES = 4
@@ -122,7 +122,7 @@ class InputFolders:
         self._say(f"input {one.path}: {_count(missing)}, {_gb(total)} from {one.uri}")
         with _named(one.uri):
             store = self._open_at(one.uri)
-            side_by_side(
+            run_in_parallel(
                 missing,
                 lambda each: self._bring(store, one, each),
                 lambda: self._meanwhile(one, total, begun),

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from trainer.agent.checkpoints.object_store import (
+from trainer.agent.checkpoints.part_upload import part_bytes
+from trainer.agent.checkpoints.storage_root import (
     NoSuchKey,
     StorageRoot,
     StoreDenied,
     StoreUnavailable,
 )
-from trainer.agent.checkpoints.part_upload import part_bytes
-from trainer.agent.machine.side_by_side import side_by_side
+from trainer.agent.machine.parallel_transfers import run_in_parallel
 from trainer.agent.rules.observations import Observation, OutputsFailed, OutputsSaved
 from trainer.protocol.run_config import job_folder
 
@@ -123,7 +123,7 @@ class OutputsUpload:
                 store.put_file(path.relative_to(folder).as_posix(), file, part_bytes(size))
                 self._done[str(path)] = size
 
-        side_by_side(files, put, lambda: None)
+        run_in_parallel(files, put, lambda: None)
         self._say(f"output {name} is saved in {time.monotonic() - begun:.1f} s")
 
     def _sentence(self, error: Exception) -> str:

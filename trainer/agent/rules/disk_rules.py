@@ -12,7 +12,7 @@ from dataclasses import replace
 from trainer.agent.rules.actions import ReportNow
 from trainer.agent.rules.agent_state import AgentState, TrainerEnd
 from trainer.agent.rules.observations import DiskSeen
-from trainer.agent.rules.turn import StepContext
+from trainer.agent.rules.step_context import StepContext
 from trainer.protocol.agent_report import (
     AGENT_FAILED,
     AGENT_RESTARTED,
@@ -31,29 +31,29 @@ _TYPED = frozenset({AGENT_FAILED, AGENT_RESTARTED, STORE_UNAVAILABLE})
 _MESSAGE_CHARACTERS_MAX = 2_000
 
 
-def disk_seen(turn: StepContext, seen: DiskSeen) -> None:
+def disk_seen(context: StepContext, seen: DiskSeen) -> None:
     """Remember it; the control plane is told of a change at once."""
-    changed = (turn.state.disk_full is None) != (seen.full is None)
-    turn.state = replace(turn.state, disk_full=seen.full)
+    changed = (context.state.disk_full is None) != (seen.full is None)
+    context.state = replace(context.state, disk_full=seen.full)
     if seen.full is not None:
-        turn.state = replace(turn.state, disk_full_at=turn.now, last_disk_full=seen.full)
+        context.state = replace(context.state, disk_full_at=context.now, last_disk_full=seen.full)
     if changed:
-        turn.do(ReportNow())
+        context.do(ReportNow())
 
 
-def save_lacked_room(turn: StepContext, left: DiskFull) -> None:
+def save_lacked_room(context: StepContext, left: DiskFull) -> None:
     """The trainer said so: it may need much more than what counts as no room here."""
-    turn.state = replace(
-        turn.state, disk_full_at=turn.now, last_disk_full=left, save_lacked_room=True
+    context.state = replace(
+        context.state, disk_full_at=context.now, last_disk_full=left, save_lacked_room=True
     )
-    turn.do(ReportNow())
+    context.do(ReportNow())
 
 
-def save_found_room(turn: StepContext) -> None:
+def save_found_room(context: StepContext) -> None:
     """A checkpoint is complete: what the one before lacked is there again."""
-    if turn.state.save_lacked_room:
-        turn.state = replace(turn.state, save_lacked_room=False)
-        turn.do(ReportNow())
+    if context.state.save_lacked_room:
+        context.state = replace(context.state, save_lacked_room=False)
+        context.do(ReportNow())
 
 
 def told_full(state: AgentState, now: float) -> DiskFull | None:
@@ -68,7 +68,7 @@ def full_lately(state: AgentState, now: float) -> DiskFull | None:
     return state.disk_full or state.last_disk_full
 
 
-def blame_disk(turn: StepContext, end: TrainerEnd) -> TrainerEnd:
+def blame_disk(context: StepContext, end: TrainerEnd) -> TrainerEnd:
     """The end with the disk as its cause, where it failed and the disk was full.
 
     Not where something else is known to have ended it: memory, another machine, a signal from
@@ -77,7 +77,7 @@ def blame_disk(turn: StepContext, end: TrainerEnd) -> TrainerEnd:
     error = end.error or TrainerError("the trainer failed and gave no reason")
     others = error.out_of_memory or error.peer_communication or error.type in _TYPED
     others = others or error.signal in _OTHERS_DOING or end.exit_code == _EXIT_CONFIGURATION
-    full = full_lately(turn.state, turn.now)
+    full = full_lately(context.state, context.now)
     if end.outcome is not TrainerOutcome.FAILED or others or full is None:
         return end
     told = f"the disk of {full.folder} was full ({full.free_bytes:,} bytes free): {error.message}"

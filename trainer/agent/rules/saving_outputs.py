@@ -9,7 +9,7 @@ from __future__ import annotations
 from trainer.agent.rules.actions import SaveOutputs
 from trainer.agent.rules.agent_state import Stage, Work
 from trainer.agent.rules.observations import OutputsFailed, OutputsSaved
-from trainer.agent.rules.turn import StepContext
+from trainer.agent.rules.step_context import StepContext
 from trainer.protocol.agent_report import FactKind, MachinePhase, TrainerOutcome
 
 _CUT = (
@@ -18,26 +18,26 @@ _CUT = (
 )
 
 
-def wanted(turn: StepContext, work: Work) -> bool:
+def wanted(context: StepContext, work: Work) -> bool:
     """Whether they are to be saved now: the trainer finished, and rank 0's final checkpoint is in
     the store."""
     finished = work.end is not None and work.end.outcome is TrainerOutcome.FINISHED
     safe = work.final_committed or not work.publishes
     untold = not (work.saving_outputs or work.outputs_told)
-    return turn.state.has_outputs and finished and safe and untold
+    return context.state.has_outputs and finished and safe and untold
 
 
-def begin(turn: StepContext, work: Work) -> None:
+def begin(context: StepContext, work: Work) -> None:
     """Start saving. A drain's own time stays what it is; nothing else hurries."""
-    latest = turn.now + turn.state.limits.outputs
-    turn.work(saving_outputs=True, end_by=work.end_by if work.drain_reason else latest)
-    turn.enter(MachinePhase.CHECKPOINT, turn.now, work.step)
-    turn.do(SaveOutputs(work.fence))
+    latest = context.now + context.state.limits.outputs
+    context.work(saving_outputs=True, end_by=work.end_by if work.drain_reason else latest)
+    context.enter(MachinePhase.CHECKPOINT, context.now, work.step)
+    context.do(SaveOutputs(work.fence))
 
 
-def ended(turn: StepContext, seen: OutputsSaved | OutputsFailed) -> None:
+def ended(context: StepContext, seen: OutputsSaved | OutputsFailed) -> None:
     """Tell how it went."""
-    work = turn.state.work
+    work = context.state.work
     if work is None or work.stage is not Stage.CLOSING or not work.saving_outputs:
         return
     if isinstance(seen, OutputsSaved):
@@ -48,12 +48,12 @@ def ended(turn: StepContext, seen: OutputsSaved | OutputsFailed) -> None:
         }
     else:
         told = {"error": seen.message[:2_000]}
-    turn.emit(FactKind.OUTPUTS, work.fence, told)
-    turn.work(saving_outputs=False, outputs_told=True)
+    context.emit(FactKind.OUTPUTS, work.fence, told)
+    context.work(saving_outputs=False, outputs_told=True)
 
 
-def cut(turn: StepContext, work: Work) -> None:
+def cut(context: StepContext, work: Work) -> None:
     """The attempt ends here and now."""
     if work.saving_outputs:
-        turn.emit(FactKind.OUTPUTS, work.fence, {"error": _CUT})
-        turn.work(saving_outputs=False, outputs_told=True)
+        context.emit(FactKind.OUTPUTS, work.fence, {"error": _CUT})
+        context.work(saving_outputs=False, outputs_told=True)

@@ -58,8 +58,8 @@ from trainer.agent.rules.observations import (
     TrainerExited,
     TrainerStarted,
 )
+from trainer.agent.rules.step_context import NOTICE_IDS_KEPT_MAX, StepContext
 from trainer.agent.rules.step_pace import StepPace
-from trainer.agent.rules.turn import NOTICE_IDS_KEPT_MAX, StepContext
 from trainer.protocol.agent_report import (
     AGENT_RESTARTED,
     PROTOCOL_VERSION,
@@ -111,31 +111,31 @@ def initial_state(
         phase_at=now_seconds,
         points_sent_at=now_seconds,
     )
-    turn = StepContext(state, now_seconds)
-    turn.emit(FactKind.PHASE, None, {"phase": MachinePhase.BOOT.value, "step": None})
+    context = StepContext(state, now_seconds)
+    context.emit(FactKind.PHASE, None, {"phase": MachinePhase.BOOT.value, "step": None})
     if killed_fence is not None:
         message = "the agent restarted and ended the trainer it found"
         message += f": it had failed with {last_words}" if last_words else ""
         error = TrainerError(message, type=AGENT_RESTARTED)
         end = TrainerEnd(TrainerOutcome.KILLED, step=killed_step, error=error)
-        turn.emit(FactKind.TRAINER_ENDED, killed_fence, attempt_ending.end_data(end, None))
-    return turn.state
+        context.emit(FactKind.TRAINER_ENDED, killed_fence, attempt_ending.end_data(end, None))
+    return context.state
 
 
 def step(
     state: AgentState, observations: Iterable[Observation], now_seconds: float
 ) -> tuple[AgentState, tuple[Action, ...]]:
     """Take in what happened, apply the rules of time, and say what to do. Never raises."""
-    turn = StepContext(state, now_seconds)
+    context = StepContext(state, now_seconds)
     for observation in observations:
-        _observe(turn, observation)
-    time_rules.apply(turn)
-    obey(turn)
-    attempt_ending.advance(turn)
-    obey(turn)  # the machine may have become free for what is wanted of it
-    turn.flush_points(at_once=False)
-    _keep_quiet(turn)
-    return turn.state, turn.finished_actions()
+        _observe(context, observation)
+    time_rules.apply(context)
+    obey(context)
+    attempt_ending.advance(context)
+    obey(context)  # the machine may have become free for what is wanted of it
+    context.flush_points(at_once=False)
+    _keep_quiet(context)
+    return context.state, context.finished_actions()
 
 
 def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, AgentReport]:
@@ -162,64 +162,66 @@ def next_report(state: AgentState, now_seconds: float) -> tuple[AgentState, Agen
 # --- observations -------------------------------------------------------------------------------
 
 
-def _observe(turn: StepContext, seen: Observation) -> None:
+def _observe(context: StepContext, seen: Observation) -> None:
     match seen:
         case Registered(sent_at, reply):
-            if turn.state.instance_id not in (None, reply.instance_id):
-                _became_another(turn)
+            if context.state.instance_id not in (None, reply.instance_id):
+                _became_another(context)
             config = reply.run_config
-            turn.state = replace(
-                turn.state,
+            context.state = replace(
+                context.state,
                 instance_id=reply.instance_id,
                 stall_timeout_seconds=config.stall_timeout_seconds,
                 watches_first_step=config.trainer is not None,
                 has_outputs=bool(config.outputs),
             )
-            _renew_lease(turn, sent_at, reply.lease_seconds)
-            receive(turn, reply.directive)
+            _renew_lease(context, sent_at, reply.lease_seconds)
+            receive(context, reply.directive)
         case ReportAnswered(sent_at, answer):
-            turn.state = replace(turn.state, facts=turn.state.facts.acknowledge(answer.ack_fact_no))
-            _renew_lease(turn, sent_at, answer.lease_seconds)
-            receive(turn, answer.directive)
-            if len(turn.state.facts.pending) > len(turn.state.facts.next_batch()):
-                turn.do(ReportNow())
+            context.state = replace(
+                context.state, facts=context.state.facts.acknowledge(answer.ack_fact_no)
+            )
+            _renew_lease(context, sent_at, answer.lease_seconds)
+            receive(context, answer.directive)
+            if len(context.state.facts.pending) > len(context.state.facts.next_batch()):
+                context.do(ReportNow())
         case ReportRefused(refusal):
-            _refused(turn, refusal)
+            _refused(context, refusal)
         case NoticeSeen(notice):
-            _noticed(turn, notice)
+            _noticed(context, notice)
         case ShutdownAsked(seconds_left):
-            turn.state = replace(turn.state, shutting_down=True)
+            context.state = replace(context.state, shutting_down=True)
             identity = notice_id_of("shutdown")
             kind = NoticeKind.INTERRUPTION
-            _noticed(turn, Notice(kind, "shutdown", seconds_left, "os", identity))
+            _noticed(context, Notice(kind, "shutdown", seconds_left, "os", identity))
         case DiskSeen():
-            disk_rules.disk_seen(turn, seen)
+            disk_rules.disk_seen(context, seen)
         case GpuFaulted(message):
-            turn.emit(FactKind.GPU_FAULT, turn.fence, {"message": message})
-            turn.do(ReportNow())
+            context.emit(FactKind.GPU_FAULT, context.fence, {"message": message})
+            context.do(ReportNow())
         case _:
-            _observe_attempt(turn, seen)
+            _observe_attempt(context, seen)
 
 
-def _became_another(turn: StepContext) -> None:
+def _became_another(context: StepContext) -> None:
     """The control plane lost this machine's row and has made another one for it.
 
     What runs here belongs to an attempt that nobody knows: it saves and ends, and nothing more is
     told of it, for a report that named it would be refused as a whole.
     """
-    work = turn.state.work
+    work = context.state.work
     if work is not None:
-        turn.state = replace(turn.state, lost_fence=work.fence)
-        until = turn.now + turn.state.limits.hold_drain
-        attempt_ending.begin_drain(turn, until, DrainReason.HOLD)
+        context.state = replace(context.state, lost_fence=work.fence)
+        until = context.now + context.state.limits.hold_drain
+        attempt_ending.begin_drain(context, until, DrainReason.HOLD)
     # Orders to the lost row are numbered by it.
-    turn.state = replace(turn.state, directive=None, drain_by=None, seq=0)
+    context.state = replace(context.state, directive=None, drain_by=None, seq=0)
 
 
-def _keep_quiet(turn: StepContext) -> None:
-    lost = turn.state.lost_fence
+def _keep_quiet(context: StepContext) -> None:
+    lost = context.state.lost_fence
     if lost is not None:
-        turn.state = replace(turn.state, facts=turn.state.facts.forget_fences(lost))
+        context.state = replace(context.state, facts=context.state.facts.forget_fences(lost))
 
 
 def _told_fence(state: AgentState) -> int | None:
@@ -229,9 +231,9 @@ def _told_fence(state: AgentState) -> int | None:
     return work.fence
 
 
-def _observe_attempt(turn: StepContext, seen: Observation) -> None:
+def _observe_attempt(context: StepContext, seen: Observation) -> None:
     """Observations that belong to an attempt; those of any other fence are void."""
-    work = turn.state.work
+    work = context.state.work
     if work is None or getattr(seen, "fence", None) != work.fence:
         return
     if work.stage is Stage.ENDED and not isinstance(seen, CheckpointPublished):
@@ -240,77 +242,77 @@ def _observe_attempt(turn: StepContext, seen: Observation) -> None:
         case PhaseEntered(_, phase, at, at_step):
             trains = work.stage is Stage.RUNNING and phase in _TRAINER_PHASES
             if trains or work.stage is Stage.PREPARING:
-                _lives_on(turn, phase)
-                turn.enter(phase, at, at_step)
+                _lives_on(context, phase)
+                context.enter(phase, at, at_step)
         case Prepared():
-            _prepared(turn, seen)
+            _prepared(context, seen)
         case PreparationFailed():
-            _preparation_failed(turn, seen)
+            _preparation_failed(context, seen)
         case TrainerStarted():
-            turn.work(pace=StepPace(turn.now))
-            turn.emit(FactKind.TRAINER_STARTED, work.fence, {})
-            turn.do(ReportNow())
+            context.work(pace=StepPace(context.now))
+            context.emit(FactKind.TRAINER_STARTED, work.fence, {})
+            context.do(ReportNow())
         case ProgressSeen():
-            _progressed(turn, seen)
+            _progressed(context, seen)
         case SaveLackedRoom(_, _, left):
-            disk_rules.save_lacked_room(turn, left)
+            disk_rules.save_lacked_room(context, left)
         case CheckpointReady(_, checkpoint):
-            disk_rules.save_found_room(turn)
-            attempt_ending.checkpoint_ready(turn, checkpoint)
+            disk_rules.save_found_room(context)
+            attempt_ending.checkpoint_ready(context, checkpoint)
         case CheckpointPublished():
-            attempt_ending.checkpoint_published(turn, seen)
+            attempt_ending.checkpoint_published(context, seen)
         case ShareSent(_, checkpoint):
-            attempt_ending.share_sent(turn, checkpoint)
+            attempt_ending.share_sent(context, checkpoint)
         case PublicationFailed():
-            attempt_ending.publication_failed(turn, seen)
+            attempt_ending.publication_failed(context, seen)
         case OutputsSaved() | OutputsFailed():
-            saving_outputs.ended(turn, seen)
+            saving_outputs.ended(context, seen)
         case FencedOff(_, by_fence):
-            attempt_ending.fenced_off(turn, by_fence)
+            attempt_ending.fenced_off(context, by_fence)
         case TrainerExited(_, end):
-            attempt_ending.trainer_exited(turn, end)
+            attempt_ending.trainer_exited(context, end)
 
 
-def _lives_on(turn: StepContext, phase: MachinePhase) -> None:
+def _lives_on(context: StepContext, phase: MachinePhase) -> None:
     """Before the first step each new phase has the whole time in which a step is expected."""
-    work = turn.state.work
+    work = context.state.work
     if work is None or work.step is not None or work.stepped_at is None:
         return
-    if phase in _BEFORE_FIRST_STEP and phase is not turn.state.phase:
-        turn.work(stepped_at=turn.now)
+    if phase in _BEFORE_FIRST_STEP and phase is not context.state.phase:
+        context.work(stepped_at=context.now)
 
 
-def _renew_lease(turn: StepContext, sent_at: float, lease_seconds: float) -> None:
+def _renew_lease(context: StepContext, sent_at: float, lease_seconds: float) -> None:
     """An answer to a report that was sent earlier than the newest answered one adds nothing."""
-    if turn.state.lease_from is not None and sent_at < turn.state.lease_from:
+    if context.state.lease_from is not None and sent_at < context.state.lease_from:
         return
-    turn.state = replace(turn.state, lease_from=sent_at, lease_seconds=lease_seconds)
-    turn.do(ArmPowerOff(time_rules.power_off_at(turn.state)))
+    context.state = replace(context.state, lease_from=sent_at, lease_seconds=lease_seconds)
+    context.do(ArmPowerOff(time_rules.power_off_at(context.state)))
 
 
-def _refused(turn: StepContext, refusal: Refusal) -> None:
+def _refused(context: StepContext, refusal: Refusal) -> None:
     if refusal is Refusal.REVOKED:
-        attempt_ending.kill(turn)
-        turn.leave("credential revoked")
+        attempt_ending.kill(context)
+        context.leave("credential revoked")
     elif refusal is Refusal.PROTOCOL:
-        attempt_ending.begin_drain(turn, turn.state.lease_until, DrainReason.PROTOCOL)
+        attempt_ending.begin_drain(context, context.state.lease_until, DrainReason.PROTOCOL)
     else:
-        attempt_ending.abandon(turn)
+        attempt_ending.abandon(context)
 
 
-def _noticed(turn: StepContext, notice: Notice) -> None:
+def _noticed(context: StepContext, notice: Notice) -> None:
     """Report a notice once, and drain for it without waiting to be told."""
-    if notice.notice_id in turn.state.notice_ids:
+    if notice.notice_id in context.state.notice_ids:
         return
-    ids = (*turn.state.notice_ids, notice.notice_id)[-NOTICE_IDS_KEPT_MAX:]
-    turn.state = replace(turn.state, notice_ids=ids)
+    ids = (*context.state.notice_ids, notice.notice_id)[-NOTICE_IDS_KEPT_MAX:]
+    context.state = replace(context.state, notice_ids=ids)
     if notice.kind is NoticeKind.REBALANCE:
-        turn.emit(FactKind.REBALANCE, turn.fence, {"source": notice.source})
-        turn.do(ReportNow())
+        context.emit(FactKind.REBALANCE, context.fence, {"source": notice.source})
+        context.do(ReportNow())
         return
-    turn.emit(
+    context.emit(
         FactKind.NOTICE,
-        turn.fence,
+        context.fence,
         {
             "action": notice.action,
             "seconds_left": notice.seconds_left,
@@ -320,18 +322,18 @@ def _noticed(turn: StepContext, notice: Notice) -> None:
     )
     seconds = notice.seconds_left
     if notice.kind is NoticeKind.INTERRUPTION and seconds is None:
-        seconds = turn.state.limits.hold_drain
-    if seconds is not None and seconds <= turn.state.limits.notice_drain:
+        seconds = context.state.limits.hold_drain
+    if seconds is not None and seconds <= context.state.limits.notice_drain:
         # A clock that is off must not leave the trainer no time at all.
-        seconds = max(seconds, turn.state.limits.notice_least)
-        attempt_ending.begin_drain(turn, turn.now + seconds, DrainReason.NOTICE)
+        seconds = max(seconds, context.state.limits.notice_least)
+        attempt_ending.begin_drain(context, context.now + seconds, DrainReason.NOTICE)
 
 
-def _prepared(turn: StepContext, seen: Prepared) -> None:
-    work = turn.state.work
+def _prepared(context: StepContext, seen: Prepared) -> None:
+    work = context.state.work
     if work is None or work.stage is not Stage.PREPARING:
         return
-    turn.work(stage=Stage.PREPARED, parent=seen.parent, master_port=seen.master_port)
+    context.work(stage=Stage.PREPARED, parent=seen.parent, master_port=seen.master_port)
     data = {
         "parent": encode(seen.parent) if seen.parent else None,
         "master_port": seen.master_port,
@@ -340,52 +342,53 @@ def _prepared(turn: StepContext, seen: Prepared) -> None:
         "image": seen.image,
         "parent_size_bytes": seen.parent_size_bytes,
     }
-    turn.emit(FactKind.PREPARED, work.fence, data)
+    context.emit(FactKind.PREPARED, work.fence, data)
     if seen.parent_final and seen.parent is not None:
         done = {"step": seen.parent.step, "digest": seen.parent.digest}
-        turn.emit(FactKind.COMPLETION, work.fence, done)
-    turn.enter(MachinePhase.GANG_WAIT if work.gang_size > 1 else MachinePhase.IDLE, turn.now)
+        context.emit(FactKind.COMPLETION, work.fence, done)
+    context.enter(MachinePhase.GANG_WAIT if work.gang_size > 1 else MachinePhase.IDLE, context.now)
 
 
-def _preparation_failed(turn: StepContext, seen: PreparationFailed) -> None:
-    work = turn.state.work
+def _preparation_failed(context: StepContext, seen: PreparationFailed) -> None:
+    work = context.state.work
     if work is None or work.stage is not Stage.PREPARING:
         return
     data = {
         "stage": seen.stage,
         "message": seen.message,
         "store_unavailable": seen.store_unavailable,
-        "disk_full": seen.disk_full or disk_rules.full_lately(turn.state, turn.now) is not None,
+        "disk_full": seen.disk_full
+        or disk_rules.full_lately(context.state, context.now) is not None,
         "restored_bytes": seen.restored_bytes,
     }
-    turn.emit(FactKind.PREPARATION_FAILED, work.fence, data)
-    turn.do(CancelPreparation(work.fence))
-    turn.work(stage=Stage.ENDED)
-    turn.enter(MachinePhase.IDLE, turn.now)
+    context.emit(FactKind.PREPARATION_FAILED, work.fence, data)
+    context.do(CancelPreparation(work.fence))
+    context.work(stage=Stage.ENDED)
+    context.enter(MachinePhase.IDLE, context.now)
 
 
-def _progressed(turn: StepContext, seen: ProgressSeen) -> None:
-    work = turn.state.work
+def _progressed(context: StepContext, seen: ProgressSeen) -> None:
+    work = context.state.work
     if work is None or work.stage not in TRAINER_STAGES:
         return
     pace = work.pace
     if pace is not None:
         parent_step = None if work.parent is None else work.parent.step
-        pace = pace.seen(seen.step, parent_step, turn.now)
-        turn.work(pace=pace)
-    before = turn.state.progress or Progress(seen.step)
+        pace = pace.seen(seen.step, parent_step, context.now)
+        context.work(pace=pace)
+    before = context.state.progress or Progress(seen.step)
     progress = Progress(
         max(seen.step, before.step),
         seen.total_steps if seen.total_steps is not None else before.total_steps,
         _newest_metrics(before.metrics, seen.metrics),
         None if pace is None else pace.told,
     )
-    turn.state = replace(turn.state, progress=progress)
-    turn.add_point({"step": float(seen.step), **seen.metrics})
+    context.state = replace(context.state, progress=progress)
+    context.add_point({"step": float(seen.step), **seen.metrics})
     if work.step is None or seen.step > work.step:
-        turn.work(step=seen.step, stepped_at=turn.now)
-        if work.stage is Stage.RUNNING and turn.state.phase in _BEFORE_FIRST_STEP:
-            turn.enter(MachinePhase.TRAIN, turn.now, seen.step)
+        context.work(step=seen.step, stepped_at=context.now)
+        if work.stage is Stage.RUNNING and context.state.phase in _BEFORE_FIRST_STEP:
+            context.enter(MachinePhase.TRAIN, context.now, seen.step)
 
 
 def _newest_metrics(before: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:

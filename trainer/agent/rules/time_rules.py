@@ -12,7 +12,7 @@ from dataclasses import replace
 from trainer.agent.rules import attempt_ending
 from trainer.agent.rules.actions import PowerOff
 from trainer.agent.rules.agent_state import AgentState, DrainReason, Stage
-from trainer.agent.rules.turn import StepContext
+from trainer.agent.rules.step_context import StepContext
 from trainer.protocol.agent_report import FactKind
 
 
@@ -52,31 +52,31 @@ def may_commit(state: AgentState, fence: int, now_seconds: float) -> bool:
     return mine and until is not None and now_seconds < until
 
 
-def apply(turn: StepContext) -> None:
+def apply(context: StepContext) -> None:
     """Everything that the time alone decides."""
-    state = turn.state
-    if turn.now >= power_off_at(state) and not state.powered_off:
-        turn.state = replace(state, powered_off=True)
-        turn.do(PowerOff())
+    state = context.state
+    if context.now >= power_off_at(state) and not state.powered_off:
+        context.state = replace(state, powered_off=True)
+        context.do(PowerOff())
     until = state.lease_until
-    if until is not None and turn.now >= until:
-        attempt_ending.kill(turn)
-    elif until is not None and turn.now >= until - _reserve(state):
-        attempt_ending.begin_drain(turn, until, DrainReason.LEASE)
-    work = turn.state.work
+    if until is not None and context.now >= until:
+        attempt_ending.kill(context)
+    elif until is not None and context.now >= until - _reserve(state):
+        attempt_ending.begin_drain(context, until, DrainReason.LEASE)
+    work = context.state.work
     if work is None:
         return
-    if work.stage is Stage.DRAINING and work.end_by is not None and turn.now >= work.end_by:
-        attempt_ending.kill(turn, finish_publishing=attempt_ending.outlasts_drain(turn, work))
-    if work.kill_at is not None and turn.now >= work.kill_at:
-        attempt_ending.kill(turn, finish_publishing=True)
+    if work.stage is Stage.DRAINING and work.end_by is not None and context.now >= work.end_by:
+        attempt_ending.kill(context, finish_publishing=attempt_ending.outlasts_drain(context, work))
+    if work.kill_at is not None and context.now >= work.kill_at:
+        attempt_ending.kill(context, finish_publishing=True)
     if work.stage is Stage.RUNNING and work.kill_at is None and work.stepped_at is not None:
-        silent = turn.now - work.stepped_at
+        silent = context.now - work.stepped_at
         if silent >= state.stall_timeout_seconds:
-            _stalled(turn, work.fence, work.step, silent)
+            _stalled(context, work.fence, work.step, silent)
 
 
-def _stalled(turn: StepContext, fence: int, at_step: int | None, silent: float) -> None:
+def _stalled(context: StepContext, fence: int, at_step: int | None, silent: float) -> None:
     """No newer step for too long: every rank's stacks into the logs, then the end."""
-    turn.emit(FactKind.STALLED, fence, {"step": at_step, "seconds": round(silent, 3)})
-    attempt_ending.kill_with_stacks(turn)
+    context.emit(FactKind.STALLED, fence, {"step": at_step, "seconds": round(silent, 3)})
+    attempt_ending.kill_with_stacks(context)

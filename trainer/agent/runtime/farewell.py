@@ -21,7 +21,7 @@ from trainer.agent.machine.control_plane_client import (
 from trainer.agent.rules import attempt_ending, supervisor
 from trainer.agent.rules.agent_state import AgentState, TrainerEnd
 from trainer.agent.rules.observations import Registered
-from trainer.agent.rules.turn import StepContext
+from trainer.agent.rules.step_context import StepContext
 from trainer.protocol.agent_report import AGENT_FAILED, FactKind, TrainerError, TrainerOutcome
 from trainer.protocol.directive import DirectiveKind
 

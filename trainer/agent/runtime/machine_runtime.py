@@ -18,11 +18,11 @@ from trainer.agent.attempt import trainer_command
 from trainer.agent.attempt.preparation import LOG_END_SECONDS, Preparation, PreparationTools
 from trainer.agent.attempt.trainer_run import TrainerRun
 from trainer.agent.checkpoints.gather_shares import ShareGatherer
-from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.outbox import ASKED_WITHIN_SECONDS, Outbox
 from trainer.agent.checkpoints.publisher import Publisher
 from trainer.agent.checkpoints.share_sender import ShareSender
-from trainer.agent.folders import outlook_file
+from trainer.agent.checkpoints.storage_root import StorageRoot
+from trainer.agent.folders import hazard_file
 from trainer.agent.folders.named_folders import output_folders
 from trainer.agent.folders.output_folders import OutputsUpload, addresses_of
 from trainer.agent.machine.boot_clock import boot_seconds
@@ -56,7 +56,7 @@ from trainer.agent.rules.observations import (
     ShutdownAsked,
     TrainerExited,
 )
-from trainer.agent.runtime import dead_man
+from trainer.agent.runtime import power_off_watchdog
 from trainer.agent.runtime.disk_watch import DiskWatch
 from trainer.agent.runtime.report_loop import ReportLoop
 from trainer.protocol.agent_report import AgentReport, TrainerError, TrainerOutcome
@@ -96,7 +96,7 @@ class MachineRuntime:
             register_again,
             self._tools.access.take,
         )
-        self._tools.access.ring_by(self._reports.ring)
+        self._tools.access.notify_by(self._reports.notify)
         self._reporting = threading.Thread(target=self._reports.run, name="reports", daemon=True)
         self._preparation: Preparation | None = None
         self._trainer: TrainerRun | None = None
@@ -183,7 +183,7 @@ class MachineRuntime:
                 self._try_to_start(action)
             case TellOutlook(directive):
                 folders = self._tools.folders.attempt(directive.fence or 0)
-                outlook_file.write_outlook(self._config, directive, folders.hazard_file)
+                hazard_file.write_hazard(self._config, directive, folders.hazard_file)
             case SignalDrain(_, until) if self._trainer is not None:
                 self._trainer.drain(until)
             case TellDeadline(_, until) if self._trainer is not None:
@@ -199,11 +199,11 @@ class MachineRuntime:
             case Say(_, sentence):
                 self._say(sentence)
             case ReportNow():
-                self._reports.ring()
+                self._reports.notify()
             case ArmPowerOff(at):
-                dead_man.arm(self._tools.folders.power_off_file, at)
+                power_off_watchdog.arm(self._tools.folders.power_off_file, at)
             case PowerOff():
-                dead_man.power_off(self._tools.settings.power_off_command)
+                power_off_watchdog.power_off(self._tools.settings.power_off_command)
             case Leave():
                 self._left = True
 
@@ -231,8 +231,8 @@ class MachineRuntime:
     def _start_trainer(self, action: StartTrainer) -> None:
         preparation, tools, directive = self._preparation, self._tools, action.directive
         assert preparation is not None
-        assert preparation.surroundings is not None
-        place, variables = preparation.surroundings.place, preparation.surroundings.variables
+        assert preparation.environment is not None
+        place, variables = preparation.environment.place, preparation.environment.variables
         fence = directive.fence or 0
         folders = tools.folders.attempt(fence)
         outbox = self._open_outbox(directive, preparation, folders)

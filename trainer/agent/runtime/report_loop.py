@@ -95,7 +95,7 @@ class ReportLoop:
         self._rung = threading.Event()
         self._stopping = threading.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Report now; after failures not sooner than the next try is due."""
         self._rung.set()
 

@@ -13,9 +13,9 @@ from trainer.protocol.train_options.option import (
     ENTRIES_MOST,
     TEXT_MOST,
     FieldType,
-    Kind,
     Option,
     OptionError,
+    OptionKind,
     Rules,
 )
 
@@ -56,7 +56,7 @@ def accepted(option: Option) -> str:
     return _accepted(shape.kind, rules, shape.words)
 
 
-def _accepted(kind: Kind, rules: Rules, words: tuple[str, ...]) -> str:
+def _accepted(kind: OptionKind, rules: Rules, words: tuple[str, ...]) -> str:
     others = "".join(f" or {json.dumps(word)}" for word in words)
     if kind == "flag":
         return f"true or false{others}"
@@ -100,7 +100,7 @@ def _mapping(shape: FieldType, rules: Rules, value: object) -> dict[str, Any]:
     return {name: _one(shape.entry or "plain", rules, (), each) for name, each in value.items()}
 
 
-def _one(kind: Kind, rules: Rules, words: tuple[str, ...], value: object) -> Any:
+def _one(kind: OptionKind, rules: Rules, words: tuple[str, ...], value: object) -> Any:
     if kind == "plain" and isinstance(value, (str, bool)):
         kind = "text" if isinstance(value, str) else "flag"
     if kind == "text":

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Plain = str | int | float | bool
-Kind = Literal["whole number", "number", "flag", "text", "list", "mapping", "plain"]
+OptionKind = Literal["whole number", "number", "flag", "text", "list", "mapping", "plain"]
 
 TEXT_MOST = 4_096
 ENTRIES_MOST = 64
 _KEY = "option"
-_KINDS: dict[object, Kind] = {bool: "flag", int: "whole number", float: "number", str: "text"}
+_KINDS: dict[object, OptionKind] = {bool: "flag", int: "whole number", float: "number", str: "text"}
 
 
 class OptionError(ValueError):
@@ -57,10 +57,10 @@ class Rules:
 class FieldType:
     """The type of a field, taken apart. ``entry`` is the kind of a list's or mapping's entries."""
 
-    kind: Kind
+    kind: OptionKind
     optional: bool = False
     words: tuple[str, ...] = ()
-    entry: Kind | None = None
+    entry: OptionKind | None = None
 
 
 @dataclass(frozen=True)

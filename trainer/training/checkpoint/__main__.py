@@ -18,9 +18,9 @@ from torch import Tensor
 
 from trainer.training.checkpoint.files import write_bytes
 from trainer.training.checkpoint.reader import CheckpointReader, own_tensors
-from trainer.training.checkpoint.shards import TensorSlice, file_image
-from trainer.training.errors import CheckpointCorruptError
+from trainer.training.checkpoint.tensor_slices import TensorSlice, file_image
 from trainer.training.gang.ending import EXIT_CHECKPOINT_CORRUPT
+from trainer.training.training_errors import CheckpointCorruptError
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer.training.checkpoint.shards import (
+from trainer.training.checkpoint.tensor_slices import (
     FileImage,
     TensorSlice,
     file_image,

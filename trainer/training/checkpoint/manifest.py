@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainer.training.errors import CheckpointCorruptError
+from trainer.training.training_errors import CheckpointCorruptError
 
 FORMAT = 2
 SHARED_FORMAT = 3

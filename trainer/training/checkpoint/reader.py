@@ -17,7 +17,7 @@ from torch import Tensor
 from trainer.training.checkpoint.content_hash import NAME, ContentHash
 from trainer.training.checkpoint.manifest import TREE, read_manifest
 from trainer.training.checkpoint.tree import DTYPES, put_together
-from trainer.training.errors import CheckpointCorruptError
+from trainer.training.training_errors import CheckpointCorruptError
 
 _PIECE = re.compile(r"^(.*)\[(\d+):(\d+)\]$", re.DOTALL)
 _GROUP = re.compile(r"^([a-z_]+)(-\d+-of-\d+)?\.safetensors$")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.training.checkpoint.shards import FileImage, TensorSlice
+from trainer.training.checkpoint.tensor_slices import FileImage, TensorSlice
 
 
 class Snapshot:

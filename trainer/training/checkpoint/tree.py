@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.training.errors import CheckpointCorruptError
+from trainer.training.training_errors import CheckpointCorruptError
 
 MARK = "$"
 

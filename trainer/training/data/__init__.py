@@ -6,8 +6,8 @@ neither the number of workers or ranks nor an interruption changes what is train
 imported here loads PyTorch; ``loader``, ``batches`` and ``transforms`` do.
 """
 
+from trainer.training.data.loading.data_parts import DataSet, Part
 from trainer.training.data.loading.order import Indices, SampleOrder
-from trainer.training.data.loading.parts import DataSet, Part
 from trainer.training.data.sources.load import DATA_SETS, load_data
 
 __all__ = ["DATA_SETS", "DataSet", "Indices", "Part", "SampleOrder", "load_data"]

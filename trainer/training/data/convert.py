@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trainer.training.data.sources.data_layout import part_in_name
 from trainer.training.data.sources.folders import class_files
-from trainer.training.data.sources.layout import part_in_name
 from trainer.training.data.sources.progress_line import ProgressLine
 from trainer.training.data.sources.source import open_source
 from trainer.training.data.sources.tfrecord import Feature, parse_example, records
-from trainer.training.errors import ConfigError, DataError
+from trainer.training.training_errors import ConfigError, DataError
 
 IMAGE_KEYS = ("image/encoded", "image", "image_raw", "jpeg")
 LABEL_KEYS = ("image/class/label", "label", "class", "image/class/text")

@@ -23,10 +23,10 @@ from trainer.protocol.model_figures import (
 from trainer.protocol.train_estimate import GpuEstimate, RunFigures, estimate_on, ranked, scaled
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
-from trainer.training.errors import ConfigError
-from trainer.training.estimating.calibration import StepMeasurement
+from trainer.training.estimating.step_measurement import StepMeasurement
 from trainer.training.kernels.flops import count_for
 from trainer.training.models import build_model
+from trainer.training.training_errors import ConfigError
 
 # Each number that a convolution writes is kept twice: before the normalisation and after the ReLU.
 _CNN_TRAFFIC_OF_KEPT = CNN_PASSES / 2

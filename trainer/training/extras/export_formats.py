@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 # Samples at once in the comparison: one, and several, because the batch is not fixed.
 COMPARED_BATCHES = (1, 3)
@@ -34,7 +34,7 @@ class ExportDiffersError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Compared:
+class ScoreDifferences:
     """The largest differences between the scores of the model and of what was exported.
 
     ``relative``: of the largest score of the model.
@@ -44,7 +44,7 @@ class Compared:
     relative: float
 
 
-def to_onnx(model: nn.Module, sample: Tensor, path: Path) -> Compared:
+def to_onnx(model: nn.Module, sample: Tensor, path: Path) -> ScoreDifferences:
     """Writes ``path`` and runs it with onnxruntime. ``sample`` is a batch like those to come.
 
     Raises ``ConfigError`` where the packages are missing or the model cannot be expressed, and
@@ -83,7 +83,7 @@ def to_onnx(model: nn.Module, sample: Tensor, path: Path) -> Compared:
     return compare(model, run, sample)
 
 
-def to_torch_export(model: nn.Module, sample: Tensor, path: Path) -> Compared:
+def to_torch_export(model: nn.Module, sample: Tensor, path: Path) -> ScoreDifferences:
     """Writes ``path`` for ``torch.export.load`` and compares what is loaded from it.
 
     Raises ``ConfigError`` where the model cannot be expressed, and ``ExportDiffersError``.
@@ -97,7 +97,9 @@ def to_torch_export(model: nn.Module, sample: Tensor, path: Path) -> Compared:
     return compare(model, loaded, sample)
 
 
-def compare(model: nn.Module, other: Callable[[Tensor], Tensor], sample: Tensor) -> Compared:
+def compare(
+    model: nn.Module, other: Callable[[Tensor], Tensor], sample: Tensor
+) -> ScoreDifferences:
     """Runs both on batches of several sizes. Raises ``ExportDiffersError`` beyond the tolerance."""
     absolute = relative = 0.0
     for size in COMPARED_BATCHES:
@@ -117,7 +119,7 @@ def compare(model: nn.Module, other: Callable[[Tensor], Tensor], sample: Tensor)
             f"scores differ by {absolute:.3g} ({relative:.3g} of the largest), more than"
             f" {RELATIVE_MOST:g} of it"
         )
-    return Compared(absolute, relative)
+    return ScoreDifferences(absolute, relative)
 
 
 def example_batch(shape: tuple[int, ...], classes: int) -> Tensor:

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer.training.errors import ConfigError
-from trainer.training.extras.export_formats import Compared, compare, to_onnx
+from trainer.training.extras.export_formats import ScoreDifferences, compare, to_onnx
+from trainer.training.training_errors import ConfigError
 
 BATCH_MOST = 64
 _LINES_MOST = 3
 
 
-def to_tensorrt(model: nn.Module, sample: Tensor, onnx_file: Path, path: Path) -> Compared:
+def to_tensorrt(model: nn.Module, sample: Tensor, onnx_file: Path, path: Path) -> ScoreDifferences:
     """Builds ``path`` for batches of 1 to ``BATCH_MOST`` and compares it; by way of ``onnx_file``,
     which is written if it is not there yet.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 SUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"

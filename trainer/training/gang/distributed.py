@@ -20,9 +20,9 @@ from torch import nn
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # public
 
 from trainer.training.config import TrainConfig
-from trainer.training.errors import RendezvousError
 from trainer.training.gang.network_settings import export_network_settings
 from trainer.training.gang.rank_environment import RankEnvironment
+from trainer.training.training_errors import RendezvousError
 
 # How long the end of another process takes at most to be seen here.
 GONE_SECONDS = 1.0

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer.training.errors import (
+from trainer.training.gang.rank_environment import RankEnvironment
+from trainer.training.reporting.progress import boot_seconds
+from trainer.training.training_errors import (
     CheckpointCorruptError,
     CheckpointNotSavedError,
     ConfigError,
@@ -25,8 +27,6 @@ from trainer.training.errors import (
     RendezvousError,
     is_out_of_memory,
 )
-from trainer.training.gang.rank_environment import RankEnvironment
-from trainer.training.reporting.progress import boot_seconds
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1

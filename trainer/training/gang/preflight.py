@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from trainer.training.config import TrainConfig
-from trainer.training.errors import PreflightError
 from trainer.training.gang.distributed import Gang
+from trainer.training.training_errors import PreflightError
 
 ROUNDS = 4
 LIMIT_SECONDS = 5.0

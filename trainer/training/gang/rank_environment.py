@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.training.config import TrainConfig
-from trainer.training.errors import ConfigError
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.sharding import ShardedPasses
 from trainer.training.gang.waiting import Waits
+from trainer.training.training_errors import ConfigError
 
 
 class SharedModel:

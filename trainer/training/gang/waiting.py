@@ -1,7 +1,7 @@
 """How long a rank waits for what the others compute: the time that no computing hides.
 
 Lives here: the stopwatch and where the wait of a backward pass begins. Not here: the exchanges of
-a sharded model (``sharding.py``), and what the seconds mean (``bottleneck.py``).
+a sharded model (``sharding.py``), and what the seconds mean (``bottleneck_meter.py``).
 
 On a CPU the clock is read. On a GPU events are put into the stream that computes: what lies between
 them is the time in which it stood still for the network's stream. Nothing is waited for.

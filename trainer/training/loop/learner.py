@@ -13,12 +13,11 @@ from trainer.training.checkpoint import own_tensors
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.data.loading.batches import MicroBatch, zero_batch
-from trainer.training.errors import ConfigError, StepOutOfMemoryError
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.shared_model import SharedModel, placed_like
 from trainer.training.kernels import compilation
 from trainer.training.kernels.float8 import use_float8
-from trainer.training.kernels.precision import (
+from trainer.training.kernels.number_formats import (
     autocast,
     choose_kernels,
     gradient_scaler,
@@ -33,6 +32,7 @@ from trainer.training.loop.passes import Passes, StopAsked, never, placed
 from trainer.training.loop.recomputing import recompute_blocks
 from trainer.training.loop.step_start import StepStart
 from trainer.training.models import build_model, model_blocks
+from trainer.training.training_errors import ConfigError, StepOutOfMemoryError
 
 
 class Learner:

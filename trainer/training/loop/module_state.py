@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.training.checkpoint.tree import put_together, require_storable, take_apart
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 EXTRA_KEY = "_extra_state"  # what a state dict calls it, after the module's name
 BUFFERS = "buffers"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.training.config import TrainConfig
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 # Biases and the scales of norms have one axis.
 _DECAYED_AXES = 2

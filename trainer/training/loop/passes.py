@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from trainer.training.config import TrainConfig
 from trainer.training.data import DataSet
 from trainer.training.data.loading.batches import MicroBatch, zero_batch
-from trainer.training.errors import is_out_of_memory
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.shared_model import SharedModel
-from trainer.training.kernels.precision import autocast, autocast_type
+from trainer.training.kernels.number_formats import autocast, autocast_type
 from trainer.training.loop.memory_plan import explain
 from trainer.training.loop.objective import loss_sum_of
+from trainer.training.training_errors import is_out_of_memory
 
 StopAsked = Callable[[], bool]
 _IMAGE_AXES = 4

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from trainer.protocol.best_score import USUAL_METRIC, less_is_better
 from trainer.training.config import TrainConfig
-from trainer.training.errors import ConfigError
 from trainer.training.reporting.place import Place
+from trainer.training.training_errors import ConfigError
 
 METRICS = ("accuracy", "loss")
 

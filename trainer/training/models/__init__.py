@@ -7,6 +7,6 @@ Own models keep the parameter names of torchvision, timm and nanoGPT, so that th
 """
 
 from trainer.training.models.blocks import model_blocks
-from trainer.training.models.catalog import MODELS, build_model
+from trainer.training.models.model_catalog import MODELS, build_model
 
 __all__ = ["MODELS", "build_model", "model_blocks"]

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from trainer.training.errors import ConfigError
 from trainer.training.models.transformer import Block
+from trainer.training.training_errors import ConfigError
 
 
 class Gpt(nn.Module):

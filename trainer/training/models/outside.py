@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 
 def outside_model(

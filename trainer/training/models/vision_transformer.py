@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainer.training.errors import ConfigError
 from trainer.training.models.transformer import Block
+from trainer.training.training_errors import ConfigError
 
 PATCH = 16
 # Images under 64 pixels are cut finer: 16-pixel patches of them would be a handful.

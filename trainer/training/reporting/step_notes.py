@@ -18,9 +18,9 @@ from torch import Tensor
 
 from trainer.training.config import TrainConfig
 from trainer.training.data import SampleOrder
-from trainer.training.errors import LossNotFiniteError
 from trainer.training.reporting.place import Place
 from trainer.training.reporting.progress import ProgressLog
+from trainer.training.training_errors import LossNotFiniteError
 
 
 @dataclass

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 _KINDS = {"step": "train", "eval": "eval", "gpu": "gpu", "verdict": "time"}
 _NOT_SCALARS = frozenset({"step", "total_steps", "samples"})

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from trainer.training.checkpoint import CheckpointFolder, CheckpointReader, own_tensors
 from trainer.training.checkpoint.manifest import MANIFEST
-from trainer.training.errors import CheckpointCorruptError, ConfigError
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.rank_environment import RankEnvironment
 from trainer.training.loop.module_state import BUFFERS
 from trainer.training.saving.own_tensors import own_state_of
+from trainer.training.training_errors import CheckpointCorruptError, ConfigError
 
 CANDIDATES_MAX = 64
 _ALWAYS_THERE = ("weights", "training_state")

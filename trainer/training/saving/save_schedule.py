@@ -41,7 +41,7 @@ class SaveSchedule:
         if self._steps is not None:
             return step - self._last_step >= self._steps
         if self._auto and self._hazard.changed():
-            self._weigh()
+            self._estimate_times()
         return time.monotonic() - self._last_at >= self._seconds
 
     def asked(self, step: int) -> None:
@@ -52,9 +52,9 @@ class SaveSchedule:
         """Notes what a checkpoint took from training, and how long it took to be durable."""
         self._cost = (stall_seconds + inflation_seconds, durable_seconds)
         if self._auto:
-            self._weigh()
+            self._estimate_times()
 
-    def _weigh(self) -> None:
+    def _estimate_times(self) -> None:
         """Before the first checkpoint nobody knows what one costs, and the shortest one holds."""
         if self._cost is not None:
             self._seconds = checkpoint_interval_seconds(

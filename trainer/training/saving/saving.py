@@ -24,7 +24,6 @@ from trainer.training.checkpoint import (
     own_tensors,
 )
 from trainer.training.config import TrainConfig
-from trainer.training.errors import CheckpointNotSavedError
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.rank_environment import RankEnvironment
 from trainer.training.kernels import compilation
@@ -34,6 +33,7 @@ from trainer.training.reporting.progress import ProgressLog
 from trainer.training.saving.last_save import LastSave
 from trainer.training.saving.own_tensors import own_tensors_of
 from trainer.training.saving.save_schedule import SaveSchedule
+from trainer.training.training_errors import CheckpointNotSavedError
 
 Trees = Mapping[str, Any]
 OwnState = Mapping[str, Any]

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from app.adapters.embedded.errors import ChildFailedError, EmbeddedServerError
+from app.adapters.embedded.embedded_errors import ChildFailedError, EmbeddedServerError
 from app.adapters.embedded.processes import log_files, run_record, state_folder
 from app.adapters.embedded.processes.process_launch import launch
 from app.adapters.embedded.processes.process_output import ProcessOutput

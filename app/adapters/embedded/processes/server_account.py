@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.embedded_errors import EmbeddedServerError
 from app.adapters.embedded.processes.state_folder import kept_line, write_atomically
 
 _ACCOUNT_NAME = "nobody"

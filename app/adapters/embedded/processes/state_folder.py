@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.adapters.embedded.errors import (
+from app.adapters.embedded.embedded_errors import (
     EmbeddedServerError,
     StateFolderBusyError,
     StateFolderUnusableError,

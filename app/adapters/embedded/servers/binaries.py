@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.embedded_errors import EmbeddedServerError
 from app.adapters.embedded.processes.server_account import ServerAccount, can_use, system_folder
 
 POSTGRES_MAJOR_VERSION = "18"

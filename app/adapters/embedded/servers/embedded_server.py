@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.embedded_errors import EmbeddedServerError
 from app.adapters.embedded.processes import log_files, state_folder
 from app.adapters.embedded.processes.process_identity import ProcessIdentity
 from app.adapters.embedded.processes.process_launch import launch

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import psycopg
 
-from app.adapters.embedded.errors import EmbeddedServerError
+from app.adapters.embedded.embedded_errors import EmbeddedServerError
 from app.adapters.embedded.processes import process_identity
 from app.adapters.embedded.processes.process_identity import ProcessIdentity
 from app.adapters.embedded.processes.state_folder import kept_line, kept_secret, write_atomically

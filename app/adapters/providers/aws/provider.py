@@ -34,11 +34,12 @@ from app.adapters.providers.aws.diagnosing.diagnosis import (
 from app.adapters.providers.aws.interruptions.interruption_queues import InterruptionQueues
 from app.adapters.providers.aws.machines.launch_template import LaunchTemplates
 from app.adapters.providers.aws.machines.launching import PREPARE_SECONDS, FleetLauncher
+from app.adapters.providers.aws.machines.leftovers import AwsLeftovers
 from app.adapters.providers.aws.machines.offered_types import read_offered_types
-from app.adapters.providers.aws.machines.remains import AwsRemains
 from app.adapters.providers.aws.machines.terminating import terminate_machines
 from app.adapters.seeded_draws import seeded_draws
 from app.domain.market.machine_catalog import MachineCatalog, MachineType
+from app.ports.cloud_leftovers import Leftover
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,
@@ -47,9 +48,8 @@ from app.ports.cloud_provider import (
     ProviderError,
     RefusalKind,
 )
-from app.ports.cloud_remains import Remain
 from app.ports.interruption_feed import Announcement
-from app.ports.provider_diagnosis import Finding
+from app.ports.provider_diagnosis import CheckResult
 
 _FILTER_VALUES_MAX: Final = 200
 _PAGE: Final = 1_000
@@ -175,13 +175,13 @@ class AwsProvider:
         """Delete messages that were applied."""
         self._queues.forget(receipts)
 
-    def list_remains(self, region: str) -> tuple[Remain, ...]:
+    def list_leftovers(self, region: str) -> tuple[Leftover, ...]:
         """Volumes without a machine, launch templates, placement groups."""
-        return self._remains.list_remains(region)
+        return self._leftovers.list_leftovers(region)
 
-    def remove_remains(self, remains: Sequence[Remain]) -> tuple[Remain, ...]:
+    def remove_leftovers(self, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
         """Delete them; returns what is left."""
-        return self._remains.remove_remains(remains)
+        return self._leftovers.remove_leftovers(leftovers)
 
     @property
     def bucket_scheme(self) -> str:
@@ -200,9 +200,9 @@ class AwsProvider:
                 failed.append(error)
         raise failed[0]
 
-    def diagnose(self) -> tuple[Finding, ...]:
+    def diagnose(self) -> tuple[CheckResult, ...]:
         """Whether the account is set up for us."""
-        unknown: tuple[Finding, ...] = ()
+        unknown: tuple[CheckResult, ...] = ()
         try:
             deployment_id = self._deployment_id
         except ProviderError as error:
@@ -219,8 +219,8 @@ class AwsProvider:
         return self._read_deployment_id()
 
     @cached_property
-    def _remains(self) -> AwsRemains:
-        return AwsRemains(
+    def _leftovers(self) -> AwsLeftovers:
+        return AwsLeftovers(
             self.clients,
             self.facts,
             self._deployment_id,

@@ -12,14 +12,15 @@ from app.adapters.providers.gcp.client.bucket_location import locate_bucket
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.client.gcp_settings import PROVIDER, GcpSettings
 from app.adapters.providers.gcp.diagnosing.diagnosis import diagnose
-from app.adapters.providers.gcp.machines.launching import Launching
+from app.adapters.providers.gcp.machines.launching import MachineLauncher
+from app.adapters.providers.gcp.machines.leftovers import GcpLeftovers
 from app.adapters.providers.gcp.machines.machines import Machines
 from app.adapters.providers.gcp.machines.preemption_feed import PreemptionFeed
-from app.adapters.providers.gcp.machines.remains import GcpRemains
 from app.adapters.providers.gcp.zones.offered_types import read_offered_types
 from app.adapters.providers.gcp.zones.zone_lists import ZoneLists
 from app.domain.market.machine_catalog import MachineCatalog, MachineType
 from app.domain.market.offer import Pool
+from app.ports.cloud_leftovers import Leftover
 from app.ports.cloud_provider import (
     CloudMachine,
     LaunchOrder,
@@ -28,9 +29,8 @@ from app.ports.cloud_provider import (
     ProviderError,
     RefusalKind,
 )
-from app.ports.cloud_remains import Remain
 from app.ports.interruption_feed import Announcement
-from app.ports.provider_diagnosis import Finding
+from app.ports.provider_diagnosis import CheckResult
 
 
 class GcpProvider:
@@ -57,8 +57,10 @@ class GcpProvider:
         lists = ZoneLists(api)
         self._machines = Machines(api, lists)
         self._feed = PreemptionFeed(api, self._machines, lists)
-        self._remains = GcpRemains(api, self._machines, lists, deployment_id)
-        self._launching = Launching(api, self._machines, catalog, deployment_id, render, price_of)
+        self._leftovers = GcpLeftovers(api, self._machines, lists, deployment_id)
+        self._launching = MachineLauncher(
+            api, self._machines, catalog, deployment_id, render, price_of
+        )
 
     @property
     def name(self) -> str:
@@ -123,8 +125,8 @@ class GcpProvider:
         """The location of a Cloud Storage bucket. Raises ProviderError."""
         return locate_bucket(self._api, bucket)
 
-    def diagnose(self) -> tuple[Finding, ...]:
-        """Project, quotas, subnetworks, image and prices: one finding each."""
+    def diagnose(self) -> tuple[CheckResult, ...]:
+        """Project, quotas, subnetworks, image and prices: one result each."""
         return diagnose(self._api)
 
     def machine_types(self) -> tuple[MachineType, ...]:
@@ -144,13 +146,13 @@ class GcpProvider:
         """Their effect is written."""
         self._feed.forget(receipts)
 
-    def list_remains(self, region: str) -> tuple[Remain, ...]:
+    def list_leftovers(self, region: str) -> tuple[Leftover, ...]:
         """Disks without a machine, and placement policies."""
-        return self._remains.list_remains(region)
+        return self._leftovers.list_leftovers(region)
 
-    def remove_remains(self, remains: Sequence[Remain]) -> tuple[Remain, ...]:
+    def remove_leftovers(self, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
         """Delete them; returns what is left."""
-        return self._remains.remove_remains(remains)
+        return self._leftovers.remove_leftovers(leftovers)
 
     def terminate(self, provider_instance_ids: tuple[str, ...], region: str | None = None) -> None:
         """Delete machines; the ids of those that are gone are passed over.

@@ -14,8 +14,8 @@ from typing import Any
 
 from app.adapters.providers.local.cloud_client import CloudClient
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, read_terms
-from app.adapters.providers.local.market.catalog import PROVIDER
 from app.adapters.providers.local.market.market import recorded_regions
+from app.adapters.providers.local.market.recordings import PROVIDER
 from app.domain.billing.machine_facts import TimeSource
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool

@@ -7,8 +7,8 @@ from typing import Any
 import boto3
 import pytest
 
+from app.adapters.providers.aws.client.aws_errors import kind_of, scope_of, sentence
 from app.adapters.providers.aws.client.clients import AwsClients
-from app.adapters.providers.aws.client.errors import kind_of, scope_of, sentence
 from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
     ProviderError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.machines.fleet_request import Override, fleet_result
+from app.adapters.providers.aws.machines.fleet_request import FleetOverride, fleet_result
 from app.domain.market.offer import Pool
 from app.ports.cloud_provider import LaunchResult, PoolBid, RefusalKind, RefusalScope
 from tests.support.aws.aws_parts import aws_order, aws_pool
@@ -29,7 +29,7 @@ def error(pool: Pool | None, code: str, message: str = "so it is") -> dict[str, 
 
 def told(*errors: dict[str, Any], started: Pool | None = None) -> LaunchResult:
     places = [
-        Override(PoolBid(pool, None), f"subnet-{pool.zone}", "template", None, "")
+        FleetOverride(PoolBid(pool, None), f"subnet-{pool.zone}", "template", None, "")
         for pool in (FIRST, SECOND)
     ]
     groups = [{**error(started, ""), "InstanceIds": ["i-1"]}] if started is not None else []

@@ -57,7 +57,7 @@ def test_a_whole_story_of_calls_is_checked_and_fits_the_models(fake: AwsFake) ->
     provider.describe(tuple(ids))
     provider.terminate(tuple(ids))
     a_volume(fake)
-    provider.remove_remains(provider.list_remains("us-east-1"))
+    provider.remove_leftovers(provider.list_leftovers("us-east-1"))
     provider.machine_types()
     provider.diagnose()
     with pytest.raises(ProviderError):

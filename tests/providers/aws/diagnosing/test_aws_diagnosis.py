@@ -13,13 +13,13 @@ from app.adapters.providers.aws.provider import AwsProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.domain.market.machine_catalog import make_catalog
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
+from app.ports.provider_diagnosis import CheckResult, MachineTypeSource, ProviderDiagnosis
 from tests.support.aws.aws_fake import AwsFake
 from tests.support.aws.aws_parts import a_script, provider_for, settings_for, shared_session
 from tests.support.aws.aws_world import IMAGE
 
 
-def findings(fake: AwsFake, **settings: object) -> dict[str, Finding]:
+def findings(fake: AwsFake, **settings: object) -> dict[str, CheckResult]:
     provider = provider_for(fake, regions=("us-east-1",), **settings)
     assert isinstance(provider, ProviderDiagnosis)
     found = provider.diagnose()

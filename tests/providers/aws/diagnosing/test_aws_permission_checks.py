@@ -9,7 +9,7 @@ import pytest
 
 from app.adapters.providers.aws.diagnosing.permission_checks import READS, STATEMENTS
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.provider_diagnosis import Finding
+from app.ports.provider_diagnosis import CheckResult
 from tests.support.aws.aws_fake import AwsFake
 from tests.support.aws.aws_parts import DEPLOYMENT, a_volume, aws_order, provider_for
 from tests.support.aws.aws_world import IMAGE
@@ -38,12 +38,12 @@ def without(right: str) -> list[dict[str, Any]]:
     return statements
 
 
-def findings(fake: AwsFake, **settings: Any) -> dict[str, Finding]:
+def findings(fake: AwsFake, **settings: Any) -> dict[str, CheckResult]:
     given = {"regions": ("us-east-1",), "instance_profile": PROFILE, **settings}
     return {one.name: one for one in provider_for(fake, **given).diagnose()}
 
 
-def wrong(found: dict[str, Finding]) -> dict[str, Finding]:
+def wrong(found: dict[str, CheckResult]) -> dict[str, CheckResult]:
     return {name: one for name, one in found.items() if not one.ok and "quota" not in name}
 
 

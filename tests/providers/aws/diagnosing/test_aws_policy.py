@@ -49,8 +49,8 @@ from tests.support.aws.iam_policy import (
 )
 from tests.support.aws.iam_requests import ACCOUNT, AwsCall, RequestsOfCalls, recorded_calls
 from tests.support.object_stores.object_store_fakes import S3Fake
-from trainer.agent.checkpoints.object_store import StorageRoot
 from trainer.agent.checkpoints.part_upload import put_in_parts
+from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.protocol.agent_report import FactKind
 
 _ROLE = "lowtide-machine"
@@ -102,7 +102,7 @@ def use_everything(fake: AwsFake) -> None:
     provider.list_deployment("us-east-1")
     provider.terminate(tuple(one.provider_instance_id for one in accepted))
     a_volume(fake)
-    assert provider.remove_remains(provider.list_remains("us-east-1")) == ()
+    assert provider.remove_leftovers(provider.list_leftovers("us-east-1")) == ()
     place = StoragePlace("s3", BUCKET, "x", StorageRight.LINEAGE)
     JobDataRole(_DATA_ROLE, settings_for(fake), provider.clients).issue([place], UUID(int=7))
     prices.offers()

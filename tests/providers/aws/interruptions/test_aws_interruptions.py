@@ -133,7 +133,7 @@ def test_a_warning_is_kept_where_its_effect_was_not_committed(story: Watched) ->
     story.publish(WARNING, instance_action="terminate")
     begin, reading = story.runtime.begin, story.reading
     with begin() as uow:
-        (work,) = reading.lease(uow, 16)
+        (work,) = reading.select(uow, 16)
     heard = reading.effect(work)
 
     def fails_at_its_commit() -> None:
@@ -144,7 +144,7 @@ def test_a_warning_is_kept_where_its_effect_was_not_committed(story: Watched) ->
     with pytest.raises(ConnectionError):
         fails_at_its_commit()
     with begin() as uow:
-        assert [one.receipts for one in reading.lease(uow, 16)] == [()]
+        assert [one.receipts for one in reading.select(uow, 16)] == [()]
     assert story.instance(story.only).state == "registered"
     assert story.fake.messages_left() == 1
 
@@ -350,7 +350,7 @@ def test_a_late_event_of_an_end_corrects_the_time_and_the_bill(story: Watched) -
     story.fake.publish(STATE, told, ended_at)
     begin, reading = story.runtime.begin, story.reading
     with begin() as uow:
-        (work,) = reading.lease(uow, 16)
+        (work,) = reading.select(uow, 16)
     heard = reading.effect(work)
 
     def fails_at_its_commit() -> None:
@@ -361,7 +361,7 @@ def test_a_late_event_of_an_end_corrects_the_time_and_the_bill(story: Watched) -
     with pytest.raises(ConnectionError):
         fails_at_its_commit()
     with begin() as uow:
-        assert [one.receipts for one in reading.lease(uow, 16)] == [()], "it is not forgotten"
+        assert [one.receipts for one in reading.select(uow, 16)] == [()], "it is not forgotten"
     fresh = ReadInterruptions(story.runtime)
     with begin() as uow:
         reading.apply(uow, work, heard)

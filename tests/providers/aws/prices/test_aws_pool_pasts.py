@@ -15,7 +15,7 @@ from app.domain.market.price_history import STEPS_MAX
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.market.read_pool_pasts import FAILED_REST, ReadPoolPasts
 from app.orchestration.market.refresh_prices import RefreshPrices
-from app.ports.pool_past import PastTeller, ScoreTeller
+from app.ports.pool_past import PlacementScoreSource, PoolPastSource
 from app.storage.reports.deployment_read_models import DeploymentReports
 from app.storage.schema.money_tables import pool_pasts, prices
 from tests.support.aws.aws_fake import AwsFake
@@ -55,8 +55,8 @@ def story(engine: Engine, tmp_path: Path, fake: AwsFake) -> Priced:
 
 
 def test_the_past_is_asked_once_after_the_prices_of_now(story: Priced, fake: AwsFake) -> None:
-    assert isinstance(story.source, PastTeller)
-    assert isinstance(story.source, ScoreTeller)
+    assert isinstance(story.source, PoolPastSource)
+    assert isinstance(story.source, PlacementScoreSource)
     fake.price_steps(
         "g5.xlarge", "us-east-1a", *((day * 86_400, 300_000 + day) for day in range(119, 0, -1))
     )

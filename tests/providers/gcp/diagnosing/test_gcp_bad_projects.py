@@ -15,7 +15,7 @@ from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.gcp.prices.sku_catalog import read_unit_prices
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.lifecycle.refusal import JobVerdict, rule_of
+from app.domain.lifecycle.launch_errors import JobVerdict, rule_of
 from app.ports.cloud_provider import PoolRefusal, ProviderError, RefusalKind, RefusalScope
 from tests.providers.gcp.gcp_under_test import (
     PRICE_MICROUSD,
@@ -140,7 +140,7 @@ def test_two_deployments_in_one_project_leave_each_other_alone(gce: FakeGce) -> 
     shown = ours.list_deployment("us-central1").machines
     assert {one.provider_instance_id for one in shown} == mine
     assert ours.find_by_token("lowtide-2", "us-central1") == ()
-    (policy,) = ours.list_remains("us-central1")
+    (policy,) = ours.list_leftovers("us-central1")
     assert policy.kind == "placement policy"
     for one in gce.engine.policies.values():
         one["creationTimestamp"] = "2020-01-01T00:00:00.000-08:00"

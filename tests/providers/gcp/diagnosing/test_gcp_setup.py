@@ -25,7 +25,7 @@ from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
 from app.bootstrap import build_runtime
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
-from app.ports.provider_diagnosis import Finding, MachineTypeSource, ProviderDiagnosis
+from app.ports.provider_diagnosis import CheckResult, MachineTypeSource, ProviderDiagnosis
 from app.settings import Settings, SettingsError, load_settings
 from app.storage.session.first_use import prepare_first_use
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
@@ -175,7 +175,7 @@ def api_of(gce: FakeGce) -> ComputeApi:
     return ComputeApi(gcp_settings(gce), AnonymousCredentials())
 
 
-def diagnosed(gce: FakeGce) -> dict[str, Finding]:
+def diagnosed(gce: FakeGce) -> dict[str, CheckResult]:
     provider = open_provider(
         gce, regions=("us-central1",), subnetwork="regions/{region}/subnetworks/gpu"
     )

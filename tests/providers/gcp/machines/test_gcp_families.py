@@ -12,7 +12,7 @@ from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.machines.machine_fittings import as_wired
 from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
 from app.adapters.providers.machine_catalog import shipped_catalog
-from app.domain.lifecycle.refusal import covers, rule_of
+from app.domain.lifecycle.launch_errors import covers, rule_of
 from app.domain.market.machine_catalog import MachineType
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import RefusalKind, RefusalScope

@@ -76,10 +76,10 @@ def test_two_hundred_disks_are_removed_fifty_at_a_time_side_by_side(gce: FakeGce
     for number in range(60):
         gce.engine.add_disk("us-central1-a", f"left-{number}", {"lowtide_deployment": DEPLOYMENT})
     provider = open_provider(gce)
-    found = provider.list_remains("us-central1")
+    found = provider.list_leftovers("us-central1")
     meeting = gce.meet(r"DELETE .*/disks/", 10)
-    left = provider.remove_remains(found)
+    left = provider.remove_leftovers(found)
     assert not meeting.broken
     assert len(left) == 10
     gce.unmeet()
-    assert provider.remove_remains(provider.list_remains("us-central1")) == ()
+    assert provider.remove_leftovers(provider.list_leftovers("us-central1")) == ()

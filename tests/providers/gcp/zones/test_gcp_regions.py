@@ -160,16 +160,16 @@ def test_regions_whose_names_begin_alike_are_told_apart(gce: FakeGce) -> None:
     gce.unreachable_zones = {"europe-west12-a"}
     assert provider.list_deployment("europe-west1").complete
     assert not provider.list_deployment("europe-west12").complete
-    assert provider.list_remains("europe-west1") == ()
+    assert provider.list_leftovers("europe-west1") == ()
 
 
 def test_what_a_region_has_left_is_known_while_another_is_dead(gce: FakeGce) -> None:
     provider = open_provider(gce, request_seconds=0.5)
     gce.engine.add_disk(HERE, "left", {"lowtide_deployment": DEPLOYMENT})
     gce.dead_zones.add(THERE)
-    assert [one.id for one in provider.list_remains("us-central1")] == [f"{HERE}/left"]
+    assert [one.id for one in provider.list_leftovers("us-central1")] == [f"{HERE}/left"]
     with pytest.raises(ProviderError):
-        provider.list_remains("europe-west4")
+        provider.list_leftovers("europe-west4")
 
 
 def test_a_dead_zone_is_passed_over_by_the_launch(gce: FakeGce) -> None:

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainer.protocol.train_options.data import DataOptions
+from trainer.training.data.loading.data_parts import BadSampleError, DataSet, Part
 from trainer.training.data.loading.draws import uniforms
 from trainer.training.data.loading.order import Indices
-from trainer.training.data.loading.parts import BadSampleError, DataSet, Part
 from trainer.training.data.loading.transforms import DRAWS, ImageTransform, image_transforms
-from trainer.training.errors import DataUnavailableError
+from trainer.training.training_errors import DataUnavailableError
 
 # How many neighbours are tried in place of a sample that cannot be read.
 MOST_NEIGHBOURS = 16
@@ -41,7 +41,7 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
-class Subset:
+class SampleRequest:
     """Samples of one part, each in the epoch that it is wanted for; ``scoring``: nothing random."""
 
     part: str
@@ -74,7 +74,7 @@ class BatchReader(Dataset[dict[str, Any]]):
         """What is done to images; None for tokens."""
         return self._scoring if scoring else self._training
 
-    def __getitem__(self, request: Subset) -> dict[str, Any]:
+    def __getitem__(self, request: SampleRequest) -> dict[str, Any]:
         try:
             return self._read(request)
         except BadSampleError as error:
@@ -90,7 +90,7 @@ class BatchReader(Dataset[dict[str, Any]]):
             return inputs
         return transform.finish(inputs, read["draws"])
 
-    def _read(self, request: Subset) -> dict[str, Any]:
+    def _read(self, request: SampleRequest) -> dict[str, Any]:
         part, transform = self.data.part(request.part), self.transform(request.scoring)
         quick = self._read_many(part, transform, request)
         if quick is not None:
@@ -128,7 +128,7 @@ class BatchReader(Dataset[dict[str, Any]]):
         return none is not None and none[0].shape[1:] == data.shape
 
     def _read_many(
-        self, part: Part, transform: ImageTransform | None, request: Subset
+        self, part: Part, transform: ImageTransform | None, request: SampleRequest
     ) -> dict[str, Any] | None:
         """The answer for samples that need nothing done to each; None: go one by one."""
         if transform is not None and not transform.keeps(self.data.shape):
@@ -164,7 +164,7 @@ class BatchReader(Dataset[dict[str, Any]]):
             f"data: {MOST_NEIGHBOURS} samples in a row cannot be read; the first is {first}"
         )
 
-    def _nothing(self, request: Subset) -> dict[str, Any]:
+    def _nothing(self, request: SampleRequest) -> dict[str, Any]:
         """The answer to a request for no samples."""
         empty = zero_batch(self.data, 0, torch.device("cpu"))
         return {

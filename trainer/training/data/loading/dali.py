@@ -18,11 +18,11 @@ import torch.utils.dlpack
 from torch import Tensor
 
 from trainer.protocol.train_options.data import DataOptions
-from trainer.training.data.loading.batches import BatchReader, Subset
+from trainer.training.data.loading.batches import BatchReader, SampleRequest
+from trainer.training.data.loading.data_parts import DataSet, EncodedPart
 from trainer.training.data.loading.draws import uniforms
-from trainer.training.data.loading.parts import DataSet, EncodedPart
 from trainer.training.data.loading.transforms import DRAWS, LEAST_RATIO, MOST_RATIO, ImageTransform
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 DECODER_THREADS = 4
 
@@ -65,7 +65,7 @@ class DaliReader(BatchReader):
         decoded: Tensor = torch.utils.dlpack.from_dlpack(images.as_tensor())
         return decoded.clone()
 
-    def _read(self, request: Subset) -> dict[str, Any]:
+    def _read(self, request: SampleRequest) -> dict[str, Any]:
         part = self.data.part(request.part)
         assert isinstance(part, EncodedPart)
         drawn = torch.from_numpy(uniforms(self.seed, request.epochs, request.ids, DRAWS))

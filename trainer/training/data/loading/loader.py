@@ -20,10 +20,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from trainer.protocol.train_options.data import DataOptions
-from trainer.training.data.loading.batches import BatchReader, MicroBatch, Subset, zero_batch
+from trainer.training.data.loading.batches import BatchReader, MicroBatch, SampleRequest, zero_batch
 from trainer.training.data.loading.dali import DaliReader
+from trainer.training.data.loading.data_parts import DataSet
 from trainer.training.data.loading.order import SampleOrder
-from trainer.training.data.loading.parts import DataSet
 from trainer.training.data.loading.together import read_together
 from trainer.training.data.loading.workers import (
     ENDED,
@@ -35,7 +35,7 @@ from trainer.training.data.loading.workers import (
     tried,
     worker_count,
 )
-from trainer.training.errors import DataError, DataUnavailableError
+from trainer.training.training_errors import DataError, DataUnavailableError
 
 __all__ = ["Loader", "MicroBatch", "zero_batch"]
 
@@ -52,19 +52,19 @@ class _TrainingRequests:
     accumulation: int
     step: int = 0
 
-    def __iter__(self) -> Iterator[Subset]:
+    def __iter__(self) -> Iterator[SampleRequest]:
         for step in itertools.count(self.step):
             yield from self.of_step(step)
 
-    def of_step(self, step: int) -> list[Subset]:
+    def of_step(self, step: int) -> list[SampleRequest]:
         """This rank's share of the global batch that follows ``step`` finished steps, in parts."""
         epochs, ids = self.order.epochs(step), self.order.batch(step)
         mine = _piece(len(ids), self.world_size, self.rank)
         epochs, ids = epochs[mine], ids[mine]
         if self.accumulation == 1:
-            return [Subset("train", epochs, ids, scoring=False)]
+            return [SampleRequest("train", epochs, ids, scoring=False)]
         parts = (_piece(len(ids), self.accumulation, each) for each in range(self.accumulation))
-        return [Subset("train", epochs[part], ids[part], scoring=False) for part in parts]
+        return [SampleRequest("train", epochs[part], ids[part], scoring=False) for part in parts]
 
 
 def _piece(length: int, pieces: int, number: int) -> slice:
@@ -171,7 +171,7 @@ class Loader:
         wanted = []
         for number in range(batches if most is None else min(most, batches)):
             ids = mine[number * SCORING_BATCH : (number + 1) * SCORING_BATCH]
-            wanted.append(Subset(name, np.zeros_like(ids), ids))
+            wanted.append(SampleRequest(name, np.zeros_like(ids), ids))
         held = [self._begun(wanted, persistent=False)]
         try:
             while (answer := tried(held[0])) is not ENDED:
@@ -228,7 +228,7 @@ class Loader:
         return MicroBatch(inputs, answer["labels"], answer["ids"])
 
     def _begun(
-        self, requests: Iterable[Subset], *, persistent: bool
+        self, requests: Iterable[SampleRequest], *, persistent: bool
     ) -> Answers | Iterator[dict[str, Any]]:
         """The answers to ``requests``, from now on read by the workers if there are any."""
         if self.workers == 0:
@@ -240,7 +240,9 @@ class Loader:
                 self._loader = self._made(requests, persistent)
             return Answers(iter(self._loader))
 
-    def _made(self, requests: Iterable[Subset], persistent: bool) -> DataLoader[dict[str, Any]]:
+    def _made(
+        self, requests: Iterable[SampleRequest], persistent: bool
+    ) -> DataLoader[dict[str, Any]]:
         return DataLoader(
             self._reader,
             # One request is one item: nothing is collated or shuffled by torch.

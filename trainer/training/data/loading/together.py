@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer.training.data.loading.batches import BatchReader, Subset
+from trainer.training.data.loading.batches import BatchReader, SampleRequest
 
 STEPS_MOST = 32
 BYTES_MOST = 1 << 20
 
 
 def read_together(
-    reader: BatchReader, requests_of: Callable[[int], list[Subset]], first_step: int
+    reader: BatchReader, requests_of: Callable[[int], list[SampleRequest]], first_step: int
 ) -> Iterator[dict[str, Any]]:
     """The answers to the requests of one step after the other, from ``first_step`` on, endlessly.
 
@@ -36,10 +36,10 @@ def read_together(
         step = begin + together
 
 
-def _split(reader: BatchReader, requests: list[Subset]) -> list[dict[str, Any]]:
+def _split(reader: BatchReader, requests: list[SampleRequest]) -> list[dict[str, Any]]:
     """Reads all requests as one and gives each its own part of the answer."""
     whole = reader[
-        Subset(
+        SampleRequest(
             requests[0].part,
             np.concatenate([request.epochs for request in requests]),
             np.concatenate([request.ids for request in requests]),

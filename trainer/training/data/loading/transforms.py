@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainer.protocol.train_options.data import DataOptions
-from trainer.training.data.loading.parts import Array, DataSet
+from trainer.training.data.loading.data_parts import Array, DataSet
 
 Draw = npt.NDArray[np.float64]
 DRAWS = 5  # of each sample: area, ratio, top, left, mirrored

@@ -17,7 +17,7 @@ from typing import Any
 
 from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data.loading.cores import usable_cores
-from trainer.training.data.loading.parts import DataSet
+from trainer.training.data.loading.data_parts import DataSet
 from trainer.training.drain import die_with_launcher
 
 MOST_WORKERS = 8

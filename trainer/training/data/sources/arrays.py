@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from trainer.protocol.train_options.data import GPT2_VOCABULARY, DataOptions
-from trainer.training.data.loading.order import Indices
-from trainer.training.data.loading.parts import (
+from trainer.training.data.loading.data_parts import (
     Array,
     BadSampleError,
     DataSet,
@@ -23,9 +22,10 @@ from trainer.training.data.loading.parts import (
     short_digest,
     split_parts,
 )
+from trainer.training.data.loading.order import Indices
 from trainer.training.data.sources.builtin import HeldImages
-from trainer.training.data.sources.layout import PART_WORDS, part_in_name
-from trainer.training.errors import DataError
+from trainer.training.data.sources.data_layout import PART_WORDS, part_in_name
+from trainer.training.training_errors import DataError
 
 TOKEN_ENDINGS = (".bin", ".npy")
 MOST_META_BYTES = 1 << 20

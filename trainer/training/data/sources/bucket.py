@@ -12,11 +12,11 @@ import os
 import sys
 from pathlib import Path
 
-from trainer.training.data.loading.parts import BadSampleError
+from trainer.training.data.loading.data_parts import BadSampleError
 from trainer.training.data.sources.cache import DataCache
 from trainer.training.data.sources.remote_files import RemoteFiles
 from trainer.training.drain import die_with_launcher
-from trainer.training.errors import ConfigError, DataError, DataUnavailableError
+from trainer.training.training_errors import ConfigError, DataError, DataUnavailableError
 
 EXIT_DATA = 2
 EXIT_UNAVAILABLE = 1

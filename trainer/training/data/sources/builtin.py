@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.protocol.train_options.data import DIGITS_CLASSES, DIGITS_SHAPE, DataOptions
+from trainer.training.data.loading.data_parts import Array, DataSet, short_digest, split_parts
 from trainer.training.data.loading.order import Indices
-from trainer.training.data.loading.parts import Array, DataSet, short_digest, split_parts
-from trainer.training.errors import ConfigError
+from trainer.training.training_errors import ConfigError
 
 # Of 256: how much of a synthetic image is its class's pattern; the rest is noise of its own.
 PATTERN_SHARE = 96

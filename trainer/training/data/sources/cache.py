@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.training.data.loading.parts import short_digest
+from trainer.training.data.loading.data_parts import short_digest
 
 SCRATCH = Path("/scratch")
 FREE_SHARE = 0.5

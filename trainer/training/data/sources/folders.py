@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.protocol.train_options.data import PHOTO_SIZE, DataOptions
+from trainer.training.data.loading.data_parts import Array, BadSampleError, DataSet, short_digest
 from trainer.training.data.loading.order import Indices
-from trainer.training.data.loading.parts import Array, BadSampleError, DataSet, short_digest
+from trainer.training.data.sources.data_layout import in_three, part_of_folder
 from trainer.training.data.sources.images import (
     IMAGE_ENDINGS,
     check_channels,
     decode,
     require_decoder,
 )
-from trainer.training.data.sources.layout import in_three, part_of_folder
 from trainer.training.data.sources.source import BucketSource, File, Source
-from trainer.training.errors import DataError
+from trainer.training.training_errors import DataError
 
 
 @dataclass(frozen=True)

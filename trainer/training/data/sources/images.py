@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.training.data.loading.parts import Array, BadSampleError
-from trainer.training.errors import ConfigError
+from trainer.training.data.loading.data_parts import Array, BadSampleError
+from trainer.training.training_errors import ConfigError
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from trainer.protocol.run_config import TRAINING_DATA_INPUT, folder_variable
 from trainer.protocol.train_options.data import DataOptions
-from trainer.training.data.loading.parts import DataSet, require_samples
+from trainer.training.data.loading.data_parts import DataSet, require_samples
 from trainer.training.data.sources import arrays, builtin
 from trainer.training.data.sources.cache import open_cache
+from trainer.training.data.sources.data_layout import resized
 from trainer.training.data.sources.folders import image_folders
-from trainer.training.data.sources.layout import resized
 from trainer.training.data.sources.shards import shards
 from trainer.training.data.sources.source import BUCKET_SCHEMES, BucketSource, Source, open_source
-from trainer.training.errors import ConfigError, DataError
+from trainer.training.training_errors import ConfigError, DataError
 
 DATA_SETS: dict[str, Callable[[DataOptions, int], DataSet]] = {
     "digits": builtin.digits,

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainer.training.data.loading.parts import BadSampleError
-from trainer.training.errors import ConfigError, DataUnavailableError
+from trainer.training.data.loading.data_parts import BadSampleError
+from trainer.training.training_errors import ConfigError, DataUnavailableError
 
 REQUEST_TIMEOUT = "60s"
 

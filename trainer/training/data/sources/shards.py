@@ -25,18 +25,18 @@ import numpy.typing as npt
 
 from trainer.protocol.train_options.data import PHOTO_SIZE, DataOptions
 from trainer.training.data.loading.cores import usable_cores
+from trainer.training.data.loading.data_parts import Array, DataSet, short_digest
 from trainer.training.data.loading.order import Indices
-from trainer.training.data.loading.parts import Array, DataSet, short_digest
 from trainer.training.data.sources.cache import DataCache
+from trainer.training.data.sources.data_layout import in_three, part_in_name
 from trainer.training.data.sources.images import (
     IMAGE_ENDINGS,
     check_channels,
     decode,
     require_decoder,
 )
-from trainer.training.data.sources.layout import in_three, part_in_name
 from trainer.training.data.sources.source import BucketSource, File, LocalSource, Source
-from trainer.training.errors import DataError
+from trainer.training.training_errors import DataError
 
 LABEL_ENDINGS = ("cls", "cls.txt", "json")
 MOST_LABEL_BYTES = 1 << 20

@@ -19,10 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from trainer.training.data.loading.parts import BadSampleError
+from trainer.training.data.loading.data_parts import BadSampleError
 from trainer.training.data.sources.cache import DataCache
 from trainer.training.data.sources.remote_files import RemoteFiles
-from trainer.training.errors import DataError, DataUnavailableError
+from trainer.training.training_errors import DataError, DataUnavailableError
 
 BUCKET_SCHEMES = ("s3://", "gs://")
 MOST_FILES = 20_000_000

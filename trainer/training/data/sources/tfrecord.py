@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainer.training.data.sources.crc32c import masked_crc32c
-from trainer.training.errors import DataError
+from trainer.training.training_errors import DataError
 
 Feature = list[bytes] | list[int] | list[float]
 MOST_RECORD_BYTES = 1 << 30

@@ -12,8 +12,8 @@ import boto3
 import botocore.exceptions
 from botocore.config import Config
 
+from app.adapters.providers.aws.client.aws_errors import typed
 from app.adapters.providers.aws.client.aws_settings import AwsSettings
-from app.adapters.providers.aws.client.errors import typed
 from app.adapters.providers.aws.client.reply_check import UNREADABLE, watch
 from app.ports.cloud_provider import ProviderError, RefusalKind
 

@@ -2,7 +2,7 @@
 
 `sts:AssumeRole` of a role that the control plane alone may assume. An hour is what a role assumed
 by another role may last ("role chaining", IAM user guide). Not here: the policy (`session_policy`),
-who is given what and when (`app.api.agents.storage_grants`).
+who is given what and when (`app.api.agents.grant_cache`).
 """
 
 from __future__ import annotations

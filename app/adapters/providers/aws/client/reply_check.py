@@ -3,7 +3,7 @@
 The SDK takes a well-formed page of a middle box for an answer that says nothing, and half a JSON
 document for an empty one: a list would be short, a launch would have started nothing.
 Sources: "Structure of a response" in EC2's API reference, Smithy's AWS JSON and query protocols.
-Not here: what a damaged answer means (`errors`).
+Not here: what a damaged answer means (`aws_errors`).
 """
 
 from __future__ import annotations

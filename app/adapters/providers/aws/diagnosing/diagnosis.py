@@ -1,6 +1,6 @@
-"""Is AWS set up: one finding for each thing that a first launch would stumble over.
+"""Is AWS set up: one result for each thing that a first launch would stumble over.
 
-Reads, and tries what changes something as a dry run. Not here: how findings are shown.
+Reads, and tries what changes something as a dry run. Not here: how results are shown.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from app.adapters.providers.aws.client.aws_errors import code_of
 from app.adapters.providers.aws.client.aws_settings import AwsSettings
 from app.adapters.providers.aws.client.clients import AwsClients
-from app.adapters.providers.aws.client.errors import code_of
 from app.adapters.providers.aws.client.region_facts import RegionFacts
 from app.adapters.providers.aws.diagnosing.permission_checks import (
     POLICY_FILE,
@@ -30,7 +30,7 @@ from app.adapters.providers.machine_images import images_in_use
 from app.domain.market.machine_catalog import MachineCatalog, MachineType
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import ProviderError
-from app.ports.provider_diagnosis import Finding, clock_finding, warning
+from app.ports.provider_diagnosis import CheckResult, clock_check, warning
 
 _POLICY: Final = f"give the worker's role {POLICY_FILE}"
 _NETWORK: Final = "see docs/aws.md, Network"
@@ -55,7 +55,7 @@ def diagnose(
     facts: RegionFacts,
     catalog: MachineCatalog,
     deployment_id: str,
-) -> tuple[Finding, ...]:
+) -> tuple[CheckResult, ...]:
     """Clock and credentials; network, image, rights and quotas by region; queue and prices."""
     found = list(_credentials(clients, sorted(settings.regions)))
     if not found[-1].ok:
@@ -65,7 +65,7 @@ def diagnose(
     queues = [queue_place(entry, settings.regions[0]) for entry in settings.queue_urls]
     if not queues:
         text = "not set: only the machines' own watchers report interruptions"
-        found.append(Finding("interruption queue", True, text))
+        found.append(CheckResult("interruption queue", True, text))
     for region, url in queues:
         name = f"interruption queue {region}" if len(queues) > 1 else "interruption queue"
         ask = functools.partial(_queue, name, clients, region, url)
@@ -76,13 +76,15 @@ def diagnose(
     return tuple(found)
 
 
-def unknown_deployment(error: ProviderError) -> Finding:
+def unknown_deployment(error: ProviderError) -> CheckResult:
     """What is checked without the deployment's id: rights to what carries it are not."""
     text = f"not known ({error}): rights to what is tagged as ours are tried under another name"
-    return Finding("deployment", False, text, "let the worker reach its database, then try again")
+    return CheckResult(
+        "deployment", False, text, "let the worker reach its database, then try again"
+    )
 
 
-def _credentials(clients: AwsClients, regions: Sequence[str]) -> Iterator[Finding]:
+def _credentials(clients: AwsClients, regions: Sequence[str]) -> Iterator[CheckResult]:
     """Who we are, and how far the clock is from AWS's: 300 s off, nothing that we sign counts.
 
     One region that answers is enough: STS refuses good keys where the account has not enabled it.
@@ -99,21 +101,21 @@ def _credentials(clients: AwsClients, regions: Sequence[str]) -> Iterator[Findin
         clock = _clock(getattr(refused[0].__cause__, "response", {}))
         if clock is not None and not clock.ok:
             yield clock
-        yield Finding(name, False, str(refused[0]), "see docs/aws.md, Credentials")
+        yield CheckResult(name, False, str(refused[0]), "see docs/aws.md, Credentials")
         return
     clock = _clock(told)
     if clock is not None:
         yield clock
-    yield Finding(name, True, f"account {told['Account']} as {told['Arn']}")
+    yield CheckResult(name, True, f"account {told['Account']} as {told['Arn']}")
 
 
-def _clock(reply: dict[str, Any]) -> Finding | None:
+def _clock(reply: dict[str, Any]) -> CheckResult | None:
     """By the date of an answer of AWS, whatever else it says; None where it has none."""
     stated = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if not stated:
         return None
     ours = datetime.now(UTC).replace(microsecond=0)
-    return clock_finding("clock", ours, parsedate_to_datetime(stated))
+    return clock_check("clock", ours, parsedate_to_datetime(stated))
 
 
 def _region(
@@ -123,8 +125,8 @@ def _region(
     catalog: MachineCatalog,
     deployment_id: str,
     region: str,
-) -> Iterator[Finding]:
-    """One finding alone where the account has not enabled the region."""
+) -> Iterator[CheckResult]:
+    """One result alone where the account has not enabled the region."""
     try:
         facts.subnets(region)
     except ProviderError as error:
@@ -133,7 +135,7 @@ def _region(
                 "enable it (AWS console, Account, AWS Regions), or take it out of "
                 "LOWTIDE_AWS_REGIONS"
             )
-            yield Finding(f"region {region}", False, f"not enabled here: {error}", remedy)
+            yield CheckResult(f"region {region}", False, f"not enabled here: {error}", remedy)
             return
     sound = True
     for name, look, remedy in (
@@ -161,22 +163,22 @@ def _region(
     yield from _quotas(clients, region)
 
 
-def _try(name: str, look: Callable[[], Finding], remedy: str) -> Finding:
+def _try(name: str, look: Callable[[], CheckResult], remedy: str) -> CheckResult:
     try:
         return look()
     except ProviderError as error:
         missing = missing_right(error)
         if missing is None:
-            return Finding(name, False, str(error), remedy)
-        return Finding(name, False, f"missing: {missing}", remedy_for((missing,)))
+            return CheckResult(name, False, str(error), remedy)
+        return CheckResult(name, False, f"missing: {missing}", remedy_for((missing,)))
 
 
-def _subnets(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> Finding:
+def _subnets(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> CheckResult:
     subnets = facts.subnets(region)
-    return Finding(name, True, f"{len(subnets)} zones: {', '.join(sorted(subnets))}")
+    return CheckResult(name, True, f"{len(subnets)} zones: {', '.join(sorted(subnets))}")
 
 
-def _groups(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> Finding:
+def _groups(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> CheckResult:
     ids = list(facts.security_groups(region))
     groups = clients.ask("ec2", region, "describe_security_groups", GroupIds=ids)["SecurityGroups"]
     open_inside = [
@@ -187,25 +189,25 @@ def _groups(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> 
         if pair.get("GroupId") == group["GroupId"] and rule.get("IpProtocol") == "-1"
     ]
     if open_inside:
-        return Finding(name, True, f"{', '.join(ids)}; machines of a gang reach each other")
+        return CheckResult(name, True, f"{', '.join(ids)}; machines of a gang reach each other")
     text = f"{', '.join(ids)}; one machine is fine, those of a gang cannot reach each other"
     return warning(name, text, "for jobs with several machines: allow all traffic from the group")
 
 
-def _image(facts: RegionFacts, region: str, image: str, gpus: tuple[str, ...]) -> Finding:
+def _image(facts: RegionFacts, region: str, image: str, gpus: tuple[str, ...]) -> CheckResult:
     """One of a few GPUs alone is named after the first."""
     name = f"image {gpus[0]} {region}" if gpus[0] else f"image {region}"
 
-    def look() -> Finding:
+    def look() -> CheckResult:
         found = facts.image_named(region, image)
         used = f", for {', '.join(gpus)}" if gpus[0] else ""
         text = f"{found.image_id}, root volume {found.root_gb} GB at least{used}"
-        return Finding(name, True, text)
+        return CheckResult(name, True, text)
 
     return _try(name, look, f"set LOWTIDE_AWS_IMAGE{'S' if gpus[0] else ''}")
 
 
-def _quotas(clients: AwsClients, region: str) -> Iterator[Finding]:
+def _quotas(clients: AwsClients, region: str) -> Iterator[CheckResult]:
     """By market. One without quota fails nobody who uses the other."""
     names = {market: f"quota {word} {region}" for market, word in _MARKETS}
     try:
@@ -213,44 +215,44 @@ def _quotas(clients: AwsClients, region: str) -> Iterator[Finding]:
     except ProviderError as error:
         missing = missing_right(error)
         if missing is None:
-            yield Finding(names[Market.SPOT], False, str(error), _POLICY)
+            yield CheckResult(names[Market.SPOT], False, str(error), _POLICY)
         else:
             told = f"missing: {missing}"
-            yield Finding(names[Market.SPOT], False, told, remedy_for((missing,)))
+            yield CheckResult(names[Market.SPOT], False, told, remedy_for((missing,)))
         return
     granted = {one.market for one in quotas if one.vcpus > 0}
     for market, word in _MARKETS:
         told = _told([one for one in quotas if one.market is market])
         if market in granted:
-            yield Finding(names[market], True, told)
+            yield CheckResult(names[market], True, told)
         elif granted:
             yield warning(names[market], f"no {word} machine can be launched ({told})", _MORE_QUOTA)
         else:
             text = f"every launch would be refused ({told})"
-            yield Finding(names[market], False, text, _MORE_QUOTA)
+            yield CheckResult(names[market], False, text, _MORE_QUOTA)
 
 
 def _told(quotas: list[GpuQuota]) -> str:
     return ", ".join(f"{one.name}: {one.vcpus} vCPUs" for one in quotas) or "none is listed"
 
 
-def _key(name: str, clients: AwsClients, region: str, key_id: str) -> Finding:
+def _key(name: str, clients: AwsClients, region: str, key_id: str) -> CheckResult:
     """Whether the key for disks can be used; who else may use it only a launch shows."""
     remedy = "correct LOWTIDE_AWS_KMS_KEY, or enable the key; docs/aws.md, Keys of your own"
     try:
         told = clients.ask("kms", region, "describe_key", KeyId=key_id)["KeyMetadata"]
     except ProviderError as error:
         if missing_right(error) is None:
-            return Finding(name, False, str(error), remedy)
+            return CheckResult(name, False, str(error), remedy)
         text = f"{key_id} cannot be looked at: kms:DescribeKey is not allowed"
         return warning(name, text, "allow it in the key's policy; docs/aws.md, Keys of your own")
     if told.get("KeyState") != "Enabled":
         state = told.get("KeyState", "in an unknown state")
-        return Finding(name, False, f"{key_id} is {state}", remedy)
-    return Finding(name, True, f"{key_id} is enabled; `lowtide doctor --launch` uses it")
+        return CheckResult(name, False, f"{key_id} is {state}", remedy)
+    return CheckResult(name, True, f"{key_id} is enabled; `lowtide doctor --launch` uses it")
 
 
-def _queue(name: str, clients: AwsClients, region: str, url: str) -> Finding:
+def _queue(name: str, clients: AwsClients, region: str, url: str) -> CheckResult:
     """Ask, receive without hiding what is there, and delete a message that nobody has."""
     queue = {"QueueUrl": url}
     counted = ["ApproximateNumberOfMessages"]
@@ -258,16 +260,16 @@ def _queue(name: str, clients: AwsClients, region: str, url: str) -> Finding:
     clients.ask("sqs", region, "receive_message", VisibilityTimeout=0, WaitTimeSeconds=0, **queue)
     entries = [{"Id": "0", "ReceiptHandle": _NOT_A_HANDLE}]
     clients.ask("sqs", region, "delete_message_batch", Entries=entries, **queue)
-    return Finding(name, True, f"{url} can be read and cleared")
+    return CheckResult(name, True, f"{url} can be read and cleared")
 
 
-def _prices(clients: AwsClients) -> Finding:
+def _prices(clients: AwsClients) -> CheckResult:
     asked = {"ServiceCode": "AmazonEC2", "MaxResults": 1}
     clients.ask("pricing", PRICE_LIST_REGION, "get_products", **asked)
-    return Finding("price list", True, "on-demand prices can be read")
+    return CheckResult("price list", True, "on-demand prices can be read")
 
 
-def _scores(settings: AwsSettings, clients: AwsClients, catalog: MachineCatalog) -> Finding:
+def _scores(settings: AwsSettings, clients: AwsClients, catalog: MachineCatalog) -> CheckResult:
     """For one machine of any of the smallest types of each family."""
     smallest: dict[str, MachineType] = {}
     for one in sorted(catalog.types, key=lambda each: (each.gpu_count, each.vcpus)):
@@ -276,4 +278,4 @@ def _scores(settings: AwsSettings, clients: AwsClients, catalog: MachineCatalog)
     found = placement_scores(clients, tuple(sorted(settings.regions)), types, 1)
     told = ", ".join(f"{region} {score}" for region, score in sorted(found.items())) or "none"
     text = f"{told} of 10 for one spot machine; for information only"
-    return Finding("placement scores", True, text)
+    return CheckResult("placement scores", True, text)

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.adapters.providers.aws.client.aws_errors import code_of, kind_of
 from app.adapters.providers.aws.client.aws_settings import DEPLOYMENT_TAG, AwsSettings, own_prefix
 from app.adapters.providers.aws.client.clients import AwsClients
-from app.adapters.providers.aws.client.errors import code_of, kind_of
 from app.adapters.providers.aws.client.region_facts import RegionFacts
 from app.domain.market.machine_catalog import MachineCatalog
 from app.domain.market.offer import Market
 from app.ports.cloud_provider import ProviderError, RefusalKind
-from app.ports.provider_diagnosis import Finding
+from app.ports.provider_diagnosis import CheckResult
 
 POLICY_FILE: Final = "deploy/aws/control-plane-policy.json"
 _LOOK, _INTO, _OURS = "Look", "LaunchIntoTheNetwork", "LaunchOnlyWhatCarriesOurTag"
@@ -126,7 +126,7 @@ def check_launch_rights(
     deployment_id: str,
     region: str,
     market: Market,
-) -> Finding:
+) -> CheckResult:
     """A dry run of one machine in one market, by RunInstances and by CreateFleet.
 
     With the machines' role, network and disk as they will be launched: iam:PassRole is checked
@@ -141,16 +141,18 @@ def check_launch_rights(
             continue
         missing = missing_right(refused)
         if missing is None:
-            return Finding(name, False, str(refused), "fix what AWS names; docs/aws.md")
+            return CheckResult(name, False, str(refused), "fix what AWS names; docs/aws.md")
         told = f"a dry run is refused: {missing} is not allowed"
-        return Finding(name, False, told, remedy_for((missing,)))
+        return CheckResult(name, False, told, remedy_for((missing,)))
     profile = settings.instance_profile
     role = f", with the role of {profile} (iam:PassRole)" if profile else ""
-    return Finding(name, True, f"dry runs of RunInstances and CreateFleet are allowed{role}")
+    return CheckResult(name, True, f"dry runs of RunInstances and CreateFleet are allowed{role}")
 
 
-def check_other_rights(name: str, clients: AwsClients, deployment_id: str, region: str) -> Finding:
-    """Dry runs of all else that is called: every right that is missing, in one finding."""
+def check_other_rights(
+    name: str, clients: AwsClients, deployment_id: str, region: str
+) -> CheckResult:
+    """Dry runs of all else that is called: every right that is missing, in one result."""
     missing: list[MissingRight] = []
     untried: list[str] = []
     for operation, asked in _others(clients, deployment_id, region):
@@ -162,18 +164,18 @@ def check_other_rights(name: str, clients: AwsClients, deployment_id: str, regio
             continue
         found = missing_right(refused)
         if found is None:
-            return Finding(name, False, str(refused), "fix what AWS names; docs/aws.md")
+            return CheckResult(name, False, str(refused), "fix what AWS names; docs/aws.md")
         missing.append(found)
     if missing:
         told = f"missing: {', '.join(str(one) for one in missing)}"
-        return Finding(name, False, told, remedy_for(tuple(missing)))
+        return CheckResult(name, False, told, remedy_for(tuple(missing)))
     told = "allowed, as dry runs say: reads, launch templates, placement groups, what is ours"
     if untried:
         told = (
             "allowed, as dry runs say: reads, launch templates, placement groups; nothing of ours "
             f"is here to try {', '.join(untried)} on: `lowtide doctor --launch` does"
         )
-    return Finding(name, True, told)
+    return CheckResult(name, True, told)
 
 
 def _others(

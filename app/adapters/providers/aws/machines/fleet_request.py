@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
+from app.adapters.providers.aws.client.aws_errors import kind_of, scope_of, sentence
 from app.adapters.providers.aws.client.aws_settings import DEPLOYMENT_TAG, ORDER_TAG, TOKEN_TAG
-from app.adapters.providers.aws.client.errors import kind_of, scope_of, sentence
 from app.adapters.providers.aws.machines.launch_template import VERSION
 from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import (
@@ -34,7 +34,7 @@ _PERSON: Final = (RefusalKind.DENIED, RefusalKind.REJECTED)
 
 
 @dataclass(frozen=True)
-class Override:
+class FleetOverride:
     """A bid with the subnet, template and placement group of its machines.
 
     quota: name of the quota that counts them, "" where no document tells.
@@ -54,7 +54,7 @@ def order_digest(order: LaunchOrder) -> str:
 
 
 def fleet_request(
-    order: LaunchOrder, places: list[Override], user_data: bytes, deployment_id: str
+    order: LaunchOrder, places: list[FleetOverride], user_data: bytes, deployment_id: str
 ) -> dict[str, Any]:
     """CreateFleet's parameters: one synchronous call, one type in one zone, all or nothing.
 
@@ -104,7 +104,7 @@ def fleet_request(
     }
 
 
-def _override(place: Override, priority: int, spot: bool) -> dict[str, Any]:
+def _override(place: FleetOverride, priority: int, spot: bool) -> dict[str, Any]:
     told: dict[str, Any] = {
         "InstanceType": place.bid.pool.instance_type,
         "SubnetId": place.subnet_id,
@@ -120,7 +120,7 @@ def _override(place: Override, priority: int, spot: bool) -> dict[str, Any]:
 
 
 def fleet_result(
-    reply: Mapping[str, Any], order: LaunchOrder, places: list[Override]
+    reply: Mapping[str, Any], order: LaunchOrder, places: list[FleetOverride]
 ) -> LaunchResult:
     """Machines and refusals of a 200 answer, which may carry both, or refusals alone."""
     pools = {(one.bid.pool.instance_type, one.subnet_id): one.bid.pool for one in places}
@@ -175,7 +175,7 @@ def _pool(told: Mapping[str, Any], pools: Mapping[tuple[str, str], Pool]) -> Poo
     return pools.get((override.get("InstanceType", ""), override.get("SubnetId", "")))
 
 
-def _pool_by_zone(group: Mapping[str, Any], places: list[Override]) -> Pool:
+def _pool_by_zone(group: Mapping[str, Any], places: list[FleetOverride]) -> Pool:
     """Where EC2 does not repeat the override; the first of the order when it says nothing."""
     told = (group.get("InstanceType"), group.get("AvailabilityZone"))
     pools = [one.bid.pool for one in places]

@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from app.adapters.providers.aws.client.attachment_prices import FREE_MBPS
+from app.adapters.providers.aws.client.aws_errors import code_of
 from app.adapters.providers.aws.client.aws_settings import DEPLOYMENT_TAG, AwsSettings, own_prefix
 from app.adapters.providers.aws.client.clients import AwsClients
-from app.adapters.providers.aws.client.errors import code_of
 from app.adapters.providers.aws.client.region_facts import Image, RegionFacts
 from app.ports.cloud_provider import ProviderError, RefusalKind
 

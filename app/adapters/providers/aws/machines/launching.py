@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.adapters.call_pace import CallPace
+from app.adapters.providers.aws.client.aws_errors import code_of
 from app.adapters.providers.aws.client.aws_settings import ORDER_TAG, own_prefix
 from app.adapters.providers.aws.client.clients import QUESTION_SECONDS, AwsClients
-from app.adapters.providers.aws.client.errors import code_of
 from app.adapters.providers.aws.client.region_facts import RegionFacts
 from app.adapters.providers.aws.machines.fleet_request import (
     LEAST_MAX_PRICE_MICROUSD,
-    Override,
+    FleetOverride,
     fleet_request,
     fleet_result,
     order_digest,
@@ -55,7 +55,7 @@ _TOKEN_MAX: Final = 64
 _LEAST_COUNT_MAX: Final = 1_000
 _NO_GROUP: Final = "InvalidPlacementGroup.Unknown"
 
-Remembered = tuple[str, list[Override], dict[str, Any]]
+Remembered = tuple[str, list[FleetOverride], dict[str, Any]]
 
 
 class FleetLauncher:
@@ -143,7 +143,7 @@ class FleetLauncher:
         return earlier
 
     def _remember(
-        self, order: LaunchOrder, places: list[Override], request: dict[str, Any]
+        self, order: LaunchOrder, places: list[FleetOverride], request: dict[str, Any]
     ) -> None:
         with self._lock:
             self._asked[order.client_token] = (order_digest(order), places, request)
@@ -152,9 +152,9 @@ class FleetLauncher:
 
     def _places(
         self, order: LaunchOrder, region: str
-    ) -> tuple[list[Override], tuple[PoolRefusal, ...]]:
+    ) -> tuple[list[FleetOverride], tuple[PoolRefusal, ...]]:
         subnets, offered = self._facts.subnets(region), self._facts.offered(region)
-        places: list[Override] = []
+        places: list[FleetOverride] = []
         refused: list[PoolRefusal] = []
         for bid in order.bids:
             pool = bid.pool
@@ -184,10 +184,10 @@ class FleetLauncher:
         found = self._catalog.get(pool.instance_type)
         return () if found is None or order.is_alone else found.efa_cards
 
-    def _place(self, order: LaunchOrder, bid: PoolBid, subnet_id: str) -> Override:
+    def _place(self, order: LaunchOrder, bid: PoolBid, subnet_id: str) -> FleetOverride:
         pool, cards = bid.pool, self._efa_cards(order, bid.pool)
         found = self._catalog.get(pool.instance_type)
-        return Override(
+        return FleetOverride(
             bid,
             subnet_id,
             self._templates.name_for(pool.region, cards, order.disk_gb, pool.instance_type),
@@ -228,7 +228,7 @@ class FleetLauncher:
         return script
 
     def _not_answered(
-        self, order: LaunchOrder, region: str, error: ProviderError, places: list[Override]
+        self, order: LaunchOrder, region: str, error: ProviderError, places: list[FleetOverride]
     ) -> LaunchResult:
         code = "" if error.__cause__ is None else code_of(error.__cause__)
         if error.kind is RefusalKind.UNSUPPORTED:

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from app.adapters.providers.aws.client.aws_errors import code_of
 from app.adapters.providers.aws.client.clients import AwsClients
-from app.adapters.providers.aws.client.errors import code_of
 from app.ports.cloud_provider import ProviderError, RefusalKind, RefusalScope
 
 MACHINES_MAX: Final = 200

@@ -1,4 +1,4 @@
-"""What signs our requests, from a file or from the surroundings; errors say what to do.
+"""What signs our requests, from a file or from the environment; errors say what to do.
 
 Not here: the calls that are signed (`compute_api`).
 """

@@ -1,6 +1,6 @@
-"""Is Google Cloud set up: one finding for each thing that a first launch would stumble over.
+"""Is Google Cloud set up: one result for each thing that a first launch would stumble over.
 
-Reads only: Compute Engine has no dry run. Not here: rights (`permission_checks`), or how findings
+Reads only: Compute Engine has no dry run. Not here: rights (`permission_checks`), or how results
 are shown.
 """
 
@@ -22,7 +22,7 @@ from app.adapters.providers.gcp.prices.price_data import price_data
 from app.adapters.providers.gcp.prices.sku_catalog import read_unit_prices
 from app.adapters.providers.machine_images import images_in_use
 from app.ports.cloud_provider import ProviderError
-from app.ports.provider_diagnosis import Finding, warning
+from app.ports.provider_diagnosis import CheckResult, warning
 
 _SPOT: Final = "PREEMPTIBLE_"
 _GPU: Final = "NVIDIA_"
@@ -51,7 +51,7 @@ _REMEDIES: Final = {
 """What to do about a project that does not answer, by Google's own reason."""
 
 
-def diagnose(api: ComputeApi) -> tuple[Finding, ...]:
+def diagnose(api: ComputeApi) -> tuple[CheckResult, ...]:
     """Clock, project, permissions, regions with their GPU quotas, subnetworks, images, prices."""
     settings = api.settings
     clock = check_clock(api)
@@ -83,34 +83,34 @@ def diagnose(api: ComputeApi) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _try(name: str, look: Callable[[], Finding], remedy: str) -> Finding:
+def _try(name: str, look: Callable[[], CheckResult], remedy: str) -> CheckResult:
     try:
         return look()
     except ProviderError as error:
-        return Finding(name, False, str(error), remedy)
+        return CheckResult(name, False, str(error), remedy)
 
 
-def _project(api: ComputeApi) -> tuple[Finding, bool]:
-    """The finding, and whether the project answers at all: else nothing more can be asked."""
+def _project(api: ComputeApi) -> tuple[CheckResult, bool]:
+    """The result, and whether the project answers at all: else nothing more can be asked."""
     try:
         project = api.read("ProjectsClient", "get", api.deadline())
     except ApiRefusal as error:
         form = _REMEDIES.get(error.refusal.code, "set LOWTIDE_GCP_PROJECT and credentials")
         remedy = form.format(console=_CONSOLE, project=api.settings.project)
-        return Finding("project", False, str(error), remedy), False
+        return CheckResult("project", False, str(error), remedy), False
     except ProviderError as error:
         remedy = "set LOWTIDE_GCP_PROJECT and credentials"
-        return Finding("project", False, str(error), remedy), False
+        return CheckResult("project", False, str(error), remedy), False
     quota = _quota(project.quotas, _ALL_REGIONS)
     if quota is not None and quota.limit < 1:
         text = f"{_ALL_REGIONS} is {quota.limit:.0f} in {api.settings.project}"
-        return Finding("project", False, text, _QUOTA_REMEDY), True
+        return CheckResult("project", False, text, _QUOTA_REMEDY), True
     limit = "not told" if quota is None else f"{quota.usage:.0f} of {quota.limit:.0f} in use"
     told = f"{api.settings.project} answers; GPUs of all regions: {limit}"
-    return Finding("project", True, told), True
+    return CheckResult("project", True, told), True
 
 
-def _region(api: ComputeApi, region: str) -> Finding:
+def _region(api: ComputeApi, region: str) -> CheckResult:
     """Spot GPUs by model: under their own quota, else under that of standard GPUs.
 
     Source: "Create and use Spot VMs": they use up standard quota unless preemptible quota was
@@ -133,10 +133,10 @@ def _region(api: ComputeApi, region: str) -> Finding:
         text = f"no GPU quota is listed in {region}; {_UNTOLD}"
         return warning(f"quota {region}", text, _QUOTA_REMEDY)
     text = f"spot GPUs in use / allowed: {', '.join(told)}; {_UNTOLD}"
-    return Finding(f"quota {region}", True, text)
+    return CheckResult(f"quota {region}", True, text)
 
 
-def _subnet(api: ComputeApi, region: str) -> Finding:
+def _subnet(api: ComputeApi, region: str) -> CheckResult:
     path = str(api.settings.subnetwork).replace("{region}", region)
     name = path.rpartition("/")[2]
     found = api.read("SubnetworksClient", "get", api.deadline(), region=region, subnetwork=name)
@@ -144,20 +144,20 @@ def _subnet(api: ComputeApi, region: str) -> Finding:
         text = (
             f"{name} has no private access to Google: machines without an address reach no bucket"
         )
-        return Finding(f"subnet {region}", False, text, "switch Private Google Access on")
-    return Finding(f"subnet {region}", True, f"{name} has {found.ip_cidr_range}")
+        return CheckResult(f"subnet {region}", False, text, "switch Private Google Access on")
+    return CheckResult(f"subnet {region}", True, f"{name} has {found.ip_cidr_range}")
 
 
-def _key(key: str) -> Finding:
+def _key(key: str) -> CheckResult:
     """Its form alone: Compute Engine's own account uses it, which nobody else can ask for."""
     if _KEY.fullmatch(key) is None:
         remedy = "set LOWTIDE_GCP_KMS_KEY to projects/P/locations/L/keyRings/R/cryptoKeys/K"
-        return Finding("key", False, f"{key} is not the name of a key", remedy)
+        return CheckResult("key", False, f"{key} is not the name of a key", remedy)
     told = f"{key}; whether Compute Engine may use it, `lowtide doctor --launch` shows"
-    return Finding("key", True, told)
+    return CheckResult("key", True, told)
 
 
-def _image(api: ComputeApi, title: str, path: str, gpus: tuple[str, ...]) -> Finding:
+def _image(api: ComputeApi, title: str, path: str, gpus: tuple[str, ...]) -> CheckResult:
     parts = path.split("/")
     name = parts[-1]
     fields: dict[str, Any] = (
@@ -174,16 +174,16 @@ def _image(api: ComputeApi, title: str, path: str, gpus: tuple[str, ...]) -> Fin
         raise ProviderError(error.kind, f"{path}: {error}") from error
     if int(image.disk_size_gb) > api.settings.disk_gb:
         text = f"{image.name} needs {image.disk_size_gb} GB, disks have {api.settings.disk_gb}"
-        return Finding(title, False, text, "set LOWTIDE_GCP_DISK_GB higher")
+        return CheckResult(title, False, text, "set LOWTIDE_GCP_DISK_GB higher")
     used = f", for {', '.join(gpus)}" if gpus[0] else ""
-    return Finding(title, True, f"{image.name} of {name}{used}")
+    return CheckResult(title, True, f"{image.name} of {name}{used}")
 
 
-def _prices(api: ComputeApi) -> Finding:
+def _prices(api: ComputeApi) -> CheckResult:
     units = read_unit_prices(api, price_data(), datetime.now(UTC))
     if not units:
-        return Finding("prices", False, "the list of SKUs has none of ours", "report this")
-    return Finding("prices", True, f"{len(units)} unit prices of GPU machines")
+        return CheckResult("prices", False, "the list of SKUs has none of ours", "report this")
+    return CheckResult("prices", True, f"{len(units)} unit prices of GPU machines")
 
 
 def _quota(quotas: Any, metric: str) -> Any:

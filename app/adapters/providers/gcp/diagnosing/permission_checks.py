@@ -17,7 +17,7 @@ import requests
 from app.adapters.providers.gcp.client.compute_api import ComputeApi, translated
 from app.adapters.providers.gcp.client.google_credentials import json_of, session_of
 from app.adapters.providers.gcp.client.refusals import of_document
-from app.ports.provider_diagnosis import Finding, clock_finding, warning
+from app.ports.provider_diagnosis import CheckResult, clock_check, warning
 
 ROLE_FILE: Final = "deploy/gcp/role.json"
 ENDING_ROLE_FILE: Final = "deploy/gcp/ending-role.json"
@@ -69,7 +69,7 @@ _NAMED_MAX: Final = 8
 _WHY_MAX: Final = 300
 
 
-def check_permissions(api: ComputeApi) -> Finding:
+def check_permissions(api: ComputeApi) -> CheckResult:
     """One call about all of them: those that are missing, by name. Raises ProviderError."""
     name, project = "permissions", api.settings.project
     path = f"/v1/projects/{quote(project, safe='')}:testIamPermissions"
@@ -79,16 +79,16 @@ def check_permissions(api: ComputeApi) -> Finding:
         return warning(name, f"cannot be asked for: {granted}", remedy)
     missing = [one for one in NEEDED if one not in granted]
     if not missing:
-        return Finding(
+        return CheckResult(
             name, True, f"all {len(NEEDED)} of {ROLE_FILE} and {ENDING_ROLE_FILE} are granted"
         )
     more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
     told = f"missing in {project}: {', '.join(missing[:_NAMED_MAX])}{more}"
     remedy = f"grant the roles of {ROLE_FILE} and {ENDING_ROLE_FILE}; docs/gcp.md"
-    return Finding(name, False, told, remedy)
+    return CheckResult(name, False, told, remedy)
 
 
-def check_machine_account(api: ComputeApi, account: str) -> Finding:
+def check_machine_account(api: ComputeApi, account: str) -> CheckResult:
     """Whether machines may be started that run as their account. Raises ProviderError."""
     name = "machines' account"
     path = f"/v1/projects/-/serviceAccounts/{quote(account, safe='@')}:testIamPermissions"
@@ -99,12 +99,12 @@ def check_machine_account(api: ComputeApi, account: str) -> Finding:
         )
         return warning(name, f"{account} cannot be asked about: {granted}", remedy)
     if _ACT_AS in granted:
-        return Finding(name, True, f"machines may run as {account}")
+        return CheckResult(name, True, f"machines may run as {account}")
     remedy = f"grant the control plane roles/iam.serviceAccountUser on {account}"
-    return Finding(name, False, f"missing: {_ACT_AS} on {account}", remedy)
+    return CheckResult(name, False, f"missing: {_ACT_AS} on {account}", remedy)
 
 
-def check_clock(api: ComputeApi) -> Finding | None:
+def check_clock(api: ComputeApi) -> CheckResult | None:
     """By the date of an unsigned answer: a wrong clock spoils the signatures of all others.
 
     None where no answer comes: what is signed says why.
@@ -118,7 +118,7 @@ def check_clock(api: ComputeApi) -> Finding | None:
     if not stated:
         return None
     ours = datetime.now(UTC).replace(microsecond=0)
-    return clock_finding("clock", ours, parsedate_to_datetime(stated))
+    return clock_check("clock", ours, parsedate_to_datetime(stated))
 
 
 def _granted(

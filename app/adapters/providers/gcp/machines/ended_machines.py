@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from app.adapters.providers.gcp.client.compute_api import Deadline
-from app.adapters.providers.gcp.zones.machine_names import read_name
 from app.adapters.providers.gcp.zones.machine_view import instant, last_part
+from app.adapters.providers.gcp.zones.vm_names import read_name
 from app.adapters.providers.gcp.zones.zone_lists import OPERATIONS, ZoneLists
 from app.domain.billing.machine_facts import TimeSource
 from app.domain.lifecycle.instance import EndedBy

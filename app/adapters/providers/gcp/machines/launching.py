@@ -26,10 +26,10 @@ from app.adapters.providers.gcp.machines.machine_request import (
     properties,
     with_type,
 )
-from app.adapters.providers.gcp.machines.machines import Machines, Shown
+from app.adapters.providers.gcp.machines.machines import ListedVm, Machines
 from app.adapters.providers.gcp.machines.pending_launch import PendingLaunch
 from app.adapters.providers.gcp.machines.placement_policies import PlacementPolicies, without_policy
-from app.adapters.providers.gcp.zones.machine_names import (
+from app.adapters.providers.gcp.zones.vm_names import (
     DEPLOYMENT_LABEL,
     ORDER_LABEL,
     label_value,
@@ -62,7 +62,7 @@ _SERVER_ERRORS: Final = 500
 
 
 @dataclass(frozen=True)
-class Wishes:
+class LaunchPreferences:
     """What is asked for and done without where the API rejects it; `note` tells of that."""
 
     notice_seconds: int
@@ -70,7 +70,7 @@ class Wishes:
     note: str = ""
 
 
-class Launching:
+class MachineLauncher:
     """Starts machines. `price_of`: a spot pool's price now, None where it is not known."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Launching:
         spot = order.market is Market.SPOT
         kind = self._catalog.get(group.instance_type)
         placement = self._policies.for_gang(deadline, order, kind)
-        wishes = Wishes(
+        wishes = LaunchPreferences(
             self._api.settings.notice_seconds if spot else 0, placement.policy, placement.note
         )
         while True:
@@ -175,7 +175,7 @@ class Launching:
                 wishes = fewer
 
     def _insert_with(
-        self, deadline: Deadline, order: LaunchOrder, group: BidGroup, wishes: Wishes
+        self, deadline: Deadline, order: LaunchOrder, group: BidGroup, wishes: LaunchPreferences
     ) -> tuple[Any, PendingLaunch]:
         settings, region = self._api.settings, region_of(group.zones[0])
         alone = _is_plain(order, group)
@@ -263,7 +263,7 @@ class Launching:
         accepted = tuple(replace(_accepted(one), note=pending.note) for one in machines)
         return LaunchResult(accepted=accepted, refused=refused)
 
-    def _there(self, deadline: Deadline, order: LaunchOrder, *, sure: bool) -> tuple[Shown, ...]:
+    def _there(self, deadline: Deadline, order: LaunchOrder, *, sure: bool) -> tuple[ListedVm, ...]:
         """Machines of this token; those that no list shows are guarded by request ids and names."""
         region, ours = order.bids[0].pool.region, self._deployment_id()
         return self._machines.under_token(deadline, order.client_token, ours, region, sure=sure)
@@ -342,14 +342,14 @@ def _is_plain(order: LaunchOrder, group: BidGroup) -> bool:
     return order.count == 1 and len(group.zones) == 1
 
 
-def _groups_of(order: LaunchOrder, there: Sequence[Shown]) -> list[BidGroup]:
+def _groups_of(order: LaunchOrder, there: Sequence[ListedVm]) -> list[BidGroup]:
     """Machines exist under this token: only the call that made them is repeated."""
     _same_order(order, there)
     kinds = {one.machine.pool.instance_type for one in there}
     return [group for group in grouped(order.bids) if group.instance_type in kinds]
 
 
-def _same_order(order: LaunchOrder, there: Sequence[Shown]) -> None:
+def _same_order(order: LaunchOrder, there: Sequence[ListedVm]) -> None:
     if any(one.labels.get(ORDER_LABEL) != order_digest(order) for one in there):
         raise ProviderError(
             RefusalKind.REJECTED,
@@ -357,7 +357,7 @@ def _same_order(order: LaunchOrder, there: Sequence[Shown]) -> None:
         )
 
 
-def _without(wishes: Wishes, error: ApiRefusal) -> Wishes | None:
+def _without(wishes: LaunchPreferences, error: ApiRefusal) -> LaunchPreferences | None:
     """The wishes less the one that the message names; None when it names none."""
     if error.kind not in (RefusalKind.REJECTED, RefusalKind.UNSUPPORTED):
         return None

@@ -1,7 +1,7 @@
 """What Compute Engine is asked for: the body of an insert or of a regional bulk insert.
 
 Every VM deletes itself: after its longest run, and when it is preempted. Not here: the calls
-(`launching`), names and labels (`machine_names`).
+(`launching`), names and labels (`vm_names`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from app.adapters.providers.gcp.client.attachment_prices import DISK_PERFORMANCE
 from app.adapters.providers.gcp.client.gcp_settings import PROVIDER, GcpSettings
 from app.adapters.providers.gcp.machines.machine_fittings import boot_disk_type
-from app.adapters.providers.gcp.zones.machine_names import (
+from app.adapters.providers.gcp.zones.vm_names import (
     DEPLOYMENT_LABEL,
     NOTICE_LABEL,
     ORDER_LABEL,

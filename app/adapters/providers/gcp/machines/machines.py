@@ -16,8 +16,8 @@ from app.adapters.providers.gcp.machines.ended_machines import (
     read_endings,
     with_ending,
 )
-from app.adapters.providers.gcp.zones.machine_names import DEPLOYMENT_LABEL, TOKEN_LABEL
 from app.adapters.providers.gcp.zones.machine_view import cloud_machine
+from app.adapters.providers.gcp.zones.vm_names import DEPLOYMENT_LABEL, TOKEN_LABEL
 from app.adapters.providers.gcp.zones.zone_lists import (
     EVERYWHERE,
     INSTANCES,
@@ -43,7 +43,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ListedVm:
     """A VM that a list shows, with its labels as they are."""
 
     machine: CloudMachine
@@ -67,7 +67,7 @@ class Machines:
         region: str | None,
         *,
         sure: bool,
-    ) -> tuple[Shown, ...]:
+    ) -> tuple[ListedVm, ...]:
         """The deployment's VMs with a token's label that a list shows, by name.
 
         sure: no machine is missed where a zone of the region did not answer. Raises ProviderError.
@@ -177,9 +177,9 @@ class Machines:
             return error
         return None
 
-    def _seen(self, listing: ZoneListing) -> list[Shown]:
+    def _seen(self, listing: ZoneListing) -> list[ListedVm]:
         """What a list shows; where each is, is remembered."""
-        found = [Shown(cloud_machine(one), dict(one.labels)) for _, one in listing.items]
+        found = [ListedVm(cloud_machine(one), dict(one.labels)) for _, one in listing.items]
         with self._lock:
             for shown in found:
                 machine = shown.machine

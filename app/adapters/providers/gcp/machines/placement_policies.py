@@ -19,8 +19,8 @@ from app.adapters.providers.gcp.client.compute_api import (
     translated,
 )
 from app.adapters.providers.gcp.client.refusals import of_operation
-from app.adapters.providers.gcp.zones.machine_names import launch_prefix
 from app.adapters.providers.gcp.zones.machine_view import instant
+from app.adapters.providers.gcp.zones.vm_names import launch_prefix
 from app.domain.market.machine_catalog import MachineType
 from app.ports.cloud_provider import LaunchOrder
 

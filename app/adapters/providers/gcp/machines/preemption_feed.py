@@ -17,8 +17,8 @@ from app.adapters.providers.gcp.client.gcp_settings import PLAIN_NOTICE_SECONDS,
 from app.adapters.providers.gcp.client.parallel_calls import in_parallel
 from app.adapters.providers.gcp.machines.ended_machines import PREEMPTED
 from app.adapters.providers.gcp.machines.machines import Machines
-from app.adapters.providers.gcp.zones.machine_names import read_name
 from app.adapters.providers.gcp.zones.machine_view import instant, last_part
+from app.adapters.providers.gcp.zones.vm_names import read_name
 from app.adapters.providers.gcp.zones.zone_lists import ZoneLists
 from app.adapters.providers.gcp.zones.zone_types import configured_zones
 from app.domain.billing.machine_facts import TimeSource

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from app.adapters.providers.gcp.client.gcp_settings import PROVIDER, region_of
-from app.adapters.providers.gcp.zones.machine_names import (
+from app.adapters.providers.gcp.zones.vm_names import (
     ORDER_LABEL,
     TOKEN_LABEL,
     read_name,

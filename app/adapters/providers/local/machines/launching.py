@@ -25,7 +25,7 @@ class CloudRefusal(Exception):
 
 
 @dataclass(frozen=True)
-class Order:
+class LaunchRequest:
     """A launch as it came over the wire. bids: pool key and highest price, None = on-demand's.
 
     disk_gb is written down with the machines, for their bill: they share this machine's disk.
@@ -55,10 +55,10 @@ class Allocation:
     refused: tuple[dict[str, Any], ...]
 
 
-def read_order(document: dict[str, Any], machines_max: int) -> Order:
+def read_order(document: dict[str, Any], machines_max: int) -> LaunchRequest:
     """The order in a request. Raises CloudRefusal `rejected` saying what is wrong."""
     try:
-        order = Order(
+        order = LaunchRequest(
             client_token=document["client_token"],
             count=document["count"],
             min_count=document["min_count"],
@@ -78,7 +78,7 @@ def read_order(document: dict[str, Any], machines_max: int) -> Order:
     return order
 
 
-def _problem(order: Order, machines_max: int) -> str | None:
+def _problem(order: LaunchRequest, machines_max: int) -> str | None:
     if not order.client_token:
         return "client_token is empty"
     if not 1 <= order.min_count <= order.count <= machines_max:
@@ -94,7 +94,7 @@ def _problem(order: Order, machines_max: int) -> str | None:
 
 
 def choose_pool(
-    order: Order,
+    order: LaunchRequest,
     markets: RecordedMarkets,
     running: Callable[[Pool], int],
     at_us: int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.adapters.providers.local.market.catalog import GCE
+from app.adapters.providers.local.market.recordings import GCE
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
 from app.ports.cloud_provider import MachineState

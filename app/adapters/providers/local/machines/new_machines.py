@@ -8,17 +8,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-from app.adapters.providers.local.machines.launching import CloudRefusal, Order
+from app.adapters.providers.local.machines.launching import CloudRefusal, LaunchRequest
 from app.adapters.providers.local.machines.loopback_ports import NoFreePorts, free_port_block
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.machines.machine_processes import boot_id
-from app.adapters.providers.local.market.catalog import GCE
 from app.adapters.providers.local.market.market import PoolMarket
+from app.adapters.providers.local.market.recordings import GCE
 from app.ports.cloud_provider import RefusalKind
 
 
 def new_machines(
-    order: Order, market: PoolMarket, count: int, taken_ports: Iterable[int], launched_at_us: int
+    order: LaunchRequest,
+    market: PoolMarket,
+    count: int,
+    taken_ports: Iterable[int],
+    launched_at_us: int,
 ) -> list[Machine]:
     """`count` machines that nobody has seen yet. Raises CloudRefusal when ports run out."""
     taken = set(taken_ports)

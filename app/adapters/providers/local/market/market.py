@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from app.adapters.providers.local.files.cloud_settings import REPLAY, CloudTerms, LocalSettings
-from app.adapters.providers.local.market.catalog import (
+from app.adapters.providers.local.market.recordings import (
     MISSING_PRICE_RATIO,
     PROVIDER,
     RECORDINGS,

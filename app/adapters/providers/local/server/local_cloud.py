@@ -19,7 +19,7 @@ from app.adapters.providers.local.files.cloud_settings import CloudTerms, LocalS
 from app.adapters.providers.local.files.durable_files import say
 from app.adapters.providers.local.machines.agent_process import AgentProcesses, machines_folder
 from app.adapters.providers.local.machines.job_accounts import settle_accounts
-from app.adapters.providers.local.machines.launching import CloudRefusal, Order, choose_pool
+from app.adapters.providers.local.machines.launching import CloudRefusal, LaunchRequest, choose_pool
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.machines.machine_processes import (
     boot_id,
@@ -134,7 +134,7 @@ class LocalCloud:
         ):
             self._agent_exited(machine, None)
 
-    async def launch(self, order: Order) -> dict[str, Any]:
+    async def launch(self, order: LaunchRequest) -> dict[str, Any]:
         """Machine ids and refusals. Raises CloudRefusal for a token used with another order."""
         known = self._journal.launches.get(order.client_token)
         if known is not None:
