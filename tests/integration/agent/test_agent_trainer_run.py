@@ -169,6 +169,44 @@ def test_a_trainer_that_the_agent_killed_did_not_fail_before(machine: Machine) -
     assert not machine.exited(60.0).end.before_kill
 
 
+@pytest.mark.parametrize(("end", "of_itself"), [("1", False), ("137", True)])
+def test_a_command_that_does_not_say_why_it_failed_may_have_lost_its_peer(
+    machine: Machine, end: str, of_itself: bool
+) -> None:
+    """All machines are told to stop, another one a moment before this; SIGKILL was not ours."""
+    machine.log_may_end.clear()
+    (machine.root / "launcher.py").write_text(f"raise SystemExit({end})")
+    run = machine.begin(ranks=0, linger_seconds=0.0)
+    assert machine.log_ends.wait(60.0)
+    run.kill()
+    machine.log_may_end.set()
+    found = machine.exited(60.0).end
+    assert (found.outcome, found.exit_code) == (TrainerOutcome.FAILED, int(end))
+    assert found.before_kill is of_itself
+
+
+def test_a_rank_that_still_saved_when_its_launcher_was_gone_was_killed_by_the_agent(
+    machine: Machine,
+) -> None:
+    (machine.root / "rank.py").write_text(RANK.replace("while not told", "while True"))
+    (machine.root / "launcher.py").write_text(
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os._exit(3))\n"
+        "subprocess.Popen([sys.executable, 'rank.py'], start_new_session=True)\n"
+        "open('launcher-pid', 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    run = machine.start(ranks=0, linger_seconds=0.0)
+    launcher = int((machine.root / "launcher-pid").read_text())
+    run.drain(None)
+    wait_until(lambda: process_group.is_dead(launcher), lambda: "the launcher lives")
+    assert len(process_group.marked_processes(machine.mark)) == 1
+    run.kill()
+    end = machine.exited(60.0).end
+    assert end.outcome is TrainerOutcome.FAILED
+    assert not end.before_kill
+
+
 def test_a_users_command_may_go_on_after_a_trainer_in_it_has_ended(machine: Machine) -> None:
     machine.start(ranks=0, linger_seconds=3.0)
     (machine.root / "finish").touch()

@@ -65,6 +65,8 @@ POLLS_PER_LOOK_MAX = 16
 PROGRESS_END_SECONDS = 5.0
 """A command may write progress faster than it is read; what is left at its end has this long."""
 LEFT_BEHIND_SECONDS = 5.0
+# SIGKILL as subprocess tells it, and as a shell does (POSIX, 2.8.2: 128 and the signal).
+KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """What a command left running when it ended by itself gets this long to follow."""
 
 
@@ -175,9 +177,20 @@ class TrainerRun:
 
     def kill(self) -> None:
         """SIGKILL to everything it started; returns when nothing is left, or after 5 s."""
-        if self._process is not None and self._process.poll() is None and not self._killed:
+        if self._is_alive() and not self._killed:
             self._killed = True
             self._failed_end = failed_already(self._end_folder, process_group.is_dead)
+        self._end_rest()
+
+    def _is_alive(self) -> bool:
+        """Whether the launcher runs, or what it has started and left behind."""
+        if self._process is None:
+            return False
+        return self._process.poll() is None or bool(
+            process_group.marked_processes(self._machine_id)
+        )
+
+    def _end_rest(self) -> None:
         group = self._process.pid if self._process is not None else None
         process_group.kill_all(self._machine_id, group)
         if self._started is not None:
@@ -209,7 +222,11 @@ class TrainerRun:
             self._end_if_all_ranks_ended()
             time.sleep(LOOK_SECONDS)
         self._wait_for_children()
-        self.kill()
+        failed = not self._killed and (
+            process.returncode in KILLED_CODES
+            or failed_already(self._end_folder, process_group.is_dead) is not None
+        )
+        self._end_rest()
         self._look(at_end=True)
         output.join(LAST_WORDS_SECONDS)
         end = self._failed_end or read_end(
@@ -220,8 +237,9 @@ class TrainerRun:
             self._printed.decode("utf-8", "replace"),
             self._kernel_kills.look(time.monotonic()) and not self._killed,
         )
-        if end.outcome is TrainerOutcome.FAILED and not self._killed:
-            # An order to stop may come while the end of the log is being sent.
+        if end.outcome is TrainerOutcome.FAILED and failed:
+            # An order to stop may come while the end of the log is being sent. A command that says
+            # nothing of why it failed may have lost a peer that was stopped a moment before it.
             end = replace(end, before_kill=True)
         if end.outcome is TrainerOutcome.DRAINED:
             self._write_log(DRAINED_WORDS)
