@@ -41,10 +41,9 @@ def drained(gangs: GangStarter) -> list[Machine]:
 
     Before that its rank is asked for its stacks, while it waits for the first one's, as in a stall.
     """
-    config = {**DIGITS, "checkpoint_interval_steps": 25, "step_delay_seconds": 0.01}
+    config = {**DIGITS, "checkpoint_interval_steps": 25, "step_delay_seconds": 0.02}
     machines = gangs.start("drained", config, machines=2, ranks_each=1)
-    machines[0].wait_for_step(40)
-    machines[0].wait_for_checkpoint()  # a save that the stall holds up would let the next one out
+    machines[0].wait_for_step(5)  # before the first save, which a stall would hold up
     ask_for_stacks_in_a_stall(waiting=machines[1], waiting_rank=1, held_pid=machines[0].rank_pid(0))
     machines[0].wait_for_step(60)
     machines[1].process.send_signal(signal.SIGTERM)

@@ -90,11 +90,6 @@ class Machine:
         wait_until(lambda: self.process.poll() is not None or reached.look() >= step)
         assert reached.look() >= step, self.log()
 
-    def wait_for_checkpoint(self) -> None:
-        """Until the first checkpoint is saved."""
-        wait_until(lambda: self.process.poll() is not None or bool(self.lines("checkpoint")))
-        assert self.lines("checkpoint"), self.log()
-
 
 def ask_for_stacks_in_a_stall(waiting: Machine, waiting_rank: int, held_pid: int) -> None:
     """Stops one rank until the other, which waits for it, has written its stacks.
