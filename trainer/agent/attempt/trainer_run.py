@@ -65,9 +65,9 @@ POLLS_PER_LOOK_MAX = 16
 PROGRESS_END_SECONDS = 5.0
 """A command may write progress faster than it is read; what is left at its end has this long."""
 LEFT_BEHIND_SECONDS = 5.0
-# SIGKILL as subprocess tells it, and as a shell does (POSIX, 2.8.2: 128 and the signal).
-KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """What a command left running when it ended by itself gets this long to follow."""
+KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""SIGKILL as subprocess tells it, and as a shell does (POSIX shell, 2.8.2: over 128)."""
 
 
 class TrainerRun:
