@@ -164,14 +164,14 @@ def test_the_job_of_the_readme_is_estimated_and_its_plan_says_how_long_it_takes(
 ):
     file = tmp_path / "tour.yaml"
     file.write_text(
-        "name: tour\ntrainer: {model: cnn, data: digits, steps: 2000, step_delay_seconds: 0.2}\n"
-        "resources: {gpu: V100}\nnodes: 2\ndeadline: 2h\nbudget_usd: 50\n"
+        "name: tour\ntrainer: {model: cnn, data: digits, steps: 4000, step_delay_seconds: 0.2}\n"
+        "resources: {gpu: V100}\nnodes: 2\ndeadline: 2h\nbudget_usd: 90\n"
     )
     shown = world.cli.ok("estimate", str(file)).out
     assert "samples of cnn in" in shown
     assert "with 0.2s of pause after each step" in shown
     plan = world.cli.ok("submit", str(file), "--dry-run").out
-    assert "By the trainer's formula it takes about 7m on one machine with V100:16GB" in plan
+    assert "By the trainer's formula it takes about 14m on one machine with V100:16GB" in plan
 
 
 def test_pauses_do_not_get_shorter_on_more_machines_or_on_faster_ones(world: World):
